@@ -36,13 +36,20 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
 from deltafl.sim.cohort.interrupted import InterruptedCohort
 from deltafl.sim.cohort.sampling import drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import ConfigError, RunDirectoryError, RunError, damaged
+from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    readable_checkpoints,
+    save_checkpoint,
+)
 from deltafl.sim.record.evaluations import (
     Evaluation,
     drop_evaluations_after,
@@ -66,7 +73,7 @@ from deltafl.sim.run.algorithms import (
     dropouts_of,
 )
 from deltafl.sim.run.first_model import first_model
-from deltafl.sim.run.population import Devices, Measured, Population
+from deltafl.sim.run.population import Devices, Lying, Measured, Population
 from deltafl.sim.run.resuming import check_files, check_state
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
@@ -129,6 +136,22 @@ class _NoTruth:
         pass
 
 
+class _NoAttacks:
+    """Replaces the file of attackers in a run without any."""
+
+    def add_round(self, round_number: int, cohort: Mapping[int, int], into: Aggregated) -> None:
+        pass
+
+    def add_backdoor(self, round_number: int, success: float | None) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def play(
     config: RunConfig,
     directory: RunDirectory,
@@ -166,9 +189,13 @@ def play(
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
         EventLog(directory.events, events_size) as events,
     ):
-        asked = _Asked(num_devices, population.of_run(config, transcript))
-        run = _Run(config, directory, asked, progress, strategy, events, transcript, truth)
-        run.go_on(first, checkpoint, beyond)
+        devices = population.of_run(config, transcript)
+        asked = _Asked(num_devices, devices)
+        with closing(_attacks(directory, checkpoint, devices)) as attacks:
+            records = _Records(events, transcript, truth, attacks)
+            _Run(config, directory, asked, progress, strategy, records).go_on(
+                first, checkpoint, beyond
+            )
 
 
 def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
@@ -262,6 +289,24 @@ def _truth(
     return TruthWriter(directory.truth, run_id, config.privacy.transcript, mark)
 
 
+def _attacks(
+    directory: RunDirectory, checkpoint: Checkpoint | None, devices: Devices
+) -> AttackLog | _NoAttacks:
+    if devices.attackers is None:
+        return _NoAttacks()
+    last = None if checkpoint is None else checkpoint.state.round
+    return AttackLog(directory.attacked, devices.attackers, last)
+
+
+class _Records(NamedTuple):
+    """Where a run writes what happens."""
+
+    events: EventLog
+    transcript: TranscriptWriter | _NoTranscript
+    truth: TruthWriter | _NoTruth
+    attacks: AttackLog | _NoAttacks
+
+
 class _Asked(NamedTuple):
     """The devices of a run: how many there are, and they themselves."""
 
@@ -277,17 +322,14 @@ class _Run:
         asked: _Asked,
         progress: Progress,
         strategy: Strategy,
-        events: EventLog,
-        transcript: TranscriptWriter | _NoTranscript,
-        truth: TruthWriter | _NoTruth,
+        records: _Records,
     ) -> None:
         self._config = config
         self._directory = directory
         self._asked = asked
         self._progress = progress
-        self._events = events
-        self._transcript = transcript
-        self._truth = truth
+        self._events, self._transcript, self._truth, self._attacks = records
+        self._previous: Vector | None = None  # the model before the last round
         self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
         self._strategy = strategy
@@ -328,6 +370,14 @@ class _Run:
         """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
         state, progress = checkpoint.state, self._progress
         self._answered = Answered(checkpoint.answered)
+        self._previous = next(
+            (
+                one.state.model
+                for one in readable_checkpoints(self._directory.checkpoints)
+                if one.state.round < state.round
+            ),
+            None,
+        )
         for folder in self._metrics.values():
             if last := read_last_evaluation(folder):
                 progress.evaluated(last.round, summarise_test_error(last.test))
@@ -372,7 +422,10 @@ class _Run:
         # record the devices' private values only if they are written to a file: updates are large
         told = Told() if self._config.privacy.truth else None
         answers, before = Answers(), state.model
-        cohort: Cohort = devices.cohort(ids, state.round, training, told)
+        lying = None
+        if devices.attackers is not None:
+            lying = Lying(Known(state.eta, self._previous), Aggregated())
+        cohort: Cohort = devices.cohort(ids, state.round, training, told, lying)
         if lost is not None:
             cohort = InterruptedCohort(cohort, lost.slots, INTERRUPTED)
         here, learning = devices.clock.here, devices.clock.seconds
@@ -387,6 +440,9 @@ class _Run:
         )
         if told is not None:
             self._truth.add(state.round, cohort.weights, told)
+        if lying is not None:
+            self._attacks.add_round(state.round, cohort.weights, lying.aggregated)
+        self._previous = before
         event = self._events.append(
             {
                 "round": state.round,
@@ -441,7 +497,7 @@ class _Run:
             self._note(state.round, one, folder)
 
     def _note(self, round_number: int, measured: Measured, folder: Path) -> None:
-        evaluation = Evaluation(round_number, *measured)
+        evaluation = Evaluation(round_number, measured.train, measured.test)
         for one in (*evaluation.train, *evaluation.test):
             if not math.isfinite(one.loss):
                 raise DivergenceError(
@@ -453,6 +509,8 @@ class _Run:
                     f"after round {round_number} the metric on device {one.id} is {one.error}: it "
                     "must be a finite number wherever the loss is"
                 )
+        self._attacks.add_backdoor(round_number, measured.backdoor)
+        self._attacks.flush()  # before the evaluation, after which it is not made again
         write_evaluation(folder, evaluation)
         self._progress.evaluated(round_number, summarise_test_error(evaluation.test))
 
@@ -460,6 +518,7 @@ class _Run:
         """Save the state; done last, because a checkpoint vouches for all that it counts."""
         if state.round == self._config.federation.rounds:
             self._transcript.finish(state.round)
+        self._attacks.flush()
         marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
         save_checkpoint(
             self._directory.checkpoints, Checkpoint(state, *marks, self._answered.by_level)
