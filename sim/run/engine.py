@@ -36,8 +36,8 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
+from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.interrupted import InterruptedCohort
 from deltafl.sim.cohort.sampling import drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds

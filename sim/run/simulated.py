@@ -9,8 +9,8 @@ from torch import nn
 
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
-from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.secagg.session import Observer

@@ -122,7 +122,7 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
     """Summarise an experiment: its first run, and all of them by algorithm and seed."""
     seeds: dict[str, dict[str, Summary]] = {}
     for arm in arms:
-        one = {key: arm[key] for key in (*_OF_A_SEED, "attackers") if key in arm}
+        one: Summary = {key: arm[key] for key in (*_OF_A_SEED, "attackers") if key in arm}
         seeds.setdefault(str(arm["algorithm"]), {})[str(arm["seed"])] = one
     first = arms[0]
     algorithm = str(first["algorithm"])
