@@ -104,9 +104,9 @@ class AttackersConfig:
     """
 
     share: Annotated[Fraction, Interval("[0, 1)")] = Fraction(0)
-    kind: Annotated[str, OneOf(tuple(Kind))] = "sign-flipped"
-    loss: Annotated[str, OneOf(tuple(Claim))] = "own"
-    weight: Annotated[str, OneOf(tuple(ClaimedWeight))] = "own"
+    kind: Annotated[str, OneOf(tuple(kind.value for kind in Kind))] = "sign-flipped"
+    loss: Annotated[str, OneOf(tuple(claim.value for claim in Claim))] = "own"
+    weight: Annotated[str, OneOf(tuple(claim.value for claim in ClaimedWeight))] = "own"
     scale: Annotated[float, Interval("(0, 1e6]")] = 2.0
     deviations: Annotated[float, Interval("[0, 1e6]")] = 1.5
     from_class: Annotated[int, Interval("[-1, 100000)")] = -1
