@@ -58,6 +58,7 @@ def test_nobody_lies_by_default_and_a_share_of_0_changes_no_bit(tmp_path):
     assert model(tmp_path / "none").tobytes() != model(tmp_path / "some").tobytes()
 
 
+@pytest.mark.slow
 def test_all_methods_of_a_seed_meet_the_same_attackers(tmp_path):
     others = ("fedavg", "q-ffl", "private-delta-fl", "private-fedavg")
     config = settings(
@@ -101,6 +102,7 @@ def test_under_masks_as_with_ideal_sums(tmp_path, kind):
     assert (masked / "attackers.jsonl").read_bytes() == (ideal / "attackers.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", Claim)
 def test_the_corrupted_share_is_that_of_an_independent_count(tmp_path, claim):
     config = settings(
@@ -173,6 +175,7 @@ def _first_round(path):
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["free-rider-last", "free-rider-noise", "backdoor"])
 def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path, kind):
     config = settings(
@@ -208,6 +211,7 @@ def test_every_backend_meets_the_same_attack(tmp_path, kind):
         assert noted[backend].backdoor == pytest.approx(noted["reference"].backdoor, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_backdoor_is_learnt_and_its_success_measured(tmp_path):
     told = {}
     for name, kind in (("backdoor", "backdoor"), ("clean", "honest")):
