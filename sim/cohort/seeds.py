@@ -25,6 +25,9 @@ class Purpose(StrEnum):
     SHUFFLE = "shuffle"
     DROPOUT = "dropout"
     GRAPH = "graph"
+    ATTACKERS = "attackers"
+    ATTACK = "attack"
+    TRIGGER = "trigger"
 
 
 @dataclass(frozen=True, slots=True)

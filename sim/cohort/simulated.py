@@ -10,11 +10,12 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
-from deltafl.secagg.stages import Vanishing
+from deltafl.secagg.stages import Stage, Step, Vanishing
 from deltafl.sim.cohort.devices import Device, Devices, device_objects
 from deltafl.sim.cohort.faults import Dropouts, nobody
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.work import CohortWork
+from deltafl.sim.record.attacked import Aggregated
 from deltafl.sim.record.truth import Told
 
 
@@ -60,6 +61,7 @@ class SimulatedCohort:
         rounds: plays secure rounds; None for strategies in clear.
         dropouts: which devices vanish from a secure round, and when.
         told: where to note what devices tell in a secure round; None to note nothing.
+        aggregated: where to note whose updates are aggregated; None to note nothing.
     """
 
     devices: Devices
@@ -68,6 +70,7 @@ class SimulatedCohort:
     rounds: SecureRounds | None = None
     dropouts: Dropouts = nobody
     told: Told | None = None
+    aggregated: Aggregated | None = None
 
     @property
     def weights(self) -> Mapping[int, int]:
@@ -89,6 +92,9 @@ class SimulatedCohort:
     ) -> Sequence[Pending[Vector]]:
         """Ask for updates in clear; see `Cohort`."""
         asked = self.weights if ids is None else ids
+        if self.aggregated is not None:
+            weights = self.weights
+            self.aggregated.weights.update({device: weights[device] for device in asked})
         return [self.devices.begin_update(device, model, objective) for device in asked]
 
     def secure_round(
@@ -110,12 +116,28 @@ class SimulatedCohort:
         bound = levels.common.search.grid.bound
         work = CohortWork(self.devices, models, thetas, bound, weighing, self.told)
         plan = self.dropouts(self.round_index, list(self.weights), len(levels.slots()))
-        return self.rounds.play(
+        result = self.rounds.play(
             levels,
             work,
             graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
             vanishing={ClientId(device): vanish for device, vanish in plan.items()},
         )
+        if self.aggregated is not None:
+            self.aggregated.weights.update(_summed(levels, work, result))
+        return result
+
+
+def _summed(levels: Levels, work: CohortWork, result: SecureRoundResult) -> dict[int, int]:
+    """The claimed weights of the devices whose updates are in the sum of a single level."""
+    (config,), (outcome,) = levels.rounds, result.outcomes
+    if outcome.update is None:
+        return {}
+    masked = Step(Stage.MASK, config.update_slot).order
+    return {
+        device: min(work.weights[device], config.update.max_weight)
+        for device in sorted(work.passed)
+        if device not in outcome.drops or outcome.drops[ClientId(device)].step.order > masked
+    }
 
 
 def cohort_of(

@@ -39,6 +39,9 @@ class CohortWork:
         loss_bound: the largest loss, in nats, that the round tells from larger ones.
         weighing: what devices contribute in place of n_k and Δ_k, of a single level.
         told: where to note what devices tell; None to note nothing.
+
+    Attributes:
+        passed: the devices that have been asked for an update, because they passed the filter.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class CohortWork:
         self._weighing = weighing
         self._objective = PLAIN if weighing is None else weighing.objective
         self.told = told
+        self.passed: set[int] = set()
         self._known: list[dict[int, float]] = [{} for _ in models]
         self._losses: dict[tuple[int, int], _Asked[float]] = {}
         self._updates: dict[tuple[int, int], _Asked[Vector]] = {}
@@ -95,6 +99,7 @@ class CohortWork:
         Raises:
             DivergenceError: it has another shape than the model, and the device weighs itself.
         """
+        self.passed.add(device)
         if self._weighing is None:
             return self._update(device, level).result()
         weight, step = self._weigh(device)

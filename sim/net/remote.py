@@ -50,6 +50,7 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.population import Lying
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import to_toml
 
@@ -135,6 +136,11 @@ class RemoteDevices:
         self._measuring = replace(self._rounds, deadlines=Deadlines(site.waiting))
         self._measured: dict[int, object] = {}  # by level: the model that was measured last
 
+    @property
+    def attackers(self) -> None:
+        """Nobody knows who of them lies."""
+        return
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """Devices that are connected, once they are enough; see `population.Devices`.
 
@@ -160,10 +166,15 @@ class RemoteDevices:
         return np.array(sorted((connected & listed.keys()) - without), np.int64)
 
     def cohort(
-        self, ids: Sequence[int], round_index: int, training: LocalTraining, told: Told | None
+        self,
+        ids: Sequence[int],
+        round_index: int,
+        training: LocalTraining,
+        told: Told | None,
+        lying: Lying | None = None,
     ) -> "RemoteCohort":
         """Some of them; see `population.Devices`. They find out themselves how to train."""
-        del training, told
+        del training, told, lying
         return self.of_round(tuple(map(ClientId, ids)), round_index)
 
     def of_round(self, ids: Sequence[ClientId], round_index: int) -> "RemoteCohort":

@@ -9,6 +9,7 @@ bundle.npz       the final models of Δ-FL by level, for `deltafl predict`
 checkpoints/     the last two states (.npz)
 transcript.bin   what the server sent and received, and which rounds it began (private algorithms)
 truth.bin        what the devices had to hide, for audits (privacy.truth)
+attackers.jsonl  who lies, and what came of it, which only a simulation knows (attackers.share)
 measured/        what devices of a federation measured together, with the messages that told it
 plots/           PNG and SVG
 tensorboard/     event files (`deltafl run --tensorboard`)
@@ -117,6 +118,11 @@ class RunDirectory:
         return self.path / "truth.bin"
 
     @property
+    def attacked(self) -> Path:
+        """Who lies, and their share of every aggregate; only of runs with attackers."""
+        return self.path / "attackers.jsonl"
+
+    @property
     def plots(self) -> Path:
         """Folder of figures."""
         return self.path / "plots"
@@ -144,7 +150,7 @@ class RunDirectory:
     def files(self) -> tuple[Path, ...]:
         """Every file that a run writes at the top of its directory."""
         replaced = self.config, self.versions, self.bundle, self.summary
-        return (*replaced, self.events, self.transcript, self.truth, self.lock)
+        return (*replaced, self.events, self.transcript, self.truth, self.attacked, self.lock)
 
     @property
     def folders(self) -> tuple[Path, ...]:

@@ -1,5 +1,6 @@
 """All experiments, by their names on the command line."""
 
+from fractions import Fraction
 from typing import Final
 
 from deltafl.fl.nearest import nearest
@@ -7,8 +8,10 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
 from deltafl.sim.reproduce.experiment import Experiment
 from deltafl.sim.reproduce.figures import FIGURES
+from deltafl.sim.reproduce.lies import ATTACKS, FLIPPED, SIGN, SIGN_TOP
 from deltafl.sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
 from deltafl.sim.reproduce.published import AVERAGE_ACCURACY, MEAN_ERROR, TAIL_ERROR, WORST_ACCURACY
+from deltafl.sim.reproduce.robust import COMPARED, RobustTable
 from deltafl.sim.reproduce.tables import (
     CROSS_DEVICE_METRICS,
     CROSS_SILO_METRICS,
@@ -92,6 +95,22 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
     _silo("berka", f"{_A}, Tables 2 and 5 (there by the area under the ROC curve)"),
     _silo("mqp", f"{_A}, Tables 2 and 5 (there with a fine-tuned DistilBERT)"),
     _silo("adult", "Agnostic Federated Learning (ICML 2019), with the methods of AAggFF, Table 2"),
+    RobustTable(
+        "robust",
+        "Under attack by a tenth of the devices",
+        _EMNIST,
+        COMPARED,
+        ATTACKS,
+        (Fraction(1, 10),),
+    ),
+    RobustTable(
+        "robust-shares",
+        "Under attack by more and more devices",
+        _EMNIST,
+        COMPARED,
+        (FLIPPED, SIGN, SIGN_TOP),
+        tuple(Fraction(percent, 100) for percent in (5, 10, 20, 30, 40)),
+    ),
     AlgorithmOne(),
     *FIGURES,
 )

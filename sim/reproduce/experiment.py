@@ -22,6 +22,7 @@ class Request:
         models: which models.
         methods: which methods, by their labels.
         seeds: how many.
+        attacks: which attacks, by their keys, of experiments that have any.
         rounds: how many, or which share of the paper's number, where that takes too long.
         settings: whose hyper-parameters: "paper" or "script" (of the published code).
         overrides: settings of `deltafl.sim.settings.config` to change in every run,
@@ -33,6 +34,7 @@ class Request:
     models: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
     seeds: int | None = None
+    attacks: tuple[str, ...] | None = None
     rounds: int | Fraction | None = None
     settings: str = "paper"
     overrides: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

@@ -161,6 +161,8 @@ DELTA_FL: Final = tuple(delta_fl(theta) for theta in ("0.8", "0.5", "0.1"))
 
 PRIVATE_DELTA_FL: Final = private_delta_fl("0.5")
 
+PRIVATE_FEDAVG: Final = Method("private-fedavg", "private FedAvg", _strategy("private-fedavg"))
+
 WORKSHOP: Final = (FEDAVG, FEDPROX, Q_FFL, TILTED_ERM, AFL_AS_Q_FFL, *DELTA_FL)
 """The rows of W's tables, in their order."""
 
@@ -179,6 +181,7 @@ METHODS: Final = (
     FEDMGDA,
     AAGGFF_S,
     AAGGFF_D,
+    PRIVATE_FEDAVG,
 )
 """Everything that --methods knows."""
 

@@ -37,12 +37,19 @@ from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
+from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.interrupted import InterruptedCohort
 from deltafl.sim.cohort.sampling import drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import ConfigError, RunDirectoryError, RunError, damaged
+from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    readable_checkpoints,
+    save_checkpoint,
+)
 from deltafl.sim.record.evaluations import (
     Evaluation,
     drop_evaluations_after,
@@ -67,7 +74,7 @@ from deltafl.sim.run.algorithms import (
     dropouts_of,
 )
 from deltafl.sim.run.first_model import first_model
-from deltafl.sim.run.population import Devices, Measured, Population
+from deltafl.sim.run.population import Devices, Lying, Measured, Population
 from deltafl.sim.run.resuming import check_files, check_state
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
@@ -131,6 +138,22 @@ class _NoTruth:
         pass
 
 
+class _NoAttacks:
+    """Replaces the file of attackers in a run without any."""
+
+    def add_round(self, round_number: int, cohort: Mapping[int, int], into: Aggregated) -> None:
+        pass
+
+    def add_backdoor(self, round_number: int, success: float | None) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def play(
     config: RunConfig,
     directory: RunDirectory,
@@ -171,9 +194,12 @@ def play(
         EventLog(directory.events, events_size) as events,
     ):
         stages = StageSeconds(transcript)
-        asked = _Asked(num_devices, population.of_run(config, stages), stages)
-        run = _Run(config, directory, asked, progress, strategy, events, transcript, truth)
-        run.go_on(first, checkpoint, beyond)
+        devices = population.of_run(config, stages)
+        asked = _Asked(num_devices, devices, stages)
+        with closing(_attacks(directory, checkpoint, devices)) as attacks:
+            records = _Records(events, transcript, truth, attacks)
+            run = _Run(config, directory, asked, progress, strategy, records)
+            run.go_on(first, checkpoint, beyond)
 
 
 def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
@@ -267,6 +293,24 @@ def _truth(
     return TruthWriter(directory.truth, run_id, config.privacy.transcript, mark)
 
 
+def _attacks(
+    directory: RunDirectory, checkpoint: Checkpoint | None, devices: Devices
+) -> AttackLog | _NoAttacks:
+    if devices.attackers is None:
+        return _NoAttacks()
+    last = None if checkpoint is None else checkpoint.state.round
+    return AttackLog(directory.attacked, devices.attackers, last)
+
+
+class _Records(NamedTuple):
+    """Where a run writes what happens."""
+
+    events: EventLog
+    transcript: TranscriptWriter | _NoTranscript
+    truth: TruthWriter | _NoTruth
+    attacks: AttackLog | _NoAttacks
+
+
 class _Asked(NamedTuple):
     """The devices of a run: how many there are, they themselves, and how long sessions take."""
 
@@ -283,17 +327,14 @@ class _Run:
         asked: _Asked,
         progress: Progress,
         strategy: Strategy,
-        events: EventLog,
-        transcript: TranscriptWriter | _NoTranscript,
-        truth: TruthWriter | _NoTruth,
+        records: _Records,
     ) -> None:
         self._config = config
         self._directory = directory
         self._asked = asked
         self._progress = progress
-        self._events = events
-        self._transcript = transcript
-        self._truth = truth
+        self._events, self._transcript, self._truth, self._attacks = records
+        self._previous: Vector | None = None  # the model before the last round
         self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
         self._strategy = strategy
@@ -334,6 +375,14 @@ class _Run:
         """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
         state, progress = checkpoint.state, self._progress
         self._answered = Answered(checkpoint.answered)
+        self._previous = next(
+            (
+                one.state.model
+                for one in readable_checkpoints(self._directory.checkpoints)
+                if one.state.round < state.round
+            ),
+            None,
+        )
         for folder in self._metrics.values():
             if last := read_last_evaluation(folder):
                 progress.evaluated(last.round, summarise_test_error(last.test))
@@ -378,7 +427,10 @@ class _Run:
         # record the devices' private values only if they are written to a file: updates are large
         told = Told() if self._config.privacy.truth else None
         answers, before = Answers(), state.model
-        cohort: Cohort = devices.cohort(ids, state.round, training, told)
+        lying = None
+        if devices.attackers is not None:
+            lying = Lying(Known(state.eta, self._previous), Aggregated())
+        cohort: Cohort = devices.cohort(ids, state.round, training, told, lying)
         if lost is not None:
             cohort = InterruptedCohort(cohort, lost.slots, INTERRUPTED)
         here, learning = devices.clock.here, devices.clock.seconds
@@ -394,6 +446,9 @@ class _Run:
         )
         if told is not None:
             self._truth.add(state.round, cohort.weights, told)
+        if lying is not None:
+            self._attacks.add_round(state.round, cohort.weights, lying.aggregated)
+        self._previous = before
         event = self._events.append(
             {
                 "round": state.round,
@@ -449,7 +504,7 @@ class _Run:
             self._note(state.round, one, folder)
 
     def _note(self, round_number: int, measured: Measured, folder: Path) -> None:
-        evaluation = Evaluation(round_number, *measured)
+        evaluation = Evaluation(round_number, measured.train, measured.test)
         for one in (*evaluation.train, *evaluation.test):
             if not math.isfinite(one.loss):
                 raise DivergenceError(
@@ -461,6 +516,8 @@ class _Run:
                     f"after round {round_number} the metric on device {one.id} is {one.error}: it "
                     "must be a finite number wherever the loss is"
                 )
+        self._attacks.add_backdoor(round_number, measured.backdoor)
+        self._attacks.flush()  # before the evaluation, after which it is not made again
         write_evaluation(folder, evaluation)
         self._progress.evaluated(round_number, summarise_test_error(evaluation.test))
 
@@ -468,6 +525,7 @@ class _Run:
         """Save the state; done last, because a checkpoint vouches for all that it counts."""
         if state.round == self._config.federation.rounds:
             self._transcript.finish(state.round)
+        self._attacks.flush()
         marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
         save_checkpoint(
             self._directory.checkpoints, Checkpoint(state, *marks, self._answered.by_level)

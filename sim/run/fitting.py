@@ -19,6 +19,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.run.algorithms import check_session
+from deltafl.sim.run.attacks import check_attackers
 from deltafl.sim.run.engine import strategy_of
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
@@ -54,6 +55,7 @@ def check_fit(
             f"federation.cohort_size = {size} is more than the {available} training devices of "
             f"{dataset.name} ({dataset.rule}): lower it to {available} or less"
         )
+    check_attackers(config.attackers, dataset)
     module = _module(config, spec, dataset.train[0])
     if not spec.criterion.is_usual:
         _check_scale(config, module, spec, dataset.train)

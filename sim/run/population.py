@@ -12,8 +12,11 @@ from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.secagg.session import Observer
+from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.sampling import Indices
+from deltafl.sim.record.attacked import Aggregated
+from deltafl.sim.record.attacked import Population as Attackers
 from deltafl.sim.record.truth import Told
 from deltafl.sim.settings.config import RunConfig
 
@@ -24,10 +27,25 @@ class Measured(NamedTuple):
     Attributes:
         train: on those that train.
         test: on those that test it.
+        backdoor: share of test samples with a trigger that get its label; None without attackers
+            that use one.
     """
 
     train: Sequence[DeviceMetrics]
     test: Sequence[DeviceMetrics]
+    backdoor: float | None = None
+
+
+class Lying(NamedTuple):
+    """What a round with attackers needs beside.
+
+    Attributes:
+        known: what every device has been told.
+        aggregated: where the simulator notes whose updates are aggregated.
+    """
+
+    known: Known
+    aggregated: Aggregated
 
 
 class Devices(Protocol):
@@ -36,6 +54,10 @@ class Devices(Protocol):
     @property
     def clock(self) -> CpuClock:
         """The CPU time of their work, as far as this machine does it."""
+
+    @property
+    def attackers(self) -> Attackers | None:
+        """Which of them lie; None if nobody does."""
 
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """Devices that can be asked now.
@@ -46,7 +68,12 @@ class Devices(Protocol):
         """
 
     def cohort(
-        self, ids: Sequence[int], round_index: int, training: LocalTraining, told: Told | None
+        self,
+        ids: Sequence[int],
+        round_index: int,
+        training: LocalTraining,
+        told: Told | None,
+        lying: Lying | None = None,
     ) -> Cohort:
         """Some of them, for one round.
 
@@ -55,6 +82,7 @@ class Devices(Protocol):
             round_index: the round, counted from 0.
             training: how to train in this round.
             told: where to note what devices tell, of simulated ones; None to note nothing.
+            lying: of devices with attackers among them, what these know; None of others.
         """
 
     def forget(self) -> None:

@@ -3,23 +3,30 @@
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import nn
 
 from deltafl.fl.criterion import CLASSIFIES, Criterion
-from deltafl.fl.data.federated import FederatedDataset
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.secagg.session import Observer
+from deltafl.sim.cohort.attackers.data import Poisoned, poison_of, triggered
+from deltafl.sim.cohort.attackers.devices import Attack, AttackingDevices
+from deltafl.sim.cohort.attackers.drawn import attackers_of
 from deltafl.sim.cohort.backends.base import Backend, CpuClock, ModelSpec, SampleReference
-from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.devices import BackendDevices, Devices
 from deltafl.sim.cohort.sampling import Indices, others
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
+from deltafl.sim.record.attacked import Population as Attackers
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import build_rounds, dropouts_of
-from deltafl.sim.run.population import Measured
+from deltafl.sim.run.population import Lying, Measured
+from deltafl.sim.settings.attackers import Kind
 from deltafl.sim.settings.config import RunConfig
 
 
@@ -86,11 +93,25 @@ class SimulatedDevices:
         self._sizes = sizes_of(dataset.train)
         self._seeds = Seeds(config.experiment.seed)
         self._dropouts = dropouts_of(config)
+        self._attack = _attack_of(config, len(dataset.train), self._seeds)
+        self._poisoned = dataset.train
+        if self._attack is not None:
+            poison = poison_of(config.attackers, self._seeds, dataset.num_classes)
+            if poison is not None:
+                self._poisoned = Poisoned(dataset.train, self._attack.attackers, poison)
 
     @property
     def clock(self) -> CpuClock:
         """The CPU time of their work."""
         return self._backend.clock
+
+    @property
+    def attackers(self) -> Attackers | None:
+        """Which of them lie; see `population.Devices`."""
+        if self._attack is None:
+            return None
+        lying = tuple(sorted(self._attack.attackers))
+        return Attackers(len(self._dataset.train), len(self._dataset.test), lying)
 
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """All others: a device that drops out does so in the middle of a round."""
@@ -98,31 +119,91 @@ class SimulatedDevices:
         return others(len(self._sizes), without)
 
     def cohort(
-        self, ids: Sequence[int], round_index: int, training: LocalTraining, told: Told | None
+        self,
+        ids: Sequence[int],
+        round_index: int,
+        training: LocalTraining,
+        told: Told | None,
+        lying: Lying | None = None,
     ) -> SimulatedCohort:
         """Some of them; see `population.Devices`."""
-        train = self._dataset.train
-        refs = {index: SampleReference(train, index, int(self._sizes[index])) for index in ids}
+        refs = {index: self._reference(index) for index in ids}
+        devices: Devices = BackendDevices(refs, self._backend, training, self._seeds, round_index)
+        if self._attack is not None and lying is not None:
+            devices = AttackingDevices(devices, self._attack, round_index, lying.known)
         return SimulatedCohort(
-            BackendDevices(refs, self._backend, training, self._seeds, round_index),
+            devices,
             round_index,
             self._seeds,
             self._rounds,
             self._dropouts,
             told,
+            None if lying is None else lying.aggregated,
         )
+
+    def _reference(self, index: int) -> SampleReference:
+        lies = self._attack is not None and index in self._attack.attackers
+        train = self._poisoned if lies else self._dataset.train
+        return SampleReference(train, index, int(self._sizes[index]))
 
     def forget(self) -> None:
         """Drop requests to devices that have been lost meanwhile."""
         self._backend.forget()
 
     def evaluate(self, models: Sequence[Vector], round_number: int) -> Sequence[Measured]:
-        """Measure models on every device; see `population.Devices`."""
+        """Measure models on every device; see `population.Devices`.
+
+        With attackers among them, on honest devices: an attacker's own error counts for nobody.
+        """
         del round_number
         return [
             Measured(
-                train=self._backend.evaluate(model, self._dataset.train),
-                test=self._backend.evaluate(model, self._dataset.test),
+                train=self._honest(self._backend.evaluate(model, self._dataset.train)),
+                test=self._honest(self._backend.evaluate(model, self._dataset.test)),
+                backdoor=self._success(model),
             )
             for model in models
         ]
+
+    def _honest(self, measured: Sequence[DeviceMetrics]) -> Sequence[DeviceMetrics]:
+        if self._attack is None:
+            return measured
+        return [one for one in measured if one.id not in self._lying_ids]
+
+    @cached_property
+    def _lying_ids(self) -> frozenset[str]:
+        """The attackers by id: where samples are split, they are among the test devices too."""
+        lying = frozenset() if self._attack is None else self._attack.attackers
+        return frozenset(self._dataset.train[index].id for index in lying)
+
+    @cached_property
+    def _triggered(self) -> Sequence[DeviceData]:
+        """The test samples by which a backdoor is measured; none without one."""
+        if self._attack is None or self._attack.settings.kind != Kind.BACKDOOR:
+            return ()
+        test = self._dataset.test
+        honest = [index for index, one in enumerate(test) if one.id not in self._lying_ids]
+        return tuple(triggered(test, honest, self._attack.settings))
+
+    def _success(self, model: Vector) -> float | None:
+        """Share of the test samples with a trigger that get its label."""
+        if not self._triggered:
+            return None
+        measured = self._backend.evaluate(model, self._triggered)
+        wrong = sum(one.error * one.num_samples for one in measured)
+        return 1 - wrong / sum(one.num_samples for one in measured)
+
+
+def _attack_of(config: RunConfig, num_devices: int, seeds: Seeds) -> Attack | None:
+    """Who lies in a run, and how; None if nobody does."""
+    settings, quantile = config.attackers, config.quantile
+    if not settings.lie:
+        return None
+    return Attack(
+        settings,
+        attackers_of(seeds, settings.share, num_devices),
+        loss_bound=float(quantile.loss_bound),
+        tick=2.0**-quantile.resolution_bits,
+        max_weight=config.privacy.max_weight,
+        seeds=seeds,
+    )

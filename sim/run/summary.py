@@ -9,6 +9,9 @@ Where a module of somebody's own has another loss or measure, `loss` and `metric
 For several seeds each number of `test_error` is the mean over the seeds, and `spread` says how far
 apart the seeds lie (largest minus smallest 90th percentile).
 
+Of a run with attackers, all errors and losses are of honest devices, and `attackers` says what the
+simulator alone knows of the others (`deltafl.sim.run.attacks`).
+
 An experiment adds `peak_memory_mb`, of the command that finished it: the most resident memory of
 its process, and of each worker, added up, though they share pages and peak at different times
 (`deltafl.sim.record.memory`).
@@ -31,6 +34,7 @@ from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.run.attacks import summary_of_attack
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -110,6 +114,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "clipped": _total(events, "clipped"),
         "search_privacy": search_privacy(config, checkpoint.state.round),
         "transcript_sha256": checkpoint.transcript.digest.hex() if private else None,
+        **summary_of_attack(config, directory),
     }
 
 
@@ -117,7 +122,7 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
     """Summarise an experiment: its first run, and all of them by algorithm and seed."""
     seeds: dict[str, dict[str, Summary]] = {}
     for arm in arms:
-        one = {key: arm[key] for key in _OF_A_SEED}
+        one: Summary = {key: arm[key] for key in (*_OF_A_SEED, "attackers") if key in arm}
         seeds.setdefault(str(arm["algorithm"]), {})[str(arm["seed"])] = one
     first = arms[0]
     algorithm = str(first["algorithm"])

@@ -15,6 +15,10 @@ _WORDS: Final = {
 }
 
 
+_CLAIMS: Final = ("loss", "weight")
+_SHARES: Final = ("corrupted_share", "largest_corrupted_share", "backdoor_success")
+
+
 def describe(summary: Mapping[str, object]) -> str:
     """Format the results as a short table for the terminal."""
     seeds = cast("dict[str, dict[str, Summary]]", summary["seeds"])
@@ -35,8 +39,31 @@ def describe(summary: Mapping[str, object]) -> str:
         error = _numbers((summary if name == algorithm else baseline[name])["test_error"])
         spread = f"{error['spread']:.1%}" if num_seeds > 1 else "–"
         lines.append(f"  {name:<24}{error['mean']:>9.1%}{error['p90']:>18.1%}{spread:>20}")
-    lines += ["", *_costs(summary)]
+    lines += ["", *_attacks(summary), *_costs(summary)]
     return "\n".join(lines)
+
+
+def _attacks(summary: Mapping[str, object]) -> list[str]:
+    """What the simulator knows of attackers, for each algorithm; nothing without any."""
+    attack = cast("Mapping[str, object] | None", summary.get("attackers"))
+    if attack is None:
+        return []
+    claims = [f"claims the {attack[name]} {name}" for name in _CLAIMS if attack[name] != "own"]
+    lines = [
+        f"Attackers: {attack['number']} of the {summary['train_devices']} train devices, "
+        f"{', '.join([str(attack['kind']), *claims])}; all errors are of honest devices.",
+        f"{'known to the simulator':<26}{'share of aggregate':>19}{'largest':>9}{'backdoor':>10}",
+    ]
+    for name, runs in cast("dict[str, dict[str, Summary]]", summary["seeds"]).items():
+        found = [cast("Mapping[str, float | None]", one["attackers"]) for one in runs.values()]
+        cells = [_mean_share([one[key] for one in found]) for key in _SHARES]
+        lines.append(f"  {name:<24}{cells[0]:>19}{cells[1]:>9}{cells[2]:>10}")
+    return [*lines, ""]
+
+
+def _mean_share(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):.1%}" if known else "–"
 
 
 def _costs(summary: Mapping[str, object]) -> list[str]:

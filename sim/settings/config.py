@@ -16,6 +16,7 @@ from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
 from deltafl.sim.settings import backends
+from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.constraints import FallingLevels, Interval, OneOf
 
 PRIVATE: Final = "private-"
@@ -481,6 +482,7 @@ class RunConfig:
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     faults: FaultsConfig = field(default_factory=FaultsConfig)
+    attackers: AttackersConfig = field(default_factory=AttackersConfig)
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
 
     @property

@@ -276,6 +276,12 @@ def _check_together(config: RunConfig) -> None:
         )
     if federation.devices == REMOTE:
         _check_remote(config)
+    if config.attackers.lie and federation.levels:
+        raise ConfigError(
+            f"attackers.share = {show(config.attackers.share)}: must be 0 with federation.levels, "
+            "because the attackers' share of the aggregate is told for one model: run one "
+            "federation.theta after the other"
+        )
     private = any(algorithm.startswith(PRIVATE) for algorithm in algorithms)
     if private and federation.cohort_size < privacy.min_cohort:
         raise ConfigError(
@@ -293,6 +299,7 @@ def _check_remote(config: RunConfig) -> None:
         "privacy.sums": (config.privacy.sums, "masked"),
         "privacy.truth": (config.privacy.truth, False),
         "faults.dropout": (config.faults.dropout, 0),
+        "attackers.share": (config.attackers.share, 0),
     }
     for name, (value, must) in needed.items():
         if value != must:

@@ -10,13 +10,14 @@ from deltafl.sim.inspect.audit.options import Options
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """A run of levels with a baseline, figures and a truth file, and a run of a single level."""
+    """A run with a baseline, figures, a truth file and attackers, and a run of several levels."""
     folder = tmp_path_factory.mktemp("files")
     assert leave(
         folder / "one",
         federation={"rounds": 1},
         privacy={"truth": True},
         experiment={"baselines": ("fedavg",)},
+        attackers={"share": 0.2},
     )
     assert leave(folder / "levels", federation={"rounds": 1, "levels": ("0.9", "0.5")})
     return folder

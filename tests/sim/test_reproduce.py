@@ -161,7 +161,7 @@ class TestGrid:
         del data["femnist"], data["unipen62"]
         for task in TASKS:
             wanted = request(data=data)
-            if method is PRIVATE_DELTA_FL and task.model == "logistic":
+            if method.key.startswith("private-") and task.model == "logistic":
                 continue  # fewer silos than a private cohort needs
             config = config_of(wanted, choose_tasks(wanted, (task,))[0], method, 1)
             assert config.federation.algorithm == method.layer["federation"]["algorithm"]

@@ -43,6 +43,7 @@ FILES: Final = (
     ),
     FileRow("transcript.bin", "itself, and everything else", ""),
     FileRow("truth.bin", "the transcript and the checkpoints, if it is given (`--truth`)", ""),
+    FileRow("attackers.jsonl", "", "who lies, which the simulation alone knows"),
     FileRow("plots/*", "", "the figures"),
     FileRow("summary.json", "what the other files add up to", "the memory that was used"),
     FileRow("arms/*", "the first run's summary", "the further runs; audit each by its directory"),

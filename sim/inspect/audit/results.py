@@ -19,6 +19,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.events import same
 from deltafl.sim.inspect.audit.retrace import ServerState, same_bits
 from deltafl.sim.inspect.audit.source import Source
+from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import Checkpoint, read_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluation
 from deltafl.sim.record.events import size_of_events
@@ -321,6 +322,9 @@ def _data_of(arm: RunConfig, directory: RunDirectory, said: Mapping[str, object]
     paths: Sequence[Path] = sorted(folder.glob("*.parquet"))
     if not paths:
         raise UserError(f"{folder} has no evaluation")
+    if arm.attackers.lie:  # evaluations are over honest devices
+        there = read_attacked(directory.attacked).population
+        return DataSize(str(said.get("data")), there.devices, there.test_devices)
     last = read_evaluation(paths[-1])
     return DataSize(str(said.get("data")), len(last.train), len(last.test))
 

@@ -35,6 +35,7 @@ from deltafl.sim.inspect.audit.rewritten import not_rewritten, with_other_bytes
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.views import RoundView, place_of
+from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import Checkpoint
 from deltafl.sim.record.evaluations import read_evaluation
 from deltafl.sim.record.rundir import RunDirectory
@@ -380,7 +381,16 @@ def _others(round_: RoundView) -> Iterator[Finding]:
 
 
 def _num_devices(directory: RunDirectory, config: RunConfig) -> int | None:
-    """How many devices cohorts are drawn from, by an evaluation; None if there is none to read."""
+    """How many devices cohorts are drawn from, by an evaluation; None if there is none to read.
+
+    Evaluations of a run with attackers are over honest devices; it says elsewhere how many there
+    are.
+    """
+    if config.attackers.lie:
+        try:
+            return read_attacked(directory.attacked).population.devices
+        except UserError:
+            return None  # `summary_differs` says so
     for folder in directory.metrics_of(config.federation).values():
         for path in sorted(folder.glob("*.parquet")):
             try:

@@ -1,0 +1,174 @@
+"""What only a simulation knows of its attackers: attackers.jsonl, beside the server's record.
+
+A line of JSON each: first who they are (`devices`, `test_devices` and `attackers`), then for every
+round (`round`) what they weigh in its aggregate, and for every evaluation how well a backdoor works
+(`backdoor_success`). Nothing of it passes the server, its transcript or its events.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from deltafl.sim.errors import damaged
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.events import Event, event_line, read_events
+from deltafl.sim.record.own_files import open_own
+
+CORRUPTED: Final = "corrupted_weight"
+_KEPT: Final = "kept_weight"
+_BACKDOOR: Final = "backdoor_success"
+
+
+@dataclass(slots=True)
+class Aggregated:
+    """The devices whose updates entered the aggregate of a round.
+
+    Attributes:
+        weights: the numbers of samples that they claim, as far as they count, by device.
+    """
+
+    weights: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """Who there is in a run with attackers.
+
+    Attributes:
+        devices: how many train.
+        test_devices: how many test.
+        attackers: which of the first lie, ascending.
+    """
+
+    devices: int
+    test_devices: int
+    attackers: tuple[int, ...]
+
+
+class AttackLog:
+    """Writes the file; buffered until `flush`.
+
+    Args:
+        path: the file.
+        population: who lies.
+        last_round: the round of the checkpoint that a run goes on from; later lines are dropped.
+            None for a new run.
+
+    Raises:
+        RunDirectoryError: it goes on, and the file is not that of this population.
+    """
+
+    def __init__(self, path: Path, population: Population, last_round: int | None) -> None:
+        self._attackers = frozenset(population.attackers)
+        first: Event = {
+            "devices": population.devices,
+            "test_devices": population.test_devices,
+            "attackers": list(population.attackers),
+        }
+        lines = [first]
+        if last_round is not None:
+            there = read_events(path)
+            if there[:1] != [first]:
+                raise damaged(path, "its first line does not say who the attackers are")
+            lines += [line for line in there[1:] if _round_of(path, line) <= last_round]
+        write_file(path, b"".join(map(event_line, lines)))
+        self._file: BinaryIO = open_own(path)
+        self._file.seek(0, os.SEEK_END)
+
+    def add_round(self, round_number: int, cohort: Mapping[int, int], into: Aggregated) -> None:
+        """Note a round.
+
+        Args:
+            round_number: the round, counted from 1.
+            cohort: the claimed weights of its devices.
+            into: who entered the aggregate.
+        """
+        lying = self._attackers
+        self._append(
+            {
+                "round": round_number,
+                "attackers": sum(device in lying for device in cohort),
+                "kept_attackers": sum(device in lying for device in into.weights),
+                "kept_devices": len(into.weights),
+                CORRUPTED: sum(w for device, w in into.weights.items() if device in lying),
+                _KEPT: sum(into.weights.values()),
+            }
+        )
+
+    def add_backdoor(self, round_number: int, success: float | None) -> None:
+        """Note how well the backdoor of a model works, if there is one.
+
+        Args:
+            round_number: the rounds that the model was trained for.
+            success: share of honest test samples with the trigger that get its label.
+        """
+        if success is not None:
+            self._append({"round": round_number, _BACKDOOR: success})
+
+    def flush(self) -> None:
+        """Bring everything to the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _append(self, line: Event) -> None:
+        self._file.write(event_line(line))
+
+
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """What became of a run with attackers.
+
+    Attributes:
+        population: who they are.
+        shares: share of the aggregate's weight that is theirs, by round; without rounds that kept
+            nobody.
+        backdoor: success of the backdoor by round of the evaluation; empty without one.
+    """
+
+    population: Population
+    shares: Mapping[int, float]
+    backdoor: Mapping[int, float]
+
+
+def read_attacked(path: Path) -> Attacked:
+    """Read what a run has noted of its attackers.
+
+    Raises:
+        RunDirectoryError: it is damaged, or not there.
+    """
+    lines = read_events(path)
+    try:
+        population = _population(lines[0])
+        shares, backdoor = {}, {}
+        for line in lines[1:]:
+            number = _round_of(path, line)
+            if _BACKDOOR in line:
+                backdoor[number] = float(cast("float", line[_BACKDOOR]))
+            elif kept := cast("float", line[_KEPT]):
+                shares[number] = cast("float", line[CORRUPTED]) / kept
+    except (LookupError, TypeError, ValueError) as error:
+        raise damaged(path, f"it is not what a run writes: {json.dumps(str(error))}") from error
+    return Attacked(population, shares, backdoor)
+
+
+def _population(line: Event) -> Population:
+    devices, tests, attackers = (line[name] for name in ("devices", "test_devices", "attackers"))
+    if type(devices) is not int or type(tests) is not int or not isinstance(attackers, list):
+        raise TypeError("its first line does not say who the attackers are")
+    if any(type(one) is not int for one in attackers):
+        raise TypeError("an attacker has no number")
+    return Population(devices, tests, tuple(attackers))
+
+
+def _round_of(path: Path, line: Event) -> int:
+    number = line.get("round")
+    if type(number) is not int:
+        raise damaged(path, "a line is of no round")
+    return number

@@ -1,0 +1,120 @@
+"""The tables of strategies under attack: which runs they need, and who breaks when."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.sim.cli import main
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.record.attacked import Aggregated, AttackLog, Population
+from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.reproduce.catalogue import experiment_named
+from deltafl.sim.reproduce.experiment import Finished, Request
+from deltafl.sim.reproduce.lies import ATTACKS
+from deltafl.sim.reproduce.robust import BREAKS, COMPARED
+from deltafl.sim.settings.attackers import Claim, Kind
+from deltafl.sim.settings.config_io import flatten
+
+
+def request(**settings) -> Request:
+    return Request(**{"out": Path("unused"), "data": {"digits": Path()}, "rounds": 2, **settings})
+
+
+def cells(name="robust", **settings):
+    return experiment_named(name).cells(request(**{"seeds": 3, **settings}))
+
+
+def test_every_method_has_clean_runs_and_runs_under_every_attack():
+    made = cells()
+    assert len(made) == len(COMPARED) * 3 * (1 + len(ATTACKS))
+    assert len({(one.method, one.seed) for one in made}) == len(made)
+    clean = [one for one in made if not one.config.attackers.lie]
+    assert {one.method for one in clean} == {method.label for method in COMPARED}
+    assert {one.config.attackers.share for one in made} == {Fraction(0), Fraction(1, 10)}
+
+
+def test_every_kind_and_claim_is_in_the_table_but_what_others_contain():
+    said = [attack.settings for attack in ATTACKS]
+    assert {Kind(one["kind"]) for one in said} == set(Kind) - {
+        Kind.HONEST,
+        Kind.SCALED,
+        Kind.NOISE,
+    }
+    assert {Claim(one.get("loss", "own")) for one in said} == set(Claim)
+
+
+def test_an_attacked_run_differs_from_its_clean_one_in_the_attackers_alone():
+    made = cells(methods=("fedavg",), attacks=("sign-top",), seeds=1)
+    clean, attacked = (flatten(one.config) for one in made)
+    differing = {key for key in clean if clean[key] != attacked[key]}
+    assert differing == {"attackers.share", "attackers.loss"}
+
+
+def test_attacks_are_chosen_by_their_words():
+    made = cells(attacks=("labels", "inner"), methods=("fedavg",), seeds=1)
+    assert [one.method for one in made] == [
+        "FedAvg",
+        "FedAvg, labels y → C − 1 − y, 10 %",
+        "FedAvg, inner product, −2 × mean, 10 %",
+    ]
+    with pytest.raises(ConfigError, match="there is no 'label': did you mean 'labels'"):
+        cells(attacks=("label",))
+
+
+def test_the_option_is_for_these_tables(capsys):
+    assert main(["reproduce", "table2", "--data", "digits", "--attacks", "labels"]) == 2
+    assert "--attacks needs robust" in capsys.readouterr().err
+
+
+def played(tmp_path, made, error_of):
+    """Cells whose devices all err as `error_of` says; a fifth of the weight is the attackers'."""
+    finished = []
+    for number, cell in enumerate(made):
+        directory = RunDirectory(tmp_path / str(number))
+        directory.prepare(cell.config)
+        devices = [DeviceMetrics("d", 100, 1.0, error_of(cell))]
+        write_evaluation(directory.metrics, Evaluation(2, devices, devices))
+        if cell.config.attackers.lie:
+            log = AttackLog(directory.attacked, Population(9, 9, (2,)), None)
+            log.add_round(1, {1: 4, 2: 1}, Aggregated({1: 4, 2: 1}))
+            log.add_backdoor(2, 0.5 + cell.seed / 10)
+            log.close()
+        finished.append(Finished(cell, directory))
+    return finished
+
+
+def error(cell):
+    """Δ-FL breaks from 20 % on, FedAvg at 40 %."""
+    share = float(cell.config.attackers.share)
+    limit = 0.35 if cell.method.startswith("FedAvg") else 0.15
+    return 0.5 + cell.seed / 100 + (0.06 if share > limit else 0.04 if share else 0.0)
+
+
+def test_a_method_breaks_at_the_smallest_share_that_raises_its_tail(tmp_path):
+    wanted = {"methods": ("fedavg", "delta-fl-0.5"), "attacks": ("sign-top",), "seeds": 3}
+    made = cells("robust-shares", **wanted)
+    experiment = experiment_named("robust-shares")
+    report = experiment.report(request(**wanted), played(tmp_path, made, error))
+    table, breaks = report.tables
+    assert breaks.rows == (("−2 × update, top loss", "40 %", "20 %"),)
+    rows = {row[:3]: row[3:] for row in table.rows}
+    assert rows["no attack", "0", "FedAvg"] == ("52.00 ± 1.00", "–", "52.00 ± 1.00", "–", "–")
+    found = rows["−2 × update, top loss", "10 %", "FedAvg"]
+    assert found == ("56.00 ± 1.00", "+7.7%", "56.00 ± 1.00", "20.00 ± 0.00", "70.00 ± 10.00")
+    assert 0.04 / 0.52 < BREAKS < 0.06 / 0.52
+    assert list(report.figures) == ["robust-shares-emnist-linear"]
+    assert any("more than 10% above" in note for note in report.notes)
+
+
+def test_a_method_that_does_not_break_and_runs_that_are_missing(tmp_path):
+    wanted = {"methods": ("fedavg", "delta-fl-0.5"), "attacks": ("labels",), "seeds": 2}
+    made = [one for one in cells(**wanted) if not one.method.startswith("Δ-FL θ=0.5,")]
+    report = experiment_named("robust").report(
+        request(**wanted), played(tmp_path, made, lambda _: 0.5)
+    )
+    assert report.tables[1].rows == (("labels y → C − 1 − y", "not at 10 %", "–"),)
+    assert report.tables[0].rows[-1][2:] == ("Δ-FL θ=0.5", "–", "–", "–", "–", "–")
+    assert report.figures == {}
