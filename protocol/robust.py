@@ -9,7 +9,7 @@ a server announces, no device counts more than 32 times as much as another of th
 Source: Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning", IEEE
 Transactions on Signal Processing 70 (2022), algorithms 1 and 2.
 
-Spec: §12.15.
+Spec: §12.15, §14.12.
 """
 
 from dataclasses import dataclass, field
