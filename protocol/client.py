@@ -7,10 +7,12 @@ it cannot derive. It answers for each model in only one round. What it sends doe
 it passed, because the vector always has the same size. The time at which it sends may show more;
 see docs/limitations.md.
 
+After its update, it answers each centre of a later pass at once (`deltafl.protocol.kept_update`).
+
 A session may contain several rounds, one for each conformity level. The device answers them one
 after another; see `deltafl.protocol.levels`.
 
-Spec: §12.8, §12.11.
+Spec: §12.8, §12.11, §12.15.
 """
 
 import math
@@ -26,11 +28,13 @@ from deltafl.protocol.configuration import binding
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Between, Followed, fewest_apart
+from deltafl.protocol.kept_update import KeptUpdate, check_centre
 from deltafl.protocol.labels import MODEL
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, Tail
+from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import (
     TRANSITIONS,
@@ -130,6 +134,8 @@ class RoundClient:
         self._later_cohort: int | None = None
         self._is_waiting = False
         self._passes = False
+        self._kept: KeptUpdate | None = None
+        self._next_pass = 0
         self._asked_for_updates = -1, 0  # the slot, and how many devices
         self._summed_tail: Between | None = None
         self._earlier_tail: Between | None = None
@@ -267,6 +273,7 @@ class RoundClient:
             self._move(Close)
         self._session.close()
         self._devices = ()
+        self._kept = None
 
     def _take(self, envelope: Envelope) -> bytes | LocalWork | None:
         event = type(envelope.question) if isinstance(envelope, Ask) else type(envelope)
@@ -288,6 +295,8 @@ class RoundClient:
                 self._session.receive(session)
                 if self._session.state is not ClientState.OPENED:
                     raise PeerError(Refusal.OUT_OF_ORDER, "a question that opens no slot")
+                if isinstance(question, Centre):
+                    return self._answer_centre(question)
                 self._check_slot(question)
                 self._check_search(question, members)
                 self._binding = binding(self._context, question)
@@ -302,6 +311,16 @@ class RoundClient:
                 # another message what the device does next.
                 self._passes = isinstance(question, Threshold) and device.passes(question)
                 return LocalWork.TRAIN if self._passes else LocalWork.WAIT
+
+    def _answer_centre(self, centre: Centre) -> bytes:
+        """Answer another pass over the updates, of the devices of the first: its slot is whole."""
+        check_centre(self._given().common, centre, self._level_slot)
+        if self._kept is None or self._session.slot != self._next_pass:
+            raise PeerError(Refusal.OUT_OF_ORDER, f"a centre in slot {self._session.slot}")
+        self._next_pass += 1
+        self._binding = binding(self._context, centre)
+        self._move(Centre)
+        return self._mask(self._kept.answer(centre))
 
     def _relay(self, session: bytes) -> bytes | None:
         reply = self._session.receive(session)
@@ -441,8 +460,10 @@ class RoundClient:
 
     def _contribute_update(self, update: Update | None) -> bytes:
         event = self._supply_event
-        vector = self._measured().contribution(update)
-        reply = self._mask(vector)
+        device = self._measured()
+        reply = self._mask(device.contribution(update))
+        if device.config.update.passes > 1:
+            self._kept, self._next_pass = device.kept(update), self._session.slot + 1
         self._move(event)
         if event is SupplyEarlierUpdate:
             self._level, self._followed = self._level + 1, None

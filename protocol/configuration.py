@@ -14,6 +14,7 @@ from deltafl.protocol.quantile.search import (
     SearchConfig,
     SearchParams,
 )
+from deltafl.protocol.robust import FACTOR_BITS, MAX_PASSES, Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSpec, UsageError
 from deltafl.secagg.labels import digest, pack
@@ -34,18 +35,31 @@ class UpdateParams:
             resolution, or updates round to zero.
         resolution_bits: n_k·Δ_k is summed in multiples of 2^-resolution_bits.
         max_weight: Largest n_k; larger ones are clipped to it.
+        passes: How many sums are made of the updates. 1 gives their mean; with more, the sums after
+            the first approach their geometric median; see `deltafl.protocol.robust`.
+        smoothing: ν of these passes; with one pass there is none, and it counts as 1.
 
     Raises:
-        ConfigurationError: the clip is not a positive number.
+        ConfigurationError: the clip or the smoothing is not a positive number, or the passes are
+            not from 1 to 16.
     """
 
     clip: float = 2.0
     resolution_bits: int = 10
     max_weight: int = 8192
+    passes: int = 1
+    smoothing: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
             raise ConfigurationError(f"update_clip={self.clip} is not a positive number")
+        if not 1 <= self.passes <= MAX_PASSES:
+            raise ConfigurationError(f"passes={self.passes} is not from 1 to {MAX_PASSES}")
+        if not 0 < self.smoothing < float("inf"):
+            raise ConfigurationError(f"smoothing={self.smoothing} is not a positive number")
+        if self.passes == 1:
+            # It changes nothing, and two configurations of one meaning are equal.
+            object.__setattr__(self, "smoothing", 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,8 @@ class RoundConfig:
         quantile: The quantile method.
         search_layout: Layout of a contribution to the search.
         update_layout: Layout of a contribution to the update.
+        pass_layout: Layout of a contribution to each later pass over the updates; with one pass,
+            there are none.
 
     Raises:
         ConfigurationError: a value is out of range, or a sum would not fit the ring.
@@ -88,6 +104,7 @@ class RoundConfig:
     quantile: QuantileMethod = field(init=False, repr=False, compare=False)
     search_layout: Layout = field(init=False, repr=False, compare=False)
     update_layout: Layout = field(init=False, repr=False, compare=False)
+    pass_layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.round_index < 2**63:
@@ -101,9 +118,10 @@ class RoundConfig:
         try:
             object.__setattr__(self, "search_layout", self._lay_out_search())
             object.__setattr__(self, "update_layout", self._lay_out_update())
+            object.__setattr__(self, "pass_layout", self._lay_out_pass())
         except UsageError as error:  # a sum that fits no ring
             raise ConfigurationError(str(error)) from None
-        for layout in (self.search_layout, self.update_layout):
+        for layout in (self.search_layout, self.update_layout, self.pass_layout):
             if layout.length > MAX_LENGTH:
                 raise ConfigurationError(
                     f"{layout.length} numbers from {layout.fields[0].name!r} on are more than the "
@@ -127,8 +145,13 @@ class RoundConfig:
 
     @property
     def update_slot(self) -> int:
-        """The last slot, in which the update is summed."""
+        """The slot in which the update is summed. The slots of later passes come after it."""
         return self.num_query_slots
+
+    @property
+    def num_slots(self) -> int:
+        """Number of slots of the round: the queries', the update's, and those of later passes."""
+        return self.update_slot + self.update.passes
 
     @property
     def search_config(self) -> SearchConfig:
@@ -146,7 +169,8 @@ class RoundConfig:
         The first query sets the cohort of the search. The slots of the other queries are whole
         (all-or-nothing), because the difference of two sums exposes a device that is in one and not
         in the next. If a search needs a minimum number of devices, the first slot is whole too;
-        otherwise its sum could be over fewer.
+        otherwise its sum could be over fewer. The slots of later passes over the updates are whole
+        for the same reason.
         """
         first, later, update = (
             SlotSpec(label, layout.length, layout.ring_bits, whole, verified)
@@ -162,7 +186,10 @@ class RoundConfig:
             )
         )
         queries = (first, *(later,) * (self.num_query_slots - 1)) if self.num_query_slots else ()
-        return (*queries, update)
+        again = SlotSpec(
+            labels.AGAIN_SLOT, self.pass_layout.length, self.pass_layout.ring_bits, whole=True
+        )
+        return (*queries, update, *(again,) * (self.update.passes - 1))
 
     def canonical(self) -> bytes:
         """An injective description of the configuration, for hashing."""
@@ -186,7 +213,14 @@ class RoundConfig:
             *noise_numbers(self.noise),
             warm_start_number(self.warm_start),
             int(self.search.verified),
+            *self._passes_described(),
         )
+
+    def _passes_described(self) -> tuple[int | bytes, ...]:
+        """What is described of the passes; with one pass nothing. Spec: §12.15."""
+        if self.update.passes == 1:
+            return ()
+        return self.update.passes, float(self.update.smoothing).hex().encode()
 
     def _lay_out_search(self) -> Layout:
         """The fields of an answer; in a verified search, in a ring in which devices can check sums.
@@ -222,6 +256,24 @@ class RoundConfig:
         )
         return Layout(fields, self.cohort_size)
 
+    def _lay_out_pass(self) -> Layout:
+        """The fields of a later pass: the update and the weight, both times the factor.
+
+        Nothing else is summed again: the first pass has told it. With one pass there are none, and
+        a weight that leaves no room for the factor is no mistake.
+
+        Spec: §12.15.
+        """
+        if self.update.passes == 1:
+            return self.update_layout
+        heaviest = self.update.max_weight << FACTOR_BITS
+        bound, bits = self.update.clip * heaviest, self.update.resolution_bits
+        fields = (
+            Field("update", self.update_length, -bound, bound, bits),
+            Field("weight", 1, 0, heaviest, 0),
+        )
+        return Layout(fields, self.cohort_size)
+
 
 def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
     """Numerator and denominator of the variance, and the number of devices; zeros for no noise.
@@ -238,13 +290,13 @@ def warm_start_number(warm_start: int | None) -> int:
     return 0 if warm_start is None else warm_start + 1
 
 
-def binding(context: bytes, question: Query | Threshold) -> bytes:
+def binding(context: bytes, question: Query | Threshold | Centre) -> bytes:
     """The value that a slot's masks are bound to: the round's context and the public question.
 
     Spec: §12.6.
 
     Args:
         context: `Levels.context` of the configurations and models that this party has seen.
-        question: The query or threshold that this party has seen.
+        question: The query, threshold or centre that this party has seen.
     """
     return digest(labels.BINDING, context, type(question).__name__.encode(), question.canonical())

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.kept_update import KeptUpdate
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
@@ -92,15 +93,28 @@ class DeviceRound:
             EncodingError: the update has the wrong shape or type.
         """
         if update is None:
-            # Encoded like any other: a device that does not pass needs the same memory.
-            zeros = np.zeros(self.config.update_length, dtype=np.float32)
-            return self._encoded(zeros, 0, 0.0, 0, 0)
+            return self._encoded(self._zeros(), 0, 0.0, 0, 0)
         check_update(update, self.config.update_length)
         numbers, num_clipped = _clipped(update, self.config.update.clip)
         loss = self.config.search.grid.value(self.tick)
         return self._encoded(
             numbers, self.weight, self.weight * loss, 1, self.num_clipped + num_clipped
         )
+
+    def kept(self, update: Update | None) -> KeptUpdate:
+        """What it keeps of an update that it has contributed, for the passes after the first.
+
+        Args:
+            update: As for `contribution`, which has accepted it.
+        """
+        if update is None:
+            return KeptUpdate(self.config, self._zeros(), 0)
+        numbers, _ = _clipped(update, self.config.update.clip)
+        return KeptUpdate(self.config, numbers, self.weight)
+
+    def _zeros(self) -> Update:
+        """Zeros in place of an update: a device that does not pass needs the same memory."""
+        return np.zeros(self.config.update_length, dtype=np.float32)
 
     def _encoded(
         self,

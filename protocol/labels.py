@@ -11,3 +11,4 @@ MODEL: Final = _PREFIX + b"model that was answered for"
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"
+AGAIN_SLOT: Final = "update again"

@@ -23,6 +23,7 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.followed_search import Between, fewest_apart
 from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSpec, SlotSum
@@ -44,7 +45,7 @@ class Levels:
 
     Raises:
         ConfigurationError: there are none or too many, they are not in order, or they differ in
-            more than θ and warm start.
+            more than θ and warm start, or there are several and more than one pass.
     """
 
     rounds: tuple[RoundConfig, ...]
@@ -67,6 +68,13 @@ class Levels:
                     f"the round of θ = {config.theta} differs from that of θ = {first.theta} in "
                     "more than θ and warm start"
                 )
+        if len(self.rounds) > 1 and first.update.passes > 1:
+            # Devices answer a level's passes with an update that they would have to keep while they
+            # train the next one, and the levels' sums could be subtracted pass by pass.
+            raise ConfigurationError(
+                f"passes={first.update.passes} with {len(self.rounds)} conformity levels: a device "
+                "keeps one update for its passes, so take a single level"
+            )
 
     @classmethod
     def at(
@@ -110,7 +118,7 @@ class Levels:
 
     def first_slot(self, level: int) -> int:
         """The session's slot that is a level's slot 0."""
-        return sum(config.update_slot + 1 for config in self.rounds[:level])
+        return sum(config.num_slots for config in self.rounds[:level])
 
     def slots(self) -> tuple[SlotSpec, ...]:
         """The slots of the session: those of the levels, joined."""
@@ -178,7 +186,7 @@ class LevelRounds:
         return self._level
 
     @property
-    def question(self) -> Query | Threshold | None:
+    def question(self) -> Query | Threshold | Centre | None:
         """What to ask the devices next; None when the last level is over."""
         return self._playing.question
 
@@ -214,7 +222,7 @@ class LevelRounds:
 
     def _check_difference(self, num_left: int) -> None:
         """Give the level up if its tail may differ by too few from that of the level before."""
-        if not self._min_difference or isinstance(self.question, Query):
+        if not self._min_difference or not isinstance(self.question, Threshold):
             return
         self._tails[self._level] = self._playing.tail_left(num_left)
         if self._level == 0:
@@ -243,7 +251,7 @@ class LevelRounds:
             self._level += 1
 
     def lose(self) -> None:
-        """Go on without an answer to a query."""
+        """Go on without an answer to a query, or to another pass."""
         self._playing.lose()
 
     def outcomes(

@@ -37,7 +37,8 @@ class RoundPolicy(DevicePolicy):
             weigh the same. In a verified search, the device also holds the tails themselves to it,
             whatever devices weigh; in others it does not know them.
         unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
-            device cannot check. The server can then single out the device with the largest loss.
+            device cannot check, or several passes over the updates. The server can then single out
+            the device with the largest loss; for passes, see `max_passes`.
         max_levels: Most conformity levels of one session.
         min_search_cohort: Fewest devices to search over. With fewer, losses follow from the sums.
         max_query_pivots: Most pivots of one query.
@@ -62,6 +63,10 @@ class RoundPolicy(DevicePolicy):
             than the others would stand out in their sum.
         min_noise: Smallest σ of the noise in every sum of a search, in devices. Above 0, a search
             without noise is refused too.
+        max_passes: Most sums of the updates of a round. Each later one is another weighted mean of
+            the same updates, and together they tell more than one. To an ACTIVE server a device
+            gives a single one, unless `unverified_if_active` is set: the centres of the others are
+            the server's word, and it can choose one by which some devices count more than others.
     """
 
     min_tail: int = 2
@@ -81,6 +86,7 @@ class RoundPolicy(DevicePolicy):
     min_update_clip: float = 0.0625
     max_update_clip: float = 4.0
     min_noise: Fraction = Fraction(0)
+    max_passes: int = 8
 
     def check_number(self, levels: Levels) -> None:
         """Accept so many levels.
@@ -109,6 +115,11 @@ class RoundPolicy(DevicePolicy):
             levels.can_be_followed or not insists,
             "the search is not verified, and unverified_if_active is not set",
         )
+        passes = levels.common.update.passes
+        _insist(
+            passes == 1 or not insists,
+            f"passes={passes}: the server chooses the centres, and unverified_if_active is not set",
+        )
         self.check(params)
         self._check_numbers(levels.common)
         fewest = max(params.min_cohort, levels.common.search.min_cohort)
@@ -135,6 +146,10 @@ class RoundPolicy(DevicePolicy):
         _insist(
             update.max_weight <= self.max_weight,
             f"max_weight={update.max_weight} is above the device's max_weight={self.max_weight}",
+        )
+        _insist(
+            update.passes <= self.max_passes,
+            f"passes={update.passes} is above max_passes={self.max_passes}",
         )
         _insist(
             update.resolution_bits >= self.min_update_resolution_bits,

@@ -3,16 +3,19 @@
     search      for the (1 − θ)-quantile η of the losses, one secure sum a query
     threshold   η and its half-width δ are announced; devices filter themselves
     update      one secure sum of n_k·Δ_k, n_k, n_k·F_k, 1 where devices passed, zeros otherwise
-    model       w ← w + Σ n_k·Δ_k / Σ n_k
+    centre      only in rounds of several passes: the mean v is announced, and devices answer with
+                n_k·b_k·Δ_k and n_k·b_k, where b_k falls with the distance of Δ_k from v; again
+                with v ← Σ n_k·b_k·Δ_k / Σ n_k·b_k, pass after pass
+    model       w ← w + Σ n_k·Δ_k / Σ n_k, or w + v
 
 If a device vanished during the search, the difference of two sums would expose it. So the slots of
 all queries but the first are whole (all-or-nothing), which the devices enforce; if a device
-vanishes, the search ends with what it has. If there are fewer devices than the configuration asks
-for, there is no search at all. Source:
+vanishes, the search ends with what it has. So it is with the passes after the first. If there are
+fewer devices than the configuration asks for, there is no search at all. Source:
 "Device Heterogeneity in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix
 B.1; differences are argued in docs/architecture.md.
 
-Spec: §12.9.
+Spec: §12.9, §12.15.
 """
 
 from collections.abc import Mapping
@@ -25,6 +28,7 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Between
 from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult, tail_among
+from deltafl.protocol.robust import FACTOR_BITS, LEAST_FACTOR, Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
 from deltafl.secagg.errors import EncodingError
@@ -37,7 +41,8 @@ class RoundOutcome:
     Attributes:
         search: What the search found; None if the round ended before that.
         secure_sums: Number of sums that were revealed.
-        update: Σ n_k·Δ_k / Σ n_k, float64 of shape (d,); None if the model does not change.
+        update: Σ n_k·Δ_k / Σ n_k, float64 of shape (d,), or what the last pass over the updates
+            makes of it; None if the model does not change.
         kept_weight: Σ n_k over the devices that passed.
         kept_devices: How many passed.
         train_loss: Σ n_k·F_k / Σ n_k over them; None if Σ n_k = 0.
@@ -45,6 +50,9 @@ class RoundOutcome:
         drops: The devices that were lost, and how.
         aborted: Why the round ended early; None if it did not.
         asked: Whether devices were asked anything, so that they may have answered for the model.
+        passes: Sums of the updates that were used; 0 if there was none.
+        mean_factor: Σ n_k·b_k / Σ n_k of the last pass, where b_k counts in multiples of 1/256: how
+            much of their weight devices kept, in [1/32, 1]. None with a single pass.
     """
 
     search: SearchResult | None
@@ -57,6 +65,8 @@ class RoundOutcome:
     drops: Mapping[ClientId, Drop]
     aborted: str | None
     asked: bool = True
+    passes: int = 0
+    mean_factor: float | None = None
 
 
 class Round:
@@ -76,12 +86,15 @@ class Round:
         self._min_tail = min_tail
         self._num_searched = 0
         self._num_asked = 0
-        self.question: Query | Threshold | None = None
+        self.question: Query | Threshold | Centre | None = None
         self._search: Search = config.start_search()
         self._found: SearchResult | None = None
         self._num_sums = 0
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
         self._spoiled: str | None = None
+        self._mean: npt.NDArray[np.float64] | None = None
+        self._num_passes = 0
+        self._mean_factor: float | None = None
         self._asked = False
         self._ask()
         self.assemble(config.cohort_size)
@@ -89,8 +102,10 @@ class Round:
     @property
     def slot(self) -> int:
         """The slot in which the question is asked."""
-        is_query = isinstance(self.question, Query)
-        return self._num_sums if is_query else self.config.update_slot
+        if isinstance(self.question, Query):
+            return self._num_sums
+        again = self._num_passes if isinstance(self.question, Centre) else 0
+        return self.config.update_slot + again
 
     def assemble(self, num_devices: int) -> None:
         """Record how many devices can be asked; if they are too few, keep all without a search.
@@ -120,6 +135,8 @@ class Round:
             SessionAborted: a query would be over too few devices, or a threshold would keep too
                 few, so that all of them would refuse it.
         """
+        if isinstance(self.question, Centre):
+            return  # the devices of the pass before, or there is no slot
         self._num_asked = num_devices
         self.check_tail(num_devices)
         needed = self.config.search.min_cohort
@@ -140,7 +157,7 @@ class Round:
             SessionAborted: all devices that were lost may have been in the tail, and there would be
                 too few in it. All devices would refuse to go on.
         """
-        if isinstance(self.question, Query) or not self._min_tail:
+        if not isinstance(self.question, Threshold) or not self._min_tail:
             return
         tail = tail_among(self._search, self._num_searched, self._num_asked)
         fewest = tail.devices - (self._num_asked - num_left)
@@ -161,12 +178,17 @@ class Round:
         self._num_sums += 1
         if isinstance(self.question, Query):
             self._take_answer(total, revealed)
+        elif isinstance(self.question, Centre):
+            self._take_pass(total, revealed)
         else:
-            self._take_update(total)
+            self._take_update(total, revealed)
 
     def lose(self) -> None:
-        """Go on without an answer, because a device was missing from a query's whole slot."""
-        self._announce(self._search.result(shrank=True))
+        """Go on without an answer, because a device was missing from a whole slot."""
+        if isinstance(self.question, Centre):
+            self.question = None
+        else:
+            self._announce(self._search.result(shrank=True))
 
     def outcome(self, drops: Mapping[ClientId, Drop], aborted: str | None = None) -> RoundOutcome:
         """The outcome of the round.
@@ -177,12 +199,11 @@ class Round:
         """
         layout, sums = self.config.update_layout, self._totals
         weight = int(sums["weight"][0]) if sums else 0
-        update = layout.to_float("update", sums["update"]) / weight if weight else None
         loss = float(layout.to_float("weighted_loss", sums["weighted_loss"])[0]) if sums else 0.0
         return RoundOutcome(
             search=self._found,
             secure_sums=self._num_sums,
-            update=update,
+            update=self._mean,
             kept_weight=weight,
             kept_devices=int(sums["count"][0]) if sums else 0,
             train_loss=loss / weight if weight else None,
@@ -190,6 +211,8 @@ class Round:
             drops=dict(drops),
             aborted=aborted or self._spoiled,
             asked=self._asked,
+            passes=self._num_passes,
+            mean_factor=self._mean_factor,
         )
 
     def _ask(self) -> None:
@@ -214,9 +237,37 @@ class Round:
         else:
             self._ask()
 
-    def _take_update(self, total: npt.NDArray[np.uint64]) -> None:
+    def _take_update(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
         self.question = None
+        layout = self.config.update_layout
         try:
-            self._totals = self.config.update_layout.decode(total)
+            self._totals = layout.decode(total)
         except EncodingError as error:
             self._spoiled = str(error)
+            return
+        self._num_passes = 1
+        if weight := int(self._totals["weight"][0]):
+            self._mean = layout.to_float("update", self._totals["update"]) / weight
+            self._ask_again(self._mean, revealed)
+
+    def _take_pass(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
+        """Take the sum of a later pass; one that honest devices cannot give ends the passes."""
+        self.question = None
+        layout, first = self.config.pass_layout, int(self._totals["weight"][0])
+        try:
+            sums = layout.decode(total)
+        except EncodingError:
+            return
+        weight = int(sums["weight"][0])
+        if not LEAST_FACTOR * first <= weight <= first << FACTOR_BITS:
+            return
+        self._num_passes += 1
+        self._mean = layout.to_float("update", sums["update"]) / weight
+        self._mean_factor = weight / (first << FACTOR_BITS)
+        self._ask_again(self._mean, revealed)
+
+    def _ask_again(self, mean: npt.NDArray[np.float64], revealed: SlotSum) -> None:
+        """Ask for another pass around a mean, if one is left and none of its devices is lost."""
+        update = self.config.update
+        if self._num_passes < update.passes and revealed.remaining == revealed.contributors:
+            self.question = Centre.of(mean, update.clip)

@@ -24,6 +24,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.robust import MAX_PASSES, Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DecodeError
@@ -37,6 +38,8 @@ _PIVOTS: Final = 8
 _LEVEL: Final = struct.Struct("<IIQ")
 _WORD: Final = 2**63 - 1
 _DOUBLE: Final = struct.Struct("<d")
+_NUMBER: Final = 4  # bytes of a number of a centre
+_ONE_PASS: Final = 1, 1.0
 
 
 class Kind(IntEnum):
@@ -46,6 +49,8 @@ class Kind(IntEnum):
     RELAY = 0x22
     QUERY = 0x23
     THRESHOLD = 0x24
+    CENTRE = 0x25
+    ANNOUNCE_PASSES = 0x26
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -84,7 +89,8 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
         case Announce(levels, models, session):
             # The models come last, so the short public fields are at the start of a long message.
             fields = [*_config_fields(levels.common), _pack_others(levels), session, models]
-            return Kind.ANNOUNCE, fields
+            passes = _passes_fields(levels.common.update)
+            return (Kind.ANNOUNCE_PASSES if passes else Kind.ANNOUNCE), [*passes, *fields]
         case Relay(session):
             return Kind.RELAY, [session]
         case Ask(Query(method, pivots), session, opening):
@@ -92,12 +98,15 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
             return Kind.QUERY, [method.encode(), packed, opening, session]
         case Ask(Threshold(eta, half_width), session, opening):
             return Kind.THRESHOLD, [eta, half_width, opening, session]
+        case Ask(Centre(numbers), session, b""):
+            return Kind.CENTRE, [session, numbers]  # as of a model, the long field comes last
     raise TypeError(f"{type(envelope).__name__} is no envelope")
 
 
 def _from_fields(kind: int, fields: FieldReader) -> Envelope:
-    if kind == Kind.ANNOUNCE:
-        levels = _read_levels(fields)
+    if kind in (Kind.ANNOUNCE, Kind.ANNOUNCE_PASSES):
+        passes = _read_passes(fields) if kind == Kind.ANNOUNCE_PASSES else _ONE_PASS
+        levels = _read_levels(fields, passes)
         session, models = _read_bytes(fields), _read_bytes(fields)
         if len(models) % len(levels.rounds):
             raise DecodeError(
@@ -116,6 +125,9 @@ def _from_fields(kind: int, fields: FieldReader) -> Envelope:
         threshold = Threshold(fields.integer(0, _WORD), fields.integer(0, _WORD))
         opening, session = _read_bytes(fields), _read_bytes(fields)
         return Ask(threshold, session, opening)
+    if kind == Kind.CENTRE:
+        session, numbers = _read_bytes(fields), fields.records(_NUMBER, most=MAX_BYTES // _NUMBER)
+        return Ask(Centre(numbers), session)
     raise DecodeError(f"unknown envelope kind {kind}")
 
 
@@ -144,7 +156,18 @@ def _config_fields(config: RoundConfig) -> list[Value]:
     ]
 
 
-def _read_config(fields: FieldReader) -> RoundConfig:
+def _passes_fields(update: UpdateParams) -> list[Value]:
+    """Passes and smoothing; nothing with one pass. Spec: §12.15."""
+    return [] if update.passes == 1 else [update.passes, _DOUBLE.pack(update.smoothing)]
+
+
+def _read_passes(fields: FieldReader) -> tuple[int, float]:
+    passes = fields.integer(2, MAX_PASSES)
+    (smoothing,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
+    return passes, smoothing
+
+
+def _read_config(fields: FieldReader, passes: tuple[int, float]) -> RoundConfig:
     round_index, cohort_size = fields.integer(0, _WORD), fields.integer(1, 2**32 - 1)
     numerator, denominator = fields.integer(1, 2**32 - 1), fields.integer(1, 2**32 - 1)
     method, num_pivots = _read_name(fields), fields.integer(0, _MAX_PIVOTS)
@@ -171,7 +194,7 @@ def _read_config(fields: FieldReader) -> RoundConfig:
                 min_cohort,
                 verified,
             ),
-            update=UpdateParams(clip, update_resolution_bits, max_weight),
+            update=UpdateParams(clip, update_resolution_bits, max_weight, *passes),
             update_length=length,
             warm_start=warm_start,
             num_pivots=num_pivots or None,
@@ -191,8 +214,8 @@ def _pack_others(levels: Levels) -> bytes:
     )
 
 
-def _read_levels(fields: FieldReader) -> Levels:
-    common = _read_config(fields)
+def _read_levels(fields: FieldReader, passes: tuple[int, float]) -> Levels:
+    common = _read_config(fields, passes)
     others = list(_LEVEL.iter_unpack(fields.records(_LEVEL.size, most=MAX_LEVELS - 1)))
     if any(denominator == 0 for _, denominator, _ in others):
         raise DecodeError("the denominator of a conformity level is zero")

@@ -16,8 +16,8 @@ from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.strategies.aggregation import add_mean_update
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
+from deltafl.fl.strategies.geometric_median import Robustly
 from deltafl.fl.strategies.mixture import measure_losses
-from deltafl.fl.strategies.robust import Robustly
 from deltafl.fl.strategies.robust_mean import robustly_stepped
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
 from deltafl.fl.vectors import Vector

@@ -16,7 +16,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, Weighing, check_cohort
 from deltafl.fl.strategies.base import Memory, RoundReport, TrainingState, Visibility
-from deltafl.fl.strategies.robust import Robustly
+from deltafl.fl.strategies.geometric_median import Robustly
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig, UpdateParams

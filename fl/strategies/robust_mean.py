@@ -8,7 +8,7 @@ from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.aggregation import finite_update
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
-from deltafl.fl.strategies.robust import Robustly, robust_step
+from deltafl.fl.strategies.geometric_median import Robustly, robust_step
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.fl.vectors import Vector
 

@@ -2,7 +2,9 @@
 
     server      asks for the next sum of the search, until η is found, then announces η and δ
     devices     answer a query with what their loss says of it; after η, those with F_k ≥ η − δ
-                train and contribute n_k·Δ_k and n_k, and the others contribute zeros
+                train and contribute n_k·Δ_k and n_k, and the others contribute zeros; in rounds
+                of several passes they then answer each centre v with the same update once more,
+                weighted by its distance from v
     server      w ← w + Σ n_k·Δ_k / Σ n_k
 
 `IdealRounds.play` is that loop, `_Devices` the devices' side, and `deltafl.protocol.round` says
@@ -18,8 +20,10 @@ from dataclasses import dataclass
 
 from deltafl.fl.cohort import SecureRoundResult
 from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.kept_update import KeptUpdate
 from deltafl.protocol.levels import LevelRounds, Levels
 from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, IdealSession, PeerError, Refusal, SessionAborted
@@ -73,7 +77,7 @@ class IdealRounds:
                 rounds.check_opened(len(session.open_slot(rounds.slot)))
                 contributors = session.collect(rounds.slot, rounds.check_tail)
                 if contributors is None:
-                    if not _is_unasked(session, rounds.slot):
+                    if isinstance(rounds.question, Query) and not _is_unasked(session, rounds.slot):
                         devices.answer_in_vain(session.remaining, rounds.level, rounds.question)
                     rounds.lose()
                 else:
@@ -94,6 +98,7 @@ class _Devices:
         # one source for each device of a session, as in the real protocol
         self._noise = {ClientId(device): noise(ClientId(device)) for device in work.weights}
         self._measured: dict[tuple[ClientId, int], DeviceRound] = {}
+        self._kept: dict[ClientId, KeptUpdate] = {}
 
     def measure(self, ids: Sequence[ClientId], level: int) -> None:
         """Let the devices that have not measured their losses do so."""
@@ -106,9 +111,7 @@ class _Devices:
             weight = self._work.weight(client)
             self._measured[client, level] = DeviceRound.measured(config, loss, weight)
 
-    def answer_in_vain(
-        self, ids: Sequence[ClientId], level: int, question: Query | Threshold
-    ) -> None:
+    def answer_in_vain(self, ids: Sequence[ClientId], level: int, question: Query) -> None:
         """Let devices answer a query without a sum, which uses up their noise of it."""
         if self._levels.common.noise is not None:
             self.measure(ids, level)
@@ -116,7 +119,7 @@ class _Devices:
                 pass
 
     def contributions(
-        self, ids: Sequence[ClientId], level: int, question: Query | Threshold
+        self, ids: Sequence[ClientId], level: int, question: Query | Threshold | Centre
     ) -> Iterator[Vector]:
         """The devices' vectors, in order; all train before the first is waited for."""
         own = [self._measured[client, level] for client in ids]
@@ -124,12 +127,19 @@ class _Devices:
             for client, device in zip(ids, own, strict=True):
                 yield device.answer(question, self._noise[client])
             return
+        if isinstance(question, Centre):
+            for client in ids:
+                yield self._kept[client].answer(question)
+            return
         passing = [device.passes(question) for device in own]
         for client, passes in zip(ids, passing, strict=True):
             if passes:
                 self._work.begin_update(client, level)
         for client, device, passes in zip(ids, own, passing, strict=True):
-            yield device.contribution(self._work.update(client, level) if passes else None)
+            update = self._work.update(client, level) if passes else None
+            yield device.contribution(update)
+            if device.config.update.passes > 1:
+                self._kept[client] = device.kept(update)
 
 
 def _is_unasked(session: IdealSession, slot: int) -> bool:

@@ -424,6 +424,8 @@ class PolicyConfig:
         max_update_clip: the largest `privacy.update_clip`.
         min_noise: smallest σ of the noise of a search, in devices; above 0, devices refuse a search
             that is not by "noisy".
+        max_passes: most sums of the updates of one round; a later one is another weighted mean of
+            the same updates.
     """
 
     min_expected_tail: CountOrZero = 2
@@ -441,6 +443,7 @@ class PolicyConfig:
     min_update_clip: Positive = 0.0625
     max_update_clip: Positive = 4.0
     min_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
+    max_passes: Count = 8
 
 
 @dataclass(frozen=True, slots=True)

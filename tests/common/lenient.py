@@ -22,6 +22,7 @@ ROUNDS = {
     "min_update_clip": 2.0**-1000,
     "max_update_clip": 2.0**1000,
     "min_noise": Fraction(0),
+    "max_passes": 16,
 }
 """Fields of `RoundPolicy`."""
 

@@ -12,8 +12,8 @@ from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
+from deltafl.fl.strategies.geometric_median import SMOOTHING, Robustly, robust_step
 from deltafl.fl.strategies.q_ffl import QFFL
-from deltafl.fl.strategies.robust import SMOOTHING, Robustly, robust_step
 from deltafl.fl.strategies.robust_mean import RobustMean
 from deltafl.sim.cohort.simulated import cohort_of
 

@@ -16,6 +16,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import (
     ClientId,
@@ -178,6 +179,7 @@ def envelopes() -> list[Envelope]:
     followed = replace(
         config, method="mm", num_pivots=None, search=replace(config.search, verified=True)
     )
+    passes = replace(config.update, passes=3, smoothing=0.25)
     thetas = (Fraction(1, 2), Fraction(1, 3))
     return [
         Announce(Levels((config,)), b"model", b"session"),
@@ -188,6 +190,8 @@ def envelopes() -> list[Envelope]:
         Ask(Query("mm", (5,)), b"session", b"opening"),
         Ask(Threshold(17, 2), b"session"),
         Ask(Threshold(17, 0), b"session", b"opening"),
+        Announce(Levels((replace(config, update=passes),)), b"model", b"session"),
+        Ask(Centre(b"\0\0\x80?" * 4), b"session"),
     ]
 
 

@@ -20,6 +20,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS
 from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import SlotSpec
@@ -46,6 +47,8 @@ CHANGES = {
     "min_search_cohort": (1, 3, 4, 2**32 - 1),
     "warm_start": (0, 1, 8 * 2**8),
     "verified": (True,),
+    "passes": (2, 3, 16),
+    "smoothing": (0.5, 2.0, 1.0000000000000002, 5e-324, 1e300),
     "noise": (
         Noise(Fraction(4), 3),
         Noise(Fraction(8, 3), 2),  # the same share, hence the same layout
@@ -56,6 +59,7 @@ CHANGES = {
 
 # What some values come with: options of one method only.
 WITH = {
+    "smoothing": {"passes": 4},
     "num_pivots": {"method": "histogram"},
     "noise": {"method": "noisy", "weighting": Weighting.EQUAL},
 }
@@ -134,7 +138,7 @@ def test_the_context_is_of_32_bytes_and_depends_on_every_byte_of_the_model():
 pivots = st.lists(st.integers(0, 2**64 - 1), max_size=4).map(tuple)
 word = st.integers(0, 2**63 - 1) | st.integers(0, 3)
 questions = st.builds(Query, st.text(st.characters(max_codepoint=127), max_size=3), pivots) | (
-    st.builds(Threshold, word, word)
+    st.builds(Threshold, word, word) | st.builds(Centre, st.binary(max_size=16))
 )
 contexts = st.sampled_from([bytes(32), b"\1" * 32])
 
@@ -146,11 +150,11 @@ def test_bindings_are_equal_if_and_only_if_context_and_question_are(one, other, 
     assert (binding(one, first) == binding(other, second)) == same
 
 
-def test_a_query_and_a_threshold_of_the_same_bytes_are_bound_differently():
+def test_questions_of_different_kinds_and_the_same_bytes_are_bound_differently():
     threshold = Threshold(0, 0)
-    query = Query("", ())
-    assert query.canonical() == threshold.canonical()
-    assert binding(bytes(32), query) != binding(bytes(32), threshold)
+    query, centre = Query("", ()), Centre(threshold.canonical())
+    assert query.canonical() == threshold.canonical() == centre.canonical()
+    assert len({binding(bytes(32), asked) for asked in (query, threshold, centre)}) == 3
 
 
 # --- slots --------------------------------------------------------------------------------------

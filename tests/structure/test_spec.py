@@ -1,6 +1,7 @@
 """docs/spec.md and the code say the same, and cite each other rightly."""
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from types import ModuleType
@@ -18,6 +19,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.weighting import Weighting
@@ -640,9 +642,17 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
             Ask(Threshold(300, 70_000), session, opening),
             {"eta": 300, "delta": 70_000},
         ),
+        "Centre": (
+            Ask(Centre(bytes(4 * CONFIG.update_length)), session),
+            {"update_length": CONFIG.update_length},
+        ),
     }
+    if len(thetas) == 1:
+        passes = replace(CONFIG, update=replace(update, passes=3, smoothing=0.5))
+        announced = Announce(Levels((passes,)), models, session)
+        samples["AnnouncePasses"] = (announced, config | {"passes": 3})
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
-    assert kinds.keys() == samples.keys()
+    assert kinds.keys() - ({"AnnouncePasses"} if len(thetas) > 1 else set()) == samples.keys()
     for what, (envelope, values) in samples.items():
         encoded = envelopes.encode(envelope)
         assert len(encoded) == length(what, **fixed, **values), what
@@ -654,7 +664,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    named = {"Announce", "Relay", "Query", "Threshold"}
+    named = {"Announce", "AnnouncePasses", "Relay", "Query", "Threshold", "Centre"}
     assert FORMULAS.keys() == messages | parts | named
 
 

@@ -20,6 +20,7 @@ import spec_code
 import spec_trace
 from spec_code import TEXT, refusal_of, run_page
 
+from deltafl.protocol import kept_update
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.client import RoundClient, _entries
 from deltafl.protocol.configuration import (
@@ -38,6 +39,7 @@ from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy, _apart, _kept
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
@@ -130,6 +132,8 @@ def flat(config):
         noise_devices=noise[2],
         warm_start=warm_start_number(config.warm_start),
         verified=int(config.search.verified),
+        passes=config.update.passes,
+        smoothing=config.update.smoothing,
     )
 
 
@@ -158,6 +162,8 @@ def some_config(rng, **changes):
                     rng.choice([4.0, 2e-320, rng.uniform(0.001, 50)]),
                     rng.randint(0, 20),
                     rng.choice([1, rng.randint(1, 2**20), 2 ** rng.randint(0, 48)]),
+                    changes.get("passes", 1),
+                    changes.get("smoothing", 1.0),
                 ),
                 update_length=rng.randint(1, 6),
                 warm_start=warm,
@@ -168,6 +174,12 @@ def some_config(rng, **changes):
             )
         except ConfigurationError:
             continue
+
+
+def some_passes(rng):
+    """How many sums are made of the updates, and with what smoothing."""
+    smoothing = rng.choice([1.0, 2e-320, rng.uniform(0.001, 50)])
+    return {"passes": rng.choice([1, 2, rng.randint(2, 16)]), "smoothing": smoothing}
 
 
 def the_same(function, page_function):
@@ -452,7 +464,7 @@ def check_sets(page, rng):
 
 
 def check_configuration(page, rng):
-    config, models = some_config(rng), rng.randbytes(8)
+    config, models = some_config(rng, **some_passes(rng)), rng.randbytes(8)
     c = flat(config)
     assert page.search_bits(c) == config.search_layout.ring_bits
     assert page.update_bits(c) == config.update_layout.ring_bits
@@ -464,6 +476,12 @@ def check_configuration(page, rng):
     listed = [(s.label, s.length, s.ring_bits, s.whole, s.verified) for s in config.slots()]
     assert page.slots(c) == listed
     assert page.configuration(c) == config.canonical()
+    if config.update.passes > 1:
+        assert page.canonical_layout(page.pass_layout(c), c.cohort_size) == (
+            config.pass_layout.canonical()
+        )
+    config = replace(config, update=replace(config.update, passes=1))
+    c = flat(config)
     lower = replace(config, theta=config.theta / 2, warm_start=None)
     levels = Levels((config, lower))
     assert page.context([c, flat(lower)], models) == levels.context(models)
@@ -472,6 +490,8 @@ def check_configuration(page, rng):
     assert page.query_binding(context, query.method, query.pivots) == binding(context, query)
     eta, delta = rng.getrandbits(62), rng.getrandbits(62)
     assert page.threshold_binding(context, eta, delta) == binding(context, Threshold(eta, delta))
+    numbers = rng.randbytes(4 * rng.randint(0, 3))
+    assert page.centre_binding(context, numbers) == binding(context, Centre(numbers))
     entry = _entries(Announce(levels, models, b""))[0]
     assert page.model_entry(models[:4]) == entry
 
@@ -498,7 +518,7 @@ NOT_FINITE = (math.nan, math.inf, -math.inf)
 
 
 def check_contributions(page, rng):
-    config = some_config(rng)
+    config = some_config(rng, **some_passes(rng))
     c, grid = flat(config), config.search.grid
     usual = [rng.uniform(-1, 40), float(rng.randint(0, 3)), -0.5, -1e300, 1e300]
     loss = rng.choice([*usual, *NOT_FINITE])
@@ -528,6 +548,28 @@ def check_contributions(page, rng):
     )
     found = page.encode_values(page.update_layout(c), page.update_bits(c), values)
     assert found == device.contribution(delta).tolist()
+    if config.update.passes > 1:
+        compare_pass(page, rng, c, device, rng.choice([delta, None]))
+
+
+def compare_pass(page, rng, c, device, update):
+    """The answer to a centre that is accepted, and whether centres are."""
+    own = device.kept(update)
+    scale = rng.choice([0.0, 1.0, 1.01]) * device.config.update.clip
+    centre = np.array([rng.uniform(-scale, scale) for _ in range(c.update_length)], np.float32)
+    if rng.random() < 0.2:
+        centre[rng.randrange(len(centre))] = rng.choice(NOT_FINITE)
+    asked, slot = Centre(centre.astype("<f4").tobytes()), device.config.update_slot + 1
+    is_accepted = page.is_centre(c, centre.astype(float).tolist())
+    try:
+        kept_update.check_centre(device.config, asked, slot)
+    except PeerError:
+        assert not is_accepted
+        return
+    assert is_accepted
+    numbers = own.numbers.astype(float).tolist()
+    found = page.pass_contribution(c, numbers, own.weight, centre.astype(float).tolist())
+    assert found == own.answer(asked).tolist()
 
 
 def check_layouts(page, rng):
@@ -666,10 +708,13 @@ def check_round_policy(page, rng):
         unverified_if_active=rng.random() < 0.5,
         **{name: rng.choice([lax, lax, lax, near(config)]) for name, (lax, near) in NEAR.items()},
     )
-    the_same(
-        lambda: policy.check_round(levels, params),
-        lambda: page.check_round_policy(policy, [flat(one) for one in levels.rounds], params),
-    )
+    several = replace(config.update, max_weight=500, passes=2, smoothing=0.5)
+    for announced in (levels, Levels((replace(config, update=several),))):
+        flattened = [flat(one) for one in announced.rounds]
+        the_same(
+            lambda announced=announced: policy.check_round(announced, params),
+            lambda flattened=flattened: page.check_round_policy(policy, flattened, params),
+        )
     above, below = Fraction(rng.randint(5, 9), 9), Fraction(rng.randint(1, 4), 9)
     assert page.kept(above, most) == _kept(above, most)
     assert page.apart(above, below, most) == _apart(above, below, most)
@@ -699,6 +744,7 @@ NEAR = {
     "min_update_clip": (0.0, lambda c: c.update.clip * 2),
     "max_update_clip": (math.inf, lambda c: c.update.clip / 2),
     "min_noise": (Fraction(0), lambda _: Fraction(3)),
+    "max_passes": (16, lambda _: 1),
 }
 """For each limit, what admits everything, and what is beyond the configuration or near it."""
 

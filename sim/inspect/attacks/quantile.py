@@ -49,7 +49,7 @@ class _Overheard(RoundDevices):
         """Note the first device's question."""
         envelope = wire.decode(data)
         question = envelope.question if isinstance(envelope, Ask) else None
-        if question is not None and client == min(self.devices):
+        if isinstance(question, Query | Threshold) and client == min(self.devices):
             self.asked = (*self.asked, question)
         return super().shown(client, data)
 

@@ -313,6 +313,14 @@ class ManyStage(Stage):
     length = 12
 
 
+class RobustStage(Stage):
+    """An honest run of three passes over the updates, of which none is near the centre."""
+
+    def config(self, number, cohort_size, warm_start=None):
+        config = super().config(number, cohort_size, warm_start)
+        return replace(config, update=replace(config.update, passes=3, smoothing=0.5))
+
+
 class BatchedStage(OneQuestionStage):
     """An honest run of three batches of devices, of which two take part in a round."""
 
@@ -335,6 +343,7 @@ HONEST = (
     SteepStage,
     OneQuestionStage,
     ManyStage,
+    RobustStage,
     BatchedStage,
 )
 
@@ -393,6 +402,9 @@ class _LenientRound(Round):
 
     def _take_answer(self, total, revealed):
         super()._take_answer(total, replace(revealed, remaining=revealed.contributors))
+
+    def _ask_again(self, mean, revealed):
+        super()._ask_again(mean, replace(revealed, remaining=revealed.contributors))
 
 
 class _StagedServer(RoundServer):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.differencing import Difference, DifferenceKind, Differencing
@@ -126,7 +126,7 @@ class Differences(Check):
             for released in slot.sums:
                 ids = released.contributors.tolist()
                 for close in self._differencing.add(asked, model, ids, place_of(released)):
-                    yield _difference(close, is_query=isinstance(question, Query))
+                    yield _difference(close, is_update=isinstance(question, Threshold))
 
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
@@ -163,10 +163,10 @@ def _answered_again(session: SessionView, level: SessionView, past: PastModel) -
     past.answered |= answered
 
 
-def _difference(difference: Difference, *, is_query: bool) -> Finding:
+def _difference(difference: Difference, *, is_update: bool) -> Finding:
     devices = ", ".join(map(str, difference.devices[:_SHOWN]))
     places = [difference.second, difference.first]
-    if difference.kind is DifferenceKind.SAME_QUESTION or is_query:
+    if difference.kind is DifferenceKind.SAME_QUESTION or not is_update:
         detail = f"{difference.kind.value}; they differ by {difference.size}: devices {devices}"
         return RULES.found("sums.differ-by-few", detail, places)
     return RULES.found("sums.search-and-update", f"without devices {devices}", places)

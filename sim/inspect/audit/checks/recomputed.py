@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.quantile.search import Query
 from deltafl.secagg import openings, pedersen, shamir
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.messages import SHARES_PER_SLOT, ShareKeys, ShareReceipt
@@ -22,6 +21,7 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.drawn_secrets import OF_DRAWN, DrawnTests
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.recorded_secrets import SessionSecrets
+from deltafl.sim.inspect.audit.round_replay import layout_of
 from deltafl.sim.inspect.audit.rules import A3, A7, A22, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.sharing_tests import Dealt, SharingTests
@@ -183,8 +183,7 @@ class Recomputed(Check):
         if expected is not None:
             is_right = bool(np.array_equal(words, expected))
         else:
-            layout = config.search_layout if isinstance(asked, Query) else config.update_layout
-            is_right = _is_in_range(layout.decode, words)
+            is_right = _is_in_range(layout_of(config, asked).decode, words)
         if not is_right:
             detail = f"the vector of device {device} for slot {slot.index}"
             self._wrong.append(("masks.other", detail, seen.place))

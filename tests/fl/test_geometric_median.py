@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from deltafl.fl.strategies.aggregation import step_by_mean
 from deltafl.fl.strategies.base import TrainingState
-from deltafl.fl.strategies.robust import SMOOTHING, Robustly, next_smoothing, robust_step
+from deltafl.fl.strategies.geometric_median import SMOOTHING, Robustly, next_smoothing, robust_step
 
 START = np.array([0.5, -1.0, 2.0], dtype=np.float32)
 
