@@ -197,6 +197,9 @@ def _has_real_weights(levels: Levels) -> bool:
 
 
 def _may_change(name: str, before: object, now: object, levels: Levels) -> bool:
+    """Whether the server has to set a value anew in each round, by the sums of the last one."""
+    if name == "update.smoothing":  # the check of what the settings lead to knows which
+        return levels.common.update.passes > 1
     return (
         name == "update.max_weight" and _has_real_weights(levels) and {before, now} <= _REAL_WEIGHTS
     )
