@@ -29,6 +29,7 @@ from deltafl.protocol.followed_search import Between, Followed, fewest_apart
 from deltafl.protocol.labels import MODEL
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
+from deltafl.protocol.participations import admit_model, check_left
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, Tail
 from deltafl.protocol.selection import Threshold
@@ -85,7 +86,7 @@ class RoundClient:
         policy: What the device insists on.
         randomness: Source of every secret.
         credentials: Needed for signed sessions; without them, the device refuses such sessions.
-        noise: Source of the noise for the method `noisy`; None to use `randomness`.
+        noise: Source of the noise of searches and updates; None to use `randomness`.
         primitives: What the device computes with.
         ledger: The models that the device has answered for, and the sessions it took part in. It
             belongs to the device and outlives its rounds; by default, nothing is remembered.
@@ -336,6 +337,7 @@ class RoundClient:
             # Two searches over one model reveal, by subtraction, a device that is in only one.
             raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
         self._policy.check_round(levels, params)  # before anything is asked for or worked out
+        check_left(self._ledger, self._policy.max_participations, len(levels.rounds))
         self._follows = levels.can_be_followed or common.search.verified
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
@@ -441,7 +443,7 @@ class RoundClient:
 
     def _contribute_update(self, update: Update | None) -> bytes:
         event = self._supply_event
-        vector = self._measured().contribution(update)
+        vector = self._measured().contribution(update, self._noise)
         reply = self._mask(vector)
         self._move(event)
         if event is SupplyEarlierUpdate:
@@ -472,8 +474,8 @@ class RoundClient:
         when, must not show in what it remembers.
         """
         if self._answered < self._level:
-            if not self._ledger.admit([self._entries[self._level]]):
-                raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
+            entry, most = self._entries[self._level], self._policy.max_participations
+            admit_model(self._ledger, entry, most)
             self._answered = self._level
 
     def _require(self, event: type) -> None:

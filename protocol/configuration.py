@@ -1,7 +1,9 @@
 """The public configuration of a round, which server and devices agree on before it starts."""
 
+import struct
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Final
 
 from deltafl.protocol import labels
 from deltafl.protocol.errors import ConfigurationError
@@ -15,12 +17,15 @@ from deltafl.protocol.quantile.search import (
     SearchParams,
 )
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import NoisyUpdates, UpdateNoise
 from deltafl.secagg import SlotSpec, UsageError
 from deltafl.secagg.labels import digest, pack
 from deltafl.secagg.layout import MAX_NUMERATOR_BITS, Field, Layout
 from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
 
 _MAX_THETA_PART = 2**32 - 1
+UPDATE_NOISE: Final = struct.Struct("<dQQ")
+"""Norm, deviation and number of devices of the noise of updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +39,25 @@ class UpdateParams:
             resolution, or updates round to zero.
         resolution_bits: n_k·Δ_k is summed in multiples of 2^-resolution_bits.
         max_weight: Largest n_k; larger ones are clipped to it.
+        noise: Noise of the sum of updates, which all weigh the same; None for exact sums.
 
     Raises:
-        ConfigurationError: the clip is not a positive number.
+        ConfigurationError: the clip is not a positive number, or there is noise and weights differ.
     """
 
     clip: float = 2.0
     resolution_bits: int = 10
     max_weight: int = 8192
+    noise: UpdateNoise | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
             raise ConfigurationError(f"update_clip={self.clip} is not a positive number")
+        if self.noise is not None and self.max_weight != 1:
+            raise ConfigurationError(
+                f"max_weight={self.max_weight} with noise in the sum of updates: noise hides a "
+                "device that weighs 1, so set it to 1"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,12 @@ class RoundConfig:
             object.__setattr__(self, "update_layout", self._lay_out_update())
         except UsageError as error:  # a sum that fits no ring
             raise ConfigurationError(str(error)) from None
+        noise = self.update.noise
+        if noise is not None and noise.num_devices > self.cohort_size:
+            raise ConfigurationError(
+                f"noise of updates from {noise.num_devices} devices is from more than cohort_size="
+                f"{self.cohort_size}"
+            )
         for layout in (self.search_layout, self.update_layout):
             if layout.length > MAX_LENGTH:
                 raise ConfigurationError(
@@ -164,8 +182,18 @@ class RoundConfig:
         queries = (first, *(later,) * (self.num_query_slots - 1)) if self.num_query_slots else ()
         return (*queries, update)
 
+    @property
+    def noisy_updates(self) -> NoisyUpdates | None:
+        """How updates are summed under noise; None where sums are exact. Spec: §12.16."""
+        noise = self.update.noise
+        if noise is None:
+            return None
+        seed = digest(labels.ROTATION, self.canonical())
+        return NoisyUpdates(noise, self.update_length, self.cohort_size, seed)
+
     def canonical(self) -> bytes:
         """An injective description of the configuration, for hashing."""
+        noise = self.update.noise
         return pack(
             self.round_index,
             self.cohort_size,
@@ -186,6 +214,7 @@ class RoundConfig:
             *noise_numbers(self.noise),
             warm_start_number(self.warm_start),
             int(self.search.verified),
+            *(() if noise is None else (update_noise_bytes(noise),)),
         )
 
     def _lay_out_search(self) -> Layout:
@@ -205,6 +234,8 @@ class RoundConfig:
 
         Spec: §12.3.
         """
+        if self.update.noise is not None:
+            return self.update.noise.layout(self.update_length, self.cohort_size)
         heaviest, grid = self.update.max_weight, self.search.grid
         bound, bits = self.update.clip * heaviest, self.update.resolution_bits
         update = Field("update", self.update_length, -bound, bound, bits)
@@ -231,6 +262,11 @@ def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
     if noise is None:
         return 0, 0, 0
     return noise.variance.numerator, noise.variance.denominator, noise.num_devices
+
+
+def update_noise_bytes(noise: UpdateNoise) -> bytes:
+    """The noise of updates in announcements and digests, 24 bytes. Spec: §12.16."""
+    return UPDATE_NOISE.pack(noise.norm, noise.deviation, noise.num_devices)
 
 
 def warm_start_number(warm_start: int | None) -> int:

@@ -3,7 +3,8 @@
     search      for the (1 − θ)-quantile η of the losses, one secure sum a query
     threshold   η and its half-width δ are announced; devices filter themselves
     update      one secure sum of n_k·Δ_k, n_k, n_k·F_k, 1 where devices passed, zeros otherwise
-    model       w ← w + Σ n_k·Δ_k / Σ n_k
+    model       w ← w + Σ n_k·Δ_k / Σ n_k; if the sums of updates have noise, all weigh the same,
+                and their sum is divided by θ times the devices in it
 
 If a device vanished during the search, the difference of two sums would expose it. So the slots of
 all queries but the first are whole (all-or-nothing), which the devices enforce; if a device
@@ -26,6 +27,7 @@ from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Between
 from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult, tail_among
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import NoisyMeans, NoisyUpdates
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
 from deltafl.secagg.errors import EncodingError
 
@@ -80,6 +82,7 @@ class Round:
         self._search: Search = config.start_search()
         self._found: SearchResult | None = None
         self._num_sums = 0
+        self._num_summed = 0
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
         self._spoiled: str | None = None
         self._asked = False
@@ -162,6 +165,7 @@ class Round:
         if isinstance(self.question, Query):
             self._take_answer(total, revealed)
         else:
+            self._num_summed = len(revealed.contributors)
             self._take_update(total)
 
     def lose(self) -> None:
@@ -175,7 +179,9 @@ class Round:
             drops: The devices that were lost.
             aborted: Why the session ended early, if it did.
         """
-        layout, sums = self.config.update_layout, self._totals
+        layout, sums, noisy = self.config.update_layout, self._totals, self.config.noisy_updates
+        if noisy is not None:
+            return self._noisy_outcome(noisy, drops, aborted)
         weight = int(sums["weight"][0]) if sums else 0
         update = layout.to_float("update", sums["update"]) / weight if weight else None
         loss = float(layout.to_float("weighted_loss", sums["weighted_loss"])[0]) if sums else 0.0
@@ -187,6 +193,27 @@ class Round:
             kept_devices=int(sums["count"][0]) if sums else 0,
             train_loss=loss / weight if weight else None,
             clipped=int(sums["clipped"][0]) if sums else 0,
+            drops=dict(drops),
+            aborted=aborted or self._spoiled,
+            asked=self._asked,
+        )
+
+    def _noisy_outcome(
+        self, noisy: NoisyUpdates, drops: Mapping[ClientId, Drop], aborted: str | None
+    ) -> RoundOutcome:
+        """The outcome where updates were summed with noise; all devices weigh the same."""
+        means = NoisyMeans(None, 0, None, 0)
+        if self._totals:
+            means = noisy.read(self._totals, self.config.theta, self._num_summed)
+        bound = self.config.search.grid.bound
+        return RoundOutcome(
+            search=self._found,
+            secure_sums=self._num_sums,
+            update=means.update,
+            kept_weight=means.num_kept,
+            kept_devices=means.num_kept,
+            train_loss=None if means.loss is None else means.loss * bound,
+            clipped=means.num_clipped,
             drops=dict(drops),
             aborted=aborted or self._spoiled,
             asked=self._asked,

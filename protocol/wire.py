@@ -12,9 +12,11 @@ from fractions import Fraction
 from typing import Final
 
 from deltafl.protocol.configuration import (
+    UPDATE_NOISE,
     RoundConfig,
     UpdateParams,
     noise_numbers,
+    update_noise_bytes,
     warm_start_number,
 )
 from deltafl.protocol.errors import ConfigurationError
@@ -25,6 +27,7 @@ from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DecodeError
 from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
@@ -46,6 +49,7 @@ class Kind(IntEnum):
     RELAY = 0x22
     QUERY = 0x23
     THRESHOLD = 0x24
+    ANNOUNCE_NOISY = 0x25
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -84,7 +88,10 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
         case Announce(levels, models, session):
             # The models come last, so the short public fields are at the start of a long message.
             fields = [*_config_fields(levels.common), _pack_others(levels), session, models]
-            return Kind.ANNOUNCE, fields
+            noise = levels.common.update.noise
+            if noise is None:
+                return Kind.ANNOUNCE, fields
+            return Kind.ANNOUNCE_NOISY, [update_noise_bytes(noise), *fields]
         case Relay(session):
             return Kind.RELAY, [session]
         case Ask(Query(method, pivots), session, opening):
@@ -96,8 +103,9 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
 
 
 def _from_fields(kind: int, fields: FieldReader) -> Envelope:
-    if kind == Kind.ANNOUNCE:
-        levels = _read_levels(fields)
+    if kind in (Kind.ANNOUNCE, Kind.ANNOUNCE_NOISY):
+        noise = _read_update_noise(fields) if kind == Kind.ANNOUNCE_NOISY else None
+        levels = _read_levels(fields, noise)
         session, models = _read_bytes(fields), _read_bytes(fields)
         if len(models) % len(levels.rounds):
             raise DecodeError(
@@ -144,7 +152,7 @@ def _config_fields(config: RoundConfig) -> list[Value]:
     ]
 
 
-def _read_config(fields: FieldReader) -> RoundConfig:
+def _read_config(fields: FieldReader, update_noise: UpdateNoise | None) -> RoundConfig:
     round_index, cohort_size = fields.integer(0, _WORD), fields.integer(1, 2**32 - 1)
     numerator, denominator = fields.integer(1, 2**32 - 1), fields.integer(1, 2**32 - 1)
     method, num_pivots = _read_name(fields), fields.integer(0, _MAX_PIVOTS)
@@ -171,7 +179,7 @@ def _read_config(fields: FieldReader) -> RoundConfig:
                 min_cohort,
                 verified,
             ),
-            update=UpdateParams(clip, update_resolution_bits, max_weight),
+            update=UpdateParams(clip, update_resolution_bits, max_weight, update_noise),
             update_length=length,
             warm_start=warm_start,
             num_pivots=num_pivots or None,
@@ -191,8 +199,8 @@ def _pack_others(levels: Levels) -> bytes:
     )
 
 
-def _read_levels(fields: FieldReader) -> Levels:
-    common = _read_config(fields)
+def _read_levels(fields: FieldReader, update_noise: UpdateNoise | None) -> Levels:
+    common = _read_config(fields, update_noise)
     others = list(_LEVEL.iter_unpack(fields.records(_LEVEL.size, most=MAX_LEVELS - 1)))
     if any(denominator == 0 for _, denominator, _ in others):
         raise DecodeError("the denominator of a conformity level is zero")
@@ -214,6 +222,14 @@ def _noise(numerator: int, denominator: int, num_devices: int) -> Noise | None:
     if denominator == 0:
         raise DecodeError("the denominator of the noise's variance is zero")
     return Noise(Fraction(numerator, denominator), num_devices)
+
+
+def _read_update_noise(fields: FieldReader) -> UpdateNoise:
+    norm, deviation, num_devices = UPDATE_NOISE.unpack(fields.binary(UPDATE_NOISE.size))
+    try:
+        return UpdateNoise(norm, deviation, num_devices)
+    except ConfigurationError as error:
+        raise DecodeError(f"impossible configuration: {error}") from None
 
 
 def _read_weighting(fields: FieldReader) -> Weighting:

@@ -8,7 +8,7 @@ or noisy ranks or is forbidden; updates agree up to fixed-point rounding.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +23,7 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import Ended, SearchParams
 from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.update_noise import UpdateNoise
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ def no_noise(cohort_size: int) -> None:
     del cohort_size
 
 
+def exact_updates(cohort_size: int, update_length: int) -> None:
+    """Of runs without noise in the sums of updates."""
+    del cohort_size, update_length
+
+
 @dataclass(frozen=True, slots=True)
 class PrivateDeltaFL:
     """Algorithm 3. θ = 1 is FedAvg under secure aggregation.
@@ -81,6 +87,8 @@ class PrivateDeltaFL:
         encoding: how numbers become integers.
         noise: from the cohort size to the noise of a search; None for methods without noise.
         warm_start: whether a search starts from the last round's η.
+        update_noise: from the cohort size and the number of parameters to the noise of the sum of
+            updates; None where that is exact.
 
     Raises:
         ValueError: θ is not in (0, 1].
@@ -90,6 +98,7 @@ class PrivateDeltaFL:
     encoding: Encoding = field(default_factory=Encoding)
     noise: Callable[[int], Noise | None] = no_noise
     warm_start: bool = True
+    update_noise: Callable[[int, int], UpdateNoise | None] = exact_updates
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
@@ -173,13 +182,14 @@ class PrivateDeltaFL:
         Raises:
             ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
         """
+        noise = self.update_noise(cohort_size, len(state.model))
         return RoundConfig(
             round_index=state.round,
             cohort_size=cohort_size,
             theta=self.theta,
             method=self.encoding.method,
             search=self.encoding.search,
-            update=self.encoding.update,
+            update=replace(self.encoding.update, noise=noise),
             update_length=len(state.model),
             warm_start=self.warm_start_of(state),
             noise=self.noise(cohort_size),

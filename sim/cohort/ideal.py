@@ -129,7 +129,8 @@ class _Devices:
             if passes:
                 self._work.begin_update(client, level)
         for client, device, passes in zip(ids, own, passing, strict=True):
-            yield device.contribution(self._work.update(client, level) if passes else None)
+            update = self._work.update(client, level) if passes else None
+            yield device.contribution(update, self._noise[client])
 
 
 def _is_unasked(session: IdealSession, slot: int) -> bool:

@@ -25,6 +25,7 @@ class Purpose(StrEnum):
     SHUFFLE = "shuffle"
     DROPOUT = "dropout"
     GRAPH = "graph"
+    SHUFFLED_POPULATION = "shuffled population"
 
 
 @dataclass(frozen=True, slots=True)

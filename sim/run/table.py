@@ -54,6 +54,13 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
         f"CPU time of the first run: training {summary['train_cpu_s']:.1f} s, "
         f"protocol {summary['protocol_cpu_s']:.1f} s."
     )
+    if "privacy" in summary:
+        spent = _numbers(summary["privacy"])
+        lines.append(
+            f"Privacy of a device against the server: ε = {spent['epsilon']:.2f} at "
+            f"δ = {spent['delta']:g}; "
+            f"none was invited to more than {spent['participations']} of the rounds."
+        )
     if "peak_memory_mb" in summary:  # earlier versions did not record it
         lines.append(f"Peak memory: {summary['peak_memory_mb']:,.0f} MB.")
     noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])

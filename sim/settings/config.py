@@ -377,6 +377,31 @@ class PrivacyConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DPConfig:
+    """Noise in the sums of updates, so that a whole run is differentially private.
+
+    For private-delta-fl over simulated devices. Every sum must then have noise: with a θ below 1,
+    the search must be "noisy". Devices are dealt into cohorts that have nothing in common, so that
+    none is invited more than ⌈rounds / ⌊devices / cohort_size⌋⌉ times.
+
+    Attributes:
+        noise: z, the standard deviation of the noise in a sum of updates, over the most that
+            another contribution of one device can change in it; 0 adds none. It is contributed by
+            `privacy.min_cohort` devices minus the colluding ones; more devices add more. All
+            devices weigh the same: `privacy.max_weight` must be 1.
+        clip: C, the L2 norm of a device's update; longer ones are scaled down to it.
+        delta: δ of the ε that is printed.
+        epsilon_budget: the largest ε that a run may spend at δ. A run that would spend more is
+            refused; 0 means no limit.
+    """
+
+    noise: Annotated[Fraction, Interval("[0, 1000000]")] = Fraction(0)
+    clip: Positive = 1.0
+    delta: Annotated[float, Interval("(0, 1)")] = 1e-5
+    epsilon_budget: NotNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyConfig:
     """What simulated devices accept of a round, beside `privacy.min_cohort` and `privacy.min_tail`.
 
@@ -409,6 +434,9 @@ class PolicyConfig:
         max_update_clip: the largest `privacy.update_clip`.
         min_noise: smallest σ of the noise of a search, in devices; above 0, devices refuse a search
             that is not by "noisy".
+        min_update_noise: the smallest `dp.noise`; above 0, devices refuse updates without noise.
+        max_update_norm: the largest `dp.clip`.
+        max_participations: most rounds in which a device answers; 0 counts none.
     """
 
     min_expected_tail: CountOrZero = 2
@@ -426,6 +454,9 @@ class PolicyConfig:
     min_update_clip: Positive = 0.0625
     max_update_clip: Positive = 4.0
     min_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
+    min_update_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
+    max_update_norm: Positive = 64.0
+    max_participations: Annotated[int, Interval("[0, 65536]")] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,6 +496,7 @@ class RunConfig:
     strategy: StrategyConfig = field(default_factory=StrategyConfig)
     quantile: QuantileConfig = field(default_factory=QuantileConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    dp: DPConfig = field(default_factory=DPConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     faults: FaultsConfig = field(default_factory=FaultsConfig)
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
