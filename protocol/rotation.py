@@ -10,6 +10,7 @@ Source: Suresh, Yu, Kumar, McMahan 2017, "Distributed Mean Estimation with Limit
 Spec: §12.16.
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -51,17 +52,17 @@ def unrotate(rotated: Floats, seed: bytes, length: int) -> Floats:
 def _signs(seed: bytes, size: int) -> Floats:
     """±1 by the bits of the seed's keystream, the lowest bit of a byte first; 0 is +1."""
     packed = np.frombuffer(keystream(seed, -(-size // 8)), dtype=np.uint8)
-    signs = 1.0 - 2.0 * np.unpackbits(packed, count=size, bitorder="little")
+    bits = np.unpackbits(packed, count=size, bitorder="little")
+    signs = 1.0 - 2.0 * bits.astype(np.float64)
     signs.setflags(write=False)
     return signs
 
 
 def _hadamard(values: Floats) -> Floats:
     """The orthonormal Walsh–Hadamard transform, its own inverse, in natural order."""
-    size, width = values.size, 1
-    work = values
+    size, width, work = values.size, 1, values
     while width < size:
         pairs = work.reshape(-1, 2, width)
         work = np.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), axis=1)
         width *= 2
-    return work.reshape(size) / np.sqrt(size)
+    return work.reshape(size) / math.sqrt(size)

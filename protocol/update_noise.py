@@ -253,7 +253,9 @@ class NoisyUpdates:
         unit = self.noise.norm / self.sizes.clip / float(theta * num_summed)
         count, loss, clipped = (float(sums[name][0]) / self.sizes.scalar for name in FIELDS[1:])
         return NoisyMeans(
-            update=unrotate(sums["update"] * unit, self.seed, self.update_length),
+            update=unrotate(
+                sums["update"].astype(np.float64) * unit, self.seed, self.update_length
+            ),
             num_kept=min(max(round(count), 0), num_summed),
             loss=min(max(loss / count, 0.0), 1.0) if count >= 1 else None,
             num_clipped=min(max(round(clipped), 0), num_summed),

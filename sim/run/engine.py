@@ -417,8 +417,7 @@ class _Run:
         """What the event of a round says of the privacy that is spent after it."""
         if self.account is None:
             return {}
-        spent = self.account.after(rounds)
-        return {"epsilon": spent.epsilon, "delta": spent.delta}
+        return self.account.after(rounds).event
 
     def _draw(self, state: TrainingState) -> tuple[int, ...]:
         """The cohort of the next round: of secure rounds, devices new to the model."""
@@ -427,7 +426,7 @@ class _Run:
         present = self._asked.devices.present(size, answered)
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
         if self.account is not None:  # so that none is invited more often than it accounts for
-            due = dealt(self._shuffle, population, size, state.round)
+            due = dealt(self._seeds.shuffle_of_population, population, size, state.round)
             present = np.intersect1d(present, due)
         ids = drawn_of(generator, present, size)
         if len(ids) < size:
@@ -443,9 +442,6 @@ class _Run:
                     "same because training diverges: lower training.learning_rate"
                 ) from error
         return ids
-
-    def _shuffle(self, number: int) -> np.random.Generator:
-        return self._seeds.generator(Purpose.SHUFFLED_POPULATION, round_index=number)
 
     def _models(self, model: Vector) -> list[Vector]:
         return split_models(model, len(self._metrics))

@@ -19,6 +19,7 @@ its composition; conversion to (ε, δ) by the library dp-accounting.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
@@ -27,9 +28,14 @@ from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.update_noise import FIELDS, Sizes, UpdateNoise
 from deltafl.sim.cohort.sampling import participations
 from deltafl.sim.errors import RunError
+from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import epsilon_of, excess, rho_of
 from deltafl.sim.run.algorithms import build_strategy
 from deltafl.sim.settings.config import RunConfig
+
+
+SPENT: Final = ("epsilon", "delta")
+"""Keys of a round's event that say what was spent after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,11 @@ class Spent:
     rho_search: float
     rho_update: float
     participations: int
+
+    @property
+    def event(self) -> Event:
+        """What the event of a round says of it."""
+        return dict(zip(SPENT, (self.epsilon, self.delta), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

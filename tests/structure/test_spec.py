@@ -1,6 +1,7 @@
 """docs/spec.md and the code say the same, and cite each other rightly."""
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from types import ModuleType
@@ -20,6 +21,7 @@ from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import SessionParams, SlotSpec, codec, errors, server, wire
 from deltafl.secagg import labels as secagg_labels
@@ -169,7 +171,7 @@ def code_names(text, number):
 
 def test_the_table_of_labels_is_that_of_the_code():
     known = labels_of(secagg_labels) | labels_of(protocol_labels)
-    assert len(known) == 18
+    assert len(known) == 20
     listed = code_names(TEXT, "1.5")
     assert sorted(listed) == sorted(known)
 
@@ -641,6 +643,9 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
             {"eta": 300, "delta": 70_000},
         ),
     }
+    hidden = replace(CONFIG, update=UpdateParams(4.0, 12, 1, UpdateNoise(1.0, 300, 200)))
+    noisy = Announce(Levels.at(hidden, thetas), models, session)
+    samples["AnnounceNoisy"] = noisy, config | {"max_weight": 1}
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
     assert kinds.keys() == samples.keys()
     for what, (envelope, values) in samples.items():
@@ -654,7 +659,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    named = {"Announce", "Relay", "Query", "Threshold"}
+    named = {"Announce", "AnnounceNoisy", "Relay", "Query", "Threshold"}
     assert FORMULAS.keys() == messages | parts | named
 
 
