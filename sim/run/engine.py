@@ -308,7 +308,6 @@ class _Run:
             beyond: what the transcript holds beyond it.
         """
         progress, rounds = self._progress, self._config.federation.rounds
-        self._check_budget(rounds)
         progress.begin(self._config, checkpoint.state.round if checkpoint else 0)
         state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
         lost = _lost_at_the_end(read_events(self._directory.events))

@@ -33,7 +33,6 @@ from deltafl.sim.run.accounting import epsilon_of, excess, rho_of
 from deltafl.sim.run.algorithms import build_strategy
 from deltafl.sim.settings.config import RunConfig
 
-
 SPENT: Final = ("epsilon", "delta")
 """Keys of a round's event that say what was spent after it."""
 

@@ -76,7 +76,8 @@ def test_large_deviations_are_as_large_as_they_should_be():
 @pytest.mark.parametrize("limit", [2, 3, 100, 256, 257, 3 << 14, 3 << 40, 1 << 63])
 def test_numbers_below_a_limit_are_uniform(limit):
     drawn = uniforms_below(limit, 4000, seeded(4))
-    assert drawn.min() >= 0 and drawn.max() < limit
+    assert drawn.min() >= 0
+    assert drawn.max() < limit
     bins = np.bincount([int(x) * min(limit, 16) // limit for x in drawn])
     expected = np.diff([-(-limit * i // min(limit, 16)) for i in range(min(limit, 16) + 1)]) / limit
     assert stats.chisquare(bins, 4000 * expected).pvalue > 1e-3

@@ -109,7 +109,7 @@ LIMITS = {
 }
 """Of each limit: a round, and changes or levels that are just within it and just beyond it."""
 BESIDE = {"min_tail", "unverified_if_active", "max_participations"}
-"""What other tests hold: test_followed_search.py, test_round_refusals.py, test_participations.py."""
+"""What test_followed_search.py, test_round_refusals.py and test_participations.py hold."""
 
 
 def judged(policy, base, changes):

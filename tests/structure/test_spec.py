@@ -67,6 +67,7 @@ NOT_IN_ONE_PLACE = {
     "14.3",
     "14.6",
     "14.7",
+    "14.13",
     "14.9",
 }
 """Sections that describe no module or function."""

@@ -706,7 +706,7 @@ class OfRounds(RoundPolicy):
 
 
 def check_round_policy(page, rng):
-    config = some_config(rng)
+    config = some_config(rng, hidden=rng.random() < 0.2)
     thetas = sorted({config.theta, *(Fraction(rng.randint(1, 9), 9) for _ in range(2))})
     levels = Levels.at(config, thetas[::-1][: rng.randint(1, 3)])
     most = levels.common.cohort_size
@@ -731,6 +731,14 @@ def check_tails(page, rng):
     assert page.fewest_apart(first, second) == fewest_apart(first, second)
 
 
+def multiplier_of(config):
+    """About that of the updates' noise; 0 without."""
+    noisy = config.noisy_updates
+    if noisy is None:
+        return Fraction(0)
+    return Fraction(math.sqrt(noisy.noise.square_multiplier(noisy.sizes)))
+
+
 NEAR = {
     "min_expected_tail": (0, lambda c: c.cohort_size // 2),
     "min_difference": (0, lambda c: c.cohort_size // 3),
@@ -750,7 +758,10 @@ NEAR = {
     "min_update_clip": (0.0, lambda c: c.update.clip * 2),
     "max_update_clip": (math.inf, lambda c: c.update.clip / 2),
     "min_noise": (Fraction(0), lambda _: Fraction(3)),
-    "min_update_noise": (Fraction(0), lambda c: Fraction(c.round_index % 5, 4)),
+    "min_update_noise": (
+        Fraction(0),
+        lambda c: multiplier_of(c) * Fraction(9 + 2 * (c.round_index % 2), 10),
+    ),
     "max_update_norm": (math.inf, lambda c: c.update.noise.norm / 2 if c.update.noise else 0.0),
 }
 """For each limit, what admits everything, and what is beyond the configuration or near it."""
@@ -913,7 +924,7 @@ TIMES = {
     "sets": 200,
     "tails": 500,
     "configuration": 60,
-    "round_policy": 1500,
+    "round_policy": 4000,
     "contributions": 60,
 }
 """How often a check is played, if not 20 times."""
@@ -934,7 +945,7 @@ WRONG = [
     (
         "round_policy",
         "    honest = params.min_cohort - floor(rate",
-        "    honest = n = 99 - floor(rate",
+        "    honest = 99 - floor(rate",
     ),
     ("update_noise", "7 * S + 7 * R", "7 * S + 6 * R"),
     ("update_noise", "max(norm, c.update_norm)", "norm"),

@@ -91,7 +91,7 @@ class Searches(Check):
             )
 
     def facts(self) -> CheckFacts:
-        """The searches; the run's summary says what noise is worth (`search_privacy`, `privacy`)."""
+        """The searches, and the noise; the summary of the run says what that is worth."""
         none = "" if self._hidden else "; the sums of updates have none"
         searches = [
             (
