@@ -215,7 +215,7 @@ class Round:
             train_loss=None if means.loss is None else means.loss * bound,
             clipped=means.num_clipped,
             drops=dict(drops),
-            aborted=aborted or self._spoiled,
+            aborted=self._spoiled if aborted is None else aborted,
             asked=self._asked,
         )
 

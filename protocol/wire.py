@@ -229,7 +229,7 @@ def _read_update_noise(fields: FieldReader) -> UpdateNoise:
     try:
         return UpdateNoise(norm, deviation, num_devices)
     except ConfigurationError as error:
-        raise DecodeError(f"impossible configuration: {error}") from None
+        raise DecodeError(f"impossible noise: {error}") from None
 
 
 def _read_weighting(fields: FieldReader) -> Weighting:

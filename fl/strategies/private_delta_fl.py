@@ -210,7 +210,7 @@ def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float | None) ->
         kept_devices=outcome.kept_devices,
         kept_weight=outcome.kept_weight,
         train_loss=outcome.train_loss,
-        empty=outcome.aborted is None and outcome.kept_weight == 0,
+        empty=outcome.aborted is None and outcome.update is None,
         secure_sums=outcome.secure_sums,
         half_width=None if found is None or eta is None else found.half_width,
         num_queries=0 if found is None else found.num_queries,

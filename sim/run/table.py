@@ -15,6 +15,11 @@ _WORDS: Final = {
 }
 
 
+_NOISY_WORDS: Final = {
+    "clipped": "updates, by noisy counts, were longer than dp.clip and were scaled down",
+}
+
+
 def describe(summary: Mapping[str, object]) -> str:
     """Format the results as a short table for the terminal."""
     seeds = cast("dict[str, dict[str, Summary]]", summary["seeds"])
@@ -64,8 +69,9 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
     if "peak_memory_mb" in summary:  # earlier versions did not record it
         lines.append(f"Peak memory: {summary['peak_memory_mb']:,.0f} MB.")
     noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])
+    words = {**_WORDS, **(_NOISY_WORDS if "privacy" in summary else {})}
     for run, counts in noteworthy.items():
-        lines += [f"Note ({run}): {count} {_WORDS[key]}." for key, count in counts.items()]
+        lines += [f"Note ({run}): {count} {words[key]}." for key, count in counts.items()]
     return lines
 
 

@@ -272,7 +272,7 @@ def test_an_announcement_says_it_and_nothing_else_is_an_announcement_with_noise(
     assert wire.decode(data[:packed] + np.float64(2).tobytes() + data[packed + 8 :])
     for place, wrong in ((0, np.float64(np.nan)), (8, np.uint64(1)), (16, np.uint64(0))):
         start = packed + place
-        with pytest.raises(DecodeError, match="impossible configuration"):
+        with pytest.raises(DecodeError, match="impossible noise"):
             wire.decode(data[:start] + wrong.tobytes() + data[start + 8 :])
 
 
