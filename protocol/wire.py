@@ -179,7 +179,7 @@ def _read_config(fields: FieldReader, update_noise: UpdateNoise | None) -> Round
                 min_cohort,
                 verified,
             ),
-            update=UpdateParams(clip, update_resolution_bits, max_weight, update_noise),
+            update=UpdateParams(clip, update_resolution_bits, max_weight, noise=update_noise),
             update_length=length,
             warm_start=warm_start,
             num_pivots=num_pivots or None,
