@@ -32,6 +32,7 @@ from deltafl.protocol.kept_update import KeptUpdate, check_centre
 from deltafl.protocol.labels import MODEL
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
+from deltafl.protocol.participations import admit_model, check_left
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, Tail
 from deltafl.protocol.robust import Centre
@@ -89,7 +90,7 @@ class RoundClient:
         policy: What the device insists on.
         randomness: Source of every secret.
         credentials: Needed for signed sessions; without them, the device refuses such sessions.
-        noise: Source of the noise for the method `noisy`; None to use `randomness`.
+        noise: Source of the noise of searches and updates; None to use `randomness`.
         primitives: What the device computes with.
         ledger: The models that the device has answered for, and the sessions it took part in. It
             belongs to the device and outlives its rounds; by default, nothing is remembered.
@@ -355,6 +356,7 @@ class RoundClient:
             # Two searches over one model reveal, by subtraction, a device that is in only one.
             raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
         self._policy.check_round(levels, params)  # before anything is asked for or worked out
+        check_left(self._ledger, self._policy.max_participations, len(levels.rounds))
         self._follows = levels.can_be_followed or common.search.verified
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
@@ -461,7 +463,7 @@ class RoundClient:
     def _contribute_update(self, update: Update | None) -> bytes:
         event = self._supply_event
         device = self._measured()
-        reply = self._mask(device.contribution(update))
+        reply = self._mask(device.contribution(update, self._noise))
         if device.config.update.passes > 1:
             self._kept, self._next_pass = device.kept(update), self._session.slot + 1
         self._move(event)
@@ -493,8 +495,8 @@ class RoundClient:
         when, must not show in what it remembers.
         """
         if self._answered < self._level:
-            if not self._ledger.admit([self._entries[self._level]]):
-                raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
+            entry, most = self._entries[self._level], self._policy.max_participations
+            admit_model(self._ledger, entry, most)
             self._answered = self._level
 
     def _require(self, event: type) -> None:

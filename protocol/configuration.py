@@ -1,7 +1,9 @@
 """The public configuration of a round, which server and devices agree on before it starts."""
 
+import struct
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Final
 
 from deltafl.protocol import labels
 from deltafl.protocol.errors import ConfigurationError
@@ -16,12 +18,15 @@ from deltafl.protocol.quantile.search import (
 )
 from deltafl.protocol.robust import FACTOR_BITS, MAX_PASSES, Centre
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import NoisyUpdates, UpdateNoise
 from deltafl.secagg import SlotSpec, UsageError
 from deltafl.secagg.labels import digest, pack
 from deltafl.secagg.layout import MAX_NUMERATOR_BITS, Field, Layout
 from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
 
 _MAX_THETA_PART = 2**32 - 1
+UPDATE_NOISE: Final = struct.Struct("<dQQ")
+"""Norm, deviation and number of devices of the noise of updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,11 @@ class UpdateParams:
         passes: How many sums are made of the updates. 1 gives their mean; with more, the sums after
             the first approach their geometric median; see `deltafl.protocol.robust`.
         smoothing: ν of these passes; with one pass there is none, and it counts as 1.
+        noise: Noise of the sum of updates, which all weigh the same; None for exact sums.
 
     Raises:
-        ConfigurationError: the clip or the smoothing is not a positive number, or the passes are
-            not from 1 to 16.
+        ConfigurationError: the clip or the smoothing is not a positive number, the passes are not
+            from 1 to 16, or there is noise and weights differ or there are several passes.
     """
 
     clip: float = 2.0
@@ -49,6 +55,7 @@ class UpdateParams:
     max_weight: int = 8192
     passes: int = 1
     smoothing: float = 1.0
+    noise: UpdateNoise | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
@@ -60,6 +67,16 @@ class UpdateParams:
         if self.passes == 1:
             # It changes nothing, and two configurations of one meaning are equal.
             object.__setattr__(self, "smoothing", 1.0)
+        if self.noise is not None and self.max_weight != 1:
+            raise ConfigurationError(
+                f"max_weight={self.max_weight} with noise in the sum of updates: noise hides a "
+                "device that weighs 1, so set it to 1"
+            )
+        if self.noise is not None and self.passes > 1:
+            raise ConfigurationError(
+                f"passes={self.passes} with noise in the sum of updates: noise hides a device in one "
+                "sum, so set passes to 1"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,12 @@ class RoundConfig:
             object.__setattr__(self, "pass_layout", self._lay_out_pass())
         except UsageError as error:  # a sum that fits no ring
             raise ConfigurationError(str(error)) from None
+        noise = self.update.noise
+        if noise is not None and noise.num_devices > self.cohort_size:
+            raise ConfigurationError(
+                f"noise of updates from {noise.num_devices} devices is from more than cohort_size="
+                f"{self.cohort_size}"
+            )
         for layout in (self.search_layout, self.update_layout, self.pass_layout):
             if layout.length > MAX_LENGTH:
                 raise ConfigurationError(
@@ -191,8 +214,18 @@ class RoundConfig:
         )
         return (*queries, update, *(again,) * (self.update.passes - 1))
 
+    @property
+    def noisy_updates(self) -> NoisyUpdates | None:
+        """How updates are summed under noise; None where sums are exact. Spec: §12.16."""
+        noise = self.update.noise
+        if noise is None:
+            return None
+        seed = digest(labels.ROTATION, self.canonical())
+        return NoisyUpdates(noise, self.update_length, self.cohort_size, seed)
+
     def canonical(self) -> bytes:
         """An injective description of the configuration, for hashing."""
+        noise = self.update.noise
         return pack(
             self.round_index,
             self.cohort_size,
@@ -214,6 +247,7 @@ class RoundConfig:
             warm_start_number(self.warm_start),
             int(self.search.verified),
             *self._passes_described(),
+            *(() if noise is None else (update_noise_bytes(noise),)),
         )
 
     def _passes_described(self) -> tuple[int | bytes, ...]:
@@ -239,6 +273,8 @@ class RoundConfig:
 
         Spec: §12.3.
         """
+        if self.update.noise is not None:
+            return self.update.noise.layout(self.update_length, self.cohort_size)
         heaviest, grid = self.update.max_weight, self.search.grid
         bound, bits = self.update.clip * heaviest, self.update.resolution_bits
         update = Field("update", self.update_length, -bound, bound, bits)
@@ -283,6 +319,11 @@ def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
     if noise is None:
         return 0, 0, 0
     return noise.variance.numerator, noise.variance.denominator, noise.num_devices
+
+
+def update_noise_bytes(noise: UpdateNoise) -> bytes:
+    """The noise of updates in announcements and digests, 24 bytes. Spec: §12.16."""
+    return UPDATE_NOISE.pack(noise.norm, noise.deviation, noise.num_devices)
 
 
 def warm_start_number(warm_start: int | None) -> int:

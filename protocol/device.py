@@ -6,6 +6,7 @@ Spec: §12.4.
 import math
 import operator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import SupportsIndex
 
 import numpy as np
@@ -81,17 +82,22 @@ class DeviceRound:
         """Whether it trains: F_k ≥ η − δ."""
         return threshold.passes(self.tick)
 
-    def contribution(self, update: Update | None) -> Vector:
+    def contribution(self, update: Update | None, randomness: Randomness | None = None) -> Vector:
         """Its contribution to the update, a ring vector of the update layout.
 
         Args:
             update: Δ_k = w_k − w, shape (update_length,); None if the device failed the filter. The
                 contribution is then zeros, which once masked look like any other. An update with a
                 number that is not finite counts as zeros, all of them clipped.
+            randomness: Source of the noise, where the round's updates have noise; others draw
+                nothing. A device must contribute only once, because fresh noise would average out.
 
         Raises:
-            EncodingError: the update has the wrong shape or type.
+            EncodingError: the update has the wrong shape or type, or needs noise, and there is no
+                randomness to draw it from.
         """
+        if self.config.update.noise is not None:
+            return self._with_noise(update, randomness)
         if update is None:
             return self._encoded(self._zeros(), 0, 0.0, 0, 0)
         check_update(update, self.config.update_length)
@@ -115,6 +121,23 @@ class DeviceRound:
     def _zeros(self) -> Update:
         """Zeros in place of an update: a device that does not pass needs the same memory."""
         return np.zeros(self.config.update_length, dtype=np.float32)
+
+    def _with_noise(self, update: Update | None, randomness: Randomness | None) -> Vector:
+        """A contribution to a sum with noise; a device without data does not count in it."""
+        noisy = self.config.noisy_updates
+        if noisy is None or randomness is None:
+            raise EncodingError("an update is not encoded without the noise of its round")
+        numbers, num_clipped = None, 0
+        if update is not None:
+            check_update(update, self.config.update_length)
+            numbers, num_clipped = _clipped(update, self.config.update.clip)
+        values = noisy.contribution(
+            numbers if self.weight > 0 else None,
+            Fraction(self.tick, self.config.search.grid.max_tick),
+            randomness,
+            clipped=num_clipped > 0,
+        )
+        return self.config.update_layout.encode(values)[0]
 
     def _encoded(
         self,

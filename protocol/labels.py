@@ -8,6 +8,8 @@ _PREFIX: Final = b"deltafl/protocol/v%d/" % VERSION
 ROUND: Final = _PREFIX + b"round context"
 BINDING: Final = _PREFIX + b"slot binding"
 MODEL: Final = _PREFIX + b"model that was answered for"
+PARTICIPATION: Final = _PREFIX + b"participation"
+ROTATION: Final = _PREFIX + b"rotation of updates"
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"

@@ -6,6 +6,7 @@ devices. Each of these choices can make a sum that of one device, so a device ha
 Spec: §12.14.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -15,6 +16,7 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.mm import MajoriseMinimise
+from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
 from deltafl.secagg.threat import at_most
@@ -67,6 +69,12 @@ class RoundPolicy(DevicePolicy):
             the same updates, and together they tell more than one. To an ACTIVE server a device
             gives a single one, unless `unverified_if_active` is set: the centres of the others are
             the server's word, and it can choose one by which some devices count more than others.
+        min_update_noise: Smallest noise multiplier of a sum of updates: its σ over the most that
+            another contribution of one device could change. Above 0, an update without noise is
+            refused too.
+        max_update_norm: Largest L2 norm to which updates are scaled down before noise is added.
+        max_participations: Most models that the device answers for, as long as its ledger lasts;
+            0 counts none. What noisy sums reveal adds up over them.
     """
 
     min_tail: int = 2
@@ -87,6 +95,9 @@ class RoundPolicy(DevicePolicy):
     max_update_clip: float = 4.0
     min_noise: Fraction = Fraction(0)
     max_passes: int = 8
+    min_update_noise: Fraction = Fraction(0)
+    max_update_norm: float = 64.0
+    max_participations: int = 0
 
     def check_number(self, levels: Levels) -> None:
         """Accept so many levels.
@@ -124,6 +135,7 @@ class RoundPolicy(DevicePolicy):
         self._check_numbers(levels.common)
         fewest = max(params.min_cohort, levels.common.search.min_cohort)
         self._check_noise(levels.common.noise, params, fewest)
+        self._check_update_noise(levels.common, params)
         if any(config.selects for config in levels.rounds):
             self._check_search(levels, fewest)
 
@@ -178,6 +190,31 @@ class RoundPolicy(DevicePolicy):
             noise.num_devices <= honest,
             f"noise from {noise.num_devices} devices, of which only {honest} are certain to be "
             f"in a sum over {fewest} and honest",
+        )
+
+    def _check_update_noise(self, config: RoundConfig, params: SessionParams) -> None:
+        """Refuse too little noise in the sum of updates, or from devices that may not be in it."""
+        noise, least = config.update.noise, self.min_update_noise
+        if noise is None:
+            _insist(
+                least == 0, f"the update is without noise, which is below min_update_noise={least}"
+            )
+            return
+        square = noise.square_multiplier(Sizes.of(config.update_length, config.cohort_size))
+        _insist(
+            square >= least**2,
+            f"noise in the update of multiplier {math.sqrt(square):.4g} is below "
+            f"min_update_noise={least}",
+        )
+        _insist(
+            noise.norm <= self.max_update_norm,
+            f"updates of norm {noise.norm:g} are above max_update_norm={self.max_update_norm:g}",
+        )
+        honest = params.min_cohort - at_most(self.colluding_rate, params.num_invited)
+        _insist(
+            noise.num_devices <= honest,
+            f"noise in the update from {noise.num_devices} devices, of which only {honest} are "
+            f"certain to be in a sum over {params.min_cohort} and honest",
         )
 
     def _check_search(self, levels: Levels, fewest: int) -> None:

@@ -6,7 +6,8 @@
     centre      only in rounds of several passes: the mean v is announced, and devices answer with
                 n_k·b_k·Δ_k and n_k·b_k, where b_k falls with the distance of Δ_k from v; again
                 with v ← Σ n_k·b_k·Δ_k / Σ n_k·b_k, pass after pass
-    model       w ← w + Σ n_k·Δ_k / Σ n_k, or w + v
+    model       w ← w + Σ n_k·Δ_k / Σ n_k, or w + v; if the sums of updates have noise, all weigh
+                the same, and their sum is divided by θ times the devices in it
 
 If a device vanished during the search, the difference of two sums would expose it. So the slots of
 all queries but the first are whole (all-or-nothing), which the devices enforce; if a device
@@ -30,6 +31,7 @@ from deltafl.protocol.followed_search import Between
 from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult, tail_among
 from deltafl.protocol.robust import FACTOR_BITS, LEAST_FACTOR, Centre
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import NoisyMeans, NoisyUpdates
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
 from deltafl.secagg.errors import EncodingError
 
@@ -90,6 +92,7 @@ class Round:
         self._search: Search = config.start_search()
         self._found: SearchResult | None = None
         self._num_sums = 0
+        self._num_summed = 0
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
         self._spoiled: str | None = None
         self._mean: npt.NDArray[np.float64] | None = None
@@ -181,6 +184,7 @@ class Round:
         elif isinstance(self.question, Centre):
             self._take_pass(total, revealed)
         else:
+            self._num_summed = len(revealed.contributors)
             self._take_update(total, revealed)
 
     def lose(self) -> None:
@@ -197,7 +201,9 @@ class Round:
             drops: The devices that were lost.
             aborted: Why the session ended early, if it did.
         """
-        layout, sums = self.config.update_layout, self._totals
+        layout, sums, noisy = self.config.update_layout, self._totals, self.config.noisy_updates
+        if noisy is not None:
+            return self._noisy_outcome(noisy, drops, aborted)
         weight = int(sums["weight"][0]) if sums else 0
         loss = float(layout.to_float("weighted_loss", sums["weighted_loss"])[0]) if sums else 0.0
         return RoundOutcome(
@@ -213,6 +219,27 @@ class Round:
             asked=self._asked,
             passes=self._num_passes,
             mean_factor=self._mean_factor,
+        )
+
+    def _noisy_outcome(
+        self, noisy: NoisyUpdates, drops: Mapping[ClientId, Drop], aborted: str | None
+    ) -> RoundOutcome:
+        """The outcome where updates were summed with noise; all devices weigh the same."""
+        means = NoisyMeans(None, 0, None, 0)
+        if self._totals:
+            means = noisy.read(self._totals, self.config.theta, self._num_summed)
+        bound = self.config.search.grid.bound
+        return RoundOutcome(
+            search=self._found,
+            secure_sums=self._num_sums,
+            update=means.update,
+            kept_weight=means.num_kept,
+            kept_devices=means.num_kept,
+            train_loss=None if means.loss is None else means.loss * bound,
+            clipped=means.num_clipped,
+            drops=dict(drops),
+            aborted=self._spoiled if aborted is None else aborted,
+            asked=self._asked,
         )
 
     def _ask(self) -> None:

@@ -9,12 +9,14 @@ Spec: §12.7.
 import struct
 from enum import IntEnum
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from deltafl.protocol.configuration import (
+    UPDATE_NOISE,
     RoundConfig,
     UpdateParams,
     noise_numbers,
+    update_noise_bytes,
     warm_start_number,
 )
 from deltafl.protocol.errors import ConfigurationError
@@ -26,6 +28,7 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.robust import MAX_PASSES, Centre
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DecodeError
 from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
@@ -39,7 +42,6 @@ _LEVEL: Final = struct.Struct("<IIQ")
 _WORD: Final = 2**63 - 1
 _DOUBLE: Final = struct.Struct("<d")
 _NUMBER: Final = 4  # bytes of a number of a centre
-_ONE_PASS: Final = 1, 1.0
 
 
 class Kind(IntEnum):
@@ -51,6 +53,18 @@ class Kind(IntEnum):
     THRESHOLD = 0x24
     CENTRE = 0x25
     ANNOUNCE_PASSES = 0x26
+    ANNOUNCE_NOISY = 0x27
+
+
+_ANNOUNCED: Final = (Kind.ANNOUNCE, Kind.ANNOUNCE_PASSES, Kind.ANNOUNCE_NOISY)
+
+
+class _More(NamedTuple):
+    """What a round's updates have beyond the usual; see `UpdateParams`."""
+
+    passes: int = 1
+    smoothing: float = 1.0
+    noise: UpdateNoise | None = None
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -89,8 +103,8 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
         case Announce(levels, models, session):
             # The models come last, so the short public fields are at the start of a long message.
             fields = [*_config_fields(levels.common), _pack_others(levels), session, models]
-            passes = _passes_fields(levels.common.update)
-            return (Kind.ANNOUNCE_PASSES if passes else Kind.ANNOUNCE), [*passes, *fields]
+            kind, more = _more_of_updates(levels.common.update)
+            return kind, [*more, *fields]
         case Relay(session):
             return Kind.RELAY, [session]
         case Ask(Query(method, pivots), session, opening):
@@ -104,9 +118,8 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
 
 
 def _from_fields(kind: int, fields: FieldReader) -> Envelope:
-    if kind in (Kind.ANNOUNCE, Kind.ANNOUNCE_PASSES):
-        passes = _read_passes(fields) if kind == Kind.ANNOUNCE_PASSES else _ONE_PASS
-        levels = _read_levels(fields, passes)
+    if kind in _ANNOUNCED:
+        levels = _read_levels(fields, _read_more_of_updates(kind, fields))
         session, models = _read_bytes(fields), _read_bytes(fields)
         if len(models) % len(levels.rounds):
             raise DecodeError(
@@ -156,18 +169,26 @@ def _config_fields(config: RoundConfig) -> list[Value]:
     ]
 
 
-def _passes_fields(update: UpdateParams) -> list[Value]:
-    """Passes and smoothing; nothing with one pass. Spec: §12.15."""
-    return [] if update.passes == 1 else [update.passes, _DOUBLE.pack(update.smoothing)]
+def _more_of_updates(update: UpdateParams) -> tuple[Kind, list[Value]]:
+    """The kind of an announcement, and what it says first of updates. Spec: §12.15, §12.16."""
+    if update.noise is not None:
+        return Kind.ANNOUNCE_NOISY, [update_noise_bytes(update.noise)]
+    if update.passes > 1:
+        return Kind.ANNOUNCE_PASSES, [update.passes, _DOUBLE.pack(update.smoothing)]
+    return Kind.ANNOUNCE, []
 
 
-def _read_passes(fields: FieldReader) -> tuple[int, float]:
-    passes = fields.integer(2, MAX_PASSES)
-    (smoothing,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
-    return passes, smoothing
+def _read_more_of_updates(kind: int, fields: FieldReader) -> _More:
+    if kind == Kind.ANNOUNCE_NOISY:
+        return _More(noise=_read_update_noise(fields))
+    if kind == Kind.ANNOUNCE_PASSES:
+        passes = fields.integer(2, MAX_PASSES)
+        (smoothing,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
+        return _More(passes, smoothing)
+    return _More()
 
 
-def _read_config(fields: FieldReader, passes: tuple[int, float]) -> RoundConfig:
+def _read_config(fields: FieldReader, more: _More) -> RoundConfig:
     round_index, cohort_size = fields.integer(0, _WORD), fields.integer(1, 2**32 - 1)
     numerator, denominator = fields.integer(1, 2**32 - 1), fields.integer(1, 2**32 - 1)
     method, num_pivots = _read_name(fields), fields.integer(0, _MAX_PIVOTS)
@@ -194,7 +215,7 @@ def _read_config(fields: FieldReader, passes: tuple[int, float]) -> RoundConfig:
                 min_cohort,
                 verified,
             ),
-            update=UpdateParams(clip, update_resolution_bits, max_weight, *passes),
+            update=UpdateParams(clip, update_resolution_bits, max_weight, *more),
             update_length=length,
             warm_start=warm_start,
             num_pivots=num_pivots or None,
@@ -214,8 +235,8 @@ def _pack_others(levels: Levels) -> bytes:
     )
 
 
-def _read_levels(fields: FieldReader, passes: tuple[int, float]) -> Levels:
-    common = _read_config(fields, passes)
+def _read_levels(fields: FieldReader, more: _More) -> Levels:
+    common = _read_config(fields, more)
     others = list(_LEVEL.iter_unpack(fields.records(_LEVEL.size, most=MAX_LEVELS - 1)))
     if any(denominator == 0 for _, denominator, _ in others):
         raise DecodeError("the denominator of a conformity level is zero")
@@ -237,6 +258,14 @@ def _noise(numerator: int, denominator: int, num_devices: int) -> Noise | None:
     if denominator == 0:
         raise DecodeError("the denominator of the noise's variance is zero")
     return Noise(Fraction(numerator, denominator), num_devices)
+
+
+def _read_update_noise(fields: FieldReader) -> UpdateNoise:
+    norm, deviation, num_devices = UPDATE_NOISE.unpack(fields.binary(UPDATE_NOISE.size))
+    try:
+        return UpdateNoise(norm, deviation, num_devices)
+    except ConfigurationError as error:
+        raise DecodeError(f"impossible noise: {error}") from None
 
 
 def _read_weighting(fields: FieldReader) -> Weighting:

@@ -25,6 +25,7 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import Ended, SearchParams
 from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.update_noise import UpdateNoise
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,11 @@ def no_noise(cohort_size: int) -> None:
     del cohort_size
 
 
+def exact_updates(cohort_size: int, update_length: int) -> None:
+    """Of runs without noise in the sums of updates."""
+    del cohort_size, update_length
+
+
 @dataclass(frozen=True, slots=True)
 class PrivateDeltaFL:
     """Algorithm 3. θ = 1 is FedAvg under secure aggregation.
@@ -85,6 +91,8 @@ class PrivateDeltaFL:
         warm_start: whether a search starts from the last round's η.
         robustly: to step by the geometric median of the updates, in as many sums; None for their
             mean.
+        update_noise: from the cohort size and the number of parameters to the noise of the sum of
+            updates; None where that is exact.
 
     Raises:
         ValueError: θ is not in (0, 1].
@@ -95,6 +103,7 @@ class PrivateDeltaFL:
     noise: Callable[[int], Noise | None] = no_noise
     warm_start: bool = True
     robustly: Robustly | None = None
+    update_noise: Callable[[int, int], UpdateNoise | None] = exact_updates
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
@@ -191,13 +200,14 @@ class PrivateDeltaFL:
         Raises:
             ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
         """
+        noise = self.update_noise(cohort_size, len(state.model))
         return RoundConfig(
             round_index=state.round,
             cohort_size=cohort_size,
             theta=self.theta,
             method=self.encoding.method,
             search=self.encoding.search,
-            update=self._update_of(state),
+            update=replace(self._update_of(state), noise=noise),
             update_length=len(state.model),
             warm_start=self.warm_start_of(state),
             noise=self.noise(cohort_size),
@@ -224,7 +234,7 @@ def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float | None) ->
         kept_devices=outcome.kept_devices,
         kept_weight=outcome.kept_weight,
         train_loss=outcome.train_loss,
-        empty=outcome.aborted is None and outcome.kept_weight == 0,
+        empty=outcome.aborted is None and outcome.update is None,
         secure_sums=outcome.secure_sums,
         half_width=None if found is None or eta is None else found.half_width,
         num_queries=0 if found is None else found.num_queries,

@@ -137,7 +137,7 @@ class _Devices:
                 self._work.begin_update(client, level)
         for client, device, passes in zip(ids, own, passing, strict=True):
             update = self._work.update(client, level) if passes else None
-            yield device.contribution(update)
+            yield device.contribution(update, self._noise[client])
             if device.config.update.passes > 1:
                 self._kept[client] = device.kept(update)
 

@@ -28,6 +28,7 @@ class Purpose(StrEnum):
     ATTACKERS = "attackers"
     ATTACK = "attack"
     TRIGGER = "trigger"
+    SHUFFLED_POPULATION = "shuffled population"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,10 @@ class Seeds:
         """Start a NumPy generator."""
         digest = self.digest(purpose, round_index=round_index, device=device)
         return np.random.default_rng(int.from_bytes(digest, "big"))
+
+    def shuffle_of_population(self, number: int) -> np.random.Generator:
+        """Start the generator of a shuffle of all devices, counted from 0."""
+        return self.generator(Purpose.SHUFFLED_POPULATION, round_index=number)
 
     def torch_generator(
         self, purpose: Purpose, *, round_index: int = 0, device: int = 0

@@ -36,6 +36,7 @@ from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.run.noisy_updates import check_dp, update_noise_of
 from deltafl.sim.settings.config import (
     ALGORITHMS,
     AUTO,
@@ -68,6 +69,7 @@ def build_strategy(
         ValueError: the settings contradict each other or the protocol's requirements.
         ConfigError: the settings of the search contradict each other.
     """
+    check_dp(config)
     strategy = _strategy(config, dropouts, own)
     optimizer = server_optimizer_of(config.strategy)
     return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
@@ -337,7 +339,8 @@ def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> Pr
     update = UpdateParams(privacy.update_clip, privacy.update_resolution_bits, privacy.max_weight)
     search = _search_params(quantile, verified=verified)
     encoding = Encoding(quantile.method, search, update)
-    return PrivateDeltaFL(theta, encoding, noise, quantile.warm_start, _robustly(config))
+    update_noise, robustly = update_noise_of(config.dp, sessions), _robustly(config)
+    return PrivateDeltaFL(theta, encoding, noise, quantile.warm_start, robustly, update_noise)
 
 
 def _is_verified(config: RunConfig) -> bool:

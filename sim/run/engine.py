@@ -20,6 +20,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+
 from deltafl.fl.cohort import Cohort
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import LocalTraining
@@ -39,7 +41,7 @@ from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
 from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.interrupted import InterruptedCohort
-from deltafl.sim.cohort.sampling import drawn_of
+from deltafl.sim.cohort.sampling import dealt, drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import ConfigError, RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
@@ -76,6 +78,7 @@ from deltafl.sim.run.algorithms import (
 from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.population import Devices, Lying, Measured, Population
 from deltafl.sim.run.resuming import check_files, check_state
+from deltafl.sim.run.spending import Account, account_of
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
@@ -199,6 +202,7 @@ def play(
         with closing(_attacks(directory, checkpoint, devices)) as attacks:
             records = _Records(events, transcript, truth, attacks)
             run = _Run(config, directory, asked, progress, strategy, records)
+            run.account = account_of(config, num_devices, first.model.size, own)
             run.go_on(first, checkpoint, beyond)
 
 
@@ -340,6 +344,7 @@ class _Run:
         self._strategy = strategy
         self._answered = Answered()
         self._schedule = config.training.schedule
+        self.account: Account | None = None
 
     def go_on(self, first: TrainingState, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
         """Run the remaining rounds, or all rounds if there is no checkpoint.
@@ -355,6 +360,7 @@ class _Run:
         lost = _lost_at_the_end(read_events(self._directory.events))
         self._give_up_if_hopeless(state.round, lost)
         while state.round < rounds:
+            self._check_budget(state.round + 1)
             ids = self._draw(state)
             self._transcript.begin_round(state.round + 1, ids)
             state, event = self._play_round(state, ids)
@@ -365,6 +371,11 @@ class _Run:
             progress.played(event)
             lost = _lost_after(lost, event)
             self._give_up_if_hopeless(state.round, lost)
+
+    def _check_budget(self, rounds: int) -> None:
+        """Refuse so many rounds, lost ones included, if they would spend more than the budget."""
+        if self.account is not None:
+            self.account.check(rounds)
 
     def _begin(self, state: TrainingState) -> TrainingState:
         self._evaluate(state)
@@ -453,6 +464,7 @@ class _Run:
             {
                 "round": state.round,
                 **report_as_dict(report),
+                **self._spent(state.round),
                 "cohort": ids,
                 "learning_rate": training.learning_rate,
                 "train_cpu_s": devices.clock.seconds - learning,
@@ -463,12 +475,21 @@ class _Run:
         )
         return state, event
 
+    def _spent(self, rounds: int) -> Event:
+        """What the event of a round says of the privacy that is spent after it."""
+        if self.account is None:
+            return {}
+        return self.account.after(rounds).event
+
     def _draw(self, state: TrainingState) -> tuple[int, ...]:
         """The cohort of the next round: of secure rounds, devices new to the model."""
         population, size = self._asked.number, self._config.federation.cohort_size
         answered = self._answered.anyone
         present = self._asked.devices.present(size, answered)
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
+        if self.account is not None:  # so that none is invited more often than it accounts for
+            due = dealt(self._seeds.shuffle_of_population, population, size, state.round)
+            present = np.intersect1d(present, due)
         ids = drawn_of(generator, present, size)
         if len(ids) < size:
             try:

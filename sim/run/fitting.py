@@ -17,10 +17,11 @@ from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.attacks import check_attackers
 from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.spending import account_of
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
 _ASKED: Final = 32
@@ -65,6 +66,11 @@ def check_fit(
         try:
             models = np.tile(to_vector(module), len(arm.federation.thetas))
             check_session(arm, strategy_of(arm, own), TrainingState(models), size)
+            account = account_of(arm, available, models.size, own)
+            if account is not None:
+                account.check(arm.federation.rounds)
+        except RunError as error:
+            raise ConfigError(str(error)) from error
         except (ProtocolError, SecAggError) as error:
             raise ConfigError(
                 f"{arm.federation.algorithm} cannot run with these settings: {error}"

@@ -73,6 +73,8 @@ class ProgressBars:
         if event.get("aborted"):
             kept = "round lost"
         self._round = f"{threshold}{kept}, {event.get('secure_sums')} sums"
+        if (epsilon := event.get("epsilon")) is not None:
+            self._round += f", ε {epsilon:.2f}"
         if self._bar is not None:
             self._show(refresh=False)
             self._bar.update()

@@ -35,6 +35,7 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.attacks import summary_of_attack
+from deltafl.sim.run.spending import account_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -113,6 +114,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "uncertified_rounds": sum(event.get("certified") is False for event in events),
         "clipped": _total(events, "clipped"),
         "search_privacy": search_privacy(config, checkpoint.state.round),
+        **_run_privacy(config, checkpoint.state.round, data, models[0].size),
         "transcript_sha256": checkpoint.transcript.digest.hex() if private else None,
         **summary_of_attack(config, directory),
     }
@@ -196,6 +198,14 @@ def search_privacy(config: RunConfig, rounds: int) -> Summary | None:
     if privacy is None:
         return None
     return asdict(replace(privacy, rho=privacy.rho * len(searched)))
+
+
+def _run_privacy(config: RunConfig, rounds: int, data: DataSize, update_length: int) -> Summary:
+    """What the whole run cost, where the sums of updates have noise."""
+    account = account_of(config, data.train_devices, update_length)
+    if account is None:
+        return {}
+    return {"privacy": {"noise": float(config.dp.noise), **asdict(account.after(rounds))}}
 
 
 def _distribution(mean: float, percentiles: Mapping[int, float]) -> Summary:

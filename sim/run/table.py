@@ -17,6 +17,9 @@ _WORDS: Final = {
 
 _CLAIMS: Final = ("loss", "weight")
 _SHARES: Final = ("corrupted_share", "largest_corrupted_share", "backdoor_success")
+_NOISY_WORDS: Final = {
+    "clipped": "updates, by noisy counts, were longer than dp.clip and were scaled down",
+}
 
 
 def describe(summary: Mapping[str, object]) -> str:
@@ -81,11 +84,19 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
         f"CPU time of the first run: training {summary['train_cpu_s']:.1f} s, "
         f"protocol {summary['protocol_cpu_s']:.1f} s."
     )
+    if "privacy" in summary:
+        spent = _numbers(summary["privacy"])
+        lines.append(
+            f"Privacy of a device against the server: ε = {spent['epsilon']:.2f} at "
+            f"δ = {spent['delta']:g}; "
+            f"none was invited to more than {spent['participations']} of the rounds."
+        )
     if "peak_memory_mb" in summary:  # earlier versions did not record it
         lines.append(f"Peak memory: {summary['peak_memory_mb']:,.0f} MB.")
     noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])
+    words = {**_WORDS, **(_NOISY_WORDS if "privacy" in summary else {})}
     for run, counts in noteworthy.items():
-        lines += [f"Note ({run}): {count} {_WORDS[key]}." for key, count in counts.items()]
+        lines += [f"Note ({run}): {count} {words[key]}." for key, count in counts.items()]
     return lines
 
 

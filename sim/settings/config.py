@@ -392,6 +392,31 @@ class PrivacyConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DPConfig:
+    """Noise in the sums of updates, so that a whole run is differentially private.
+
+    For private-delta-fl over simulated devices. Every sum must then have noise: with a θ below 1,
+    the search must be "noisy". Devices are dealt into cohorts that have nothing in common, so that
+    none is invited more than ⌈rounds / ⌊devices / cohort_size⌋⌉ times.
+
+    Attributes:
+        noise: z, the standard deviation of the noise in a sum of updates, over the most that
+            another contribution of one device can change in it; 0 adds none. It is contributed by
+            `privacy.min_cohort` devices minus the colluding ones; more devices add more. All
+            devices weigh the same: `privacy.max_weight` must be 1.
+        clip: C, the L2 norm of a device's update; longer ones are scaled down to it.
+        delta: δ of the ε that is printed.
+        epsilon_budget: the largest ε that a run may spend at δ. A run that would spend more is
+            refused; 0 means no limit.
+    """
+
+    noise: Annotated[Fraction, Interval("[0, 1000000]")] = Fraction(0)
+    clip: Positive = 1.0
+    delta: Annotated[float, Interval("(0, 1)")] = 1e-5
+    epsilon_budget: NotNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyConfig:
     """What simulated devices accept of a round, beside `privacy.min_cohort` and `privacy.min_tail`.
 
@@ -426,6 +451,9 @@ class PolicyConfig:
             that is not by "noisy".
         max_passes: most sums of the updates of one round; a later one is another weighted mean of
             the same updates.
+        min_update_noise: the smallest `dp.noise`; above 0, devices refuse updates without noise.
+        max_update_norm: the largest `dp.clip`.
+        max_participations: most rounds in which a device answers; 0 counts none.
     """
 
     min_expected_tail: CountOrZero = 2
@@ -444,6 +472,9 @@ class PolicyConfig:
     max_update_clip: Positive = 4.0
     min_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
     max_passes: Count = 8
+    min_update_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
+    max_update_norm: Positive = 64.0
+    max_participations: Annotated[int, Interval("[0, 65536]")] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,6 +514,7 @@ class RunConfig:
     strategy: StrategyConfig = field(default_factory=StrategyConfig)
     quantile: QuantileConfig = field(default_factory=QuantileConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    dp: DPConfig = field(default_factory=DPConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     faults: FaultsConfig = field(default_factory=FaultsConfig)
     attackers: AttackersConfig = field(default_factory=AttackersConfig)

@@ -11,6 +11,7 @@ from deltafl.sim.inspect.audit.html.writing import count, number, quantity
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.accounting import DELTA
+from deltafl.sim.run.spending import SPENT
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
 from deltafl.sim.view import charts, device_charts, series
@@ -292,7 +293,7 @@ def _searches(methods: Sequence[Method], wire: Wire | None) -> tuple[Chart, ...]
 
 
 def _privacy(looks: Sequence[Look]) -> list[str]:
-    """What the searches have cost so far, for a device in every round."""
+    """What sums with noise have cost so far: all of them, or the searches of every round."""
     found = []
     for look in looks:
         if look.config is None or not look.methods or not look.methods[0].runs:
@@ -300,6 +301,14 @@ def _privacy(looks: Sequence[Look]) -> list[str]:
         first: Trained = look.methods[0].runs[0]
         arm = look.config.arms()[0]
         rounds = len(first.events)
+        if arm.dp.noise and rounds:
+            epsilon, delta = (first.events[-1].get(key) for key in SPENT)
+            if isinstance(epsilon, float) and isinstance(delta, float):
+                found.append(
+                    f"{first.path}: all sums of {count(rounds, 'round')} cost a device at most "
+                    f"ε = {quantity(epsilon)} at δ = {quantity(delta)}."
+                )
+            continue
         spent = search_privacy(arm, rounds) if rounds else None
         if spent is not None:
             found.append(

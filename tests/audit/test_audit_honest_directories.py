@@ -59,6 +59,19 @@ RUNS = {
         "privacy": LOSSY,
     },
     "noisy": {"quantile": {"method": "noisy", "weights": "equal", "noise": "2", "max_queries": 0}},
+    "private": {
+        "dp": {"noise": 1},
+        "quantile": {"method": "noisy", "weights": "equal", "noise": "2", "max_queries": 0},
+        "privacy": {"max_weight": 1},
+        "federation": {"rounds": 4, "cohort_size": 5},
+        "policy": {"max_participations": 4, "min_update_noise": 1},
+    },
+    "private, averaging, some lost": {
+        "dp": {"noise": "0.5", "epsilon_budget": 500},
+        "privacy": LOSSY | {"max_weight": 1},
+        "federation": {"theta": "1", "rounds": 5, "cohort_size": 10},
+        "faults": {"dropout": 0.15},
+    },
     "adam": {
         "strategy": {"server_optimizer": "adam", "server_learning_rate": 0.01},
         "faults": {"dropout": 0.2},

@@ -22,6 +22,7 @@ from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import SlotSpec
 from deltafl.secagg.errors import EncodingError
@@ -55,6 +56,12 @@ CHANGES = {
         Noise(Fraction(4), 2),
         Noise(Fraction(4, 3), 3),
     ),
+    "update_noise": (
+        UpdateNoise(1.0, 40, 3),
+        UpdateNoise(1.0, 40, 2),  # the same share, hence the same layout
+        UpdateNoise(1.5, 40, 3),
+        UpdateNoise(1.0, 41, 3),
+    ),
 }
 
 # What some values come with: options of one method only.
@@ -62,6 +69,7 @@ WITH = {
     "smoothing": {"passes": 4},
     "num_pivots": {"method": "histogram"},
     "noise": {"method": "noisy", "weighting": Weighting.EQUAL},
+    "update_noise": {"max_weight": 1},
 }
 
 

@@ -16,6 +16,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, DevicePolicy, PeerError, Refusal
 
@@ -50,12 +51,30 @@ def verdict(policy, announced, thetas=(), **session):
     return str(refused)
 
 
+HIDDEN = changed_round(
+    NOISY,
+    max_weight=1,
+    update_noise=UpdateNoise.at_least(Fraction(3, 2), 64.0, 8, Sizes.of(4, 20)),
+)
+"""An honest round whose updates have noise."""
+
+
+def with_update_noise(**changes):
+    return {"update_noise": replace(HIDDEN.update.noise, **changes)}
+
+
 def grid(bits, bound):
     return {"grid": LossGrid(bits, bound)}
 
 
 ONE, LEVELS = Fraction(1), tuple(Fraction(n, 10) for n in (9, 8, 7, 6, 5, 4, 3, 2, 1))
 LIMITS = {
+    "min_update_noise": (
+        HIDDEN,
+        {},
+        with_update_noise(deviation=HIDDEN.update.noise.deviation - 1),
+    ),
+    "max_update_norm": (HIDDEN, {}, with_update_noise(norm=64.01)),
     "min_expected_tail": (PLAIN, {"theta": Fraction(1, 10)}, {"theta": Fraction(99, 1000)}),
     "min_difference": (
         PLAIN,
@@ -89,8 +108,8 @@ LIMITS = {
     ),
 }
 """Of each limit: a round, and changes or levels that are just within it and just beyond it."""
-BESIDE = {"min_tail", "unverified_if_active"}
-"""What other tests hold: test_followed_search.py and test_round_refusals.py."""
+BESIDE = {"min_tail", "unverified_if_active", "max_participations"}
+"""What test_followed_search.py, test_round_refusals.py and test_participations.py hold."""
 
 
 def judged(policy, base, changes):
@@ -113,6 +132,8 @@ def test_a_limit_accepts_what_is_just_within_and_refuses_what_is_just_beyond(lim
     policy = DEFAULT
     if limit == "min_noise":
         policy = replace(DEFAULT, min_noise=Fraction(3, 2))
+    if limit == "min_update_noise":
+        policy = replace(DEFAULT, min_update_noise=Fraction(3, 2))
     if limit == "max_levels":
         policy = replace(DEFAULT, min_difference=1)  # nine levels of ten devices
     assert judged(policy, base, within) is None
@@ -225,6 +246,26 @@ def test_devices_count_on_those_who_are_in_every_sum_and_honest(rate, min_cohort
             changed_round(NOISY, min_search_cohort=least), noise=Noise(ONE, honest + more)
         )
         found = verdict(policy, announced, min_cohort=min_cohort)
+        assert found is None if told is None else told in found
+
+
+@pytest.mark.parametrize("announced", [PLAIN, NOISY])
+def test_a_device_that_insists_on_noise_takes_no_update_without(announced):
+    strict = replace(DEFAULT, min_update_noise=Fraction(1, 2**40))
+    assert "the update is without noise" in verdict(strict, announced)
+    assert verdict(strict, HIDDEN) is None
+
+
+@pytest.mark.parametrize(("rate", "honest"), [(0.0, 12), (0.1, 10), (0.3, 6)])
+def test_the_noise_of_updates_comes_from_devices_that_are_in_every_sum_of_them(rate, honest):
+    """Not only in those of the search, which may be over more."""
+    policy = replace(DEFAULT, colluding_rate=rate)
+    for more, told in ((0, None), (1, f"of which only {honest} are certain")):
+        announced = changed_round(
+            HIDDEN, min_search_cohort=18, **with_update_noise(num_devices=honest + more)
+        )
+        announced = replace(announced, noise=Noise(ONE, 1))
+        found = verdict(policy, announced, min_cohort=12)
         assert found is None if told is None else told in found
 
 

@@ -34,6 +34,7 @@ from deltafl.sim.record.transcript import (
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run import engine
 from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.run.spending import account_of
 from deltafl.sim.settings.config_io import build_config, to_toml
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -155,6 +156,29 @@ def test_an_interrupted_round_is_lost_and_its_context_never_used_again(
     begun = {r.round: r.cohort for r in read_transcript(path / "transcript.bin") if is_begin(r)}
     assert sorted(begun) == [1, 2, 3]
     assert not set(begun[2]) & set(begun[3])  # they may have answered for the model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 75])
+def test_a_lost_round_is_spent_like_any_other(after, tmp_path, monkeypatch):
+    """Of 60 devices, thirty are in each round; by the third, some are in their second."""
+    path = tmp_path / "run"
+    config = settings_of(
+        "noisy",
+        dp={"noise": 1},
+        federation={"cohort_size": 30},
+        privacy={"min_cohort": 10, "max_weight": 1},
+    )
+    killed_in(monkeypatch, config, path, number=2, after=after)
+    summary = run(config, path, resume=True)
+    assert lost_rounds(path) == [2]
+    account = account_of(config, 60, summary["model_parameters"])
+    told = [event["epsilon"] for event in read_events(path / "events.jsonl")]
+    assert told == [account.after(number).epsilon for number in (1, 2, 3)]
+    assert told[1] < told[2] == summary["privacy"]["epsilon"]
+    begun = [r.cohort for r in read_transcript(path / "transcript.bin") if is_begin(r)]
+    invited = Counter(device for cohort in begun for device in cohort)
+    assert max(invited.values()) <= summary["privacy"]["participations"] == 2
 
 
 def is_begin(record):

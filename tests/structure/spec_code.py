@@ -7,6 +7,7 @@ plain integers.
 import hmac
 import math
 import re
+import struct
 from fractions import Fraction
 from hashlib import sha256
 from types import SimpleNamespace
@@ -89,6 +90,7 @@ PRIMITIVES = {
     "verify": verify,
     "refuse": refuse,
     "Fraction": Fraction,
+    "binary64": lambda number: struct.pack("<d", number),
     **{
         name: getattr(math, name) for name in ("ceil", "floor", "isqrt", "comb", "sqrt", "isfinite")
     },

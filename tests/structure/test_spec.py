@@ -22,6 +22,7 @@ from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import SessionParams, SlotSpec, codec, errors, server, wire
 from deltafl.secagg import labels as secagg_labels
@@ -67,6 +68,7 @@ NOT_IN_ONE_PLACE = {
     "14.3",
     "14.6",
     "14.7",
+    "14.13",
     "14.9",
 }
 """Sections that describe no module or function."""
@@ -171,7 +173,7 @@ def code_names(text, number):
 
 def test_the_table_of_labels_is_that_of_the_code():
     known = labels_of(secagg_labels) | labels_of(protocol_labels)
-    assert len(known) == 18
+    assert len(known) == 20
     listed = code_names(TEXT, "1.5")
     assert sorted(listed) == sorted(known)
 
@@ -651,6 +653,9 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
         passes = replace(CONFIG, update=replace(update, passes=3, smoothing=0.5))
         announced = Announce(Levels((passes,)), models, session)
         samples["AnnouncePasses"] = (announced, config | {"passes": 3})
+    hidden = replace(CONFIG, update=UpdateParams(4.0, 12, 1, UpdateNoise(1.0, 300, 200)))
+    noisy = Announce(Levels.at(hidden, thetas), models, session)
+    samples["AnnounceNoisy"] = noisy, config | {"max_weight": 1}
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
     assert kinds.keys() - ({"AnnouncePasses"} if len(thetas) > 1 else set()) == samples.keys()
     for what, (envelope, values) in samples.items():
@@ -664,7 +669,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    named = {"Announce", "AnnouncePasses", "Relay", "Query", "Threshold", "Centre"}
+    named = {"Announce", "AnnouncePasses", "AnnounceNoisy", "Relay", "Query", "Threshold", "Centre"}
     assert FORMULAS.keys() == messages | parts | named
 
 

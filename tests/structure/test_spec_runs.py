@@ -20,7 +20,7 @@ import spec_code
 import spec_trace
 from spec_code import TEXT, refusal_of, run_page
 
-from deltafl.protocol import kept_update
+from deltafl.protocol import kept_update, participations, rotation, rounding
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.client import RoundClient, _entries
 from deltafl.protocol.configuration import (
@@ -28,6 +28,7 @@ from deltafl.protocol.configuration import (
     UpdateParams,
     binding,
     noise_numbers,
+    update_noise_bytes,
     warm_start_number,
 )
 from deltafl.protocol.device import DeviceRound
@@ -41,6 +42,7 @@ from deltafl.protocol.policy import RoundPolicy, _apart, _kept
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
     PeerError,
@@ -110,7 +112,7 @@ def some_params(rng, **changes):
 
 def flat(config):
     """A configuration by the names of section 12.1."""
-    noise = noise_numbers(config.noise)
+    noise, hidden = noise_numbers(config.noise), config.update.noise
     return SimpleNamespace(
         round_index=config.round_index,
         cohort_size=config.cohort_size,
@@ -134,6 +136,9 @@ def flat(config):
         verified=int(config.search.verified),
         passes=config.update.passes,
         smoothing=config.update.smoothing,
+        update_norm=0.0 if hidden is None else hidden.norm,
+        update_deviation=0 if hidden is None else hidden.deviation,
+        update_noise_devices=0 if hidden is None else hidden.num_devices,
     )
 
 
@@ -142,6 +147,7 @@ def some_config(rng, **changes):
     while True:
         method = changes.get("method") or rng.choice(["mm", "bracketed", "histogram", "noisy"])
         is_noisy, size = method == "noisy", rng.randint(3, 30)
+        hidden = changes.get("hidden", rng.random() < 0.3)
         grid = LossGrid(rng.choice([0, 1, rng.randint(0, 16)]), rng.randint(1, 32))
         warm = rng.choice([None, 0, rng.randint(0, grid.max_tick)])
         try:
@@ -161,11 +167,14 @@ def some_config(rng, **changes):
                 update=UpdateParams(
                     rng.choice([4.0, 2e-320, rng.uniform(0.001, 50)]),
                     rng.randint(0, 20),
-                    rng.choice([1, rng.randint(1, 2**20), 2 ** rng.randint(0, 48)]),
-                    changes.get("passes", 1),
+                    1
+                    if hidden
+                    else rng.choice([1, rng.randint(1, 2**20), 2 ** rng.randint(0, 48)]),
+                    1 if hidden else changes.get("passes", 1),
                     changes.get("smoothing", 1.0),
+                    some_noise(rng, size) if hidden else None,
                 ),
-                update_length=rng.randint(1, 6),
+                update_length=rng.choice([rng.randint(1, 6), 70]) if hidden else rng.randint(1, 6),
                 warm_start=warm,
                 num_pivots=None if method in ("mm", "bracketed") else rng.choice([None, 1, 5, 6]),
                 noise=Noise(Fraction(rng.randint(1, 90), rng.randint(1, 9)), rng.randint(1, size))
@@ -180,6 +189,10 @@ def some_passes(rng):
     """How many sums are made of the updates, and with what smoothing."""
     smoothing = rng.choice([1.0, 2e-320, rng.uniform(0.001, 50)])
     return {"passes": rng.choice([1, 2, rng.randint(2, 16)]), "smoothing": smoothing}
+
+
+def some_noise(rng, size):
+    return UpdateNoise(rng.uniform(0.01, 9), rng.randint(2, 3000), rng.randint(1, size))
 
 
 def the_same(function, page_function):
@@ -518,7 +531,7 @@ NOT_FINITE = (math.nan, math.inf, -math.inf)
 
 
 def check_contributions(page, rng):
-    config = some_config(rng, **some_passes(rng))
+    config = some_config(rng, hidden=False, **some_passes(rng))
     c, grid = flat(config), config.search.grid
     usual = [rng.uniform(-1, 40), float(rng.randint(0, 3)), -0.5, -1e300, 1e300]
     loss = rng.choice([*usual, *NOT_FINITE])
@@ -570,6 +583,43 @@ def compare_pass(page, rng, c, device, update):
     numbers = own.numbers.astype(float).tolist()
     found = page.pass_contribution(c, numbers, own.weight, centre.astype(float).tolist())
     assert found == own.answer(asked).tolist()
+
+
+def given_once(stream):
+    """Randomness that gives a stream, and then coins that round every number up."""
+    parts = [stream]
+    return lambda size: parts.pop() if parts else bytes(size)
+
+
+def check_update_noise(page, rng):
+    config = some_config(rng, hidden=True)
+    c, noisy = flat(config), config.noisy_updates
+    assert page.noise_sizes(c) == tuple(noisy.sizes)
+    assert page.update_noise_bound(c) == noisy.noise.bound(noisy.sizes, config.cohort_size)
+    assert page.noise_bytes(c) == update_noise_bytes(noisy.noise)
+    size = noisy.sizes.length
+    values = [rng.gauss(0, 1) for _ in range(size)]
+    flipped = [x * y for x, y in zip(values, page.rotation_signs(c), strict=True)]
+    np.testing.assert_allclose(
+        rotation.rotate(np.array(values), noisy.seed), page.hadamard(flipped), atol=1e-9
+    )
+    scale = rng.choice([0.1, 1.0, 10.0]) * noisy.noise.norm / config.update_length**0.5
+    delta = np.array([rng.gauss(0, scale) for _ in range(config.update_length)], dtype=np.float32)
+    exact, is_longer = noisy._scaled(delta, noisy.sizes)
+    steps, told = page.in_steps(c, delta.astype(float).tolist())
+    np.testing.assert_allclose(exact, steps, atol=1e-6)
+    assert bool(is_longer) is told
+    stream, bound = rng.randbytes(4 * size), noisy.sizes.square_bound
+    coins = [int.from_bytes(stream[4 * i : 4 * i + 4], "big") for i in range(size)]
+    taken = rounding.rounded(np.array(steps), bound, given_once(stream))
+    drawn = page.rounded_by(steps, coins)
+    assert page.may_be_sent(c, drawn) is (taken.tolist() == drawn)
+    sums = [rng.randint(-9999, 9999) for _ in range(size)]
+    fields = {name: np.array([0]) for name in ("count", "weighted_loss", "clipped")}
+    read = noisy.read(fields | {"update": np.array(sums)}, config.theta, 2)
+    np.testing.assert_allclose(read.update, page.noisy_mean(c, sums, 2), atol=1e-9)
+    number = rng.randint(0, 99)
+    assert page.participation_entry(number) == participations.entry(number)
 
 
 def check_layouts(page, rng):
@@ -697,7 +747,7 @@ class OfRounds(RoundPolicy):
 
 
 def check_round_policy(page, rng):
-    config = some_config(rng)
+    config = some_config(rng, hidden=rng.random() < 0.2)
     thetas = sorted({config.theta, *(Fraction(rng.randint(1, 9), 9) for _ in range(2))})
     levels = Levels.at(config, thetas[::-1][: rng.randint(1, 3)])
     most = levels.common.cohort_size
@@ -725,6 +775,14 @@ def check_tails(page, rng):
     assert page.fewest_apart(first, second) == fewest_apart(first, second)
 
 
+def multiplier_of(config):
+    """About that of the updates' noise; 0 without."""
+    noisy = config.noisy_updates
+    if noisy is None:
+        return Fraction(0)
+    return Fraction(math.sqrt(noisy.noise.square_multiplier(noisy.sizes)))
+
+
 NEAR = {
     "min_expected_tail": (0, lambda c: c.cohort_size // 2),
     "min_difference": (0, lambda c: c.cohort_size // 3),
@@ -745,6 +803,11 @@ NEAR = {
     "max_update_clip": (math.inf, lambda c: c.update.clip / 2),
     "min_noise": (Fraction(0), lambda _: Fraction(3)),
     "max_passes": (16, lambda _: 1),
+    "min_update_noise": (
+        Fraction(0),
+        lambda c: multiplier_of(c) * Fraction(9 + 2 * (c.round_index % 2), 10),
+    ),
+    "max_update_norm": (math.inf, lambda c: c.update.noise.norm / 2 if c.update.noise else 0.0),
 }
 """For each limit, what admits everything, and what is beyond the configuration or near it."""
 
@@ -906,7 +969,7 @@ TIMES = {
     "sets": 200,
     "tails": 500,
     "configuration": 60,
-    "round_policy": 1500,
+    "round_policy": 4000,
     "contributions": 60,
 }
 """How often a check is played, if not 20 times."""
@@ -923,6 +986,15 @@ def test_the_page_computes_what_the_code_does(name):
 
 
 WRONG = [
+    ("round_policy", "4 * square + 3 * Q**2)", "square + 3 * Q**2)"),
+    (
+        "round_policy",
+        "    honest = params.min_cohort - floor(rate",
+        "    honest = 99 - floor(rate",
+    ),
+    ("update_noise", "7 * S + 7 * R", "7 * S + 6 * R"),
+    ("update_noise", "max(norm, c.update_norm)", "norm"),
+    ("update_noise", "(c.theta * num_summed)", "num_summed"),
     ("round_policy", "return n if theta == 1 else floor(theta * n) + 1", "return ceil(theta * n)"),
     ("round_policy", "c.update_resolution_bits >= policy", "c.update_resolution_bits > policy"),
     ("round_policy", "if variance < policy.min_noise**2 or", "if"),

@@ -19,7 +19,7 @@ _Floats = npt.NDArray[np.float64]
 
 _DEFENCE: Final = (
     "none: devices do not judge models, and whatever they looked for, a server could miss by a "
-    "little; what helps is noise that devices add to their updates, which this protocol does not"
+    "little; what helps is noise that devices add to their updates, in rounds that have it"
 )
 
 # --- one label ----------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from deltafl.sim.inspect.attacks.own_round import (
 
 _Floats = npt.NDArray[np.float64]
 
-_NOISE: Final = "; what would help is noise that devices add, which this protocol does not"
+_NOISE: Final = "; what would help is noise that devices add, in rounds that have it"
 
 # --- words that one device has ------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from deltafl.sim.cohort.sampling import sample_cohort
+from deltafl.sim.cohort.sampling import dealt, sample_cohort
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.saved_states import SavedStates
@@ -72,15 +72,22 @@ class Draws:
         if population < size:
             yield f"cohorts of {size} cannot be drawn from the {population} devices evaluated"
             return
-        seeds = Seeds(self.config.experiment.seed)
         if not any(
-            invited
-            == sample_cohort(
-                seeds.generator(Purpose.COHORT, round_index=number - 1), population, size, without
-            )
+            invited == self._cohort(number - 1, population, size, without)
             for without in self._answered
         ):
             yield f"round {number} invites other devices than the run's seed draws"
+
+    def _cohort(
+        self, index: int, population: int, size: int, without: frozenset[int]
+    ) -> tuple[int, ...]:
+        """The cohort of a round, dealt where sums have noise and else drawn."""
+        seeds = Seeds(self.config.experiment.seed)
+        if self.config.dp.noise:
+            due = dealt(seeds.shuffle_of_population, population, size, index)
+            return tuple(device for device in due.tolist() if device not in without)
+        generator = seeds.generator(Purpose.COHORT, round_index=index)
+        return sample_cohort(generator, population, size, without)
 
     def _note(self, over: RoundOver) -> None:
         """Who has answered for the model that the server has now, as far as the record says."""
@@ -92,7 +99,9 @@ class Draws:
         }
         ended = [one.outcome for one in over.played]
         changes = [
-            outcome is not None and outcome.update is not None and outcome.kept_weight > 0
+            outcome is not None
+            and outcome.update is not None
+            and (outcome.kept_weight > 0 or bool(self.config.dp.noise))
             for outcome in ended
         ]
         answered = [one | asked for one in self._answered]

@@ -8,6 +8,7 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 
 DEFAULT_MIN_TAIL: Final = 3
+_NONE_AT_0: Final = {"max_participations"}  # limits that are none at 0
 DEFAULT_FALSE_ALARM_RATE: Final = 1e-6
 
 
@@ -47,6 +48,8 @@ def looser_limits(policy: RoundPolicy) -> tuple[str, ...]:
 
 
 def _is_looser(name: str, value: object, usual: object) -> bool:
+    if name in _NONE_AT_0 and 0 in (value, usual):
+        return value == 0 != usual
     match value, usual:
         case bool(), bool():
             return value > usual

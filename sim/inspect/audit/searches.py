@@ -174,6 +174,8 @@ def _tail_of(session: SessionView, config: RoundConfig) -> Tail | None:
     slot = session.slots.get(config.update_slot)
     if slot is None or not slot.sums or not isinstance(slot.question, Threshold):
         return None
+    if config.update.noise is not None:
+        return None
     if len(slot.sums[0].words) < len(config.update_layout.fields):
         return None
     if tuple(slot.sums[0].contributors.tolist()) != _searched(session):

@@ -34,6 +34,7 @@ from deltafl.sim.inspect.audit.retrace import Progress, Retrace, Retraced
 from deltafl.sim.inspect.audit.rewritten import not_rewritten, with_other_bytes
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.saved_states import SavedStates
+from deltafl.sim.inspect.audit.spent import spends_otherwise, split
 from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import Checkpoint
@@ -156,7 +157,11 @@ class Account(Check):
         if event is not None and is_over and event.get("aborted") == INTERRUPTED:
             self._given_up.add(round_.number)  # a later record has to say so too
         elif event is not None:
+            spent, event = split(event, source.config)
             for detail in strange_values(event):
+                yield RULES.found("record.disagrees", detail, [place])
+            population = None if self._draws is None else self._draws.population
+            for detail in spends_otherwise(over, spent, source.config, population):
                 yield RULES.found("record.disagrees", detail, [place])
             if strange := unknown_keys(event, retraced.reports):
                 detail = f"the run's events have {shortened(', '.join(strange))}, and no report has"

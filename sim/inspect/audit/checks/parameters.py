@@ -165,7 +165,11 @@ def _fixed(levels: Levels, params: SessionParams) -> dict[str, object]:
         "θ": ", ".join(str(one.theta) for one in levels.rounds),
         "method": common.method,
         **{f"search.{f.name}": getattr(common.search, f.name) for f in fields(common.search)},
-        **{f"update.{f.name}": getattr(common.update, f.name) for f in fields(common.update)},
+        **{
+            f"update.{f.name}": getattr(common.update, f.name)
+            for f in fields(common.update)
+            if f.name != "noise"
+        },
         "update_length": common.update_length,
         "num_pivots": common.num_pivots,
         "signed": params.signed,
@@ -183,6 +187,7 @@ def _of_size(levels: Levels, params: SessionParams) -> dict[str, object]:
     return {
         **{name: getattr(params, name) for name in names},
         "noise": levels.common.noise,
+        "update.noise": levels.common.update.noise,
         **({} if real else {"slots": slots}),
     }
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts, SearchFacts
@@ -43,6 +44,7 @@ class Searches(Check):
         super().__init__(premises)
         self._searches: list[SearchFacts] = []
         self._noisy: Counter[Noise] = Counter()
+        self._hidden: Counter[UpdateNoise] = Counter()
         self._without_weights, self._not_attacked = 0, 0
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
@@ -51,6 +53,8 @@ class Searches(Check):
             for level in session.by_level():
                 if level.config is not None and level.config.noise is not None:
                     self._noisy[level.config.noise] += 1
+                if level.config is not None and level.config.update.noise is not None:
+                    self._hidden[level.config.update.noise] += 1
                 attacked = attack(over.view, level, over.totals, over.truth or {})
                 if attacked is not None:
                     self._searches.append(attacked.facts)
@@ -87,16 +91,25 @@ class Searches(Check):
             )
 
     def facts(self) -> CheckFacts:
-        """The searches; the run's summary says what noise is worth (`search_privacy`)."""
-        noise = tuple(
+        """The searches, and the noise; the summary of the run says what that is worth."""
+        none = "" if self._hidden else "; the sums of updates have none"
+        searches = [
             (
                 "noise of the search",
                 f"variance {noise.variance}, due from {noise.num_devices} devices, in {rounds} "
-                "rounds; the sums of updates have none",
+                f"rounds{none}",
             )
             for noise, rounds in self._noisy.items()
-        )
-        return {"searches": tuple(self._searches), "noise": noise}
+        ]
+        updates = [
+            (
+                "noise of the updates",
+                f"{noise.deviation} steps a device, due from {noise.num_devices} devices, at a "
+                f"norm of {noise.norm:g}, in {rounds} rounds",
+            )
+            for noise, rounds in self._hidden.items()
+        ]
+        return {"searches": tuple(self._searches), "noise": (*searches, *updates)}
 
 
 def _losses_found(attacked: Attacked, place: Evidence) -> Finding:
