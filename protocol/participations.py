@@ -65,6 +65,6 @@ def admit_model(ledger: Ledger, model: bytes, most: int) -> None:
         number = [entry(counted(ledger, most))] if most else []
         if ledger.admit([model, *number]):
             return
-        if ledger.knows(model):
+        if ledger.knows(model) or not all(map(ledger.knows, number)) or not number:
             raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
         # Another round of this device was counted between the two calls.

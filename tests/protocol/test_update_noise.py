@@ -229,7 +229,7 @@ def test_noise_out_of_range_is_refused(changes, told):
 def make_noisy(**changes):
     return replace(
         make_config(cohort_size=COHORT, update_length=LENGTH, max_weight=1, theta=Fraction(1)),
-        update=UpdateParams(4.0, 12, 1, NOISE),
+        update=UpdateParams(4.0, 12, 1, noise=NOISE),
         **changes,
     )
 

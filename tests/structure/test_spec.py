@@ -653,7 +653,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
         passes = replace(CONFIG, update=replace(update, passes=3, smoothing=0.5))
         announced = Announce(Levels((passes,)), models, session)
         samples["AnnouncePasses"] = (announced, config | {"passes": 3})
-    hidden = replace(CONFIG, update=UpdateParams(4.0, 12, 1, UpdateNoise(1.0, 300, 200)))
+    hidden = replace(CONFIG, update=UpdateParams(4.0, 12, 1, noise=UpdateNoise(1.0, 300, 200)))
     noisy = Announce(Levels.at(hidden, thetas), models, session)
     samples["AnnounceNoisy"] = noisy, config | {"max_weight": 1}
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}

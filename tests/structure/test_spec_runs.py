@@ -172,7 +172,7 @@ def some_config(rng, **changes):
                     else rng.choice([1, rng.randint(1, 2**20), 2 ** rng.randint(0, 48)]),
                     1 if hidden else changes.get("passes", 1),
                     changes.get("smoothing", 1.0),
-                    some_noise(rng, size) if hidden else None,
+                    noise=some_noise(rng, size) if hidden else None,
                 ),
                 update_length=rng.choice([rng.randint(1, 6), 70]) if hidden else rng.randint(1, 6),
                 warm_start=warm,
