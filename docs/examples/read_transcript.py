@@ -17,7 +17,7 @@ import msgpack
 
 MAGIC = b"deltafl transcript 3\n"
 OPENING, MESSAGE, SUM, END, CLOSING, RESUMED, BEGIN = range(7)
-ENVELOPES = {0x21: "announcement", 0x22: "relay", 0x23: "query", 0x24: "threshold"}
+ENVELOPES = dict(enumerate(["announcement", "relay", "query", "threshold", "centre", "passes"], 33))
 MESSAGES = {  # of those of the server, the ones that come in a relay
     0x02: "roster",
     0x03: "delivery of shares",
