@@ -74,8 +74,8 @@ class UpdateParams:
             )
         if self.noise is not None and self.passes > 1:
             raise ConfigurationError(
-                f"passes={self.passes} with noise in the sum of updates: noise hides a device in one "
-                "sum, so set passes to 1"
+                f"passes={self.passes} with noise in the sum of updates: noise hides a device in "
+                "one sum, so set passes to 1"
             )
 
 

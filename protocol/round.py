@@ -240,6 +240,7 @@ class Round:
             drops=dict(drops),
             aborted=self._spoiled if aborted is None else aborted,
             asked=self._asked,
+            passes=self._num_passes,
         )
 
     def _ask(self) -> None:
@@ -273,6 +274,8 @@ class Round:
             self._spoiled = str(error)
             return
         self._num_passes = 1
+        if self.config.update.noise is not None:
+            return
         if weight := int(self._totals["weight"][0]):
             self._mean = layout.to_float("update", self._totals["update"]) / weight
             self._ask_again(self._mean, revealed)

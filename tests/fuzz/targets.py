@@ -18,6 +18,7 @@ from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.secagg import (
     ClientId,
     DecodeError,
@@ -180,6 +181,7 @@ def envelopes() -> list[Envelope]:
         config, method="mm", num_pivots=None, search=replace(config.search, verified=True)
     )
     passes = replace(config.update, passes=3, smoothing=0.25)
+    noisy = replace(config.update, max_weight=1, noise=UpdateNoise(1.0, 300, 4))
     thetas = (Fraction(1, 2), Fraction(1, 3))
     return [
         Announce(Levels((config,)), b"model", b"session"),
@@ -192,6 +194,7 @@ def envelopes() -> list[Envelope]:
         Ask(Threshold(17, 0), b"session", b"opening"),
         Announce(Levels((replace(config, update=passes),)), b"model", b"session"),
         Ask(Centre(b"\0\0\x80?" * 4), b"session"),
+        Announce(Levels((replace(config, update=noisy),)), b"model", b"session"),
     ]
 
 

@@ -758,7 +758,7 @@ def check_round_policy(page, rng):
         unverified_if_active=rng.random() < 0.5,
         **{name: rng.choice([lax, lax, lax, near(config)]) for name, (lax, near) in NEAR.items()},
     )
-    several = replace(config.update, max_weight=500, passes=2, smoothing=0.5)
+    several = replace(config.update, max_weight=500, passes=2, smoothing=0.5, noise=None)
     for announced in (levels, Levels((replace(config, update=several),))):
         flattened = [flat(one) for one in announced.rounds]
         the_same(
