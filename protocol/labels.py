@@ -8,6 +8,7 @@ _PREFIX: Final = b"deltafl/protocol/v%d/" % VERSION
 ROUND: Final = _PREFIX + b"round context"
 BINDING: Final = _PREFIX + b"slot binding"
 MODEL: Final = _PREFIX + b"model that was answered for"
+BALLOT: Final = _PREFIX + b"answer and weight of a device"
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"

@@ -352,11 +352,11 @@ class StagedClient(RoundClient):
             self._session = _LenientSession(client_id, policy, randomness, credentials)
         self.inputs: dict[int, np.ndarray] = {}
 
-    def _mask(self, vector):
+    def _mask(self, vector, prove=None):
         slot = self._session.slot
         vector = self._stage.contribution(self._number, self._id, slot, vector)
         self.inputs[slot] = vector.copy()
-        return super()._mask(vector)
+        return super()._mask(vector, prove)
 
     def _check_search(self, question, members):
         if not (self._stage.is_lenient or self._stage.is_credulous):
@@ -380,9 +380,9 @@ class _LenientSession(Client):
 class _LenientSessionServer(Server):
     """Opens whole slots over whoever is left."""
 
-    def open_slot(self, slot, binding):
+    def open_slot(self, slot, binding, check=None):
         self._agreed = None
-        return super().open_slot(slot, binding)
+        return super().open_slot(slot, binding, check)
 
     def can_sum(self, slot):
         return True
