@@ -26,6 +26,8 @@ MAX_SLOTS: Final = 1 << 12
 MAX_LENGTH: Final = 1 << 28
 MAX_LABEL_BYTES: Final = 64
 MAX_PROOF_BYTES: Final = 1 << 24
+PROOF_UNIT: Final = 32
+"""A proof consists of points and scalars of so many bytes."""
 
 
 def verified_ring_bits(num_devices: int) -> int:
@@ -60,8 +62,9 @@ class SlotSpec:
             drop-outs.
         verified: Whether devices commit to their vectors, and can check the sum. Elements of such a
             slot are read as two's complement.
-        proof_size: Bytes of the proof that a device's vector is valid, in [0, 2^24]; 0 for none.
-            Only a verified slot has one. What is valid, and how it is proved, is the caller's.
+        proof_size: Bytes of the proof that a device's vector is valid, a multiple of 32 in
+            [0, 2^24]; 0 for none. Only a verified slot has one. What is valid, and how it is
+            proved, is the caller's.
     """
 
     label: str
@@ -85,10 +88,10 @@ class SlotSpec:
         if len(self.label.encode()) > MAX_LABEL_BYTES:
             raise UsageError(f"slot label {self.label!r} is longer than {MAX_LABEL_BYTES} bytes")
         most = MAX_PROOF_BYTES if self.verified else 0
-        if not 0 <= self.proof_size <= most:
+        if self.proof_size not in range(0, most + 1, PROOF_UNIT):
             raise UsageError(
-                f"slot {self.label!r}: proof_size={self.proof_size} is not in [0, {most}], with "
-                f"verified={bool(self.verified)}"
+                f"slot {self.label!r}: proof_size={self.proof_size} is not a multiple of "
+                f"{PROOF_UNIT} in [0, {most}], with verified={bool(self.verified)}"
             )
         numbers = (self.length, self.ring_bits, int(self.whole), self.assurance)
         object.__setattr__(self, "canonical", labels.pack(self.label.encode(), *numbers))

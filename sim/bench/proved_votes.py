@@ -311,11 +311,12 @@ def _describe(measured: Sequence[Measured]) -> str:
     for each in measured:
         trusted = each.kinds["trusted"]
         for kind, found in each.kinds.items():
+            all_seconds = found["server_cpu_ms"] * each.clients / 1e3
             ratios = [found[key] / trusted[key] for key in ("device_cpu_ms", "server_cpu_ms")]
             lines.append(
                 f"{each.method:<11}{each.clients:>8}  {_KINDS[kind]:<12}"
                 f"{found['device_cpu_ms']:>11.2f}{ratios[0]:>6.1f}"
                 f"{found['server_cpu_ms']:>12.2f}{ratios[1]:>6.1f}"
-                f"{found['server_cpu_ms'] * each.clients / 1e3:>9.2f}{found['bytes_up'] / 1e3:>8.2f}"
+                f"{all_seconds:>9.2f}{found['bytes_up'] / 1e3:>8.2f}"
             )
     return "\n".join(lines)

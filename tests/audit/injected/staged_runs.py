@@ -155,6 +155,7 @@ class Stage:
     is_lenient = False
     is_credulous = False
     is_verified = False
+    is_proved = False
     min_search_cohort = 0
 
     @classmethod
@@ -198,6 +199,7 @@ class Stage:
                 grid=LossGrid(resolution_bits=10, bound=8),
                 min_cohort=self.min_search_cohort,
                 verified=self.is_verified,
+                proved=self.is_proved,
             ),
             warm_start=warm_start,
             update=UpdateParams(clip=2.0, resolution_bits=10, max_weight=512),
@@ -283,6 +285,13 @@ class VerifiedStage(SignedStage):
     min_search_cohort = 5
 
 
+class ProvedStage(VerifiedStage):
+    """An honest run in which devices prove that their votes are valid."""
+
+    method = "bracketed"
+    is_proved = True
+
+
 class SteepStage(Stage):
     """An honest run that searches by `mm`, whose sums are wider."""
 
@@ -328,6 +337,7 @@ class BatchedStage(OneQuestionStage):
 HONEST = (
     StartedStage,
     DrawnStage,
+    ProvedStage,
     VerifiedStage,
     TinyStage,
     Stage,
