@@ -46,6 +46,7 @@ CHANGES = {
     "min_search_cohort": (1, 3, 4, 2**32 - 1),
     "warm_start": (0, 1, 8 * 2**8),
     "verified": (True,),
+    "proved": (True,),
     "noise": (
         Noise(Fraction(4), 3),
         Noise(Fraction(8, 3), 2),  # the same share, hence the same layout
@@ -57,6 +58,7 @@ CHANGES = {
 # What some values come with: options of one method only.
 WITH = {
     "num_pivots": {"method": "histogram"},
+    "proved": {"method": "bracketed", "verified": True},
     "noise": {"method": "noisy", "weighting": Weighting.EQUAL},
 }
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from fractions import Fraction
+from hashlib import sha256
 from itertools import pairwise
 
 import pytest
@@ -494,6 +495,13 @@ def test_a_refused_proof_fixes_no_weight():
     assert weights == {}
 
 
+KNOWN = {
+    "samples": ["1a4be86011cfcf94", "89f398673be88358"],
+    "powers-of-two": ["25c66edc78ff4e77", "399091bc694eb1d0"],
+    "equal": ["3a52f285bc13dd9d", "b1d6b13dd0364273"],
+}
+
+
 # --- sizes and settings -------------------------------------------------------------------------
 
 
@@ -502,6 +510,17 @@ def test_sizes_are_those_of_the_page():
     assert proof_size(of, 1, is_first=False) == 32 * 8
     assert proof_size(of, 64, is_first=False) == 32 * (1 + 65 + 131)
     assert proof_size(of, 1, is_first=True) == 32 * (8 + 13 + 5 + 12 * 3)
+
+
+def test_proofs_from_a_seed_never_change():
+    """Known answers: labels, order of draws, and every byte."""
+    found = {}
+    for weighting in Weighting:
+        of = config(5, weighting)
+        voter, commitment, first = first_vote(weighting.of(3), 15, of=of)
+        later = voter.prove(of, QUERY, 15, commitment, BLINDING, randomness(2), is_first=False)
+        found[weighting.value] = [sha256(proof).hexdigest()[:16] for proof in (first, later)]
+    assert found == KNOWN
 
 
 def test_only_some_methods_have_proved_votes():
