@@ -80,7 +80,8 @@ def prove(
 ) -> bytes:
     """A proof of some choices, as many bytes as `size` says.
 
-    The time tells nothing of the witnesses beyond what `pedersen.times` says of its arguments.
+    How many points are multiplied does not depend on which cases hold. Beyond that and what
+    `pedersen.times` says, nothing is claimed of the time.
 
     Spec: §12.17.
 

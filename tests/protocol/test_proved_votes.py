@@ -27,7 +27,9 @@ from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.randomness import SeededRandomness
 
-CONFIG = make_config(cohort_size=5, max_queries=12, method="bracketed", verified=True, proved=True)
+CONFIG = make_config(
+    cohort_size=5, max_weight=6, max_queries=12, method="bracketed", verified=True, proved=True
+)
 HISTOGRAM = changed_round(CONFIG, method="histogram", num_pivots=3)
 EVERY = {"bracketed": CONFIG, "histogram": HISTOGRAM}
 
@@ -190,8 +192,10 @@ def test_another_weight_in_a_later_query_ends_the_search_and_drops_the_liar():
         vector[2] = int(is_below)
         return vector
 
-    parties = lying(Parties(CONFIG), lighter, from_query=2)
-    assert parties.devices[parties.victim].weight > 1
+    devices = make_devices(CONFIG)
+    victim = max(devices)
+    devices[victim] = replace(devices[victim], weight=5)
+    parties = lying(Parties(CONFIG, devices=devices), lighter, from_query=2)
     found = parties.sums()
     [outcome] = parties.server.outcomes
     assert outcome.drops[parties.victim].fault is Fault.BAD_PROOF

@@ -82,6 +82,7 @@ def test_masked_and_ideal_runs_train_the_same_model(private, tmp_path, dropout, 
     assert bool(summaries[0]["dropped_by_stage"]) == (dropout > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bracketed", "histogram"])
 def test_a_run_with_proved_votes_trains_the_same_model(private, tmp_path, method):
     quantile = replace(private.quantile, method=method, search="verified", votes="proved")
