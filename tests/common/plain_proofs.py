@@ -2,23 +2,20 @@
 
 from hashlib import sha256
 
-from edwards import BASE_Y, NEUTRAL, ORDER, P, affine, decoded, encoded, times
-from edwards import add as add_points
+from edwards import (
+    BASE_Y,
+    NEUTRAL,
+    ORDER,
+    P,
+    affine_sum,
+    compressed,
+    decoded,
+    encoded,
+    times,
+)
 
 BASE = decoded(encoded(BASE_Y))
 PROOF_LABEL = b"deltafl/secagg/v2/proof of one of several cases"
-
-
-def compressed(point):
-    x, y = point
-    return encoded(y, x % 2)
-
-
-def total(points):
-    result = (*NEUTRAL, 1)
-    for point in points:
-        result = add_points(result, (*point, 1))
-    return affine(result)
 
 
 def negative(point):
@@ -63,7 +60,7 @@ def holds_plain(about, choices, proof):
         ):
             own, rest = rest[: len(bases)], rest[len(bases) :]
             terms = [times(z, base) for z, base in zip(own, bases, strict=True)]
-            announced = total([*terms, negative(times(e, target))])
+            announced = affine_sum([*terms, negative(times(e, target))])
             parts += [
                 compressed(target),
                 b"".join(compressed(base) for base in bases),

@@ -6,8 +6,8 @@ It is written from the page, and shares nothing with the package but numbers and
 from functools import cache, reduce
 from itertools import count
 
-from edwards import NEUTRAL, decoded, times
-from plain_proofs import BASE, compressed, hashed, holds_plain, in_group, negative, pack, total
+from edwards import NEUTRAL, affine_sum, compressed, decoded, times
+from plain_proofs import BASE, hashed, holds_plain, in_group, negative, pack
 
 from deltafl.secagg import labels
 
@@ -58,11 +58,11 @@ def admitted(largest, weighting, pivots, described, point, known, proof):
         proof = proof[32 * number :]
     if answer is None or None in parts:
         return None
-    weight = total(parts) if known is None else decoded(known)
+    weight = affine_sum(parts) if known is None else decoded(known)
     about = pack(described, compressed(weight))
     x = hashed(BALLOT_LABEL, about)
     for_weight, for_count = generator(2**32), generator(2**32 + 1)
-    joined = total([answer, times(x, weight)])
+    joined = affine_sum([answer, times(x, weight)])
     cases, size = [(joined, [BASE])], len(pivots)
     for place in range(size + 1):
         is_below = [j >= place for j in range(size)]
@@ -73,16 +73,18 @@ def admitted(largest, weighting, pivots, described, point, known, proof):
             if is_below[j]:
                 v_part.append(generator(2 + j))
                 one_part.append(generator(2 + size + j))
-        cases.append((total([joined, negative(total(one_part))]), [BASE, total(v_part)]))
+        cases.append(
+            (affine_sum([joined, negative(affine_sum(one_part))]), [BASE, affine_sum(v_part)])
+        )
     choices = [cases]
     for point_of_part, values in zip(parts, parts_of(largest, weighting), strict=False):
         choices.append(
             [
                 (
-                    total(
+                    affine_sum(
                         [
                             point_of_part,
-                            negative(total([times(v, for_weight), times(c, for_count)])),
+                            negative(affine_sum([times(v, for_weight), times(c, for_count)])),
                         ]
                     ),
                     [BASE],
