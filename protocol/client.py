@@ -18,6 +18,7 @@ Spec: §12.8, §12.11, §12.15.
 import math
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -34,6 +35,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.participations import admit_model, check_left
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.ballots import Voter
 from deltafl.protocol.quantile.search import Query, Tail
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
@@ -56,6 +58,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.labels import digest
 from deltafl.secagg.ledger import Ledger, MemoryLedger
+from deltafl.secagg.openings import Prove
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
@@ -123,7 +126,9 @@ class RoundClient:
         self._session = Client(client_id, policy, randomness, credentials, primitives, self._ledger)
         self._apply = primitives.apply
         self._policy = policy
+        self._randomness = randomness
         self._noise = randomness if noise is None else noise
+        self._voter: Voter | None = None
         self._levels: Levels | None = None
         self._opening = b""
         self._tag: bytes | None = None
@@ -273,7 +278,7 @@ class RoundClient:
         if self.state is not RoundState.FAILED:
             self._move(Close)
         self._session.close()
-        self._devices = ()
+        self._devices, self._voter = (), None
         self._kept = None
 
     def _take(self, envelope: Envelope) -> bytes | LocalWork | None:
@@ -306,8 +311,8 @@ class RoundClient:
                 self._admit_model()
                 self._move(event)
                 self._is_waiting = answer is not None
-                if answer is not None:
-                    return self._mask(answer)
+                if isinstance(question, Query) and answer is not None:
+                    return self._mask(answer, self._prover(question))
                 # The state is the same whether it passes or not, so that the server cannot tell by
                 # another message what the device does next.
                 self._passes = isinstance(question, Threshold) and device.passes(question)
@@ -471,9 +476,27 @@ class RoundClient:
             self._level, self._followed = self._level + 1, None
         return reply
 
-    def _mask(self, vector: Vector) -> bytes:
+    def _mask(self, vector: Vector, prove: Prove | None = None) -> bytes:
         """Answer the open question."""
-        return self._session.contribute(vector, self._binding)
+        return self._session.contribute(vector, self._binding, prove)
+
+    def _prover(self, query: Query) -> Prove | None:
+        """Proves the answer to a query of this level; None if answers come without a proof."""
+        device = self._measured()
+        config = device.config.search_config
+        if not config.search.proved:
+            return None
+        if self._voter is None:  # the same at all levels
+            weight = config.search.weighting.of(device.weight)
+            self._voter = Voter.drawn(config, weight, self._randomness)
+        return partial(
+            self._voter.prove,
+            config,
+            query,
+            device.tick,
+            randomness=self._randomness,
+            is_first=self._level_slot == 0,
+        )
 
     @property
     def _supply_event(self) -> type:

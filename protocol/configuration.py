@@ -8,6 +8,7 @@ from typing import Final
 from deltafl.protocol import labels
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.registry import quantile_method
 from deltafl.protocol.quantile.search import (
     QuantileMethod,
@@ -132,6 +133,10 @@ class RoundConfig:
             raise ConfigurationError(f"update_length={self.update_length} is less than 1")
         method = quantile_method(self.method, num_pivots=self.num_pivots, noise=self.noise)
         object.__setattr__(self, "quantile", method)
+        if self.search.proved and self.method not in ballots.METHODS:
+            raise ConfigurationError(
+                f"method={self.method!r} has no proved votes: take {' or '.join(ballots.METHODS)}"
+            )
         try:
             object.__setattr__(self, "search_layout", self._lay_out_search())
             object.__setattr__(self, "update_layout", self._lay_out_update())
@@ -196,16 +201,23 @@ class RoundConfig:
         for the same reason.
         """
         first, later, update = (
-            SlotSpec(label, layout.length, layout.ring_bits, whole, verified)
-            for label, layout, whole, verified in (
+            SlotSpec(label, layout.length, layout.ring_bits, whole, verified, proof)
+            for label, layout, whole, verified, proof in (
                 (
                     labels.QUANTILE_SLOT,
                     self.search_layout,
                     self.search.min_cohort > 0,
                     self.search.verified,
+                    self._proof_size(is_first=True),
                 ),
-                (labels.QUANTILE_SLOT, self.search_layout, True, self.search.verified),
-                (labels.UPDATE_SLOT, self.update_layout, False, False),
+                (
+                    labels.QUANTILE_SLOT,
+                    self.search_layout,
+                    True,
+                    self.search.verified,
+                    self._proof_size(is_first=False),
+                ),
+                (labels.UPDATE_SLOT, self.update_layout, False, False, 0),
             )
         )
         queries = (first, *(later,) * (self.num_query_slots - 1)) if self.num_query_slots else ()
@@ -245,7 +257,7 @@ class RoundConfig:
             self.search.min_cohort,
             *noise_numbers(self.noise),
             warm_start_number(self.warm_start),
-            int(self.search.verified),
+            self.search.assurance,
             *self._passes_described(),
             *(() if noise is None else (update_noise_bytes(noise),)),
         )
@@ -255,6 +267,12 @@ class RoundConfig:
         if self.update.passes == 1:
             return ()
         return self.update.passes, float(self.update.smoothing).hex().encode()
+
+    def _proof_size(self, *, is_first: bool) -> int:
+        """Bytes of the proof that an answer to a query is valid; 0 if there is none."""
+        if not self.search.proved:
+            return 0
+        return ballots.proof_size(self.search_config, self.quantile.num_pivots, is_first=is_first)
 
     def _lay_out_search(self) -> Layout:
         """The fields of an answer; in a verified search, in a ring in which devices can check sums.

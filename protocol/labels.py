@@ -10,6 +10,7 @@ BINDING: Final = _PREFIX + b"slot binding"
 MODEL: Final = _PREFIX + b"model that was answered for"
 PARTICIPATION: Final = _PREFIX + b"participation"
 ROTATION: Final = _PREFIX + b"rotation of updates"
+BALLOT: Final = _PREFIX + b"answer and weight of a device"
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"

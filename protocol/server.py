@@ -7,11 +7,15 @@ Spec: §12.9, §12.11.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from deltafl.protocol import wire
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.levels import LevelRounds, Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.protocol.quantile.ballots import admits
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import (
@@ -23,6 +27,7 @@ from deltafl.secagg import (
     SlotSum,
     UsageError,
 )
+from deltafl.secagg.openings import Check
 from deltafl.secagg.outgoing import Letters, Outgoing
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.stages import Stage, Step
@@ -79,6 +84,7 @@ class RoundServer:
         self._models = models
         self._context = context
         self._opening = b""
+        self._weights: dict[int, bytes] = {}  # what devices committed to, by position
         self._session = Server(params, invited, directory, primitives)
         self._rounds = LevelRounds(levels, min_tail, min_difference, keeps_cohort=keeps_cohort)
 
@@ -149,9 +155,25 @@ class RoundServer:
             self.outcomes = rounds.outcomes(session.drops)
             return {}
         self._opening = opening
-        opened = session.open_slot(rounds.slot, binding(self._context, question))
+        opened = session.open_slot(
+            rounds.slot, binding(self._context, question), self._check_of(question)
+        )
         rounds.check_opened(len(opened))
         return _relayed(opened) if session.state is ServerState.LIST else self._question(opened)
+
+    def _check_of(self, question: Query | Threshold | Centre) -> Check | None:
+        """Whether an answer is proved to be valid; None if answers come without a proof."""
+        rounds = self._rounds
+        config = self.levels.rounds[rounds.level]
+        if not isinstance(question, Query) or not config.search.proved:
+            return None
+        return partial(
+            admits,
+            config.search_config,
+            question,
+            self._weights,
+            is_first=rounds.slot == self.levels.first_slot(rounds.level),
+        )
 
     def _question(self, opened: Outgoing) -> Outgoing:
         """The question of the open slot, with the messages that open it."""

@@ -165,7 +165,7 @@ def _config_fields(config: RoundConfig) -> list[Value]:
         search.min_cohort,
         *noise_numbers(config.noise),
         warm_start_number(config.warm_start),
-        int(search.verified),
+        search.assurance,
     ]
 
 
@@ -200,7 +200,7 @@ def _read_config(fields: FieldReader, more: _More) -> RoundConfig:
     weighting = _read_weighting(fields)
     epsilon_ticks, min_cohort = fields.integer(0, _WORD), fields.integer(0, 2**32 - 1)
     noise = [fields.integer(0, most) for most in (_WORD, _WORD, 2**32 - 1)]
-    warm_start, verified = _warm_start(fields.integer(0, _WORD)), bool(fields.integer(0, 1))
+    warm_start, assurance = _warm_start(fields.integer(0, _WORD)), fields.integer(0, 2)
     try:
         return RoundConfig(
             round_index=round_index,
@@ -213,7 +213,8 @@ def _read_config(fields: FieldReader, more: _More) -> RoundConfig:
                 weighting,
                 epsilon_ticks,
                 min_cohort,
-                verified,
+                assurance > 0,
+                assurance > 1,
             ),
             update=UpdateParams(clip, update_resolution_bits, max_weight, *more),
             update_length=length,

@@ -48,7 +48,9 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from deltafl.secagg.openings import Commitment, Prove
 from deltafl.secagg.params import ClientId, SessionId, SessionParams
+from deltafl.secagg.pedersen import COMMITMENT_SIZE, join_blinding
 from deltafl.secagg.policy import DevicePolicy
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
@@ -225,7 +227,7 @@ class Client:
         """The slot that was opened last; −1 before the first one is opened."""
         return self._slot
 
-    def contribute(self, vector: Vector, binding: bytes) -> bytes:
+    def contribute(self, vector: Vector, binding: bytes, prove: Prove | None = None) -> bytes:
         """Mask the vector of the open slot.
 
         Spec: §5.5, §9.7.
@@ -234,12 +236,14 @@ class Client:
             vector: Unsigned integers in [0, 2^b), of the slot's shape (length,).
             binding: The caller's digest of every public value that all devices must agree on,
                 computed from the values that this device was shown.
+            prove: Makes the proof that the vector is valid, in a slot that has one.
 
         Returns:
             The MaskedInput to send.
 
         Raises:
-            UsageError: no slot is open, or the vector does not fit; nothing has changed.
+            UsageError: no slot is open, or the vector or its proof does not fit, or there is no
+                proof where the slot has one; nothing has changed.
         """
         if Contribute not in self._table[self.state]:
             raise UsageError(f"contribute in state {self.state}: no slot is open")
@@ -247,17 +251,32 @@ class Client:
         spec = params.slots[slot]
         total = ring.as_vector(vector, spec.length, spec.ring_bits)
         context = SlotContext.of(params, self._placed.session_id, slot, binding)
-        committed = b""
+        committed = proof = b""
         if spec.verified:
             identity = present(self._credentials).identity
             total, committed = openings.commit(
                 context, spec, total, identity, self._own_sealing.public, self._randomness
             )
+        if spec.proof_size:
+            if prove is None:
+                raise UsageError(f"slot {slot}: a vector of this slot needs a proof")
+            proof = prove(
+                Commitment(
+                    context,
+                    self._placed.position,
+                    self._own_signer,
+                    committed[:COMMITMENT_SIZE],
+                ),
+                join_blinding(total[spec.length :].tolist()),
+            )
+            if len(proof) != spec.proof_size:
+                raise UsageError(f"slot {slot}: a proof of {len(proof)} bytes, not proof_size")
         self._mask(total, context)
         ring.reduce(total, spec.ring_bits)
         self._context = context
         self._move(ContributeWhole if spec.whole else Contribute)
-        return wire.encode(MaskedInput(slot, ring.pack(total, spec.ring_bits), committed), params)
+        packed = ring.pack(total, spec.ring_bits)
+        return wire.encode(MaskedInput(slot, packed, committed, proof), params)
 
     def _mask(self, total: Vector, context: SlotContext) -> None:
         """Add the masks of the open slot to a vector, and use the slot's secrets up."""

@@ -103,6 +103,7 @@ class Fault(StrEnum):
     BAD_RECEIPT = "refused most of its neighbours' boxes"
     BAD_SHARE = "bad share"
     BAD_COMMITMENT = "bad commitment"
+    BAD_PROOF = "bad proof"
     ISOLATED = "too few neighbours left"
 
 

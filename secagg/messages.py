@@ -157,11 +157,13 @@ class MaskedInput:
         packed: `ring.pack` of the masked vector.
         committed: In a verified slot, the device's commitment (32 bytes) and its signature of it
             (64 bytes), joined; else empty.
+        proof: In a slot that has one, the proof that the vector is valid; else empty.
     """
 
     slot: int
     packed: bytes
     committed: bytes = b""
+    proof: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

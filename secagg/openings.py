@@ -11,7 +11,7 @@ Nobody can tell which device it was, because that would take somebody's vector.
 Spec: §2.9, §5.8, §9.13, §14.11.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,41 @@ class Opening:
     packed: bytes
     signers: tuple[Signer, ...]
     committed: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """A device's commitment to its vector, in its place: what a proof of validity is about.
+
+    Attributes:
+        context: The slot.
+        position: The device's, in the roster.
+        signer: Its identity and sealing key.
+        point: 32 bytes, of any source.
+    """
+
+    context: SlotContext
+    position: int
+    signer: Signer
+    point: bytes
+
+    def described(self) -> bytes:
+        """Everything of it, in bytes; different commitments give different bytes. Spec: §12.17."""
+        return labels.pack(
+            self.context.session_id,
+            self.context.info,
+            self.position,
+            self.signer.identity,
+            self.signer.sealing_key,
+            self.point,
+        )
+
+
+Prove = Callable[[Commitment, int], bytes]
+"""Makes a proof that what was committed to is valid, from the commitment and its blinding."""
+
+Check = Callable[[Commitment, bytes], bool]
+"""Whether such a proof holds; never raises."""
 
 
 def statement(context: SlotContext, commitment: bytes, sealing_key: bytes) -> bytes:

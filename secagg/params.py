@@ -25,6 +25,9 @@ TAG_SIZE: Final = 16
 MAX_SLOTS: Final = 1 << 12
 MAX_LENGTH: Final = 1 << 28
 MAX_LABEL_BYTES: Final = 64
+MAX_PROOF_BYTES: Final = 1 << 24
+PROOF_UNIT: Final = 32
+"""A proof consists of points and scalars of so many bytes."""
 
 
 def verified_ring_bits(num_devices: int) -> int:
@@ -59,6 +62,9 @@ class SlotSpec:
             drop-outs.
         verified: Whether devices commit to their vectors, and can check the sum. Elements of such a
             slot are read as two's complement.
+        proof_size: Bytes of the proof that a device's vector is valid, a multiple of 32 in
+            [0, 2^24]; 0 for none. Only a verified slot has one. What is valid, and how it is
+            proved, is the caller's.
     """
 
     label: str
@@ -66,12 +72,13 @@ class SlotSpec:
     ring_bits: int
     whole: bool = False
     verified: bool = False
+    proof_size: int = 0
     canonical: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str):
             raise UsageError(f"slot label {self.label!r} is not a string")
-        for name in ("length", "ring_bits"):
+        for name in ("length", "ring_bits", "proof_size"):
             number = whole_number(f"slot {self.label!r}: {name}", getattr(self, name))
             object.__setattr__(self, name, number)
         if not 1 <= self.length <= MAX_LENGTH:
@@ -80,8 +87,22 @@ class SlotSpec:
             raise UsageError(f"slot {self.label!r}: ring_bits={self.ring_bits} is not in [1, 64]")
         if len(self.label.encode()) > MAX_LABEL_BYTES:
             raise UsageError(f"slot label {self.label!r} is longer than {MAX_LABEL_BYTES} bytes")
-        numbers = (self.length, self.ring_bits, int(self.whole), int(self.verified))
+        most = MAX_PROOF_BYTES if self.verified else 0
+        if self.proof_size not in range(0, most + 1, PROOF_UNIT):
+            raise UsageError(
+                f"slot {self.label!r}: proof_size={self.proof_size} is not a multiple of "
+                f"{PROOF_UNIT} in [0, {most}], with verified={bool(self.verified)}"
+            )
+        numbers = (self.length, self.ring_bits, int(self.whole), self.assurance)
         object.__setattr__(self, "canonical", labels.pack(self.label.encode(), *numbers))
+
+    @property
+    def assurance(self) -> int:
+        """One number for `verified` and `proof_size`: 0, or 1 and the bytes of the proof.
+
+        Spec: §3.1.
+        """
+        return int(self.verified) + self.proof_size
 
     @property
     def wire_length(self) -> int:
@@ -111,6 +132,7 @@ class SessionParams:
         digest: 32 bytes, derived from all of these.
         tag: Its first 16 bytes, which every message of the session carries.
         longest_vector: Bytes of the longest packed vector.
+        longest_proof: Bytes of the longest proof that a vector is valid.
         columns: The tolerant slots (those that are not whole), numbered from 0. Only they have key
             pairs, seeds and shares, in this order.
     """
@@ -127,6 +149,7 @@ class SessionParams:
     digest: bytes = field(init=False, repr=False, compare=False)
     tag: bytes = field(init=False, repr=False, compare=False)
     longest_vector: int = field(init=False, repr=False, compare=False)
+    longest_proof: int = field(init=False, repr=False, compare=False)
     columns: Mapping[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -169,6 +192,7 @@ class SessionParams:
         object.__setattr__(self, "digest", digest)
         object.__setattr__(self, "tag", digest[:TAG_SIZE])
         object.__setattr__(self, "longest_vector", longest)
+        object.__setattr__(self, "longest_proof", max(slot.proof_size for slot in self.slots))
         object.__setattr__(self, "columns", columns)
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import Final
 
 from nacl.bindings import (
     crypto_core_ed25519_add,
+    crypto_core_ed25519_is_valid_point,
     crypto_core_ed25519_sub,
     crypto_scalarmult_ed25519_base_noclamp,
     crypto_scalarmult_ed25519_noclamp,
@@ -32,6 +33,8 @@ LIMB_BITS: Final = 16
 # Bytes drawn for a blinding: the remainder modulo the order is uniform up to 2^-258.
 _DRAW_SIZE: Final = 64
 _IDENTITY: Final = (1).to_bytes(COMMITMENT_SIZE, "little")
+BASE: Final = crypto_scalarmult_ed25519_base_noclamp((1).to_bytes(COMMITMENT_SIZE, "little"))
+"""The base point of Ed25519, 32 bytes: what a blinding multiplies."""
 _PRIME: Final = 2**255 - 19
 _SIGN: Final = 1 << 255
 # The points (0, 1) and (0, -1) with the sign of a negative x.
@@ -53,6 +56,59 @@ def generator(index: int) -> bytes:
     """
     points = (_hashed(index, attempt) for attempt in count())
     return next(point for point in points if point != _IDENTITY)
+
+
+def span(start: int, end: int) -> bytes:
+    """The sum of the generators G_start, …, G_(end-1), 32 bytes; 0 ≤ start ≤ end.
+
+    Spec: §2.9.
+    """
+    for index in range(len(_sums), end + 1):
+        _sums[index] = crypto_core_ed25519_add(_sums[index - 1], generator(index - 1))
+    return crypto_core_ed25519_sub(_sums[end], _sums[start])
+
+
+def times(factor: int, point: bytes) -> bytes:
+    """A multiple of a point, 32 bytes.
+
+    The time depends on whether the factor is zero, and whether the point is the base point or the
+    neutral one. Otherwise it tells nothing of them.
+
+    Spec: §2.9.
+
+    Args:
+        factor: Any integer; what counts is its remainder modulo the order.
+        point: Of the subgroup of prime order (`is_in_group`), or neutral.
+    """
+    factor %= ORDER
+    if factor == 0 or point == _IDENTITY:  # libsodium refuses both
+        return _IDENTITY
+    if point == BASE:
+        return crypto_scalarmult_ed25519_base_noclamp(_encoded(factor))
+    return crypto_scalarmult_ed25519_noclamp(_encoded(factor), point)
+
+
+def plus(one: bytes, other: bytes) -> bytes:
+    """The sum of two points of the curve, 32 bytes; see `add` for points from outside.
+
+    Spec: §2.9.
+    """
+    return crypto_core_ed25519_add(one, other)
+
+
+def minus(one: bytes, other: bytes) -> bytes:
+    """The difference of two points of the curve, 32 bytes. Spec: §2.9."""
+    return crypto_core_ed25519_sub(one, other)
+
+
+def is_in_group(point: bytes) -> bool:
+    """Whether these bytes are a point of the subgroup of prime order, and not the neutral one.
+
+    Never raises.
+
+    Spec: §2.9.
+    """
+    return _is_canonical(point) and bool(crypto_core_ed25519_is_valid_point(point))
 
 
 def commit(values: Sequence[int], blinding: int) -> bytes:
@@ -147,8 +203,6 @@ def _grouped(values: Sequence[int]) -> dict[int, bytes]:
     like values elsewhere. Each run of equal values takes one subtraction of sums, however long it
     is, and all runs of equal size, whatever their sign, take one multiplication.
     """
-    for end in range(len(_sums), len(values) + 1):
-        _sums[end] = crypto_core_ed25519_add(_sums[end - 1], generator(end - 1))
     points = dict[int, bytes]()
     start = end = 0
     for value, run in groupby(values):
@@ -156,8 +210,7 @@ def _grouped(values: Sequence[int]) -> dict[int, bytes]:
         factor = value % ORDER
         if factor == 0:
             continue
-        single = end == start + 1
-        point = generator(start) if single else crypto_core_ed25519_sub(_sums[end], _sums[start])
+        point = generator(start) if end == start + 1 else span(start, end)
         size = min(factor, ORDER - factor)
         move = crypto_core_ed25519_add if size == factor else crypto_core_ed25519_sub
         points[size] = move(points.get(size, _IDENTITY), point)

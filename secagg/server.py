@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import complaints, keys, openings, ring, signing, wire
+from deltafl.secagg import complaints, keys, openings, pedersen, ring, signing, wire
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import DecodeError, Fault, SessionAborted, UsageError, present
 from deltafl.secagg.graph import Graph, Members
@@ -42,6 +42,7 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from deltafl.secagg.openings import Check, Commitment
 from deltafl.secagg.outgoing import Letters, Outgoing
 from deltafl.secagg.params import ClientId, SessionId, SessionParams
 from deltafl.secagg.primitives import PLAIN, Primitives
@@ -121,6 +122,7 @@ class _OpenSlot:
     context: SlotContext
     total: Vector
     contributed: Members
+    check: Check | None = None
     signatures: dict[int, bytes] = field(default_factory=dict)
     committed: dict[int, bytes] = field(default_factory=dict)
     secrets: SlotSecrets | None = None
@@ -273,7 +275,7 @@ class Server:
             return True
         return bool(self._members[self._agreed].all())
 
-    def open_slot(self, slot: int, binding: bytes) -> Outgoing:
+    def open_slot(self, slot: int, binding: bytes, check: Check | None = None) -> Outgoing:
         """Open a slot over the remaining devices, or a whole one over those agreed on last.
 
         The first messages of a whole slot of a signed session ask devices to agree on its members,
@@ -284,10 +286,12 @@ class Server:
         Args:
             slot: Index into the session's slots, above every slot opened before.
             binding: The caller's digest of every public value that all devices must agree on.
+            check: Whether a vector is proved to be valid, in a slot that has such proofs. Vectors
+                that are not are left out, and their devices dropped.
 
         Raises:
             UsageError: a round is open, or the slot cannot be opened, or not again, or the binding
-                is not bytes; nothing has changed.
+                is not bytes, or there is no check where the slot has proofs; nothing has changed.
             SessionAborted: too few devices are left; the session is over.
         """
         if OpenSlotCall not in self._table[self.state]:
@@ -300,8 +304,10 @@ class Server:
         if not self.can_sum(slot):
             raise UsageError(f"slot={slot}: a device of this whole slot is gone")
         context = SlotContext.of(self.params, self._formed.session_id, slot, binding)
-        self._slot = slot
         spec = self.params.slots[slot]
+        if spec.proof_size and check is None:
+            raise UsageError(f"slot={slot}: its vectors come with proofs, which need a check")
+        self._slot = slot
         agreed = self._agreed if spec.whole else None
         if agreed is None:
             try:
@@ -314,6 +320,7 @@ class Server:
             context=context,
             total=ring.zeros(spec.wire_length, spec.ring_bits),
             contributed=np.zeros_like(self._members),
+            check=check,
         )
         if spec.whole and agreed is None and self.params.signed:
             self._move(ListSlotCall)
@@ -490,6 +497,11 @@ class Server:
                 return Fault.BAD_SIGNATURE
             if not openings.is_point(message.committed):
                 return Fault.BAD_COMMITMENT
+            if spec.proof_size:
+                point = message.committed[: pedersen.COMMITMENT_SIZE]
+                commitment = Commitment(slot.context, position, signer, point)
+                if not present(slot.check)(commitment, message.proof):
+                    return Fault.BAD_PROOF
             slot.committed[position] = message.committed
         np.add(slot.total, masked, out=slot.total)
         slot.contributed[position] = True

@@ -47,6 +47,7 @@ from deltafl.secagg.params import (
     DIGEST_SIZE,
     MAX_LABEL_BYTES,
     MAX_LENGTH,
+    MAX_PROOF_BYTES,
     MAX_SLOTS,
     TAG_SIZE,
     SessionParams,
@@ -205,7 +206,8 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
         case ShareReceipt():
             return Kind.RECEIPT, (np.array(message.refused, dtype=_POSITION).tobytes(),)
         case MaskedInput():
-            return Kind.MASKED, (message.slot, message.packed, message.committed)
+            committed = bytes(message.committed) + bytes(message.proof)
+            return Kind.MASKED, (message.slot, message.packed, committed)
         case ConsistencySignature():
             return Kind.SIGNATURE, (message.slot, message.signature)
         case UnmaskShares():
@@ -217,7 +219,7 @@ def max_bytes(params: SessionParams) -> int:
     num_slots, num_devices = len(params.columns), params.num_invited
     largest = max(advertisement_size(params), box_size(params), COMMITTED_SIZE, _SHARE.itemsize)
     lists = num_devices * (_POSITION.itemsize + record_size(largest)) + DIGEST_SIZE * num_slots
-    return _OVERHEAD + params.longest_vector + max(lists, MAX_OPEN_BYTES)
+    return _OVERHEAD + params.longest_vector + params.longest_proof + max(lists, MAX_OPEN_BYTES)
 
 
 def _parse(data: bytes) -> tuple[int, bytes, FieldReader]:
@@ -244,7 +246,7 @@ def _open_to_fields(message: SessionOpen) -> _Fields:
 
 
 def _slot_to_fields(slot: SlotSpec) -> _Fields:
-    kind = (int(slot.whole), int(slot.verified))
+    kind = (int(slot.whole), slot.assurance)
     return (slot.label.encode(), slot.length, slot.ring_bits, *kind)
 
 
@@ -263,9 +265,10 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
         reader = FieldReader(slots[start : start + _SLOT_FIELDS])
         label = reader.records(1, most=MAX_LABEL_BYTES)
         length, bits = reader.integer(1, MAX_LENGTH), reader.integer(1, ring.MAX_BITS)
-        whole, verified = bool(reader.integer(0, 1)), bool(reader.integer(0, 1))
+        whole, assurance = bool(reader.integer(0, 1)), reader.integer(0, 1 + MAX_PROOF_BYTES)
+        kind = (whole, assurance > 0, max(assurance - 1, 0))
         try:
-            specs.append(SlotSpec(label.decode(), length, bits, whole, verified))
+            specs.append(SlotSpec(label.decode(), length, bits, *kind))
         except (UsageError, UnicodeDecodeError) as error:
             raise DecodeError(f"impossible slot: {error}") from None
     try:
@@ -371,9 +374,9 @@ def _masked_from_fields(fields: FieldReader, params: SessionParams) -> MaskedInp
     slot = _read_slot(fields, params)
     spec = params.slots[slot]
     packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
-    committed = fields.binary(COMMITTED_SIZE if spec.verified else 0)
+    committed = fields.binary(COMMITTED_SIZE + spec.proof_size if spec.verified else 0)
     fields.finish()
-    return MaskedInput(slot, packed, committed)
+    return MaskedInput(slot, packed, committed[:COMMITTED_SIZE], committed[COMMITTED_SIZE:])
 
 
 def _opening_from_fields(fields: FieldReader, params: SessionParams) -> SumOpening:

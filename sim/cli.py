@@ -103,6 +103,10 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "deltafl.sim.bench.verified_search",
         "the cost of checking the search for the threshold, per device and query",
     ),
+    ("bench", "votes"): (
+        "deltafl.sim.bench.proved_votes",
+        "the cost of proving that votes are valid, for a device and for the server",
+    ),
     ("bench", "round"): (
         "deltafl.sim.bench.protocol_round",
         "the cost of one round of private Δ-FL, without training",

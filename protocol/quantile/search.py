@@ -74,6 +74,8 @@ class SearchParams:
         verified: Whether devices follow the search: they check every sum, and that questions and
             threshold follow from the sums. Such a search counts devices, whatever the method, and
             keeps every device that it does not know to be below the quantile.
+        proved: Whether devices prove that their answers are valid, and the server drops those that
+            do not. Takes a verified search by `bracketed` or `histogram`.
 
     Raises:
         ConfigurationError: If an attribute is out of range.
@@ -85,8 +87,11 @@ class SearchParams:
     epsilon_ticks: int = 0
     min_cohort: int = 0
     verified: bool = False
+    proved: bool = False
 
     def __post_init__(self) -> None:
+        if self.proved and not self.verified:
+            raise ConfigurationError("votes are proved only in a verified search: verify it too")
         if self.max_queries < 0:
             raise ConfigurationError(f"max_queries={self.max_queries} is negative")
         if not 0 <= self.epsilon_ticks <= self.grid.max_tick:
@@ -98,6 +103,14 @@ class SearchParams:
             raise ConfigurationError(
                 f"min_search_cohort={self.min_cohort} is not in [0, {_MAX_COHORT}]"
             )
+
+    @property
+    def assurance(self) -> int:
+        """One number for `verified` and `proved`: 0 for neither, 1 for the first, 2 for both.
+
+        Spec: §12.1.
+        """
+        return int(self.verified) + int(self.proved)
 
 
 @dataclass(frozen=True, slots=True)

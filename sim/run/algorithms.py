@@ -21,6 +21,7 @@ from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.ballots import METHODS as METHODS_OF_PROOFS
 from deltafl.protocol.quantile.registry import NOISY, default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
@@ -42,6 +43,7 @@ from deltafl.sim.settings.config import (
     AUTO,
     MEAN,
     PRIVATE,
+    PROVED,
     TRUSTED,
     VERIFIED,
     PolicyConfig,
@@ -370,6 +372,28 @@ def _is_verified(config: RunConfig) -> bool:
     return True
 
 
+def _are_proved(quantile: QuantileConfig, *, verified: bool) -> bool:
+    """Whether devices prove that their votes are valid.
+
+    Raises:
+        ConfigError: they cannot, with these settings.
+    """
+    if quantile.votes != PROVED:
+        return False
+    if quantile.method not in METHODS_OF_PROOFS:
+        raise ConfigError(
+            f"quantile.votes = {PROVED!r} with quantile.method = {quantile.method!r}: must be one "
+            f"of {', '.join(METHODS_OF_PROOFS)}"
+        )
+    if not verified:
+        raise ConfigError(
+            f"quantile.votes = {PROVED!r} with quantile.search = {quantile.search!r}: devices "
+            f"prove what they have committed to; set quantile.search = {VERIFIED!r} and "
+            "privacy.signed = true"
+        )
+    return True
+
+
 def _search_params(quantile: QuantileConfig, *, verified: bool) -> SearchParams:
     return SearchParams(
         max_queries=quantile.max_queries or default_max_queries(quantile.method),
@@ -378,6 +402,7 @@ def _search_params(quantile: QuantileConfig, *, verified: bool) -> SearchParams:
         epsilon_ticks=_epsilon_ticks(quantile),
         min_cohort=quantile.min_cohort,
         verified=verified,
+        proved=_are_proved(quantile, verified=verified),
     )
 
 

@@ -45,6 +45,8 @@ AUTO: Final = "auto"
 VERIFIED: Final = "verified"
 TRUSTED: Final = "trusted"
 SEARCHES: Final = (AUTO, VERIFIED, TRUSTED)
+PROVED: Final = "proved"
+VOTES: Final = (TRUSTED, PROVED)
 SIMULATED: Final = "simulated"
 REMOTE: Final = "remote"
 
@@ -311,6 +313,11 @@ class QuantileConfig:
             single device. "auto": "verified" against an active server, otherwise "trusted". Where
             an active server meets a sparse graph, "auto" is an error: choose "trusted", or another
             graph.
+        votes: whether devices prove that their answers to a search are valid. "proved": each device
+            proves, without telling anything else, that it votes once, with one legal weight in all
+            queries of a search; a device that does not is dropped before its answer is added. It
+            can still lie about its loss. This takes a "verified" search by "bracketed" or
+            "histogram". "trusted": devices that lie can answer anything that fits the encoding.
         max_queries: most secure sums that a round may spend on the search; 0 means the method's
             default limit.
         resolution_bits: losses are rounded to multiples of 2^-resolution_bits nats.
@@ -332,6 +339,7 @@ class QuantileConfig:
 
     method: Annotated[str, OneOf(METHODS)] = "bracketed"
     search: Annotated[str, OneOf(SEARCHES)] = "auto"
+    votes: Annotated[str, OneOf(VOTES)] = "trusted"
     max_queries: Annotated[int, Interval("[0, 4095]")] = 0
     resolution_bits: Bits = 16
     loss_bound: Count = 32

@@ -53,6 +53,15 @@ HIDING = {
     "policy": BY_MM,
 }
 
+
+def proved(settings):
+    """The same against an active server, with proved votes."""
+    return settings | {
+        "quantile": settings["quantile"] | {"votes": "proved"},
+        "privacy": {"adversary": "active"},
+    }
+
+
 RUNS = {
     "steep": STEEP,
     "steep, active": STEEP | ACTIVE,
@@ -64,6 +73,8 @@ RUNS = {
     "bracketed, sparse": BRACKETED | SPARSE,
     "histogram": HISTOGRAM,
     "histogram, active": HISTOGRAM | ACTIVE,
+    "bracketed, proved": proved(BRACKETED) | {"dropout": 0.1},
+    "histogram, proved": proved(HISTOGRAM) | {"dropout": 0.1},
     "averaging": AVERAGING | {"dropout": 0.35, "rounds": 4},
     "averaging, signed": AVERAGING | SIGNED | {"dropout": 0.35, "rounds": 4},
     "averaging, sparse": AVERAGING | SPARSE | {"dropout": 0.3, "rounds": 3},

@@ -50,6 +50,7 @@ CHANGES = {
     "verified": (True,),
     "passes": (2, 3, 16),
     "smoothing": (0.5, 2.0, 1.0000000000000002, 5e-324, 1e300),
+    "proved": (True,),
     "noise": (
         Noise(Fraction(4), 3),
         Noise(Fraction(8, 3), 2),  # the same share, hence the same layout
@@ -68,6 +69,7 @@ CHANGES = {
 WITH = {
     "smoothing": {"passes": 4},
     "num_pivots": {"method": "histogram"},
+    "proved": {"method": "bracketed", "verified": True},
     "noise": {"method": "noisy", "weighting": Weighting.EQUAL},
     "update_noise": {"max_weight": 1},
 }

@@ -711,3 +711,92 @@ def test_the_narrowest_ring_depends_on_the_number_of_devices(num_invited, bits):
     assert params(64).slots[0].verified
     with pytest.raises(UsageError, match=f"is less than {bits}: the blinding would wrap around"):
         params(bits - 1)
+
+
+# --- slots with proofs, whatever is proved ------------------------------------------------------
+
+PROVED = make_params(6, slots=((4, BITS, False, True, 64), PLAIN), signed=True)
+GOOD, BAD = b"g" * 64, b"b" * 64
+
+
+def ready():
+    """A session whose slots can be opened."""
+    parties = Parties(PROVED)
+    parties.exchange(parties.advance(ClientState.SHARED))
+    return parties
+
+
+def is_good(commitment, proof):
+    del commitment
+    return proof == GOOD
+
+
+@pytest.mark.parametrize("size", [-32, 1, 31, 33, 2**24 + 32])
+def test_proofs_have_sizes_in_their_range(size):
+    with pytest.raises(UsageError, match=f"proof_size={size} is not a multiple of 32"):
+        SlotSpec("sum", 4, BITS, verified=True, proof_size=size)
+
+
+def test_only_a_verified_slot_has_proofs():
+    with pytest.raises(UsageError, match=r"proof_size=32 is not .* verified=False"):
+        SlotSpec("sum", 4, BITS, proof_size=32)
+
+
+def test_slots_that_differ_in_proofs_are_described_differently():
+    specs = [SlotSpec("a", 4, BITS, verified=v, proof_size=p) for v, p in ((0, 0), (1, 0), (1, 32))]
+    assert [spec.assurance for spec in specs] == [0, 1, 33]
+    assert len({spec.canonical for spec in specs}) == 3
+
+
+def test_a_server_needs_a_check_for_proofs():
+    parties = ready()
+    with pytest.raises(UsageError, match="its vectors come with proofs, which need a check"):
+        parties.server.open_slot(0, BINDING)
+    assert parties.server.state is ServerState.READY
+    assert parties.server.open_slot(0, BINDING, is_good)
+
+
+def test_a_device_needs_a_proof_of_the_right_size():
+    parties = ready()
+    outgoing = parties.server.open_slot(0, BINDING, is_good)
+    machine, vector = parties.clients[VICTIM], parties.inputs[VICTIM][0]
+    machine.receive(outgoing[VICTIM])
+    with pytest.raises(UsageError, match="a vector of this slot needs a proof"):
+        machine.contribute(vector, BINDING)
+    with pytest.raises(UsageError, match="a proof of 63 bytes"):
+        machine.contribute(vector, BINDING, lambda *_: GOOD[1:])
+    assert machine.state is ClientState.OPENED
+    assert machine.contribute(vector, BINDING, lambda *_: GOOD)
+
+
+def test_vectors_whose_proof_does_not_hold_are_left_out():
+    """And both sides tell whoever proves and checks the same of a commitment."""
+    told, seen = {}, {}
+    parties = ready()
+
+    def check(commitment, proof):
+        seen[commitment.position] = commitment
+        return proof == GOOD
+
+    outgoing = parties.server.open_slot(0, BINDING, check)
+    for client, data in outgoing.items():
+        machine = parties.clients[client]
+        machine.receive(data)
+
+        def prove(commitment, blinding, client=client):
+            values = openings.signed(parties.inputs[client][0], BITS)
+            assert commitment.point == pedersen.commit(values, blinding)
+            told[commitment.position] = commitment
+            return BAD if client == VICTIM else GOOD
+
+        parties.server.receive(
+            client, machine.contribute(parties.inputs[client][0], BINDING, prove)
+        )
+    assert told == seen
+    assert parties.server.drops[VICTIM].fault is Fault.BAD_PROOF
+    assert parties.server.num_contributed == len(IDS) - 1
+    result = parties.finish_slot(parties.server.close_round())
+    assert result.vector.tolist() == plain_sum(PROVED, 0, parties.inputs, OTHERS)
+    assert list(parties.decode(result.opening).committed) == [
+        parties.position(client) for client in sorted(OTHERS)
+    ]

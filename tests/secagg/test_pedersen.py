@@ -2,8 +2,18 @@ from functools import cache
 from itertools import count
 
 import pytest
-from edwards import BASE_Y, LOW_ORDER, NEUTRAL, ORDER, P, affine, decoded, encoded, times
-from edwards import add as add_points
+from edwards import (
+    BASE_Y,
+    LOW_ORDER,
+    NEUTRAL,
+    ORDER,
+    P,
+    affine_sum,
+    compressed,
+    decoded,
+    encoded,
+    times,
+)
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nacl.exceptions import UnavailableError
@@ -34,18 +44,6 @@ VECTORS = st.lists(st.tuples(NUMBERS, st.integers(1, 4)), max_size=5).map(
 
 def sized(length):
     return st.lists(NUMBERS, min_size=length, max_size=length)
-
-
-def affine_sum(points):
-    total = (*NEUTRAL, 1)
-    for point in points:
-        total = add_points(total, (*point, 1))
-    return affine(total)
-
-
-def compressed(point):
-    x, y = point
-    return encoded(y, x % 2)
 
 
 def decoded_strictly(data):

@@ -82,6 +82,48 @@ def test_masked_and_ideal_runs_train_the_same_model(private, tmp_path, dropout, 
     assert bool(summaries[0]["dropped_by_stage"]) == (dropout > 0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["bracketed", "histogram"])
+def test_a_run_with_proved_votes_trains_the_same_model(private, tmp_path, method):
+    quantile = replace(private.quantile, method=method, search="verified", votes="proved")
+    proved = replace(
+        private,
+        privacy=replace(private.privacy, signed=True),
+        quantile=replace(quantile, max_queries=2),
+        policy=replace(private.policy, max_pivots=128),
+    )
+    trusted = replace(proved, quantile=replace(proved.quantile, votes="trusted"))
+    summaries = {
+        name: run(config, tmp_path / name)
+        for name, config in {"proved": proved, "trusted": trusted}.items()
+    }
+    assert learnt(tmp_path / "proved") == learnt(tmp_path / "trusted")
+    sent = {name: found["bytes_up_per_device_round"] for name, found in summaries.items()}
+    assert sent["proved"] > sent["trusted"] + 500
+    assert main(["audit", str(tmp_path / "proved")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("quantile", "told"),
+    [
+        (
+            {"search": "verified", "method": "mm"},
+            "quantile.method = 'mm': must be one of bracketed",
+        ),
+        ({"search": "trusted"}, "set quantile.search = 'verified' and privacy.signed = true"),
+        ({"search": "auto"}, "set quantile.search = 'verified' and privacy.signed = true"),
+    ],
+)
+def test_proved_votes_take_a_verified_search(private, quantile, told):
+    changed = replace(
+        private,
+        privacy=replace(private.privacy, signed=True),
+        quantile=replace(private.quantile, votes="proved", **quantile),
+    )
+    with pytest.raises(ConfigError, match=told):
+        build_strategy(changed)
+
+
 @pytest.mark.parametrize("adversary", ["curious", "active"])
 def test_devices_lost_at_every_stage_are_the_same_in_masked_and_ideal_runs(
     private, tmp_path, adversary

@@ -381,7 +381,15 @@ def of_params(params):
     """What formulas may name of a session."""
     num_slots, signed = len(params.slots), int(params.signed)
     parts = sum(
-        length("slot", e=len(s.label.encode()), L=s.length, b=s.ring_bits) for s in params.slots
+        length(
+            "slot",
+            e=len(s.label.encode()),
+            L=s.length,
+            b=s.ring_bits,
+            verified=int(s.verified),
+            proof_size=s.proof_size,
+        )
+        for s in params.slots
     )
     return {
         "T": num_slots,
@@ -404,19 +412,22 @@ def sessions(draw):
     num_invited = draw(st.sampled_from([3, 9, 130, 300, 70_000]))
     num_slots = draw(st.sampled_from([1, 4, 5, 130]))
     signed = draw(st.booleans())
-    slots = tuple(
-        SlotSpec(
-            "x" * draw(st.integers(0, 64)),
-            draw(st.sampled_from([1, 9, 200, 2**16])),
-            bits,
-            draw(st.booleans()),
-            signed and bits >= 33 and draw(st.booleans()),
+    slots = []
+    for bits in draw(st.lists(st.integers(1, 64), min_size=num_slots, max_size=num_slots)):
+        verified = signed and bits >= 33 and draw(st.booleans())
+        slots.append(
+            SlotSpec(
+                "x" * draw(st.integers(0, 64)),
+                draw(st.sampled_from([1, 9, 200, 2**16])),
+                bits,
+                draw(st.booleans()),
+                verified,
+                draw(st.sampled_from([0, 96, 160, 2**16])) if verified else 0,
+            )
         )
-        for bits in draw(st.lists(st.integers(1, 64), min_size=num_slots, max_size=num_slots))
-    )
     threshold = draw(st.integers(2, min(num_invited, 400)))
     return SessionParams(
-        slots=slots,
+        slots=tuple(slots),
         num_invited=num_invited,
         degree=num_invited - 1,
         threshold=threshold,
@@ -463,8 +474,13 @@ def samples(params, num_devices, num_others, slot):
         (ShareKeys((bytes(32),) * len(params.columns), boxes), {"g": num_others}),
         (ShareReceipt(tuple(some)), {"r": num_others}),
         (
-            MaskedInput(slot, packed, bytes(COMMITTED_SIZE) if spec.verified else b""),
-            {**vector, "verified": int(spec.verified)},
+            MaskedInput(
+                slot,
+                packed,
+                bytes(COMMITTED_SIZE) if spec.verified else b"",
+                bytes(spec.proof_size),
+            ),
+            {**vector, "verified": int(spec.verified), "proof_size": spec.proof_size},
         ),
         (ConsistencySignature(slot, bytes(64)), {"i": slot}),
         (UnmaskShares(slot, positions, kinds, shares), {"i": slot, "s": num_others}),
@@ -489,7 +505,7 @@ def test_lengths_of_messages_are_those_of_the_formulas(params, data):
 
 
 SIGNED = SessionParams(
-    (SlotSpec("a", 4, 33, verified=True), SlotSpec("b", 9, 7, whole=True)),
+    (SlotSpec("a", 4, 33, verified=True, proof_size=64), SlotSpec("b", 9, 7, whole=True)),
     *(9, 8, 5, 5, bytes(32), bytes(32)),
     signed=True,
 )
@@ -527,7 +543,11 @@ def misfits(text, what, encoded, values):
 @pytest.mark.parametrize(
     ("old", "new", "misfit"),
     [
-        ("| committed | string | `96·verified` |", "| committed | string | `96` |", "committed"),
+        (
+            "| committed | string | `96·verified + proof_size` |",
+            "| committed | string | `96·verified` |",
+            "committed",
+        ),
         ("| sum | string | `⌈W·b/8⌉` |", "| sum | string | `⌈L·b/8⌉` |", "sum"),
         ("| signatures | string, records |", "| signatures | integer |", "signatures"),
         ("| refused | string | `4·r` |\n", "", "ShareReceipt"),
@@ -590,11 +610,15 @@ def test_the_bound_on_messages_is_as_stated():
     python = stated.replace("·", "*").replace("^", "**")
     for signed, num_slots, vector in ((False, 1, 4), (True, 3, 2**22), (True, 3000, 4)):
         slots = (SlotSpec("a", vector, 16),) * num_slots
+        if signed:
+            slots += (SlotSpec("b", 1, 32, whole=True, verified=True, proof_size=128),)
         params = SessionParams(slots, 500, 499, 300, 300, bytes(32), bytes(32), signed=signed)
         names = of_params(params) | {"max": max}
         longest = "longest packed vector"
         value = eval(  # noqa: S307 a formula of our own page
-            python.replace(longest, "vector"), {"__builtins__": {}}, names | {"vector": 2 * vector}
+            python.replace(longest, "vector").replace("longest proof", "proof"),
+            {"__builtins__": {}},
+            names | {"vector": max(2 * vector, 68 * signed), "proof": 128 * signed},
         )
         assert wire.max_bytes(params) == value
 

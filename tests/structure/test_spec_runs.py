@@ -39,6 +39,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy, _apart, _kept
+from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
@@ -75,6 +76,8 @@ from deltafl.secagg.records import Records
 from deltafl.secagg.threat import Adversary, ThreatModel
 
 PAGE = run_page()
+ASSURANCES = ((False, False), (True, False), (True, True))
+"""Whether a search is verified, and whether its votes are proved."""
 
 
 # --- what checks have in common ------------------------------------------------------------------
@@ -93,7 +96,14 @@ def some_params(rng, **changes):
     bits = [rng.randint(1, 64) for _ in range(rng.randint(1, 4))]
     verified = [signed and is_complete and b >= 22 and rng.random() < 0.5 for b in bits]
     slots = tuple(
-        SlotSpec("sum é"[: rng.randint(0, 5)], rng.randint(1, 9), b, rng.random() < 0.5, v)
+        SlotSpec(
+            "sum é"[: rng.randint(0, 5)],
+            rng.randint(1, 9),
+            b,
+            rng.random() < 0.5,
+            v,
+            v * 32 * rng.randint(0, 3),
+        )
         for b, v in zip(bits, verified, strict=True)
     )
     fields = {
@@ -133,7 +143,7 @@ def flat(config):
         noise_denominator=noise[1],
         noise_devices=noise[2],
         warm_start=warm_start_number(config.warm_start),
-        verified=int(config.search.verified),
+        verified=config.search.assurance,
         passes=config.update.passes,
         smoothing=config.update.smoothing,
         update_norm=0.0 if hidden is None else hidden.norm,
@@ -162,7 +172,7 @@ def some_config(rng, **changes):
                     Weighting.EQUAL if is_noisy else rng.choice(list(Weighting)),
                     rng.choice([0, rng.randint(0, grid.max_tick)]) if method == "mm" else 0,
                     rng.choice([0, size, rng.randint(0, size + 1)]),
-                    changes.get("verified", rng.random() < 0.5),
+                    *changes.get("verified", rng.choice(ASSURANCES)),
                 ),
                 update=UpdateParams(
                     rng.choice([4.0, 2e-320, rng.uniform(0.001, 50)]),
@@ -311,6 +321,47 @@ def check_commitments(page, rng):
         data = number.to_bytes(32, "little")
         assert (page.decode_point(data) is None) == (pedersen.add([data]) is None)
     assert page.decode_point(bytes(31)) is None
+
+
+def check_votes(page, rng):
+    """A proof that holds, and one of which a byte was changed, under either verifier."""
+    weighting, largest = rng.choice(list(Weighting)), rng.randint(1, 3)
+    config = RoundConfig(
+        0,
+        9,
+        Fraction(1, 2),
+        "histogram",
+        SearchParams(3, LossGrid(4, 4), weighting, verified=True, proved=True),
+        UpdateParams(max_weight=largest),
+        1,
+        num_pivots=2,
+    )
+    c, of = flat(config), config.search_config
+    assert page.weight_parts(c) == ballots._parts(of)
+    pivots = tuple(sorted(rng.choices(range(1, 5), k=2)))
+    query, weight = Query("histogram", pivots), weighting.of(rng.randint(0, largest))
+    tick, is_first, position = rng.randint(0, 5), rng.random() < 0.5, rng.randint(0, 8)
+    voter = ballots.Voter.drawn(of, weight, rng.randbytes)
+    own = page.encode_point(page.total_of([page.point_in_group(p) for p in voter.commitments]))
+    blinding = pedersen.draw_blinding(rng.randbytes)
+    values = page.answer(c, pivots, tick, weight)
+    point = page.commit([x for name in values for x in values[name]], blinding)
+    signer = signing.Signer(rng.randbytes(32), rng.randbytes(32))
+    commitment = openings.Commitment(
+        masks.SlotContext(rng.randbytes(32), rng.randbytes(9)), position, signer, point
+    )
+    proof = voter.prove(of, query, tick, commitment, blinding, rng.randbytes, is_first=is_first)
+    assert len(proof) == page.proof_size(c, is_first)
+    own_keys = signer.identity, signer.sealing_key
+    place = rng.randrange(len(proof))
+    changed = proof[:place] + bytes([proof[place] ^ 1]) + proof[place + 1 :]
+    known = own if rng.random() < 0.5 or not is_first else None
+    for data, holds in ((proof, True), (changed, False)):
+        place_of = commitment.context.session_id, commitment.context.info, position
+        found = page.admitted_weight(c, pivots, *place_of, *own_keys, point, known, is_first, data)
+        assert found == (own if holds else None)
+        weights = {} if known is None else {position: known}
+        assert holds == ballots.admits(of, query, weights, commitment, data, is_first=is_first)
 
 
 def check_params(page, rng):
@@ -486,7 +537,9 @@ def check_configuration(page, rng):
         (page.update_layout(c), config.update_layout),
     ):
         assert page.canonical_layout(layout, c.cohort_size) == expected.canonical()
-    listed = [(s.label, s.length, s.ring_bits, s.whole, s.verified) for s in config.slots()]
+    listed = [
+        (s.label, s.length, s.ring_bits, s.whole, s.verified, s.proof_size) for s in config.slots()
+    ]
     assert page.slots(c) == listed
     assert page.configuration(c) == config.canonical()
     if config.update.passes > 1:
@@ -675,7 +728,7 @@ def answered(rng, config, query, devices):
 
 
 def check_search(page, rng):
-    config = some_config(rng, verified=True)
+    config = some_config(rng, verified=(True, False))
     c, devices = flat(config), cohort_of(rng, config)
     search = (page.NoisySearch if config.method == "noisy" else page.Search)(c)
     followed = Followed.begin(config)
@@ -963,6 +1016,7 @@ TIMES = {
     "keys": 3,
     "commitments": 3,
     "trace": 1,
+    "votes": 3,
     "search": 300,
     "thresholds": 40,
     "encoding": 6,
@@ -1043,6 +1097,9 @@ WRONG = [
     ("masks", "key if w * length <= 32", "key if w * length <= 16"),
     ("search", "if waiting and not shrank", "if waiting"),
     ("search", "= max(search.tail()[0] - max(searched - asked, 0), 0)", "= search.tail()[0]"),
+    ("votes", "(m + 1) + 1 + 2 * (m + 1)", "(m + 1) + 2 * (m + 1)"),
+    ("votes", "about = pack(described, D)", "about = described"),
+    ("votes", "% 2**252", "% 2**253"),
     ("trace", "sign = 1 if position < peer else -1", "sign = -1 if position < peer else 1"),
     ("trace", "return encode([2, kind", "return encode([1, kind"),
 ]

@@ -85,7 +85,9 @@ def make_params(
 
 
 def slot_to_json(slot):
-    return {field.name: getattr(slot, field.name) for field in fields(slot) if field.init}
+    names = [field.name for field in fields(slot) if field.init]
+    names.remove("proof_size")  # always 0: the vectors' sessions have no proofs
+    return {name: getattr(slot, name) for name in names}
 
 
 def params_to_json(params):

@@ -3,6 +3,7 @@
 from deltafl.secagg import Client, ClientId, Refusal, SessionParams, ring, validation
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import OpenSlot
+from deltafl.secagg.openings import Prove
 from deltafl.secagg.params import SessionId
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.secagg.ring import Vector
@@ -21,9 +22,9 @@ class _Forgetful(Client):
         self._slot = -1
         super()._open(message)
 
-    def contribute(self, vector: Vector, binding: bytes) -> bytes:
+    def contribute(self, vector: Vector, binding: bytes, prove: Prove | None = None) -> bytes:
         secrets = list(self._mask_keys), list(self._seeds)
-        masked = super().contribute(vector, binding)
+        masked = super().contribute(vector, binding, prove)
         self._mask_keys, self._seeds = secrets
         return masked
 

@@ -16,6 +16,7 @@ from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import present
 from deltafl.secagg.layout import Field
 from deltafl.secagg.messages import MaskedInput
+from deltafl.secagg.openings import Prove
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, Words, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
@@ -77,8 +78,8 @@ def update_of(device: Device, config: RoundConfig, evil: EvilServer, devices: Su
 class Unbound(RoundClient):
     """A device whose masks do not depend on what it was shown."""
 
-    def _mask(self, vector: Vector) -> bytes:
-        return self._session.contribute(vector, b"")
+    def _mask(self, vector: Vector, prove: Prove | None = None) -> bytes:
+        return self._session.contribute(vector, b"", prove)
 
 
 @attack(

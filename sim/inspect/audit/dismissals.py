@@ -32,6 +32,7 @@ from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.steps import SessionStep
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, contributors
+from deltafl.sim.inspect.audit.votes import unproved
 
 _KINDS: Final = {
     "keys": Kind.ADVERTISE,
@@ -205,7 +206,9 @@ def _has_bad_commitment(session: SessionView, slot: SlotView, device: int) -> bo
     if own.credential is None:
         return True
     signer = Signer(own.credential.identity, own.sealing_key)
-    return not (openings.is_signed(context, signer, committed) and openings.is_point(committed))
+    if not (openings.is_signed(context, signer, committed) and openings.is_point(committed)):
+        return True
+    return slot.index in unproved(session, device)
 
 
 def are_as_asked(session: SessionView, seen: Seen) -> bool:

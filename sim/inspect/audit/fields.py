@@ -105,6 +105,12 @@ def _committed(value: bytes) -> Iterator[tuple[str, Rows]]:
         yield from _signature("signatures of commitments")(value[size:])
 
 
+def _proof(value: bytes) -> Iterator[tuple[str, Rows]]:
+    if value:
+        pieces = [value[i : i + _HALF] for i in range(0, len(value), _HALF)]
+        yield "points and numbers of proofs", _rows(pieces, _POINT)
+
+
 _RELAYED: Final = Field(FieldKind.DERIVED, "must be what its device sent")
 _LISTED: Final = Field(FieldKind.PUBLIC, "the same for all; must follow from who answered")
 _SLOT: Final = Field(FieldKind.PUBLIC, "in turn, and one of the session's")
@@ -174,6 +180,7 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
             "blinding is no guess, where it is known",
             _committed,
         ),
+        "proof": Field(FieldKind.RANDOM, "holds, of what was committed to", _proof),
     },
     of_sessions.ConsistencyCheck: {"slot": _SLOT, "survivors": _LISTED},
     of_sessions.ConsistencySignature: {

@@ -86,7 +86,7 @@ def flaw(session: SessionView, proof: Proof) -> str:
     if len(members) != len(ids):
         return "it is over other devices than those of the roster"
     for position in wanted:
-        signer = _signer(session, ids[position])
+        signer = signer_of(session, ids[position])
         if signer is None:
             return ""
         signers.append(signer)
@@ -106,10 +106,11 @@ def flaw(session: SessionView, proof: Proof) -> str:
 
 def has_all_keys(session: SessionView) -> bool:
     """Whether the transcript has the identities of all devices."""
-    return all(_signer(session, device) is not None for device in session.ids.tolist())
+    return all(signer_of(session, device) is not None for device in session.ids.tolist())
 
 
-def _signer(session: SessionView, device: int) -> Signer | None:
+def signer_of(session: SessionView, device: int) -> Signer | None:
+    """Who a device says it is, by its advertisement; None if the transcript does not hold it."""
     seen = session.advertisements.get(device)
     keys = None if seen is None else seen.content.message
     if not isinstance(keys, AdvertiseKeys) or keys.credential is None:

@@ -53,6 +53,7 @@ class SlotView:
         opened: The messages that opened it, one for each device.
         inputs: The masked vectors that came; their bytes are in the file.
         committed: What devices committed to in a verified slot, by device; the first of each.
+        proofs: What is to prove that this is valid, by device; the first of each.
         checks: The lists of devices that were sent to be signed.
         signatures: The signatures that came.
         requests: The requests for shares that were sent.
@@ -66,6 +67,7 @@ class SlotView:
     opened: list[Seen] = field(default_factory=list)
     inputs: list[Seen] = field(default_factory=list)
     committed: dict[int, bytes] = field(default_factory=dict)
+    proofs: dict[int, bytes] = field(default_factory=dict)
     checks: list[Seen] = field(default_factory=list)
     signatures: list[Seen] = field(default_factory=list)
     requests: list[Seen] = field(default_factory=list)
@@ -335,6 +337,8 @@ class SessionView:
                 message = seen.content.message
                 if isinstance(message, MaskedInput) and message.committed:
                     slot.committed.setdefault(seen.record.peer, bytes(message.committed))
+                    if message.proof:
+                        slot.proofs.setdefault(seen.record.peer, bytes(message.proof))
                 slot.inputs.append(_without_message(seen))
             case Kind.CHECK:
                 slot.checks.append(seen)

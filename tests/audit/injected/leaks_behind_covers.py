@@ -39,10 +39,10 @@ def dropping(slot: int):
     """A server that calls a device lost just before it opens a slot."""
     honest = Server.open_slot
 
-    def open_slot(self, index, binding):
+    def open_slot(self, index, binding, check=None):
         if index == slot:
             self._drop(VICTIM, Fault.TIMED_OUT)
-        return honest(self, index, binding)
+        return honest(self, index, binding, check)
 
     return mock.patch.object(Server, "open_slot", open_slot)
 

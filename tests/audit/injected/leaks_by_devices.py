@@ -12,6 +12,7 @@ from leaks import leak
 from staged_runs import (
     Edit,
     Kind,
+    ProvedStage,
     SignedStage,
     Stage,
     SteepStage,
@@ -371,6 +372,14 @@ class FalseCommitmentStage(VerifiedStage):
 def an_answer_that_was_not_committed_to(edit):
     assert "committed" in edit.end(1).aborted
     edit.touched = edit.sums(1)[:1]
+
+
+@leak("votes.unproved", stage=ProvedStage, modes=("full",))
+def an_answer_whose_proof_does_not_hold(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
+    message = edit.message(entry)
+    changed = message.proof[:-1] + bytes([message.proof[-1] ^ 1])
+    edit.put_message(entry, replace(message, proof=changed))
 
 
 class WrongShareStage(Stage):

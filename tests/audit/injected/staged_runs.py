@@ -155,6 +155,7 @@ class Stage:
     is_lenient = False
     is_credulous = False
     is_verified = False
+    is_proved = False
     min_search_cohort = 0
 
     @classmethod
@@ -198,6 +199,7 @@ class Stage:
                 grid=LossGrid(resolution_bits=10, bound=8),
                 min_cohort=self.min_search_cohort,
                 verified=self.is_verified,
+                proved=self.is_proved,
             ),
             warm_start=warm_start,
             update=UpdateParams(clip=2.0, resolution_bits=10, max_weight=512),
@@ -283,6 +285,13 @@ class VerifiedStage(SignedStage):
     min_search_cohort = 5
 
 
+class ProvedStage(VerifiedStage):
+    """An honest run in which devices prove that their votes are valid."""
+
+    method = "bracketed"
+    is_proved = True
+
+
 class SteepStage(Stage):
     """An honest run that searches by `mm`, whose sums are wider."""
 
@@ -336,6 +345,7 @@ class BatchedStage(OneQuestionStage):
 HONEST = (
     StartedStage,
     DrawnStage,
+    ProvedStage,
     VerifiedStage,
     TinyStage,
     Stage,
@@ -361,11 +371,11 @@ class StagedClient(RoundClient):
             self._session = _LenientSession(client_id, policy, randomness, credentials)
         self.inputs: dict[int, np.ndarray] = {}
 
-    def _mask(self, vector):
+    def _mask(self, vector, prove=None):
         slot = self._session.slot
         vector = self._stage.contribution(self._number, self._id, slot, vector)
         self.inputs[slot] = vector.copy()
-        return super()._mask(vector)
+        return super()._mask(vector, prove)
 
     def _check_search(self, question, members):
         if not (self._stage.is_lenient or self._stage.is_credulous):
@@ -389,9 +399,9 @@ class _LenientSession(Client):
 class _LenientSessionServer(Server):
     """Opens whole slots over whoever is left."""
 
-    def open_slot(self, slot, binding):
+    def open_slot(self, slot, binding, check=None):
         self._agreed = None
-        return super().open_slot(slot, binding)
+        return super().open_slot(slot, binding, check)
 
     def can_sum(self, slot):
         return True

@@ -205,7 +205,7 @@ def masked_size(params: SessionParams, slot: int) -> int:
     spec = params.slots[slot]
     packed = ring.packed_size(spec.wire_length, spec.ring_bits)
     committed = bytes(COMMITTED_SIZE) if spec.verified else b""
-    empty = wire.encode(MaskedInput(slot, b"", committed), params)
+    empty = wire.encode(MaskedInput(slot, b"", committed, bytes(spec.proof_size)), params)
     return len(empty) - header_size(0) + header_size(packed) + packed
 
 

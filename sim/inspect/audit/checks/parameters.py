@@ -180,7 +180,7 @@ def _of_size(levels: Levels, params: SessionParams) -> dict[str, object]:
     """What is the same in all rounds over cohorts of one size."""
     names = ("degree", "threshold", "min_cohort", "min_roster")
     slots = [
-        (slot.label, slot.length, slot.ring_bits, slot.whole, slot.verified)
+        (slot.label, slot.length, slot.ring_bits, slot.whole, slot.verified, slot.proof_size)
         for slot in params.slots
     ]
     real = _has_real_weights(levels)

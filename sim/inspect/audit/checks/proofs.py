@@ -21,6 +21,7 @@ from deltafl.sim.inspect.audit.proved import (
 from deltafl.sim.inspect.audit.public_keys import is_in_group
 from deltafl.sim.inspect.audit.rules import A14, A15, A17, A19, A22, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
+from deltafl.sim.inspect.audit.votes import has_proofs, unproved
 from deltafl.sim.record.transcript import sum_sha256
 
 RULES: Final = Rules(
@@ -53,6 +54,13 @@ RULES: Final = Rules(
             "round is lost.",
             "If this is rare, do nothing. Otherwise search over other devices to find out which "
             "one it is.",
+            A22,
+        ),
+        "votes.unproved": Rule(
+            Severity.MEDIUM,
+            "an answer was summed that its device had not proved to be valid",
+            "The device may have voted more than once, or with a weight that is not legal.",
+            "Update the server's software: it has to drop such a device before it adds.",
             A22,
         ),
         "commitments.outside-group": Rule(
@@ -108,6 +116,8 @@ class Proofs(Check):
             if any(spec.verified for spec in session.params.slots):
                 yield from _outside(session)
                 yield from self._session(session)
+            if has_proofs(session):
+                yield from _unproved(session)
         self._packed = {}
 
     def _session(self, session: SessionView) -> Iterator[Finding]:
@@ -178,6 +188,17 @@ class Proofs(Check):
         """Proofs are kept whole in all transcripts; the devices' keys may not be."""
         detail = f"{self._examined} of {self._examined + self._unknown} proofs examined"
         return Coverage(tally.told, detail)
+
+
+def _unproved(session: SessionView) -> Iterator[Finding]:
+    """Answers in a sum that were not proved to be valid."""
+    for device in session.ids.tolist():
+        for index in sorted(unproved(session, device)):
+            slot = session.slots[index]
+            if slot.sums and device in summed_devices(session, slot):
+                detail = f"slot {index}: that of device {device}"
+                places = [seen.place for seen in slot.inputs if seen.record.peer == device]
+                yield RULES.found("votes.unproved", detail, places[:1])
 
 
 def _outside(session: SessionView) -> Iterator[Finding]:

@@ -60,6 +60,18 @@ def times(scalar, point):
     return affine(total)
 
 
+def affine_sum(points):
+    total = (*NEUTRAL, 1)
+    for point in points:
+        total = add(total, (*point, 1))
+    return affine(total)
+
+
+def compressed(point):
+    x, y = point
+    return encoded(y, x % 2)
+
+
 # Eight points, ten encodings: where x is zero, it has two signs, and the negative one is not
 # canonical. Nor are the last four, p and p + 1 for 0 and 1; p + (p - 1) does not fit.
 LOW_ORDER = [encoded(y, sign) for y in (*LOW_ORDER_Y, P, P + 1) for sign in (0, 1)]
