@@ -10,9 +10,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.data.delimited import number, read_rows
-from deltafl.fl.data.federated import FederatedDataset, Split
-from deltafl.fl.data.registry import Format, Options
-from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, federated_rows, rows_of
+from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, rows_of, table_format
 from deltafl.fl.errors import DataError
 
 MAX_BYTES: Final = 1 << 30
@@ -75,20 +73,9 @@ def _check_commas(path: Path, names: list[str]) -> None:
             )
 
 
-def columns_of(options: Options) -> Columns:
-    """Which columns the settings name."""
-    return Columns(options.user_column, (options.label_column,), options.feature_columns)
-
-
-def _load(source: str, split: Split, options: Options) -> FederatedDataset:
-    path = Path(source)
-    return federated_rows(path.stem, read_csv_table(path, columns_of(options)), split)
-
-
-FORMAT: Final = Format(
+FORMAT: Final = table_format(
     "csv",
     "a CSV file with a row for each sample",
-    _load,
-    needs="a .csv file whose first row names the columns",
-    options=frozenset({"user_column", "label_column", "feature_columns"}),
+    "a .csv file whose first row names the columns",
+    read_csv_table,
 )

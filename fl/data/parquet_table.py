@@ -12,10 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltafl.fl.data.csv_table import columns_of
-from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split
-from deltafl.fl.data.registry import Format, Options
-from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, federated_rows, name_of, rows_of
+from deltafl.fl.data.federated import MAX_NAME
+from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, name_of, rows_of, table_format
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.parquet import check_pages
 from deltafl.fl.read.regular import open_regular
@@ -141,15 +139,9 @@ def _check_numbers(path: Path, name: str, kind: pa.DataType) -> None:
         )
 
 
-def _load(source: str, split: Split, options: Options) -> FederatedDataset:
-    path = Path(source)
-    return federated_rows(path.stem, read_parquet_table(path, columns_of(options)), split)
-
-
-FORMAT: Final = Format(
+FORMAT: Final = table_format(
     "parquet",
     "a Parquet file with a row for each sample",
-    _load,
-    needs="a .parquet file with a column for each number",
-    options=frozenset({"user_column", "label_column", "feature_columns"}),
+    "a .parquet file with a column for each number",
+    read_parquet_table,
 )

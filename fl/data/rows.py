@@ -5,8 +5,9 @@ an array of NumPy's would give every row the room of the longest.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from deltafl.fl.data.checks import check_classes, checked_device
 from deltafl.fl.data.federated import FederatedDataset, Split, federate
+from deltafl.fl.data.registry import Format, Options
 from deltafl.fl.errors import DataError
 
 MAX_COLUMNS: Final = 1 << 16
@@ -218,6 +220,26 @@ def federated_rows(name: str, rows: Rows, split: Split) -> FederatedDataset:
     """
     devices = [checked_device(name, user, x, y) for user, x, y in rows.by_user()]
     return federate(name, devices, split)
+
+
+def table_format(
+    name: str, title: str, needs: str, read: Callable[[Path, Columns], Rows]
+) -> Format:
+    """The format of a kind of tables, whose columns the settings name.
+
+    Args:
+        name: of the format.
+        title: what it is, in a line.
+        needs: what the source is, in words.
+        read: reads a file.
+    """
+
+    def load(source: str, split: Split, options: Options) -> FederatedDataset:
+        columns = Columns(options.user_column, (options.label_column,), options.feature_columns)
+        return federated_rows(Path(source).stem, read(Path(source), columns), split)
+
+    used = frozenset({"user_column", "label_column", "feature_columns"})
+    return Format(name, title, load, needs=needs, options=used)
 
 
 def _few(names: Sequence[str]) -> str:
