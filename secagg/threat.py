@@ -76,7 +76,7 @@ class ThreatModel:
             rate = getattr(self, name)
             if not isinstance(rate, Real):
                 raise UsageError(f"{name}={rate!r} is not a number")
-            if not 0 <= rate < 1:
+            if not 0 <= float(rate) < 1:
                 raise UsageError(f"{name}={rate} is not in [0, 1)")
         # The overlap of two quorums is 2t less the holders, so a lost device counts twice.
         times = 2 if self.adversary is Adversary.ACTIVE else 1
