@@ -184,7 +184,8 @@ def _input(source: str, row: int, value: object) -> _Arrays:
         return _pixels(source, row, value)
     if isinstance(value, list):
         try:
-            return np.asarray(value, np.float32)
+            with np.errstate(over="ignore"):  # what becomes infinite is refused with its user
+                return np.asarray(value, np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"{source}: row {row} is no list of numbers ({error})") from error
     raise DataError(

@@ -207,6 +207,9 @@ def test_npz_without_names_uses_the_index(tmp_path):
     path = write_npz(tmp_path, users=None, user=np.array([5, 9] * 6))
     data = load_dataset(DatasetSpec(str(path)))
     assert sorted(ids(data.train + data.test)) == ["5", "9"]
+    path = write_npz(tmp_path, users=None, user=np.array([2**63, 2**63 + 1] * 6, np.uint64))
+    data = load_dataset(DatasetSpec(str(path)))
+    assert sorted(ids(data.train + data.test)) == [str(2**63), str(2**63 + 1)]
 
 
 FLOATS = np.zeros((12, 4), np.float32)
