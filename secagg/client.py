@@ -21,7 +21,15 @@ from typing import NamedTuple
 import numpy as np
 
 from deltafl.secagg import openings, prg, ring, sealing, shamir, signing, validation, wire
-from deltafl.secagg.errors import DecodeError, PeerError, Refusal, UsageError, present
+from deltafl.secagg.errors import (
+    DecodeError,
+    PeerError,
+    Refusal,
+    UsageError,
+    check_message,
+    present,
+    whole_number,
+)
 from deltafl.secagg.graph import Graph, Members, Positions
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import KeyPair, PublicKey
@@ -152,6 +160,10 @@ class Client:
         primitives: Primitives = PLAIN,
         ledger: Ledger | None = None,
     ) -> None:
+        if not 0 <= whole_number("client_id", client_id) < 2**32:
+            raise UsageError(f"client_id={client_id} is not in [0, 2^32)")
+        if not isinstance(policy, DevicePolicy):
+            raise UsageError(f"policy={policy!r:.80} is no `DevicePolicy`, such as DevicePolicy()")
         if credentials is not None:
             credentials.check(client_id)
         self.client_id = client_id
@@ -194,8 +206,9 @@ class Client:
         Raises:
             PeerError: the server broke the protocol or the device's policy; the session is over.
             LedgerError: the device's ledger cannot be used; nothing has changed.
-            UsageError: the session was already over.
+            UsageError: the session was already over, or the message is not bytes.
         """
+        check_message(data)
         if self.state is ClientState.FAILED:
             raise UsageError(f"device {self.client_id} has ended this session")
         if self.params is not None and wire.tag_of(data) not in (None, self.params.tag):

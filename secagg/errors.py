@@ -119,6 +119,16 @@ def whole_number(name: str, value: object) -> int:
         raise UsageError(f"{name}={value!r} is not a whole number") from None
 
 
+def check_message(data: object) -> None:
+    """Check that what a caller hands over as a message is bytes.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not isinstance(data, bytes | bytearray):
+        raise UsageError(f"a message is bytes, not a {type(data).__name__}")
+
+
 def present(value: T | None) -> T:
     """The value, which the session's state guarantees is not None.
 

@@ -262,7 +262,7 @@ class Layout:
         """
         for field in self.fields:
             if field.name == name:
-                return numerators / (1 << field.resolution_bits)
+                return np.asarray(numerators) / (1 << field.resolution_bits)
         raise EncodingError(f"unknown field {name!r}: {[field.name for field in self.fields]}")
 
     def canonical(self) -> bytes:
@@ -340,7 +340,7 @@ def _as_array(
         raise EncodingError(f"field {field.name!r}: a masked array: fill in what is hidden")
     try:
         return np.asarray(numbers)
-    except ValueError:  # lists of different lengths
+    except (ValueError, TypeError, RuntimeError):  # lists of different lengths; some tensors
         raise EncodingError(f"field {field.name!r}: {type(numbers).__name__} is no array") from None
 
 

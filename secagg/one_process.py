@@ -169,7 +169,7 @@ def _array(client: ClientId, value: npt.ArrayLike) -> Numbers:
         raise UsageError(f"device {client}: a masked array: fill in what is hidden")
     try:
         array = np.asarray(value)
-    except ValueError:  # lists of different lengths
+    except (ValueError, TypeError, RuntimeError):  # lists of different lengths; some tensors
         raise UsageError(f"device {client}: {type(value).__name__} that is no array") from None
     if array.dtype.kind not in "biuf":
         raise UsageError(f"device {client}: dtype {array.dtype} is not real numbers")

@@ -226,6 +226,8 @@ class SessionParams:
         """
         if graph not in list(GraphKind):
             raise UsageError(f"graph={graph!r} is neither 'complete' nor 'sparse'")
+        if not isinstance(threat, ThreatModel):
+            raise UsageError(f"threat={threat!r} is no `ThreatModel`")
         num_invited = whole_number("num_invited", num_invited)
         if GraphKind(graph) is GraphKind.COMPLETE:
             degree, threshold = num_invited - 1, complete_threshold(num_invited, threat)

@@ -21,7 +21,15 @@ import numpy as np
 
 from deltafl.secagg import complaints, keys, openings, pedersen, ring, signing, wire
 from deltafl.secagg.directory import Directory
-from deltafl.secagg.errors import DecodeError, Fault, SessionAborted, UsageError, present
+from deltafl.secagg.errors import (
+    DecodeError,
+    Fault,
+    SessionAborted,
+    UsageError,
+    check_message,
+    present,
+    whole_number,
+)
 from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.identity import verify
 from deltafl.secagg.masks import SlotContext
@@ -213,7 +221,13 @@ class Server:
         does a second, different message in one round.
 
         Spec: §10.2.
+
+        Raises:
+            UsageError: the sender is no whole number, or the message is not bytes.
         """
+        # otherwise everything of this sender would be a stranger's, and ignored
+        whole_number("sender", sender)
+        check_message(data)
         awaited = AWAITED[self.params.signed][self.state]
         if not awaited or not self._is_remaining(sender):
             return
@@ -238,6 +252,14 @@ class Server:
         else:
             self._heard[sender] = fingerprint
             self._move(type(message))
+
+    def is_awaited(self, client: ClientId) -> bool:
+        """Whether a device has still to answer in the round that is open.
+
+        Ask this, and do not count what arrives: a message may be an earlier one that was repeated.
+        """
+        is_open = bool(AWAITED[self.params.signed][self.state])
+        return is_open and self._is_remaining(client) and client not in self._heard
 
     def close_round(self) -> Outgoing:
         """End the round: drop the devices that did not answer, and return the next messages.

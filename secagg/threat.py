@@ -31,6 +31,7 @@ Spec: §3.4, §3.5, §3.6, §14.2, §14.4.
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Real
 from typing import Final
 
 from deltafl.secagg.errors import UsageError
@@ -73,7 +74,9 @@ class ThreatModel:
         object.__setattr__(self, "adversary", Adversary(self.adversary))
         for name in ("colluding_rate", "dropout_rate"):
             rate = getattr(self, name)
-            if not 0 <= rate < 1:
+            if not isinstance(rate, Real):
+                raise UsageError(f"{name}={rate!r} is not a number")
+            if not 0 <= float(rate) < 1:
                 raise UsageError(f"{name}={rate} is not in [0, 1)")
         # The overlap of two quorums is 2t less the holders, so a lost device counts twice.
         times = 2 if self.adversary is Adversary.ACTIVE else 1

@@ -2,7 +2,7 @@
 
     python docs/examples/http_sum.py
 
-The server holds connections for no longer than a poll, so devices may be behind any proxy, and may
+The server holds a connection for ten seconds at most, so devices may be behind any proxy, and may
 lose their connection at any time: `GET /message` gives a device its message until it has answered,
 and `POST /message` may be repeated. The server ignores what it has received before. Device 4 stops
 polling before it sends its vector; the others help to take its masks off. A stranger and a message
@@ -12,8 +12,11 @@ Left out: TLS, without which anybody on the way can be the server or, with its t
 a limit to the number of connections, which is a proxy's business.
 """
 
+import contextlib
 import hmac
 import os
+import re
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -39,7 +42,7 @@ from deltafl.secagg import (
 
 NUM_DEVICES, STOPS = 8, ClientId(4)
 ROUND_S, POLL_S, SOCKET_S, MAX_OPENING = 5.0, 0.1, 10.0, 1 << 16
-BINDING = b"poll 1"
+PATH, BINDING, DIGITS = "/message", b"poll 1", re.compile("[0-9]+")
 LAYOUT = Layout((Field("hours", 2, 0, 24, resolution_bits=10),), cohort_size=NUM_DEVICES)
 PARAMS = SessionParams.for_threat(
     NUM_DEVICES,
@@ -68,11 +71,12 @@ class Service:
         return known if hmac.compare_digest(token.encode(), expected.encode()) else None
 
     def take(self, sender: ClientId, data: bytes) -> None:
-        """A device's answer."""
+        """A device's answer, or an earlier one again, after which it has still to answer."""
         with self.changed:
             self.session.receive(sender, data)
-            self.waiting.pop(sender, None)
-            self.changed.notify_all()
+            if not self.session.is_awaited(sender):
+                self.waiting.pop(sender, None)
+                self.changed.notify_all()
 
     def play(self, outgoing: Mapping[ClientId, bytes]) -> None:
         """Round after round: wait until all have answered, or the time is over."""
@@ -88,13 +92,36 @@ class Handler(BaseHTTPRequestHandler):
     """Two requests: the message that waits for a device, and its answer."""
 
     service: Service
-    timeout = SOCKET_S  # for each read and write
     protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        """Take a connection, for `SOCKET_S` seconds: who sends byte by byte keeps no thread."""
+        super().setup()
+        self.end = threading.Timer(SOCKET_S, self._hang_up)
+        self.end.daemon = True
+        self.end.start()
+
+    def handle(self) -> None:
+        """Answer requests, as long as there is somebody to answer."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
+    def finish(self) -> None:
+        """Let a connection go."""
+        self.end.cancel()
+        with contextlib.suppress(OSError):  # it was hung up
+            super().finish()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):  # it has ended
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         """The message that the device has to answer: 204 if there is none, 410 at the end."""
         if (sender := self._sender()) is None:
             return self._reply(HTTPStatus.UNAUTHORIZED)
+        if self.path != PATH:
+            return self._reply(HTTPStatus.NOT_FOUND)
         data = self.service.waiting.get(sender)
         if data is not None:
             return self._reply(HTTPStatus.OK, data)
@@ -104,12 +131,18 @@ class Handler(BaseHTTPRequestHandler):
         """The device's answer, of a length that is known and allowed."""
         if (sender := self._sender()) is None:
             return self._reply(HTTPStatus.UNAUTHORIZED)
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            return self._reply(HTTPStatus.LENGTH_REQUIRED)
+        if self.path != PATH:
+            return self._reply(HTTPStatus.NOT_FOUND)
+        length, *more = self.headers.get_all("Content-Length", [""])
+        if more or "Transfer-Encoding" in self.headers or not DIGITS.fullmatch(length):
+            return self._reply(HTTPStatus.LENGTH_REQUIRED)  # a proxy may read two lengths otherwise
         if len(length) > 18 or int(length) > max_bytes(PARAMS):
             return self._reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        self.service.take(sender, self.rfile.read(int(length)))
+        data = self.rfile.read(int(length))
+        if len(data) < int(length):  # the connection was lost: the device will send it again
+            self.close_connection = True
+            return None
+        self.service.take(sender, data)
         return self._reply(HTTPStatus.NO_CONTENT)
 
     def _sender(self) -> ClientId | None:
@@ -136,7 +169,7 @@ def request(
     connection = HTTPConnection("127.0.0.1", port, timeout=SOCKET_S)
     try:
         method = "GET" if data is None else "POST"
-        connection.request(method, "/message", data, {"Authorization": credentials})
+        connection.request(method, PATH, data, {"Authorization": credentials})
         response = connection.getresponse()
         body = response.read(limit + 1)
         if len(body) > limit:
@@ -150,7 +183,7 @@ def announce(port: int, credentials: str, length: int) -> int:
     """The status that somebody gets who says that a long message follows."""
     connection = HTTPConnection("127.0.0.1", port, timeout=SOCKET_S)
     headers = {"Authorization": credentials, "Content-Length": str(length)}
-    connection.request("POST", "/message", headers=headers)
+    connection.request("POST", PATH, headers=headers)
     status = connection.getresponse().status
     connection.close()
     return status

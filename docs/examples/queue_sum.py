@@ -87,7 +87,8 @@ def play(session: Server, outgoing: Mapping[ClientId, bytes]) -> None:
                 break
             if data != GOODBYE:
                 session.receive(sender, data)
-            awaited.discard(sender)
+            if data == GOODBYE or not session.is_awaited(sender):  # and not if it was a repetition
+                awaited.discard(sender)
         outgoing = session.close_round()  # who has not answered is dropped
 
 

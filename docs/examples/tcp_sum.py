@@ -70,7 +70,8 @@ async def server() -> None:
     command = [sys.executable, __file__, str(listener.sockets[0].getsockname()[1])]
     devices = [subprocess.Popen([*command, str(n)]) for n in range(NUM_DEVICES)]  # noqa: S603
     accepted = [await asyncio.wait_for(links.get(), ROUND_SECONDS) for _ in devices]
-    link_of = {ClientId((await receive(link[0]))[0]): link for link in accepted}
+    hellos = [await asyncio.wait_for(receive(link[0]), ROUND_SECONDS) for link in accepted]
+    link_of = {ClientId(hello[0]): link for hello, link in zip(hellos, accepted, strict=True)}
     session = Server(PARAMS, link_of)
 
     async def ask(number: ClientId, data: bytes) -> None:

@@ -1,9 +1,11 @@
 """From raw arrays of one user to `DeviceData`, or a sentence that says what is wrong with them."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.federated import DeviceData, Samples
+from deltafl.fl.data.federated import DeviceData, Samples, written_alike
 from deltafl.fl.errors import DataError
 
 
@@ -46,8 +48,10 @@ def check_user(source: str, user: str) -> None:
     """Check that a user's name can be written down: JSON can hold half a surrogate pair.
 
     Raises:
-        DataError: it cannot be encoded.
+        DataError: it cannot be encoded, or is empty.
     """
+    if not user:
+        raise DataError(f"{source}: a user has no name: say of each sample whose it is")
     try:
         user.encode()
     except UnicodeEncodeError as error:
@@ -56,11 +60,35 @@ def check_user(source: str, user: str) -> None:
         ) from error
 
 
+def check_classes(source: str, classes: Iterable[str]) -> None:
+    """Check that classes can be written down, and that no two of them are one in two encodings.
+
+    Raises:
+        DataError: a name cannot be encoded, or two are alike.
+    """
+    seen: dict[str, str] = {}
+    for name in classes:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{source}: class {name!a:.60} is no text that can be encoded: rename the class"
+            ) from error
+        alike = written_alike(name)
+        if alike in seen:
+            raise DataError(
+                f"{source}: classes {seen[alike]!a:.60} and {name!a:.60} are one, written in two "
+                "ways: write each class in one way"
+            )
+        seen[alike] = name
+
+
 def _inputs(where: str, x: npt.NDArray[np.generic]) -> Samples:
     if x.dtype.kind not in "biuf":
         raise DataError(
-            f"{where}: x is not numeric (first such value: {_first_text(x)!s:.40}): encode it as "
-            "rows of numbers"
+            f"{where}: x of dtype {x.dtype} is not numeric (first such value: "
+            f"{_first_text(x)!s:.40}): encode it as rows of numbers, such as "
+            "numpy.array(x, 'float32')"
         )
     if x.ndim == 1:
         raise DataError(
@@ -80,7 +108,7 @@ def _numbers(where: str, what: str, values: npt.NDArray[np.generic]) -> npt.NDAr
     if values.dtype.kind not in "biuf" or not values.size:
         raise DataError(
             f"{where}: {what}s of {values.dtype} and shape {values.shape} are no numbers: give "
-            "each sample at least one"
+            "each sample at least one, such as numpy.array(y, 'float32')"
         )
     with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused below
         numbers = values.astype(np.float32)
@@ -111,7 +139,7 @@ def _labels(where: str, y: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
 
 
 def _first_text(x: npt.NDArray[np.generic]) -> object:
-    for value in x.flat:
+    for value in x.flat if x.dtype.kind in "OSU" else ():
         try:
             float(value)
         except (TypeError, ValueError, OverflowError):

@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.data.delimited import number, read_rows
-from deltafl.fl.data.federated import FederatedDataset, Split
-from deltafl.fl.data.registry import Format, Options
-from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, as_labels, federated_rows
+from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, rows_of, table_format
 from deltafl.fl.errors import DataError
 
 MAX_BYTES: Final = 1 << 30
 """The largest file that is read; for larger ones, Parquet takes less room and time."""
+
+_MEND: Final = "correct the line; the file must be UTF-8 with commas between its columns"
 
 
 def read_csv_table(path: Path, columns: Columns) -> Rows:
@@ -30,11 +30,12 @@ def read_csv_table(path: Path, columns: Columns) -> Rows:
         DataError: the file is missing, too large or no such text, a column is missing, or a value
             is no number; it says in which line.
     """
-    rows = read_rows(path, num_columns=None, max_bytes=MAX_BYTES, encoding="utf-8-sig")
+    rows = read_rows(path, num_columns=None, max_bytes=MAX_BYTES, encoding="utf-8-sig", mend=_MEND)
     try:
         _, names = next(rows)
     except StopIteration:
         raise DataError(f"{path}: it is empty: its first row must name the columns") from None
+    _check_commas(path, names)
     found = columns.found_in(str(path), names)
     user = names.index(found.user)
     labels = [names.index(name) for name in found.labels]
@@ -51,30 +52,30 @@ def read_csv_table(path: Path, columns: Columns) -> Rows:
         else:
             told.add(fields[labels[0]])
         x.extend(number(path, line, name, fields[place]) for name, place in features)
-    if not len(users):
-        raise DataError(f"{path}: no rows under the names of the columns: check the path")
-    several = np.array(targets, np.float64).reshape(len(users), -1) if len(labels) > 1 else None
-    return Rows(
+    return rows_of(
+        str(path),
+        found,
         users.built(),
         np.array(x, np.float32).reshape(len(users), len(features)),
-        as_labels(told.built()) if several is None else several,
+        np.array(targets, np.float64).reshape(len(users), len(labels))
+        if len(labels) > 1
+        else told.built(),
     )
 
 
-def columns_of(options: Options) -> Columns:
-    """Which columns the settings name."""
-    return Columns(options.user_column, (options.label_column,), options.feature_columns)
+def _check_commas(path: Path, names: list[str]) -> None:
+    """Refuse a first row that another program has divided by something else than commas."""
+    for divider, said in (";", "semicolons"), ("\t", "tabs"), ("|", "bars"):
+        if len(names) == 1 and divider in names[0]:
+            raise DataError(
+                f"{path}: its first row has {said} and no commas: write it anew with commas, or "
+                f"read it in Python (Federation.from_pandas(pd.read_csv(path, sep={divider!r}), …))"
+            )
 
 
-def _load(source: str, split: Split, options: Options) -> FederatedDataset:
-    path = Path(source)
-    return federated_rows(path.stem, read_csv_table(path, columns_of(options)), split)
-
-
-FORMAT: Final = Format(
+FORMAT: Final = table_format(
     "csv",
     "a CSV file with a row for each sample",
-    _load,
-    needs="a .csv file whose first row names the columns",
-    options=frozenset({"user_column", "label_column", "feature_columns"}),
+    "a .csv file whose first row names the columns",
+    read_csv_table,
 )

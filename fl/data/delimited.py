@@ -24,6 +24,7 @@ def read_rows(
     max_bytes: int,
     skip: int = 0,
     encoding: str = "utf-8",
+    mend: str = "fetch the file again",
 ) -> Iterator[tuple[int, list[str]]]:
     """Read a file row by row; blanks around a field are dropped, empty lines are passed over.
 
@@ -34,6 +35,7 @@ def read_rows(
         max_bytes: the largest file that can be meant.
         skip: how many lines at the beginning are no rows.
         encoding: of the text.
+        mend: what to do about a damaged row, for messages.
 
     Yields:
         The number of the row's last line, from 1 on, and its fields.
@@ -43,7 +45,8 @@ def read_rows(
             columns, or more than `MAX_ROW` characters.
     """
     if not path.is_file():
-        raise DataError(f"{path}: no such file: check the path")
+        what = "it is a folder" if path.is_dir() else "no such file"
+        raise DataError(f"{path}: {what}: check the path")
     if (size := path.stat().st_size) > max_bytes:
         raise DataError(
             f"{path}: {size:,} bytes are more than the {max_bytes:,} that such a file can have: "
@@ -66,13 +69,12 @@ def read_rows(
                 if len(fields) != num_columns:
                     raise DataError(
                         f"{path}: line {last} has {len(fields)} columns instead of "
-                        f"{num_columns}: fetch the file again"
+                        f"{num_columns}: {mend}"
                     )
                 yield last, fields
         except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(
-                f"{path}: line {last + 1} and what follows cannot be read ({error}): fetch the "
-                "file again"
+                f"{path}: line {last + 1} and what follows cannot be read ({error}): {mend}"
             ) from error
 
 
@@ -119,9 +121,20 @@ def number(path: Path, line: int, column: str, text: str) -> float:
     if not abs(value) <= _LARGEST:
         raise DataError(
             f"{path}: line {line} has {column} = {text!r:.40}, which is not a finite number: "
-            "correct or fetch the file again"
+            f"{_mend_of(text)}"
         )
     return value
+
+
+def _mend_of(text: str) -> str:
+    """What would make a number of a text."""
+    if "," in text:
+        return "write decimal points, and nothing between thousands"
+    if text.lower() in ("true", "false"):
+        return "write 1 and 0"
+    if not text:
+        return "fill it, or leave the row out"
+    return "correct or fetch the file again"
 
 
 def one_hot(

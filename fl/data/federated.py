@@ -6,6 +6,8 @@ order of files nor on the file system.
 """
 
 import hashlib
+import re
+import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +21,8 @@ from deltafl.fl.errors import DataError
 
 MAX_NAME: Final = 1 << 12
 """Most characters of a device's id."""
+
+_WHOLE: Final = re.compile(r"^([0-9]+)\.0*$")
 
 MAX_INFERRED_CLASSES: Final = 10_000
 """Labels from here on are taken for mistakes, unless the number of classes is given."""
@@ -276,6 +280,11 @@ def check_same_shape(device: DeviceData, first: DeviceData, prefix: str = "") ->
         )
 
 
+def written_alike(text: str) -> str:
+    """The same for names that people and programs take for one: 1 and 1.0; é in two encodings."""
+    return _WHOLE.sub(r"\1", unicodedata.normalize("NFC", text.strip()))
+
+
 def _check_same_targets(device: DeviceData, first: DeviceData, name: str) -> None:
     if device.y.shape[1:] != first.y.shape[1:]:
         raise DataError(
@@ -285,17 +294,29 @@ def _check_same_targets(device: DeviceData, first: DeviceData, name: str) -> Non
 
 
 def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int | None) -> None:
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for device in devices:
-        if device.id in seen:
+        alike = written_alike(device.id)
+        if seen.get(alike) == device.id:
             raise DataError(f"{name}: user {device.id!r} appears twice: give every user its own id")
-        seen.add(device.id)
+        if alike in seen:
+            raise DataError(
+                f"{name}: users {seen[alike]!a:.60} and {device.id!a:.60} are one, written in two "
+                "ways: write each user in one way, or somebody both trains and tests"
+            )
+        seen[alike] = device.id
         if len(device.id) > MAX_NAME:
             raise DataError(
                 f"{name}: the id of user {device.id[:20]!r}… has {len(device.id)} characters: at "
                 f"most {MAX_NAME} are kept"
             )
         check_same_shape(device, devices[0], f"{name}: ")
+        if device.x.dtype != devices[0].x.dtype:
+            raise DataError(
+                f"{name}: inputs of user {device.id!r} are {device.x.dtype} and those of user "
+                f"{devices[0].id!r} {devices[0].x.dtype}: bring them to one type, as uint8 are "
+                "pixels, which are divided by 255"
+            )
         if device.has_numbers:
             _check_same_targets(device, devices[0], name)
             continue

@@ -21,6 +21,7 @@ from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.image import read_image
 from deltafl.fl.data.registry import Format, Options
+from deltafl.fl.data.rows import name_of
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.npz import MAX_ARRAY_BYTES
 from deltafl.fl.read.parquet import check_pages
@@ -29,7 +30,6 @@ from deltafl.fl.read.zipped import allowance
 
 _BATCH: Final = 256  # rows that are decoded at once: a value may be long, and in every row
 _REPOSITORY: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-_IMAGE_MODES: Final = {"1": "L", "L": "L", "P": "RGB", "RGBA": "RGB", "RGB": "RGB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,9 @@ def _gather(
             )
         for user, value, label in _rows(source, batch, columns):
             row += 1
-            if user is None or label is None or value is None:
+            if user is None or label is None or value is None or user != user:
                 raise DataError(f"{source}: row {row} is not complete: remove it")
-            inputs, labels = users.setdefault(str(user), ([], []))
+            inputs, labels = users.setdefault(name_of(user), ([], []))
             inputs.append(_input(source, row, value))
             held += max(1, inputs[-1].nbytes)
             if held > limit:
@@ -184,7 +184,8 @@ def _input(source: str, row: int, value: object) -> _Arrays:
         return _pixels(source, row, value)
     if isinstance(value, list):
         try:
-            return np.asarray(value, np.float32)
+            with np.errstate(over="ignore"):  # what becomes infinite is refused with its user
+                return np.asarray(value, np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"{source}: row {row} is no list of numbers ({error})") from error
     raise DataError(
@@ -198,7 +199,7 @@ def _pixels(source: str, row: int, data: bytes) -> npt.NDArray[np.uint8]:
         image = read_image(data, ("PNG", "JPEG"))
     except ValueError as error:
         raise DataError(f"{source}: row {row} is {error}: write it anew") from error
-    return np.array(image.convert(_IMAGE_MODES.get(image.mode, "L")), np.uint8)
+    return np.array(image, np.uint8)
 
 
 def _batches(source: str, columns: Columns) -> Iterator[pa.Table | pa.RecordBatch]:

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.checks import check_classes, checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.image import read_image
+from deltafl.fl.data.image import MAX_PIXELS, read_image
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_regular
@@ -24,7 +24,6 @@ MAX_IMAGE_BYTES: Final = 1 << 24
 """The largest file of an image."""
 
 _SUFFIXES: Final = (".png", ".jpg", ".jpeg")
-_GREY: Final = ("1", "L", "I", "I;16", "F", "LA")
 
 
 def read_image_folder(
@@ -42,7 +41,9 @@ def read_image_folder(
 
     Raises:
         DataError: there is no such folder, nothing in it, or something else than images.
+        ValueError: the size is none, or has more than `MAX_PIXELS` pixels.
     """
+    _check_size(size)
     users = {
         user.name: {kind.name: _files(kind) for kind in _folders(user)} for user in _folders(folder)
     }
@@ -52,6 +53,7 @@ def read_image_folder(
             f"{folder}: {len(classes)} classes: it must hold a folder for each user, in it one for "
             "each class, and in it images"
         )
+    check_classes(str(folder), classes)
     packed = [
         file.stat().st_size for kinds in users.values() for all_ in kinds.values() for file in all_
     ]
@@ -88,7 +90,22 @@ def _folders(folder: Path) -> Iterator[Path]:
         entries = sorted(folder.iterdir())
     except OSError as error:
         raise DataError(f"{folder}: not a folder that can be read ({error.strerror})") from error
+    for one in entries:
+        if one.suffix.lower() in _SUFFIXES and one.is_file() and not one.name.startswith("."):
+            raise DataError(
+                f"{one}: an image that is in no folder of a class: it must be in USER/CLASS/"
+            )
     return (one for one in entries if one.is_dir() and not one.name.startswith("."))
+
+
+def _check_size(size: tuple[int, int] | None) -> None:
+    if size is None:
+        return
+    is_pair = isinstance(size, tuple | list) and len(size) == 2
+    if not is_pair or not all(isinstance(side, int) and side > 0 for side in size):
+        raise ValueError(f"size={size!r}: must be height and width, two whole numbers above 0")
+    if size[0] * size[1] > MAX_PIXELS:
+        raise ValueError(f"size={size!r}: more than {MAX_PIXELS:,} pixels")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -107,10 +124,9 @@ def _image(file: Path, size: tuple[int, int] | None) -> npt.NDArray[np.uint8]:
         image = read_image(read_regular(file, MAX_IMAGE_BYTES), ("PNG", "JPEG"))
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: {error}: write it anew, or remove it") from error
-    pixels = image.convert("L" if image.mode in _GREY else "RGB")
     if size is not None:
-        pixels = pixels.resize((size[1], size[0]))
-    return np.array(pixels, np.uint8)
+        image = image.resize((size[1], size[0]))
+    return np.array(image, np.uint8)
 
 
 def load_image_folder(folder: Path, split: Split) -> FederatedDataset:

@@ -71,7 +71,7 @@ def _users(
         )
     if len(user) == 0:
         raise DataError(f"{path} is empty: it has no samples; store at least some of two users")
-    values, index = np.unique(user.astype(np.int64), return_inverse=True)
+    values, index = np.unique(user, return_inverse=True)
     if users is None:
         return [str(value) for value in values], index
     if users.ndim != 1:
@@ -83,7 +83,7 @@ def _users(
         raise DataError(
             f"{path}: user index {wrong} is not in 0..{len(users) - 1}: name every user in 'users'"
         )
-    return [str(name) for name in users], values[index]
+    return [str(name) for name in users], values.astype(np.int64)[index]
 
 
 FORMAT: Final = Format(

@@ -12,10 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltafl.fl.data.csv_table import columns_of
-from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split
-from deltafl.fl.data.registry import Format, Options
-from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, as_labels, federated_rows
+from deltafl.fl.data.federated import MAX_NAME
+from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, name_of, rows_of, table_format
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.parquet import check_pages
 from deltafl.fl.read.regular import open_regular
@@ -68,41 +66,65 @@ def _rows(path: Path, file: pq.ParquetFile, columns: Columns, limit: int) -> Row
     wanted = [found.user, *found.labels, *found.features]
     for batch in file.iter_batches(_BATCH, columns=wanted):
         batch.validate(full=True)  # pyarrow believes the places in texts
+        before = len(users)
         for name in wanted:
             if batch.column(name).null_count:
-                raise DataError(f"{path}: column {name!r:.200} has nothing in some row: fill it")
-        _add(path, users, found.user, batch)
+                missing = batch.column(name).is_null().to_numpy(zero_copy_only=False)
+                raise DataError(
+                    f"{path}: column {name!r:.200} has nothing in row "
+                    f"{before + 1 + int(np.argmax(missing))}: fill it, or leave the row out"
+                )
+        _add(path, users, found.user, batch, before)
         if several:
-            targets.append(_numbers(batch, found.labels))
+            targets.append(_numbers(path, batch, found.labels, before))
         else:
-            _add(path, told, found.labels[0], batch)
-        parts.append(_numbers(batch, found.features))
+            _add(path, told, found.labels[0], batch, before)
+        parts.append(_numbers(path, batch, found.features, before))
         if len(users) * (_ROW_BYTES + 4 * len(wanted)) > limit:
             raise DataError(
                 f"{path}: its first {len(users):,} rows unpack to more than {limit:,} bytes: "
                 "divide it"
             )
-    if not len(users):
-        raise DataError(f"{path}: no rows: check the path")
-    labels = np.concatenate(targets).astype(np.float64) if several else as_labels(told.built())
-    return Rows(users.built(), np.concatenate(parts), labels)
+    empty = np.empty((0, len(found.features)), np.float32)
+    return rows_of(
+        str(path),
+        found,
+        users.built(),
+        np.concatenate([empty, *parts]),
+        np.concatenate(targets).astype(np.float64) if targets else told.built(),
+    )
 
 
-def _numbers(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # what becomes infinite is refused with its user
-        columns = [
-            batch.column(name).to_numpy(zero_copy_only=False).astype(np.float32) for name in names
-        ]
+def _numbers(
+    path: Path, batch: pa.RecordBatch, names: tuple[str, ...], before: int
+) -> npt.NDArray[np.float32]:
+    columns = []
+    for name in names:
+        values = batch.column(name).to_numpy(zero_copy_only=False)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused below
+            numbers = values.astype(np.float32)
+        wrong = np.flatnonzero(~np.isfinite(numbers))
+        if wrong.size:
+            raise DataError(
+                f"{path}: column {name!r:.200} has {values[wrong[0]]} in row "
+                f"{before + 1 + int(wrong[0])}, which is not a finite float32: correct it, or "
+                "leave the row out"
+            )
+        columns.append(numbers)
     return np.stack(columns, axis=1)
 
 
-def _add(path: Path, texts: TextsBuilder, name: str, batch: pa.RecordBatch) -> None:
-    for value in batch.column(name).to_pylist():
-        text = str(int(value)) if isinstance(value, bool) else str(value)
+def _add(path: Path, texts: TextsBuilder, name: str, batch: pa.RecordBatch, before: int) -> None:
+    for row, value in enumerate(batch.column(name).to_pylist(), start=before + 1):
+        text = str(int(value)) if isinstance(value, bool) else name_of(value)
         if not isinstance(value, str | int | float) or not 0 < len(text) <= MAX_NAME:
             raise DataError(
-                f"{path}: column {name!r:.200} has {type(value).__name__} {text!r:.40}, and must "
-                f"have whole numbers or texts of at most {MAX_NAME} characters"
+                f"{path}: column {name!r:.200} has {type(value).__name__} {text!r:.40} in row "
+                f"{row}, and must have whole numbers or texts of at most {MAX_NAME} characters"
+            )
+        if value != value:
+            raise DataError(
+                f"{path}: column {name!r:.200} has nan in row {row}: fill it, or leave the row out"
             )
         texts.add(text)
 
@@ -117,15 +139,9 @@ def _check_numbers(path: Path, name: str, kind: pa.DataType) -> None:
         )
 
 
-def _load(source: str, split: Split, options: Options) -> FederatedDataset:
-    path = Path(source)
-    return federated_rows(path.stem, read_parquet_table(path, columns_of(options)), split)
-
-
-FORMAT: Final = Format(
+FORMAT: Final = table_format(
     "parquet",
     "a Parquet file with a row for each sample",
-    _load,
-    needs="a .parquet file with a column for each number",
-    options=frozenset({"user_column", "label_column", "feature_columns"}),
+    "a .parquet file with a column for each number",
+    read_parquet_table,
 )

@@ -186,8 +186,8 @@ def format_of(source: str) -> Format:
     if known is not None and not known.needs:
         return known
     path = Path(source)
-    if path.suffix in _BY_SUFFIX:
-        return FORMATS[_BY_SUFFIX[path.suffix]]
+    if (suffix := path.suffix.lower()) in _BY_SUFFIX:
+        return FORMATS[_BY_SUFFIX[suffix]]
     if path.is_dir():
         return FORMATS["leaf"]
     if known is not None and known.downloads:

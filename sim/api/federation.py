@@ -1,11 +1,11 @@
 """Data of your own, by device: from arrays, a DataFrame, a table of devices, or files."""
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +18,25 @@ from deltafl.fl.data.hub import batches_of
 from deltafl.fl.data.hub import devices_of as hub_devices
 from deltafl.fl.data.image_folder import read_image_folder
 from deltafl.fl.data.parquet_table import read_parquet_table
-from deltafl.fl.data.rows import Columns, Rows
+from deltafl.fl.data.rows import Columns, Rows, name_of
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.npz import MAX_ARRAY_BYTES
+from deltafl.sim.api.arrays import (
+    Arrays,
+    Names,
+    array_of,
+    check_whole,
+    is_nothing,
+    named,
+    numbered,
+    pair_of,
+)
+from deltafl.sim.api.frame import frame_inputs
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.settings.config_io import build_config
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Arrays = tuple[npt.ArrayLike, npt.ArrayLike]
-"""The inputs of a device's samples, [n, ...], and their labels, [n]."""
-
-_NUMBERS: Final = "biuf"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,25 +81,23 @@ class Federation:
         """
         if targets not in ("classes", "numbers"):
             raise ValueError(f"targets={targets!r}: must be 'classes' or 'numbers'")
-        of_numbers = targets == "numbers"
-        labels = {key: _array(name, key, "y", y) for key, (_, y) in devices.items()}
-        if not of_numbers:
-            _check_classes(name, labels)
-        numbered, classes = (labels, ()) if of_numbers else _numbered(labels)
-        made = [
-            checked_device(
-                name, str(key), _array(name, key, "x", x), numbered[key], numbers=of_numbers
+        how = _split(test, split, seed)
+        if not isinstance(devices, Mapping):
+            raise DataError(
+                f"{name}: devices of type {type(devices).__name__}: give a dictionary, such as "
+                "{'ann': (x, y), …}"
             )
-            for key, (x, _) in devices.items()
+        of_numbers = targets == "numbers"
+        pairs = {key: pair_of(name, key, pair) for key, pair in devices.items()}
+        labels = {key: y for key, (_, y) in pairs.items()}
+        if not of_numbers:
+            check_whole(name, labels)
+        targeted, classes = (labels, ()) if of_numbers else numbered(name, labels)
+        made = [
+            checked_device(name, name_of(key), x, targeted[key], numbers=of_numbers)
+            for key, (x, _) in pairs.items()
         ]
-        by = _split_by(split)
-        how = Split(
-            train_fraction=1 - Fraction(str(test)),
-            seed=seed,
-            by=by,
-            num_classes=len(classes) or None,
-        )
-        return cls(federate(name, made, how), classes)
+        return cls(federate(name, made, replace(how, num_classes=len(classes) or None)), classes)
 
     @classmethod
     def from_arrays(
@@ -114,8 +118,11 @@ class Federation:
         Raises:
             DataError: as `from_devices`.
         """
-        inputs, labels, users = np.asarray(x), np.asarray(y), np.asarray(user)
         name = options.get("name", "own data")
+        inputs, labels, users = (
+            array_of(f"{name}: {what}", values)
+            for what, values in (("x", x), ("y", y), ("user", user))
+        )
         is_flat = labels.ndim == 1 or (labels.ndim and options.get("targets") == "numbers")
         if not (inputs.ndim and is_flat and users.ndim == 1):
             raise DataError(
@@ -127,10 +134,11 @@ class Federation:
                 f"{name}: {len(inputs)} inputs, {len(labels)} labels and {len(users)} users: "
                 "give one of each for every sample"
             )
-        names, owner = np.unique(users, return_inverse=True)
-        order = np.argsort(owner, kind="stable")
-        ends = np.cumsum(np.bincount(owner, minlength=len(names)))[:-1]
-        rows = dict(zip(names.tolist(), np.split(order, ends), strict=True)) if len(names) else {}
+        rows: dict[str, list[int]] = {}
+        for row, one in enumerate(users.astype(object) if users.dtype.kind != "M" else users):
+            if is_nothing(one):
+                raise DataError(f"{name}: sample {row} has the user {one}: say whose it is")
+            rows.setdefault(name_of(one), []).append(row)
         return cls.from_devices({k: (inputs[r], labels[r]) for k, r in rows.items()}, **options)
 
     @classmethod
@@ -139,8 +147,8 @@ class Federation:
         table: "pd.DataFrame",
         *,
         user: str,
-        label: str | Sequence[str],
-        features: Iterable[str] | None = None,
+        label: Names,
+        features: Names | None = None,
         **options: Any,  # noqa: ANN401
     ) -> Self:
         """A DataFrame with a row for each sample.
@@ -149,7 +157,7 @@ class Federation:
             table: the DataFrame.
             user: the column that says whose a sample is.
             label: the column of labels; with `targets="numbers"`, there may be several.
-            features: the columns of inputs, all of them numbers; by default all others.
+            features: the column of inputs, or several, all of them numbers; by default all others.
             options: those of `from_devices`.
 
         Raises:
@@ -157,24 +165,9 @@ class Federation:
                 `from_devices`.
         """
         name = options.setdefault("name", "a DataFrame")
-        wanted = [label] if isinstance(label, str) else list(label)
-        others = [one for one in table.columns if one not in (user, *wanted)]
-        chosen = others if features is None else list(features)
-        for column in (user, *wanted, *chosen):
-            if column not in table.columns:
-                known = ", ".join(map(str, table.columns))
-                raise DataError(f"{name} has no column {column!r}: its columns are {known}")
-            if table[column].isna().any():
-                row = table.index[table[column].isna()][0]
-                raise DataError(f"{name}: column {column!r} has nothing in row {row!r}: fill it")
-        for column in chosen:
-            if table[column].dtype.kind not in _NUMBERS:
-                raise DataError(
-                    f"{name}: column {column!r} has {table[column].dtype}, not numbers: encode it, "
-                    "or leave it out of `features`"
-                )
-        inputs = table[chosen].to_numpy(np.float32)
-        labels = table[label if isinstance(label, str) else wanted].to_numpy()
+        wanted = named(label)
+        inputs = frame_inputs(name, table, user, wanted, features)
+        labels = table[wanted[0] if len(wanted) == 1 else wanted].to_numpy()
         return cls.from_arrays(inputs, labels, table[user].to_numpy(), **options)
 
     @classmethod
@@ -183,8 +176,8 @@ class Federation:
         path: str | Path,
         *,
         user: str,
-        label: str | Sequence[str],
-        features: Iterable[str] = (),
+        label: Names,
+        features: Names = (),
         **options: Any,  # noqa: ANN401
     ) -> Self:
         """A CSV file with a row for each sample; its first row names the columns.
@@ -193,14 +186,13 @@ class Federation:
             path: the file, of at most 1 GiB.
             user: the column that says whose a sample is.
             label: the column of labels; with `targets="numbers"`, there may be several.
-            features: the columns of inputs, all of them numbers; by default all others.
+            features: the column of inputs, or several, all of them numbers; by default all others.
             options: those of `from_devices`.
 
         Raises:
             DataError: the file cannot be read; it says in which line; or as `from_devices`.
         """
-        rows = read_csv_table(Path(path), _columns(user, label, features))
-        return cls._from_rows(Path(path), rows, options)
+        return cls._from_table(read_csv_table, path, (user, label, features), options)
 
     @classmethod
     def from_parquet(
@@ -208,8 +200,8 @@ class Federation:
         path: str | Path,
         *,
         user: str,
-        label: str | Sequence[str],
-        features: Iterable[str] = (),
+        label: Names,
+        features: Names = (),
         **options: Any,  # noqa: ANN401
     ) -> Self:
         """A Parquet file with a row for each sample, and a column for each number.
@@ -224,8 +216,7 @@ class Federation:
         Raises:
             DataError: the file cannot be read; or as `from_devices`.
         """
-        rows = read_parquet_table(Path(path), _columns(user, label, features))
-        return cls._from_rows(Path(path), rows, options)
+        return cls._from_table(read_parquet_table, path, (user, label, features), options)
 
     @classmethod
     def from_folder(
@@ -245,6 +236,7 @@ class Federation:
         Raises:
             DataError: a file is no image, or has another size; or as `from_devices`.
         """
+        _check_no_targets(options)
         devices, classes = read_image_folder(Path(path), size)
         options.setdefault("name", Path(path).name)
         made = cls.from_devices({one.id: (one.x, one.y) for one in devices}, **options)
@@ -277,15 +269,31 @@ class Federation:
                 f"dataset of type {type(dataset).__name__}: must be a Dataset of the package "
                 "'datasets', such as load_dataset('flwrlabs/femnist')"
             )
+        _check_no_targets(options)
         name = options.setdefault("name", "a data set")
         columns = HubColumns(user, inputs, label)
         devices = hub_devices(name, batches_of(dataset), columns, MAX_ARRAY_BYTES)
         return cls.from_devices({one.id: (one.x, one.y) for one in devices}, **options)
 
     @classmethod
-    def _from_rows(cls, path: Path, rows: Rows, options: dict[str, Any]) -> Self:
-        options.setdefault("name", path.stem)
-        if rows.classes and options.get("targets") == "numbers":
+    def _from_table(
+        cls,
+        read: Callable[[Path, Columns], Rows],
+        path: str | Path,
+        names: tuple[str, Names, Names],
+        options: dict[str, Any],
+    ) -> Self:
+        user, label, features = names
+        columns = Columns(user, tuple(named(label)), tuple(named(features)))
+        of_numbers = options.get("targets") == "numbers"
+        if len(columns.labels) > 1 and not of_numbers:
+            raise DataError(
+                f"{path}: labels in {len(columns.labels)} columns are numbers that are to be "
+                "predicted: say targets='numbers', or name one column"
+            )
+        rows = read(Path(path), columns)
+        options.setdefault("name", Path(path).stem)
+        if rows.classes and of_numbers:
             shown = ", ".join(f"{name:.40}" for name in rows.classes[:5])
             raise DataError(f"{path}: labels such as {shown} are no numbers (targets='numbers')")
         made = cls.from_devices({name: (x, y) for name, x, y in rows.by_user()}, **options)
@@ -345,44 +353,23 @@ class Federation:
         )
 
 
-def _columns(user: str, label: str | Sequence[str], features: Iterable[str]) -> Columns:
-    return Columns(user, (label,) if isinstance(label, str) else tuple(label), tuple(features))
+def _check_no_targets(options: Mapping[str, object]) -> None:
+    if "targets" in options:
+        raise ValueError(f"targets={options['targets']!r}: labels here are classes: leave it out")
 
 
-def _split_by(split: str) -> SplitBy:
+def _split(test: float, split: str, seed: int) -> Split:
+    """Who trains, with what was said of it checked by the names it has here."""
     try:
-        return SplitBy(split)
+        share = Fraction(str(test))
+    except ValueError:
+        share = Fraction(0)
+    if not 0 < share < 1:
+        raise ValueError(f"test={test!r}: must be a share above 0 and below 1")
+    if not isinstance(seed, int | np.integer):
+        raise ValueError(f"seed={seed!r}: must be a whole number")
+    try:
+        by = SplitBy(split)
     except ValueError:
         raise ValueError(f"split={split!r}: must be 'devices' or 'samples'") from None
-
-
-def _array(name: str, device: object, which: str, values: npt.ArrayLike) -> npt.NDArray[np.generic]:
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"{name}: user {str(device)!r}: {which} is no array: {error}") from None
-
-
-def _check_classes(name: str, labels: Mapping[Any, npt.NDArray[np.generic]]) -> None:
-    for key, values in labels.items():
-        if values.dtype.kind == "f" and values.size and not (values == np.floor(values)).all():
-            wrong = values[values != np.floor(values)].flat[0]
-            raise DataError(
-                f"{name}: user {str(key)!r} has the label {wrong}, which is no class: if numbers "
-                "are to be predicted, say targets='numbers'; else encode classes as 0, 1, ..."
-            )
-
-
-def _numbered(
-    labels: Mapping[Any, npt.NDArray[np.generic]],
-) -> tuple[dict[Any, npt.NDArray[np.generic]], tuple[str, ...]]:
-    """Labels as numbers from 0, and what they were; whole numbers from 0 stay as they are."""
-    parts = [one for one in labels.values() if one.ndim == 1 and one.size]
-    if all(one.dtype.kind in _NUMBERS for one in parts):
-        return dict(labels), ()
-    classes = np.unique(np.concatenate([one.astype(str) for one in parts]))
-    numbered = {
-        key: np.searchsorted(classes, one.astype(str)) if one.ndim == 1 and one.size else one
-        for key, one in labels.items()
-    }
-    return numbered, tuple(classes.tolist())
+    return Split(train_fraction=1 - share, seed=int(seed), by=by)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from PIL import Image
 
 from deltafl import Federation
@@ -110,8 +111,18 @@ def test_settings_that_are_none_are_refused():
         (table(height=[np.nan] + [1.0] * 11), {}, "'height' has nothing in row 0: fill it"),
         (table(who=["ann"] * 12), {}, "1 of 1 devices are left"),
         (table(answer=[0.5] * 12), {}, "user 'ann'.*label"),
-        (table(height=[np.inf] + [1.0] * 11), {}, "user 'ann': sample 0 has the input inf"),
+        (
+            table(height=[np.inf] + [1.0] * 11),
+            {},
+            "'height' has inf in row 0, which is not",
+        ),
+        (table(height=[1e300] + [1.0] * 11), {}, r"'height' has 1e\+300 in row 0"),
         (table().iloc[:0], {}, "0 of 0 devices"),
+        (pd.concat([table(), table()[["height"]]], axis=1), {}, "several columns are called 'hei"),
+        (table(), {"features": ["height", "answer"]}, "'answer' is named twice: .*to predict"),
+        (table(), {"user": "answer"}, "'answer' is named twice"),
+        (table(answer="yes"), {}, "all labels are yes: give samples of at least two classes"),
+        ({"who": USERS}, {}, "a dict is none: give a pandas.DataFrame"),
     ],
 )
 def test_tables_that_cannot_be_used_are_refused(source, named, complaint):
@@ -246,3 +257,72 @@ def test_a_data_set_of_the_hub_is_read_from_the_object():
 def test_a_notebook_shows_escaped_text():
     federation = Federation.from_pandas(table(), user="who", label="answer", name="<b>")
     assert "&lt;b&gt;: 2 training and 2 test" in federation._repr_html_()
+
+
+X, Y, WHO = np.arange(24.0).reshape(12, 2), [0, 1] * 6, np.repeat(USERS, 3)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "user", "complaint"),
+    [
+        (np.ma.masked_array(X, X == 3), Y, WHO, "x is a masked array"),
+        (X, np.ma.masked_array(Y, [1, 0] * 6), WHO, "y is a masked array"),
+        (torch.tensor(X, requires_grad=True), Y, WHO, "x is no array: .*requires grad"),
+        (X + 1j, Y, WHO, "x of dtype complex128 is not numeric"),
+        (X, Y, np.where(WHO == "ann", None, WHO), "sample 0 has the user None"),
+        (X, Y, np.repeat([1.0, np.nan, 2.0], 4), "sample 4 has the user nan"),
+        (X, Y, np.repeat([1, "1.0", 2], 4), "users '1' and '1.0' are one"),
+        (X, np.array([None, "a"] * 6), WHO, "user 'ann': sample 0 has the label None"),
+        (X, np.array(["a", np.nan] * 6, object), WHO, "user 'ann': sample 1 has the label nan"),
+        (X, ["\u00e9", "e\u0301"] * 6, WHO, "classes .* are one, written in two ways"),
+    ],
+)
+def test_what_would_be_taken_for_something_else_is_refused(x, y, user, complaint):
+    with pytest.raises(DataError, match=complaint):
+        Federation.from_arrays(x, y, user)
+
+
+def test_objects_that_are_numbers_are_numbers():
+    users = np.array([1.0, 2.0, 3.0]).repeat(4)
+    federation = Federation.from_arrays(X.astype(object), np.array([2, 10] * 6, object), users)
+    assert federation.classes == ()
+    assert sorted(sides(federation)) == ["1", "2", "3"]
+    assert sides(federation)["1"].y.tolist() == [2, 10, 2, 10]
+    mixed = Federation.from_arrays(X, Y, np.array([1, "1", 2.0, "b"] * 3, object))
+    assert sorted(sides(mixed)) == ["1", "2", "b"]
+
+
+def test_devices_that_are_no_pairs_are_refused():
+    for devices, complaint in (
+        ([(X, Y)], "devices of type list: give a dictionary"),
+        ({"ann": X, "bob": X}, "user 'ann': a ndarray is not inputs and labels"),
+        ({"ann": (X, Y, Y), "bob": (X, Y)}, "user 'ann': a tuple is not inputs and labels"),
+        ({"ann": (X, Y), "bob": (X.astype(np.uint8), Y)}, "user 'bob' are uint8"),
+    ):
+        with pytest.raises(DataError, match=complaint):
+            Federation.from_devices(devices)
+    with pytest.raises(DataError, match="user 'a': a NoneType is not inputs and labels"):
+        Federation.from_function("ab", lambda _: None)
+
+
+def test_arguments_are_refused_by_the_names_they_have_here(tmp_path):
+    devices = {"ann": (X, Y), "bob": (X, Y)}
+    for wrong in ({"test": 1.5}, {"test": "x"}, {"test": 0}, {"seed": None}, {"split": "x"}):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))}="):
+            Federation.from_devices(devices, **wrong)
+    with pytest.raises(ValueError, match=r"^targets='numbers': labels here are classes"):
+        Federation.from_folder(tmp_path, targets="numbers")
+
+
+def test_a_text_is_one_column_and_a_list_of_one_too(tmp_path):
+    source = table().rename(columns={"height": "ab"}).assign(a=1.0, b=2.0)
+    for features in ("ab", ["ab"]):
+        made = Federation.from_pandas(source, user="who", label=["answer"], features=features)
+        assert made.dataset.input_shape == (1,)
+    source.to_csv(tmp_path / "t.csv", index=False)
+    read = Federation.from_csv(tmp_path / "t.csv", user="who", label=["answer"], features="ab")
+    assert dataset_digest(read.dataset) == dataset_digest(made.dataset)
+    numbered = Federation.from_pandas(source.set_axis(range(6), axis=1), user=0, label=3)
+    assert numbered.dataset.input_shape == (4,)
+    with pytest.raises(DataError, match=r"labels in 2 columns are numbers .*targets='numbers'"):
+        Federation.from_csv(tmp_path / "t.csv", user="who", label=["a", "b"])

@@ -38,9 +38,10 @@ def test_a_row_is_a_sample_of_its_user(tmp_path, text):
 
 
 def test_several_labels_are_numbers(tmp_path):
-    rows = read_csv_table(write(tmp_path), Columns("who", ("height", "weight"), ("weight",)))
+    text = TEXT.replace("yes", "1").replace("no", "0")
+    rows = read_csv_table(write(tmp_path, text), Columns("who", ("height", "weight")))
     assert rows.labels.tolist() == [[1.5, 80.0], [-2e-3, 1.0], [3.0, 0.0]]
-    assert rows.x.tolist() == [[80.0], [1.0], [0.0]]
+    assert rows.x.tolist() == [[1.0], [0.0], [0.0]]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,14 @@ def test_several_labels_are_numbers(tmp_path):
         ("", "it is empty: its first row must name the columns"),
         ("who,answer,height\nann,yes\n", "line 2 has 2 columns instead of 3"),
         ("who,answer,height\nann,yes,tall\n", "line 2 has height = 'tall', which is not a finite"),
-        ("who,answer,height\nann,yes,\n", "line 2 has height = ''"),
+        ("who,answer,height\nann,yes,\n", "line 2 has height = '', .*fill it"),
+        ("who,answer,height\nann,yes,True\n", "line 2 has height = 'True', .*write 1 and 0"),
+        ('who,answer,height\nann,yes,"1,5"\n', "line 2 has height = '1,5', .*decimal points"),
+        ("who;answer;height\nann;yes;1\n", r"semicolons and no commas.*sep=';'"),
+        ("who\tanswer\theight\nann\tyes\t1\n", "tabs and no commas"),
+        ("who,answer,height\nann,1,2\nbob,NA,3\n", "'answer' has 'NA' in row 2.*numbers elsewhere"),
+        ("who,answer,height\n7,1,2\nnan,1,3\n", "'who' has 'nan' in row 2.*numbers elsewhere"),
+        ("who,answer,height\na,\u00e9,2\nb,e\u0301,3\n", "classes .*are one, written in two ways"),
         ("who,answer,height\nann,yes,inf\n", "not a finite number"),
         ("who,answer,height\n,yes,1\n", "line 2 names no user in column 'who'"),
         ("who,answer,height\nann,,1\n", "line 2 has no label in 'answer'"),

@@ -1,5 +1,6 @@
 import gzip
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -74,6 +75,13 @@ def test_train_fraction():
             r"5 samples\): lower the number \(data.min_samples",
         ),
         ([device("a"), device("a")], Split(), "user 'a' appears twice"),
+        ([device("1.0"), device("1")], Split(), "users '1.0' and '1' are one, written in two"),
+        ([device("\u00e9"), device("e\u0301")], Split(), r"users '\\xe9' and 'e\\u0301' are one"),
+        (
+            [device("a"), replace(device("b"), x=device("b").x.astype(np.uint8))],
+            Split(),
+            "user 'b' are uint8 and those of user 'a' float32: .*divided by 255",
+        ),
         ([device("a"), device("b" * 4097)], Split(), "has 4097 characters"),
         ([device("a"), device("b", features=3)], Split(), r"'b' have shape \(3,\)"),
         ([device("a"), device("b", label=4)], Split(num_classes=4), r"label 4 .* 0\.\.3"),
@@ -199,6 +207,9 @@ def test_npz_without_names_uses_the_index(tmp_path):
     path = write_npz(tmp_path, users=None, user=np.array([5, 9] * 6))
     data = load_dataset(DatasetSpec(str(path)))
     assert sorted(ids(data.train + data.test)) == ["5", "9"]
+    path = write_npz(tmp_path, users=None, user=np.array([2**63, 2**63 + 1] * 6, np.uint64))
+    data = load_dataset(DatasetSpec(str(path)))
+    assert sorted(ids(data.train + data.test)) == [str(2**63), str(2**63 + 1)]
 
 
 FLOATS = np.zeros((12, 4), np.float32)
@@ -220,7 +231,7 @@ BAD_FLOAT[7, 2] = np.nan
         ({"y": np.full(12, np.nan)}, "label nan"),
         ({"y": np.array(["a"] * 12)}, "label a is not a number"),
         ({"x": np.zeros(12)}, "holds no vectors"),
-        ({"x": np.full((12, 2), "ink")}, "not numeric .first such value: ink."),
+        ({"x": np.full((12, 2), "ink")}, "is not numeric .first such value: ink."),
         ({"x": np.full((12, 2), 1e300)}, "input 1e\\+300, which is not a finite float32"),
         ({"user": np.full(12, 4)}, r"user index 4 is not in 0\.\.3"),
         ({"user": np.full(12, -1)}, "user index -1"),
@@ -228,6 +239,7 @@ BAD_FLOAT[7, 2] = np.nan
         ({"users": np.array("ann")}, r"array 'users' has shape \(\)"),
         ({"users": np.array([["a"], ["b"], ["c"], ["d"]])}, r"array 'users' has shape \(4, 1\)"),
         ({"users": np.array(["a", "b", "c", "\ud800"])}, "is no text that can be encoded"),
+        ({"users": np.array(["a", "b", "c", ""])}, "a user has no name"),
         ({"x": np.zeros((12, 0))}, "samples without a number"),
         ({"user": np.array([0, 1, 2] * 4)}, "user 'di' has no samples"),
         ({"user": np.array([0, 2, 3] * 4)}, "user 'bob' has no samples"),
@@ -423,7 +435,7 @@ def test_heart_has_four_hospitals_that_need_standardising():
 
 
 def test_adult_with_its_raw_columns_is_refused():
-    with pytest.raises(DataError, match=r"adult_leaf.json.gz: user '.*': x is not numeric"):
+    with pytest.raises(DataError, match=r"adult_leaf.json.gz: user '.*': x .* is not numeric"):
         load_dataset(DatasetSpec(str(shared("adult"))))
 
 

@@ -122,6 +122,21 @@ def test_tables_that_can_not_be_used_are_refused(tmp_path, changes, message):
         load_hub(str(path), Split())
 
 
+def test_numbers_beyond_float32_are_refused_without_a_warning(tmp_path):
+    path = write(tmp_path, femnist(image=[[1e300]] * 12))
+    with pytest.raises(DataError, match="has the input inf, which is not a finite float32"):
+        load_hub(str(path), Split())
+
+
+def test_users_that_are_floats_are_whole_numbers_and_none_is_nan(tmp_path):
+    users = [1.0, 2.0, 3.0] * 4
+    path = write(tmp_path, femnist(writer_id=users))
+    assert sorted(by_id(load_hub(str(path), Split()))) == ["1", "2", "3"]
+    path = write(tmp_path, femnist(writer_id=[*users[:-1], float("nan")]))
+    with pytest.raises(DataError, match="row 12 is not complete"):
+        load_hub(str(path), Split())
+
+
 def test_a_missing_column_is_named_beside_those_that_are_there(tmp_path):
     path = write(tmp_path, femnist().drop_columns(["writer_id"]))
     with pytest.raises(DataError, match=r"no column 'writer_id' .found: image, hsf_id, character."):

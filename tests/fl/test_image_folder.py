@@ -70,10 +70,67 @@ def test_what_is_no_image_is_refused_with_its_name(photos, tmp_path):
     with pytest.raises(DataError, match=r"b\.png: .*more than 16,777,216 bytes"):
         read_image_folder(photos.folder)
     for wrong in (tmp_path / "absent", note.parent):
-        with pytest.raises(DataError, match=r"not a folder that can be read|0 classes"):
+        with pytest.raises(
+            DataError,
+            match=r"not a folder|in no folder of a class",
+        ):
             read_image_folder(wrong)
 
 
 def test_the_settings_read_it_too(photos):
     data = load_dataset(DatasetSpec(str(photos.folder), format="images"))
     assert (data.input_shape, data.num_classes, data.name) == ((4, 5), 2, "photos")
+
+
+def test_images_that_would_change_on_the_way_are_refused(photos):
+    deep = np.arange(20, dtype=np.uint16).reshape(4, 5) * 3000
+    path = photos("bob/cat/1.png", deep)
+    with pytest.raises(DataError, match=r"1\.png: an image of more than 8 bits for each pixel"):
+        read_image_folder(photos.folder)
+    frame = Image.fromarray(pixels(4, 5))
+    frame.save(path, save_all=True, append_images=[Image.fromarray(pixels(4, 5, seed=4))])
+    with pytest.raises(DataError, match=r"1\.png: an image of 2 frames, and one is wanted"):
+        read_image_folder(photos.folder)
+    photos("bob/cat/1.png", (deep // 3000).astype(np.uint8))
+    assert read_image_folder(photos.folder)[0][1].x[0, 3, 4] == 19
+
+
+def test_photos_are_turned_the_way_up_that_the_camera_says(photos):
+    path = photos("bob/cat/1.png", pixels(5, 4, seed=1))
+    with Image.open(path) as image:
+        exif = image.getexif()
+        exif[0x112] = 6  # turned by 90 degrees
+        image.save(path, exif=exif)
+    devices, _ = read_image_folder(photos.folder)
+    assert np.array_equal(devices[1].x[0], np.rot90(pixels(5, 4, seed=1), -1))
+
+
+def test_colours_of_a_palette_may_be_transparent(photos):
+    for path in sorted(photos.folder.rglob("*.[pP]*")):
+        if path.is_file():
+            image = Image.fromarray(pixels(4, 5, 3)).convert("P")
+            image.save(path, transparency=b"\x00\x01")
+    assert read_image_folder(photos.folder)[0][0].x.shape == (2, 4, 5, 3)
+
+
+@pytest.mark.parametrize("name", ["ann/4.png", "4.jpg"])
+def test_an_image_beside_the_folders_of_classes_is_not_passed_over(photos, name):
+    photos(name, pixels(4, 5))
+    with pytest.raises(DataError, match=rf"{name}: an image that is in no folder of a class"):
+        read_image_folder(photos.folder)
+    (photos.folder / name).unlink()
+    (photos.folder / "ann" / "notes.txt").write_text("x")
+    assert len(read_image_folder(photos.folder)[0]) == 2
+
+
+def test_classes_in_two_encodings_are_told(photos):
+    photos("ann/\u00e9/1.png", pixels(4, 5))
+    photos("bob/e\u0301/1.png", pixels(4, 5))
+    with pytest.raises(DataError, match=r"classes .* are one, written in two ways"):
+        read_image_folder(photos.folder)
+
+
+@pytest.mark.parametrize("size", [3, (0, 3), (2.5, 3), (3,), (1 << 11, 1 << 10)])
+def test_a_size_that_is_none_or_too_large_is_refused_before_any_image(photos, size):
+    with pytest.raises(ValueError, match="size="):
+        read_image_folder(photos.folder, size)

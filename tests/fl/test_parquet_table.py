@@ -37,19 +37,26 @@ def test_a_row_is_a_sample_of_its_user(tmp_path):
 def test_users_and_labels_may_be_numbers(tmp_path):
     rows = read_parquet_table(write(tmp_path, who=[7, 8, 7], answer=[True, False, True]), COLUMNS)
     assert [name for name, *_ in rows.by_user()] == ["7", "8"]
+    floats = read_parquet_table(write(tmp_path, who=[7.0, 8.5, 7.0]), COLUMNS)
+    assert [name for name, *_ in floats.by_user()] == ["7", "8.5"]
     assert rows.labels.tolist() == [1.0, 0.0, 1.0]
-    two = read_parquet_table(write(tmp_path), Columns("who", ("height", "is_old"), ("height",)))
+    numbers = write(tmp_path, answer=[1, 0, 1])
+    two = read_parquet_table(numbers, Columns("who", ("height", "is_old"), ("answer",)))
     assert two.labels.tolist() == [[1.5, 1.0], [2.0, 0.0], [3.0, 1.0]]
 
 
 @pytest.mark.parametrize(
     ("changes", "columns", "complaint"),
     [
-        ({"height": [1.0, None, 2.0]}, COLUMNS, "column 'height' has nothing in some row"),
-        ({"who": ["a", None, "b"]}, COLUMNS, "column 'who' has nothing in some row"),
+        ({"height": [1.0, None, 2.0]}, COLUMNS, "column 'height' has nothing in row 2: fill it"),
+        ({"who": ["a", None, "b"]}, COLUMNS, "column 'who' has nothing in row 2: fill it"),
         ({"height": ["x"] * 3}, COLUMNS, "column 'height' has string, not numbers: encode it"),
         ({"height": [[1.0]] * 3}, COLUMNS, "not numbers.*data.format = 'hub'"),
-        ({"who": [[1]] * 3}, COLUMNS, "column 'who' has list"),
+        ({"who": [[1]] * 3}, COLUMNS, "column 'who' has list .* in row 1"),
+        ({"who": [1.0, float("nan"), 2.0]}, COLUMNS, "column 'who' has nan in row 2"),
+        ({"answer": [1.0, 0.0, float("nan")]}, COLUMNS, "column 'answer' has nan in row 3"),
+        ({"height": [1.0, 1e300, 2.0]}, COLUMNS, r"'height' has 1e\+300 in row 2, which is not a"),
+        ({"height": [1.0, 2.0, float("nan")]}, COLUMNS, "'height' has nan in row 3"),
         ({"who": ["x" * 5000] * 3}, COLUMNS, "texts of at most 4096 characters"),
         ({}, Columns("whom", ("answer",)), "no column 'whom'"),
         ({}, Columns("who", ("height", "answer")), "column 'answer' has string, not numbers"),

@@ -319,11 +319,19 @@ def test_a_factor_of_numpy_does_not_overflow_unnoticed():
     assert (words.tolist(), num_clipped) == ([2**50, 2**52], 1)
 
 
+class NoArray:
+    """As a tensor that has a gradient."""
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("use tensor.detach()")
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ([1, 2], "list instead of a value by name"),
         ({"x": [[1], [2, 3]]}, "'x': list is no array"),
+        ({"x": NoArray()}, "'x': NoArray is no array"),
         ({"x": None}, "'x': dtype object"),
         ({"x": ["1", "2"]}, "'x': dtype <U1"),
         ({"x": np.ma.array([0.5, 7.0], mask=[False, True])}, "'x': a masked array"),
@@ -342,3 +350,8 @@ def test_what_is_no_array_is_named(values, message):
 def test_sums_that_are_no_arrays_are_named():
     with pytest.raises(EncodingError, match="a NumPy array, not a list"):
         Layout((Field("x", 2, -1, 1, 8),), 10).decode([1, 2])
+
+
+def test_sums_may_come_as_lists():
+    layout = Layout((Field("x", 2, 0, 1, 3),), 4)
+    assert layout.to_float("x", [4, 6]).tolist() == [0.5, 0.75]

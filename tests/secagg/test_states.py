@@ -3,9 +3,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from parties import BINDING, Parties, make_ids, make_params, plain_sum
+from parties import BINDING, POLICY, Parties, make_ids, make_params, plain_sum
 
 from deltafl.secagg import (
+    Client,
     Fault,
     PeerError,
     Refusal,
@@ -819,3 +820,66 @@ def test_largest_ids_make_a_session(kind):
     for _ in parties.steps():
         pass
     check_sums(parties)
+
+
+def test_the_server_says_who_has_still_to_answer():
+    parties = Parties(make_params(num_invited=6, degree=5))
+    opening = parties.server.start()
+    assert all(map(parties.server.is_awaited, parties.ids))
+    assert not parties.server.is_awaited(2**32 - 1)
+    answers = parties.deliver(opening)
+    first, second, *others, silent = parties.ids
+    parties.server.receive(first, b"malformed")
+    parties.server.receive(second, answers[second])
+    assert [one for one in parties.ids if parties.server.is_awaited(one)] == [*others, silent]
+    for answering in others:
+        parties.server.receive(answering, answers[answering])
+    parties.server.close_round()
+    awaited = [one for one in parties.ids if parties.server.is_awaited(one)]
+    assert awaited == [second, *others]
+
+
+def test_a_repeated_message_of_an_earlier_round_leaves_its_sender_awaited():
+    parties = Parties(make_params(num_invited=6, degree=5))
+    answers = parties.deliver(parties.server.start())
+    parties.collect(answers)
+    client = parties.ids[0]
+    parties.server.receive(client, answers[client])
+    assert parties.server.is_awaited(client)
+
+
+@pytest.mark.parametrize("data", ["text", None, 3])
+def test_what_is_no_message_is_the_callers_mistake(data):
+    parties = Parties(make_params(num_invited=6, degree=5))
+    opening = parties.server.start()
+    client = parties.ids[0]
+    for receive in (
+        lambda: parties.server.receive(client, data),
+        lambda: parties.clients[client].receive(data),
+    ):
+        with pytest.raises(UsageError, match="a message is bytes, not a "):
+            receive()
+    assert parties.server.drops == {}
+    assert parties.clients[client].receive(opening[client])
+
+
+def test_a_sender_that_is_a_text_is_not_taken_for_a_stranger():
+    parties = Parties(make_params(num_invited=6, degree=5))
+    parties.server.start()
+    with pytest.raises(UsageError, match="sender='1' is not a whole number"):
+        parties.server.receive("1", b"message")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("1", POLICY), "client_id='1' is not a whole number"),
+        ((-1, POLICY), r"client_id=-1 is not in \[0, 2\^32\)"),
+        ((2**32, POLICY), "is not in"),
+        ((1, None), "policy=None is no `DevicePolicy`"),
+        ((1, type(POLICY)), "is no `DevicePolicy`"),
+    ],
+)
+def test_a_device_is_made_of_an_id_and_a_policy(arguments, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        Client(*arguments)

@@ -167,6 +167,7 @@ def test_rates_times_devices_are_rounded_the_safe_way():
     [
         (-0.1, 0.1, r"colluding_rate=-0.1 is not in \[0, 1\)"),
         (0.1, 1.0, r"dropout_rate=1.0 is not in \[0, 1\)"),
+        ("0.1", 0.1, "colluding_rate=.0.1. is not a number"),
         (float("nan"), 0.1, "colluding_rate=nan"),
         (0.5, 0.5, "add up to more than 0.9"),
     ],

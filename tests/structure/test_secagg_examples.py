@@ -1,9 +1,14 @@
 """The programs in docs/examples that use `secagg` alone: what they print, and what they refuse."""
 
 import asyncio
+import contextlib
 import importlib.util
 import re
+import socket
 import sys
+import threading
+import time
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -120,6 +125,115 @@ def test_who_has_another_token_is_no_device(capsys, monkeypatch):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == f"mean over 9 devices of weight {sum(range(1, 11)) - 8}"
     assert printed[2:] == ["lost: device 7, timed out, stage ADVERTISE"]
+
+
+def exchanged(port, *parts, pause=0.0):
+    """What a server answers to bytes that are sent in parts, until it hangs up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+        for part in parts:
+            with contextlib.suppress(ConnectionError):  # it has hung up
+                link.sendall(part)
+                time.sleep(pause)
+        with contextlib.suppress(OSError):  # likewise
+            link.shutdown(socket.SHUT_WR)
+            return link.makefile("rb").read()
+    return b""
+
+
+@pytest.fixture
+def http():
+    """The HTTP example and its service, at a port, with a session that waits for public keys."""
+    example = load("http_sum")
+    tokens = {example.ClientId(n): f"token{n}" for n in range(example.NUM_DEVICES)}
+    service = example.Service(tokens)
+    service.waiting = dict(service.session.start())
+    handler = type("Bound", (example.Handler,), {"service": service})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as listener:
+        threading.Thread(target=listener.serve_forever, args=(0.01,), daemon=True).start()
+        yield example, service, listener.server_address[1]
+        listener.shutdown()
+
+
+def head(method="POST", path="/message", **more):
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Authorization: 3 token3", *lines, "", ""])
+
+
+def test_over_http_half_a_message_is_thrown_away(http):
+    example, service, port = http
+    answer = example.Client(example.ClientId(3), example.DevicePolicy()).receive(service.waiting[3])
+    whole = head(Content_Length=len(answer)).encode() + answer
+    assert exchanged(port, whole[:-1]) == b""
+    assert service.session.drops == {}
+    assert 3 in service.waiting
+    assert exchanged(port, whole).startswith(b"HTTP/1.1 204 ")
+    assert 3 not in service.waiting
+
+
+@pytest.mark.parametrize("part", [b"x", head(Content_Length=9).encode()])
+def test_over_http_who_sends_byte_by_byte_is_hung_up_on(http, part):
+    example, service, port = http
+    begun, example.SOCKET_S = time.monotonic(), 0.1
+    exchanged(port, part, *[b"y"] * 8, pause=0.03)
+    with socket.create_connection(("127.0.0.1", port)) as idle:
+        idle.settimeout(10)
+        idle.sendall(part)
+        assert idle.recv(1) == b""
+    assert time.monotonic() - begun < 8
+    assert service.session.drops == {}
+    example.SOCKET_S = 10.0
+    assert example.request(port, "3 token3")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (head("GET", "/other"), 404),
+        (head(path="/other", Content_Length=1), 404),
+        (head(Content_Length="-1"), 411),
+        (head(Content_Length="1\r\nContent-Length: 2"), 411),
+        (head(Content_Length="1\r\nTransfer-Encoding: chunked"), 411),
+        (head(), 411),
+    ],
+)
+def test_over_http_what_can_be_read_in_two_ways_is_refused(http, request_head, status):
+    _, service, port = http
+    assert exchanged(port, request_head.encode() + b"0").startswith(b"HTTP/1.1 %d " % status)
+    assert service.session.drops == {}
+
+
+def test_over_http_an_answer_that_is_repeated_later_is_no_answer_to_the_next_message(http):
+    example, service, _ = http
+    devices = {number: example.Client(number, example.DevicePolicy()) for number in service.tokens}
+    answers = {n: device.receive(service.waiting[n]) for n, device in devices.items()}
+    for number, answer in answers.items():
+        service.take(number, answer)
+    assert service.waiting == {}
+    service.waiting = dict(service.session.close_round())
+    service.take(example.ClientId(3), answers[3])
+    assert 3 in service.waiting
+    service.take(example.ClientId(3), devices[3].receive(service.waiting[3]))
+    assert 3 not in service.waiting
+
+
+@pytest.mark.slow
+def test_with_queues_messages_may_come_twice_and_late(capsys):
+    example = load("queue_sum")
+    deliver, earlier = example.to_server.put, {}
+
+    def put(item, timeout):
+        if item[0] in earlier:
+            deliver(earlier[item[0]], timeout=timeout)
+            time.sleep(0.3)
+        earlier[item[0]] = item
+        deliver(item, timeout=timeout)
+
+    example.to_server.put = put
+    example.main()
+    assert capsys.readouterr().out.splitlines() == [
+        "sum over 7 devices: [7, 3, 723]",
+        "lost: device 105, timed out, stage MASK",
+    ]
 
 
 def imported_by(name):
