@@ -19,7 +19,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.run.algorithms import check_session
-from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
 _ASKED: Final = 32
