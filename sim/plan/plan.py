@@ -11,7 +11,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import Trip, trips
 from deltafl.sim.plan.search import typical_queries
 from deltafl.sim.plan.sessions import REFUSALS, fewest_devices, largest_dropout, session_of
-from deltafl.sim.plan.survival import at_least
+from deltafl.sim.plan.survival import fewer_stay
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.settings.config import RunConfig
@@ -74,7 +74,7 @@ class Plan:
         quorum: fewest devices to sum over.
         survives: devices that may drop out of the cohort.
         expected_dropout: the rate that the session is made for.
-        survival: probability that no more drop out, if each does at that rate by itself.
+        loss: probability that more drop out, if each does at that rate by itself.
         search: method of the search; None if nothing is searched for.
         min_search: fewest devices to search over; 0 if nothing is searched for.
         expected_tails: for each level, the devices that θ keeps, if all weigh the same.
@@ -108,7 +108,7 @@ class Plan:
     quorum: int
     survives: int
     expected_dropout: float
-    survival: float
+    loss: float
     search: str | None
     min_search: int
     expected_tails: tuple[int, ...]
@@ -197,7 +197,7 @@ def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: Sessio
         quorum=params.min_cohort,
         survives=params.num_invited - params.min_cohort,
         expected_dropout=privacy.expected_dropout,
-        survival=at_least(params.num_invited, privacy.expected_dropout, params.min_cohort),
+        loss=fewer_stay(params.num_invited, privacy.expected_dropout, params.min_cohort),
         search=common.method if searches else None,
         min_search=fewest if searches else 0,
         expected_tails=tuple(expected_tail(one.theta, params.num_invited) for one in levels.rounds),

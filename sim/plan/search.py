@@ -45,11 +45,10 @@ def _played(config: RoundConfig, draws: int) -> Iterator[int]:
         ]
         search = config.start_search()
         while (query := search.query) is not None:
-            words = [
-                layout.encode(config.quantile.contribution(params, query, tick, weight))[0]
-                for tick, weight in zip(ticks, weights, strict=True)
-            ]
-            total = np.sum(words, axis=0, dtype=words[0].dtype)  # wraps around, as in the ring
+            total = ring.zeros(layout.length, layout.ring_bits)
+            for tick, weight in zip(ticks, weights, strict=True):
+                answer = config.quantile.contribution(params, query, tick, weight)
+                np.add(total, layout.encode(answer)[0], out=total)
             ring.reduce(total, layout.ring_bits)
             search = search.update(layout.decode(total))
         yield search.result().num_queries

@@ -14,8 +14,7 @@ from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams
 from deltafl.secagg.errors import SecAggError
-from deltafl.secagg.params import DIGEST_SIZE
-from deltafl.secagg.threat import MAX_DEVICES
+from deltafl.secagg.params import DIGEST_SIZE, MAX_LENGTH
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.run.levels import strategy_of
@@ -27,6 +26,7 @@ REFUSALS: Final = (ConfigError, ProtocolError, SecAggError, ValueError)
 _STEP: Final = 0.01  # of the rates that are tried
 _CLOSELY: Final = 100  # cohorts that are tried one by one
 _FACTOR: Final = 1.1  # between the others
+_LARGE: Final = 2000  # beyond, a session takes long to find, and other settings are the cheaper way
 
 
 def session_of(config: RunConfig, num_parameters: int) -> tuple[Levels, SessionParams]:
@@ -49,6 +49,10 @@ def session_of(config: RunConfig, num_parameters: int) -> tuple[Levels, SessionP
         raise ConfigError(
             f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
             "sees what each device sends, and there are no sums to plan"
+        )
+    if not 1 <= num_parameters <= MAX_LENGTH:
+        raise ConfigError(
+            f"{num_parameters} parameters: must be from 1 to {MAX_LENGTH}, which fit a sum"
         )
     # zeros that are never touched take no memory; nothing but the digest depends on the model
     model = np.zeros(num_parameters * len(config.federation.thetas), dtype=np.float32)
@@ -82,10 +86,10 @@ def works(config: RunConfig, num_parameters: int) -> bool:
 def fewest_devices(config: RunConfig, num_parameters: int) -> int | None:
     """The smallest cohort that works with otherwise the same settings; None if none was found.
 
-    The hundred smallest are tried one by one, and then every tenth part more.
+    The hundred smallest are tried one by one, then each a tenth larger, up to a few thousand.
     """
     size, last = config.privacy.min_cohort, config.privacy.min_cohort + _CLOSELY
-    while size <= MAX_DEVICES:
+    while size <= max(_LARGE, config.federation.cohort_size):
         if works(with_cohort(config, size), num_parameters):
             return size
         size = size + 1 if size < last else int(size * _FACTOR) + 1

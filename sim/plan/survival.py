@@ -1,13 +1,13 @@
-"""How likely a cohort is to lose no more devices than its session survives."""
+"""How likely a cohort is to lose more devices than its session survives."""
 
 import math
 
 
-def at_least(num_devices: int, rate: float, fewest: int) -> float:
-    """The probability that at least `fewest` of the devices stay, each vanishing by itself.
+def fewer_stay(num_devices: int, rate: float, fewest: int) -> float:
+    """The probability that fewer than `fewest` of the devices stay, each vanishing by itself.
 
-    >>> at_least(3, 0.5, 2), at_least(10, 0.0, 10)
-    (0.5, 1.0)
+    >>> fewer_stay(3, 0.5, 2), fewer_stay(10, 0.0, 10)
+    (0.5, 0.0)
 
     Args:
         num_devices: of the cohort.
@@ -15,7 +15,7 @@ def at_least(num_devices: int, rate: float, fewest: int) -> float:
         fewest: that must stay.
     """
     if rate == 0:
-        return float(num_devices >= fewest)
+        return float(num_devices < fewest)
     stay, go = math.log1p(-rate), math.log(rate)
 
     def term(staying: int) -> float:
@@ -23,7 +23,4 @@ def at_least(num_devices: int, rate: float, fewest: int) -> float:
         ways -= math.lgamma(num_devices - staying + 1)
         return math.exp(ways + staying * stay + (num_devices - staying) * go)
 
-    # the smaller of the two tails keeps its digits
-    if fewest > num_devices * (1 - rate):
-        return min(1.0, math.fsum(map(term, range(fewest, num_devices + 1))))
-    return max(0.0, 1 - math.fsum(map(term, range(fewest))))
+    return min(1.0, math.fsum(map(term, range(min(fewest, num_devices + 1)))))

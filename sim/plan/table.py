@@ -68,16 +68,16 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _quorum(plan: Plan) -> str:
     text = f"a sum is over at least {plan.quorum:,} devices"
-    if plan.graph == "sparse":
-        text += f", of at least {plan.min_roster:,} that come at the start"
+    if plan.graph == "sparse" and plan.min_roster > plan.quorum:
+        text += f", and at least {plan.min_roster:,} have to come at the start"
     return text
 
 
 def _survival(plan: Plan) -> str:
-    sparse = f", and 2^-{CORRECTNESS_BITS} for the graph" if plan.graph == "sparse" else ""
+    sparse = f" (by the graph, with 2^-{CORRECTNESS_BITS} more)" if plan.graph == "sparse" else ""
     return (
         f"a round survives {plan.survives:,}; at the expected rate of "
-        f"{plan.expected_dropout:g}, it is lost with probability {1 - plan.survival:.2g}{sparse}"
+        f"{plan.expected_dropout:g}, it is lost with probability {plan.loss:.1g}{sparse}"
     )
 
 
