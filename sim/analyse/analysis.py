@@ -20,7 +20,6 @@ from deltafl.secagg import (
     DevicePolicy,
     GraphKind,
     SecAggError,
-    SessionAborted,
     SessionParams,
     SlotSpec,
     SlotSum,
@@ -34,7 +33,7 @@ from deltafl.secagg.ring import Vector, reduce, zeros
 from deltafl.secagg.session import Observer
 from deltafl.secagg.stages import Vanishing
 from deltafl.sim.analyse.privacy import noise_of, rho_of_sums
-from deltafl.sim.analyse.question import Part, Question, Sum, Values, notes_of, sums_of
+from deltafl.sim.analyse.question import HOLDERS, Part, Question, Sum, Values, notes_of, sums_of
 from deltafl.sim.analyse.session import AnalysisSession
 from deltafl.sim.errors import UserError
 from deltafl.sim.run.accounting import DELTA, epsilon_of
@@ -76,9 +75,9 @@ class Answer:
         step: to a multiple of which, above the low end of the range, values were rounded.
         devices: devices in the last sum.
         invited: devices that were asked.
-        holders: devices that have a row that counts.
+        holders: devices that have a row that counts; an estimate with noise.
         secure_sums: all that the server has learnt.
-        epsilon: ε of everything above but `holders`; None without noise.
+        epsilon: ε of everything above but `devices` and `invited`; None without noise.
         delta: its δ; None without noise.
     """
 
@@ -92,7 +91,7 @@ class Answer:
     step: float
     devices: int
     invited: int
-    holders: int
+    holders: float
     secure_sums: int
     epsilon: float | None
     delta: float | None
@@ -151,15 +150,9 @@ class _Analysis:
         self._search = self._search_config() if self._searches else None
         if self._search is not None:
             self._sums = tuple(notes_of(question))
-        colluding = threat.num_colluding(num)
-        self._num_noisy = guard.min_cohort - colluding
-        self._noise = {
-            one.name: noise_of(one, question.noise, self._num_noisy)
-            for one in self._sums
-            if question.noise
-        }
-        holders = Layout((Field("holders", 1, 0, 1, 0),), num)
-        self._layouts = [holders, self._layout_of_sums()]
+        shaped = self._params((SlotSpec(_SLOT, 1, 1),))
+        self._num_noisy = shaped.min_cohort - threat.num_colluding(num)
+        self._layouts = [self._layout((HOLDERS,)), self._layout(self._sums)]
         if self._search is not None:
             ranks = Bracketed().layout(self._search)
             self._layouts += [ranks] * self._search.search.max_queries
@@ -167,15 +160,7 @@ class _Analysis:
             SlotSpec(_SLOT, layout.length, layout.ring_bits, whole=index > 1)
             for index, layout in enumerate(self._layouts)
         )
-        params = SessionParams.for_threat(
-            num,
-            slots,
-            threat=threat,
-            graph=guard.graph or preferred_graph(num, threat),
-            min_cohort=guard.min_cohort,
-            graph_seed=system_randomness(DIGEST_SIZE),
-            context=system_randomness(DIGEST_SIZE),
-        )
+        params = self._params(slots)
         policy = DevicePolicy(
             threat.adversary,
             threat.colluding_rate,
@@ -186,17 +171,29 @@ class _Analysis:
         )
         self._session = AnalysisSession(params, list(self._parts), policy, vanishing, observer)
 
+    def _params(self, slots: tuple[SlotSpec, ...]) -> SessionParams:
+        num, guard = len(self._parts), self._guard
+        return SessionParams.for_threat(
+            num,
+            slots,
+            threat=guard.threat,
+            graph=guard.graph or preferred_graph(num, guard.threat),
+            min_cohort=guard.min_cohort,
+            graph_seed=system_randomness(DIGEST_SIZE),
+            context=system_randomness(DIGEST_SIZE),
+        )
+
     @property
     def _searches(self) -> bool:
         return self._question.statistic == "quantile" and not self._question.noise
 
     def answer(self) -> Answer:
         holders = self._count_holders()
-        sums, devices = self._sum_all()
+        sums, devices = self._sum_all(1, self._sums, repr(self._question).encode())
         value, plus_minus = self._found(sums) if self._search is None else self._searched(sums)
         question = self._question
         noisy = bool(question.noise)
-        rho = rho_of_sums(self._sums, question.noise, self._num_noisy) if noisy else 0.0
+        rho = rho_of_sums((HOLDERS, *self._sums), question.noise, self._num_noisy) if noisy else 0.0
         binned = question.statistic == "histogram"
         return Answer(
             statistic=question.statistic,
@@ -215,26 +212,25 @@ class _Analysis:
             delta=DELTA if noisy else None,
         )
 
-    def _count_holders(self) -> int:
+    def _count_holders(self) -> int | float:
         """How many devices have anything to say; the end, if they are too few."""
-        layout = self._layouts[0]
-
-        def has_any(part: Part) -> Vector:
-            return layout.encode({"holders": int(len(part.values) > 0)})[0]
-
-        total, _ = self._sum(0, has_any, b"holders")
-        holders = int(layout.decode(total)["holders"][0])
+        sums, _ = self._sum_all(0, (HOLDERS,), b"holders")
+        holders = _plain(sums["holders"][0])
         if holders < self._guard.min_cohort:
             raise UserError(
-                f"{holders} devices have a row that counts, fewer than --min-cohort "
-                f"{self._guard.min_cohort}: nothing more was asked; widen the selection"
+                f"{holders:g} devices have a row that counts, fewer than min_cohort = "
+                f"{self._guard.min_cohort}: nothing more was asked; ask about more of them"
             )
         return holders
 
-    def _layout_of_sums(self) -> Layout:
+    def _noise(self, one: Sum) -> Noise | None:
+        sigma = self._question.noise
+        return noise_of(one, sigma, self._num_noisy) if sigma else None
+
+    def _layout(self, sums: Sequence[Sum]) -> Layout:
         num, fields = len(self._parts), []
-        for one in self._sums:
-            noise = self._noise.get(one.name)
+        for one in sums:
+            noise = self._noise(one)
             if noise is None:
                 fields.append(Field(one.name, one.size, 0, one.most, 0))
                 continue
@@ -242,25 +238,29 @@ class _Analysis:
             fields.append(Field(one.name, one.size, -most, one.most + most, noise.resolution_bits))
         return Layout(tuple(fields), num)
 
-    def _sum_all(self) -> tuple[dict[str, list[Fraction]], int]:
-        """All sums but those of a search, by name, and over how many devices they are."""
-        layout = self._layouts[1]
+    def _sum_all(
+        self, slot: int, sums: Sequence[Sum], asked: bytes
+    ) -> tuple[dict[str, list[Fraction]], int]:
+        """Sums by name, in one slot that tolerates drop-outs; and over how many devices."""
+        layout = self._layouts[slot]
 
         def contribution(part: Part) -> Vector:
-            return layout.encode({one.name: self._told(one, part) for one in self._sums})[0]
+            return layout.encode({one.name: self._told(one, part) for one in sums})[0]
 
-        total, devices = self._sum(1, contribution, repr(self._question).encode())
-        decoded = layout.decode(total)
+        taken = self._taken(slot, contribution, asked)
+        if taken is None:
+            raise RuntimeError("a tolerant slot has no sum: this is a bug")
+        decoded = layout.decode(taken.vector)
         units = {one.name: 1 << one.resolution_bits for one in layout.fields}
         return {
             name: [Fraction(int(number), units[name]) for number in numbers]
             for name, numbers in decoded.items()
-        }, devices
+        }, len(taken.contributors)
 
     def _told(self, one: Sum, part: Part) -> Values:
         """A device's numbers, with its share of the noise."""
         numbers = one.of(part).astype(np.float64)
-        noise = self._noise.get(one.name)
+        noise = self._noise(one)
         if noise is None:
             return numbers
         bound = _bound(noise, one, len(self._parts))
@@ -272,7 +272,7 @@ class _Analysis:
         """The statistic that follows from its sums."""
         question = self._question
         if question.statistic == "histogram":
-            return [_plain(number) for number in sums["bins"]], 0.0  # type: ignore[return-value]
+            return [_plain(number) for number in sums["bins"]], 0.0
         if question.statistic == "quantile":
             return self._of_bins(sums["bins"])
         count = sums["count"][0]
@@ -350,15 +350,6 @@ class _Analysis:
             return total
 
         return answer
-
-    def _sum(
-        self, slot: int, answers: Callable[[Part], Vector], asked: bytes
-    ) -> tuple[Vector, int]:
-        """A sum that tolerates drop-outs, and over how many devices it is."""
-        taken = self._taken(slot, answers, asked)
-        if taken is None:
-            raise SessionAborted("a tolerant slot has no sum: this is a bug")
-        return taken.vector, len(taken.contributors)
 
     def _taken(self, slot: int, answers: Callable[[Part], Vector], asked: bytes) -> SlotSum | None:
         def answer(device: ClientId) -> Vector:

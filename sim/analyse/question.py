@@ -21,6 +21,9 @@ OF: Final = (SAMPLES, DEVICES)
 STEPS: Final = 1 << 18
 """Most steps of the range: values are rounded to one."""
 
+NOISY_STEPS: Final = 1 << 10
+"""The same with noise, which is far larger than these."""
+
 _MOST_BINS: Final = 1 << 12
 _MOST_ROWS: Final = 1 << 20
 
@@ -70,7 +73,8 @@ class Question:
         if self.of == DEVICES:
             object.__setattr__(self, "cap", 1)
         # a power of two, so that whole numbers within a range of 2^18 are not rounded at all
-        exponent = math.ceil(math.log2(self.high - self.low)) - (STEPS.bit_length() - 1)
+        steps = NOISY_STEPS if self.noise else STEPS
+        exponent = math.ceil(math.log2(self.high - self.low)) - (steps.bit_length() - 1)
         object.__setattr__(self, "step", Fraction(2) ** exponent)
 
     @property
@@ -167,6 +171,10 @@ def sums_of(question: Question) -> tuple[Sum, ...]:
     if not question.noise:
         found += notes_of(question)
     return tuple(found)
+
+
+HOLDERS: Final = Sum("holders", 1, 1, lambda part: np.array([int(len(part.values) > 0)]))
+"""The devices that have a row that counts."""
 
 
 def notes_of(question: Question) -> list[Sum]:

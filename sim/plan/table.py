@@ -124,9 +124,9 @@ def _privacy(plan: Plan) -> str:
 def _reachable(plan: Plan) -> str:
     ways = []
     if plan.fewest_devices is not None:
-        ways.append(f"federation.cohort_size from {plan.fewest_devices:,} on")
+        ways.append(f"federation.cohort_size = {plan.fewest_devices:,} at the least")
     if plan.largest_dropout is not None:
-        ways.append(f"privacy.expected_dropout up to {plan.largest_dropout:g}")
+        ways.append(f"privacy.expected_dropout = {plan.largest_dropout:g} at the most")
     if not ways:
         return "nothing: the devices that are expected to stay are fewer than the quorum"
     return ", or ".join(ways) + "; each with the other settings as they are"
