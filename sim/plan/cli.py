@@ -8,7 +8,13 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json
 from deltafl.sim.settings.argument import whole
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.settings.given import (
+    add_settings,
+    data_of,
+    files_of,
+    is_of_own_data,
+    single_settings_of,
+)
 
 _DESCRIPTION = """\
 Say what a run would be like, before it is run: how many drop-outs a round
@@ -52,7 +58,9 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         ConfigError: the settings are wrong, or cannot work.
     """
-    layers = files_of(options) or [read_table(preset_text("quickstart"), "preset quickstart")]
+    layers = files_of(options)
+    if not layers and not is_of_own_data(options):
+        layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
     config = build_config([*layers, *single_settings_of(options), *data_of(options)])
     if not config.federation.is_private:
         raise ConfigError(

@@ -23,7 +23,7 @@ from deltafl.sim.settings.config import RunConfig
 REFUSALS: Final = (ConfigError, ProtocolError, SecAggError, ValueError)
 """What is raised where no session can be opened with some settings."""
 
-_STEP: Final = 0.01  # of the rates that are tried
+_PARTS: Final = 100  # of rates: hundredths are tried
 _CLOSELY: Final = 100  # cohorts that are tried one by one
 _FACTOR: Final = 1.1  # between the others
 _LARGE: Final = 2000  # beyond, a session takes long to find, and other settings are the cheaper way
@@ -98,7 +98,14 @@ def fewest_devices(config: RunConfig, num_parameters: int) -> int | None:
 
 def largest_dropout(config: RunConfig, num_parameters: int) -> float | None:
     """The largest expected rate of drop-outs that works, in hundredths; None if none does."""
-    for hundredths in range(round(1 / _STEP) - 1, -1, -1):
-        if works(with_dropout(config, rate := hundredths / 100), num_parameters):
+    if config.federation.cohort_size > _LARGE:  # each takes long, and rounding matters little
+        low, high = -1, _PARTS
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = works(with_dropout(config, middle / _PARTS), num_parameters)
+            low, high = (middle, high) if fits else (low, middle)
+        return None if low < 0 else low / _PARTS
+    for hundredths in range(_PARTS - 1, -1, -1):
+        if works(with_dropout(config, rate := hundredths / _PARTS), num_parameters):
             return rate
     return None

@@ -63,6 +63,13 @@ def test_without_settings_it_is_the_quickstart_as_of_run(capsys):
     assert planned(capsys) == planned(capsys, "--preset", "quickstart")
 
 
+def test_data_of_ones_own_take_the_defaults_as_of_run(capsys):
+    _, out, _ = planned(capsys, "--data", "own.csv", "--parameters", "9", "--json")
+    plan, defaults = json.loads(out), build_config([]).federation
+    assert (plan["rounds"], plan["parameters"]) == (defaults.rounds, 9)
+    assert defaults.rounds != json.loads(planned(capsys, "--json")[1])["rounds"]
+
+
 # --- what cannot work ----------------------------------------------------------------------------
 
 
