@@ -6,7 +6,7 @@ import math
 def fewer_stay(num_devices: int, rate: float, fewest: int) -> float:
     """The probability that fewer than `fewest` of the devices stay, each vanishing by itself.
 
-    >>> fewer_stay(3, 0.5, 2), fewer_stay(10, 0.0, 10)
+    >>> round(fewer_stay(3, 0.5, 2), 9), fewer_stay(10, 0.0, 10)
     (0.5, 0.0)
 
     Args:

@@ -42,7 +42,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     signed = "signed" if plan.signed else "not signed"
     yield "session", f"{plan.graph} graph, {signed}; each device has {plan.neighbours} neighbours"
     yield "threshold", f"{plan.threshold} devices together rebuild a secret of another"
-    yield "quorum", _quorum(plan)
+    yield "quorum", f"a sum is over at least {plan.quorum:,} devices"
     yield "drop-outs", _survival(plan)
     yield "search", _search(plan)
     yield "rings", _rings(plan)
@@ -66,19 +66,18 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "would also work", _reachable(plan)
 
 
-def _quorum(plan: Plan) -> str:
-    text = f"a sum is over at least {plan.quorum:,} devices"
-    if plan.graph == "sparse" and plan.min_roster > plan.quorum:
-        text += f", and at least {plan.min_roster:,} have to come at the start"
-    return text
-
-
 def _survival(plan: Plan) -> str:
     sparse = f" (by the graph, with 2^-{CORRECTNESS_BITS} more)" if plan.graph == "sparse" else ""
-    return (
+    text = (
         f"a round survives {plan.survives:,}; at the expected rate of "
         f"{plan.expected_dropout:g}, it is lost with probability {plan.loss:.1g}{sparse}"
     )
+    if plan.survives_at_start < plan.survives:
+        text += (
+            f"; of devices that do not even send keys, it survives {plan.survives_at_start:,}, and "
+            f"is lost with probability {plan.loss_at_start:.1g} if all are gone by then"
+        )
+    return text
 
 
 def _search(plan: Plan) -> str:

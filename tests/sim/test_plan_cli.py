@@ -135,6 +135,16 @@ def test_devices_that_are_expected_to_stay_must_be_a_quorum():
     assert not works(with_dropout(config, 0.2), PARAMETERS)
 
 
+def test_a_sparse_graph_needs_most_of_its_devices_at_the_start(capsys):
+    changed = {"federation": {"cohort_size": 400}, "privacy": {"min_cohort": 100}}
+    plan = json.loads(planned(capsys, *as_flags(changed), "--json")[1])
+    assert plan["graph"] == "sparse"
+    assert plan["survives"] == 300
+    assert plan["survives_at_start"] == 400 - plan["min_roster"] < 300
+    assert plan["loss_at_start"] > 1e-3 > plan["loss"]
+    assert "do not even send keys" in planned(capsys, *as_flags(changed))[1]
+
+
 def test_noise_is_accounted_for(capsys):
     noisy = {
         "quantile": {"method": "noisy", "weights": "equal", "noise": 4},
