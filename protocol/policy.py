@@ -250,7 +250,7 @@ class RoundPolicy(DevicePolicy):
             "queries",
         )
         for config in levels.rounds:
-            kept = _kept(config.theta, fewest)
+            kept = expected_tail(config.theta, fewest)
             _insist(
                 kept >= self.min_expected_tail,
                 f"theta={config.theta} keeps {kept} of {fewest} devices, which is below "
@@ -265,7 +265,7 @@ class RoundPolicy(DevicePolicy):
             )
 
 
-def _kept(theta: Fraction, num_devices: int) -> int:
+def expected_tail(theta: Fraction, num_devices: int) -> int:
     """Devices at or above the quantile, if all weigh the same and no two losses are equal."""
     return num_devices if theta == 1 else floor(theta * num_devices) + 1
 

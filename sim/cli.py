@@ -30,6 +30,10 @@ _BENCH: Final = "Run a benchmark. Each explains itself, as in: deltafl bench rou
 
 TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("run",): ("deltafl.sim.run.cli", "train, evaluate and compare; write a run directory"),
+    ("plan",): (
+        "deltafl.sim.plan.cli",
+        "say before a run what it survives, costs and reveals",
+    ),
     ("presets",): ("deltafl.sim.settings.presets_cli", "list the presets, or show one"),
     ("doctor",): (
         "deltafl.sim.doctor.cli",
@@ -44,6 +48,10 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "show what the server of a run saw and what it can infer",
     ),
     ("reproduce",): ("deltafl.sim.reproduce.cli", "reproduce the papers' tables and figures"),
+    ("analyse",): (
+        "deltafl.sim.analyse.cli",
+        "find a statistic of devices' tables, from secure sums alone",
+    ),
     ("predict",): (
         "deltafl.sim.run.predict",
         "predict with the models of a finished run, at a conformity level you choose",

@@ -37,7 +37,7 @@ from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
 from deltafl.sim.progress import Bar
 from deltafl.sim.run.algorithms import build_rounds
-from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import (
     FederationConfig,
     PolicyConfig,

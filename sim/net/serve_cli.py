@@ -30,8 +30,8 @@ from deltafl.sim.net.run import run_federation
 from deltafl.sim.net.status import Status, status_application
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.algorithms import check_session
-from deltafl.sim.run.engine import strategy_of
 from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.run.table import describe

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from fractions import Fraction
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltafl.fl.cohort import Weighing
 from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, OWN, SERVER_OPTIMIZERS, WEIGHTED_MEANS
@@ -29,12 +29,7 @@ from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, GraphKind, SessionParams, ThreatModel
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.faults import Dropouts, nobody, seeded_dropouts
-from deltafl.sim.cohort.ideal import IdealRounds
-from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.masks.choice import masks_of_this_machine
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.cohort.shared import simulated
-from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.run.noisy_updates import check_dp, update_noise_of
@@ -52,6 +47,9 @@ from deltafl.sim.settings.config import (
     StrategyConfig,
 )
 from deltafl.sim.settings.config_io import show
+
+if TYPE_CHECKING:  # loads torch, which reading the settings does not need
+    from deltafl.sim.cohort.simulated import SecureRounds
 
 _MEDIANS: Final = ("fedavg", "fedprox", DELTA_FL)
 """Algorithms whose updates may be averaged robustly."""
@@ -291,13 +289,19 @@ def dropouts_of(config: RunConfig) -> Dropouts:
     )
 
 
-def build_rounds(config: RunConfig, observer: Observer) -> SecureRounds:
+def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
     """Build the object that runs secure rounds.
 
     Args:
         config: the settings of one run.
         observer: receives everything that passes through the server; ideal rounds have no messages.
     """
+    # imported here: they load torch, which takes longer than `deltafl plan`
+    from deltafl.sim.cohort.ideal import IdealRounds
+    from deltafl.sim.cohort.masked import MaskedRounds
+    from deltafl.sim.cohort.masks.choice import masks_of_this_machine
+    from deltafl.sim.cohort.shared import simulated
+
     sessions = sessions_of(config)
     if config.privacy.sums == "ideal":
         return IdealRounds(sessions)

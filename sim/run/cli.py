@@ -25,7 +25,14 @@ from deltafl.sim.settings.config_io import (
     read_config_file,
     read_table,
 )
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.settings.given import (
+    add_settings,
+    data_of,
+    files_of,
+    is_of_own_data,
+    single_settings_of,
+    source_of,
+)
 from deltafl.sim.visible import visible
 
 _EXAMPLES: Final = """\
@@ -54,9 +61,6 @@ keeps: those with the largest losses. 1 is FedAvg; a smaller θ favours the
 worst-off devices more.
 exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
 """
-
-DIGITS: Final = "digits"
-"""The data of the quickstart, which come with scikit-learn."""
 
 _FLAGS: Final = {
     "rounds": "federation.rounds",
@@ -197,7 +201,7 @@ class _Origin:
 
     def __init__(self, options: argparse.Namespace, out: Path) -> None:
         is_new = not RunDirectory(out).config.exists()
-        self._is_due = is_new and _is_of_own_data(options)
+        self._is_due = is_new and is_of_own_data(options)
         self._config = RunDirectory(out).config
 
     def begin(self, config: RunConfig, rounds_done: int) -> None:
@@ -244,22 +248,10 @@ def _out(options: argparse.Namespace) -> Path:
         return Path(options.out)
     if options.config is not None:
         return Path("runs") / Path(options.config).stem
-    if _is_of_own_data(options):
-        name = Path(_source(options)).name
+    if is_of_own_data(options):
+        name = Path(source_of(options)).name
         return Path("runs") / (name.partition(".")[0] or "data")
     return Path("runs") / (options.preset or "quickstart")
-
-
-def _source(options: argparse.Namespace) -> str:
-    """Which data a flag names; those of the quickstart if none does."""
-    layers = [*single_settings_of(options), *data_of(options)]
-    named = [layer["data"]["source"] for layer in layers if "source" in layer.get("data", {})]
-    return str(named[-1]) if named else DIGITS
-
-
-def _is_of_own_data(options: argparse.Namespace) -> bool:
-    """Whether only flags give settings, and name other data than the quickstart is tuned for."""
-    return options.preset is None and options.config is None and _source(options) != DIGITS
 
 
 def _config(options: argparse.Namespace, out: Path) -> RunConfig:
@@ -272,7 +264,7 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
                 f"{out}: there is no run to continue: check --out; to start a new run, or continue "
                 "it if it exists, also give its settings, as in --preset quickstart --resume"
             )
-        if not _is_of_own_data(options):
+        if not is_of_own_data(options):
             layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
     layers += single_settings_of(options)
     for flag, key in _FLAGS.items():

@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -28,12 +28,9 @@ from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary, summarise_test_error
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.levels import (
-    LevelsInClear,
     LevelsReport,
-    PrivateLevels,
     split_models,
 )
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
@@ -43,7 +40,7 @@ from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.interrupted import InterruptedCohort
 from deltafl.sim.cohort.sampling import dealt, drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.errors import ConfigError, RunDirectoryError, RunError, damaged
+from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import (
@@ -71,16 +68,15 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
 from deltafl.sim.run.algorithms import (
-    build_strategy,
     check_session,
-    dropouts_of,
 )
 from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.population import Devices, Lying, Measured, Population
 from deltafl.sim.run.resuming import check_files, check_state
 from deltafl.sim.run.spending import Account, account_of
 from deltafl.sim.run.stage_seconds import StageSeconds
-from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
 
 MAX_LOST_ROUNDS: Final = 3
@@ -204,49 +200,6 @@ def play(
             run = _Run(config, directory, asked, progress, strategy, records)
             run.account = account_of(config, num_devices, first.model.size, own)
             run.go_on(first, checkpoint, beyond)
-
-
-def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
-    """Build the strategy of a run: its algorithm at every conformity level.
-
-    Args:
-        config: settings of one run.
-        own: the strategy, if it is one of the caller's own.
-
-    Raises:
-        ValueError: the settings contradict each other or the protocol's requirements.
-        ConfigError: the settings contradict each other.
-    """
-    federation = config.federation
-    built = [
-        build_strategy(
-            replace(config, federation=replace(federation, theta=theta, levels=())),
-            dropouts_of(config),
-            own,
-        )
-        for theta in federation.thetas
-    ]
-    if federation.levels and federation.algorithm not in WITH_LEVELS:
-        raise ConfigError(
-            f"federation.levels = {show(federation.levels)}: must be [] with federation.algorithm "
-            f"= {federation.algorithm!r}, because only {' and '.join(WITH_LEVELS)} train levels"
-        )
-    if len(built) == 1:
-        return built[0]
-    if config.privacy.truth:
-        raise ConfigError(
-            "privacy.truth = true: must be false with federation.levels, because truth.bin stores "
-            "only one loss and one update per device and round"
-        )
-    if not federation.is_private:
-        return LevelsInClear(federation.thetas, tuple(built))
-    private = tuple(level for level in built if isinstance(level, PrivateDeltaFL))
-    if len(private) != len(built):
-        raise ConfigError(
-            f"federation.levels = {show(federation.levels)}: must be [] with "
-            f"strategy.server_optimizer = {config.strategy.server_optimizer!r}"
-        )
-    return PrivateLevels(private)
 
 
 def _beyond(

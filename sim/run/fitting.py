@@ -20,7 +20,7 @@ from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.attacks import check_attackers
-from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.spending import account_of
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 

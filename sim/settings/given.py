@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError
@@ -16,6 +17,9 @@ from deltafl.sim.settings.config_io import (
     read_config_file,
     read_table,
 )
+
+DIGITS: Final = "digits"
+"""The data of the quickstart, which come with scikit-learn."""
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -103,3 +107,15 @@ def data_of(options: argparse.Namespace) -> list[Table]:
     path = Path(options.data)
     is_file = options.data != "digits" and path.exists()
     return [{"data": {"source": str(path.resolve()) if is_file else options.data}}]
+
+
+def source_of(options: argparse.Namespace) -> str:
+    """Which data a flag names; those of the quickstart if none does."""
+    layers = [*single_settings_of(options), *data_of(options)]
+    named = [layer["data"]["source"] for layer in layers if "source" in layer.get("data", {})]
+    return str(named[-1]) if named else DIGITS
+
+
+def is_of_own_data(options: argparse.Namespace) -> bool:
+    """Whether only flags give settings, and name other data than the quickstart is tuned for."""
+    return options.preset is None and options.config is None and source_of(options) != DIGITS

@@ -293,7 +293,7 @@ def tail(theta, num_devices):
 
 @given(st.integers(1, 60), st.fractions(0, 1, max_denominator=30).filter(bool))
 def test_the_devices_that_a_level_keeps_are_those_of_the_quantile(num_devices, theta):
-    assert module._kept(theta, num_devices) == tail(theta, num_devices)
+    assert module.expected_tail(theta, num_devices) == tail(theta, num_devices)
 
 
 @given(

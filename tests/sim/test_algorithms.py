@@ -17,8 +17,9 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import build_strategy, check_session, sessions_of
-from deltafl.sim.run.engine import play, strategy_of
+from deltafl.sim.run.engine import play
 from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE, PolicyConfig
 from deltafl.sim.settings.config_io import build_config

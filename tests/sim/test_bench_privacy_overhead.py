@@ -12,7 +12,7 @@ from deltafl.sim.bench.peers.tasks import TASKS, resized
 from deltafl.sim.bench.privacy_overhead import PrivacyBenchmark, check_filter, measure
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.levels import strategy_of
 
 
 def benchmark(**changes):

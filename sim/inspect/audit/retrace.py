@@ -38,7 +38,7 @@ from deltafl.sim.inspect.audit.round_replay import Played
 from deltafl.sim.inspect.audit.search_start import given_up
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import INTERRUPTED
-from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import OWN_STRATEGIES, RunConfig
 
 MAX_STATES: Final = 8

@@ -22,7 +22,7 @@ from deltafl.sim.net.flower.layout import Layout
 from deltafl.sim.net.frames import Reason
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import RemoteDevices, Site
-from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import RunConfig
 
 _TRIPS: Final = "%d trips to the nodes in %.1f s: the first took %.1f s, the median %.3f s"

@@ -1,0 +1,1 @@
+"""Statistics of the devices' own tables, by secure sums: `deltafl analyse`."""

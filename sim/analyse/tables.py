@@ -1,0 +1,59 @@
+"""The devices' tables: one CSV or Parquet file with a column that says whose each row is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from deltafl.fl.data.csv_table import read_csv_table
+from deltafl.fl.data.parquet_table import read_parquet_table
+from deltafl.fl.data.rows import Columns, Rows, Texts
+from deltafl.sim.analyse.question import Values
+from deltafl.sim.errors import UserError
+
+Selection: TypeAlias = tuple[str, str]
+"""A column, and the value that a row must have in it."""
+
+
+def read_tables(
+    path: Path, user: str, column: str, where: Selection | None = None
+) -> Mapping[str, Values]:
+    """Each device's values of a column, in the order of its rows.
+
+    Args:
+        path: a .csv or .parquet file.
+        user: the column that names the device of a row.
+        column: the column of the values.
+        where: only rows of this column and value; a device without any has an empty array.
+
+    Raises:
+        DataError: the file cannot be read, lacks a column, or a row has nothing in one.
+        UserError: the column has texts, or the file is of neither kind.
+    """
+    rows = _read(path, user, column)
+    values = rows.labels
+    if isinstance(values, Texts):
+        shown = ", ".join(f"{name!r:.40}" for name in values.names[:3])
+        raise UserError(f"{path}: column {column!r:.200} has {shown}: must have finite numbers")
+    kept = np.ones(len(values), dtype=np.bool_)
+    if where is not None:
+        name, wanted = where
+        chosen = _read(path, name, column).users
+        if wanted not in chosen.names:
+            raise UserError(f"{path}: no row has {wanted!r:.40} in column {name!r:.200}")
+        kept = chosen.codes == chosen.names.index(wanted)
+    codes = rows.users.codes
+    order = np.argsort(codes[kept], kind="stable")
+    counts = np.bincount(codes[kept], minlength=len(rows.users.names))
+    parts = np.split(values[kept][order], np.cumsum(counts)[:-1])
+    return dict(zip(rows.users.names, parts, strict=True))
+
+
+def _read(path: Path, user: str, column: str) -> Rows:
+    columns = Columns(user, (column,), (column,))
+    if path.suffix == ".csv":
+        return read_csv_table(path, columns)
+    if path.suffix == ".parquet":
+        return read_parquet_table(path, columns)
+    raise UserError(f"{path}: must be a .csv or a .parquet file")

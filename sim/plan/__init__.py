@@ -1,0 +1,1 @@
+"""What a setting has, before a run: `deltafl plan`."""

@@ -1,0 +1,82 @@
+"""`deltafl plan`: what a setting has, before it is run."""
+
+import argparse
+import json
+from dataclasses import asdict
+
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.flags import add_json
+from deltafl.sim.settings.argument import whole
+from deltafl.sim.settings.config_io import build_config, preset_text, read_table
+from deltafl.sim.settings.given import (
+    add_settings,
+    data_of,
+    files_of,
+    is_of_own_data,
+    single_settings_of,
+)
+
+_DESCRIPTION = """\
+Say what a run would be like, before it is run: how many drop-outs a round
+survives, trips and bytes, what the server learns, and what would be possible.
+It takes the settings of `deltafl run`, reads no data and trains nothing. Settings
+that cannot work are refused, with those that would.
+"""
+
+_EPILOG = """\
+examples:
+  deltafl plan --preset quickstart
+  deltafl plan my.toml --set privacy.expected_dropout=0.3
+      what another rate of drop-outs asks for
+  deltafl plan --preset unipen62-linear --parameters 48608 --json
+
+bytes are those of the messages themselves, by the code that writes them, in a
+round in which nobody is lost; TLS and WebSocket come on top. typical: the search
+starts afresh, on losses drawn at random; later rounds start from the last η, and
+ask less. most: the search asks as often as it may.
+exit codes: 0 the settings work, 2 they do not.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EPILOG
+    parser.usage = "deltafl plan [CONFIG.toml] [--preset NAME] [--set SECTION.KEY=VALUE] [--json]"
+    add_settings(parser)
+    parser.add_argument(
+        "--parameters",
+        metavar="N",
+        type=whole("[1, inf)"),
+        help="numbers of the model, where they are not known before the data are read",
+    )
+    add_json(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Plan and print; the exit code.
+
+    Raises:
+        ConfigError: the settings are wrong, or cannot work.
+    """
+    layers = files_of(options)
+    if not layers and not is_of_own_data(options):
+        layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
+    config = build_config([*layers, *single_settings_of(options), *data_of(options)])
+    if not config.federation.is_private:
+        raise ConfigError(
+            f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
+            "sees what each device sends, and there are no sums to plan; choose one whose name "
+            "begins with 'private-'"
+        )
+    # imported here, so that help and refusals of single settings are instant
+    from deltafl.sim.plan.models import known_parameters
+    from deltafl.sim.plan.plan import plan_of
+    from deltafl.sim.plan.table import as_text
+
+    parameters = options.parameters
+    plan = plan_of(config, known_parameters(config) if parameters is None else parameters)
+    if options.json:
+        print(json.dumps(asdict(plan), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print(as_text(plan))
+    return 0

@@ -1,0 +1,131 @@
+"""A plan as a table of at most 80 columns."""
+
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from deltafl.secagg.threat import CORRECTNESS_BITS
+from deltafl.sim.plan.plan import Plan, RoundCost
+
+WIDTH: Final = 80
+_NAMES: Final = 20
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def as_text(plan: Plan) -> str:
+    """The plan for people, a row for each fact."""
+    thetas = ", ".join(plan.thetas)
+    title = (
+        f"{plan.algorithm}, θ = {thetas}: {plan.rounds:,} rounds of {plan.cohort:,} devices, "
+        f"{plan.parameters:,} parameters"
+    )
+    lines = [*textwrap.wrap(title, WIDTH), ""]
+    for name, text in _rows(plan):
+        first, *others = textwrap.wrap(text, WIDTH - _NAMES)
+        lines += [f"{name:<{_NAMES}}{first}", *(" " * _NAMES + line for line in others)]
+    return "\n".join(lines)
+
+
+def size(num_bytes: int) -> str:
+    """A number of bytes for people.
+
+    >>> size(999), size(12_345), size(2_000_000)
+    ('999 bytes', '12.3 kB', '2.0 MB')
+    """
+    number, unit = float(num_bytes), 0
+    while number >= 999.95 and unit + 1 < len(_UNITS):
+        number, unit = number / 1000, unit + 1
+    return f"{number:,.1f} {_UNITS[unit]}" if unit else f"{num_bytes} bytes"
+
+
+def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
+    signed = "signed" if plan.signed else "not signed"
+    yield "session", f"{plan.graph} graph, {signed}; each device has {plan.neighbours} neighbours"
+    yield "threshold", f"{plan.threshold} devices together rebuild a secret of another"
+    yield "quorum", f"a sum is over at least {plan.quorum:,} devices"
+    yield "drop-outs", _survival(plan)
+    yield "search", _search(plan)
+    yield "rings", _rings(plan)
+    yield "", "typical round / at most"
+    yield "secure sums", _both(plan, lambda cost: f"{cost.secure_sums}")
+    yield "trips", _both(plan, lambda cost: f"{cost.trips}")
+    if plan.masked:
+        yield "a device sends", _both(plan, lambda cost: size(cost.bytes_up))
+        yield "a device receives", _both(plan, lambda cost: size(cost.bytes_down))
+        yield "the server sends", _both(plan, lambda cost: size(cost.server_bytes_out))
+        yield "the server receives", _both(plan, lambda cost: size(cost.server_bytes_in))
+        yield (
+            "server's memory",
+            f"{size(plan.server_memory)} for shares, a sum and the model; "
+            f"{size(plan.vectors_at_once)} more if all vectors arrive at once",
+        )
+    else:
+        yield "bytes", "none: privacy.sums = 'ideal' sends no messages; 'masked' does"
+    yield "the run reveals", _revealed(plan)
+    yield "privacy", _privacy(plan)
+    yield "would also work", _reachable(plan)
+
+
+def _survival(plan: Plan) -> str:
+    sparse = f" (by the graph, with 2^-{CORRECTNESS_BITS} more)" if plan.graph == "sparse" else ""
+    text = (
+        f"a round survives {plan.survives:,}; at the expected rate of "
+        f"{plan.expected_dropout:g}, it is lost with probability {plan.loss:.1g}{sparse}"
+    )
+    if plan.survives_at_start < plan.survives:
+        text += (
+            f"; of devices that do not even send keys, it survives {plan.survives_at_start:,}, and "
+            f"is lost with probability {plan.loss_at_start:.1g} if all are gone by then"
+        )
+    return text
+
+
+def _search(plan: Plan) -> str:
+    if plan.search is None:
+        return "none: all devices are kept"
+    tails = ", ".join(map(str, plan.expected_tails))
+    text = (
+        f"by {plan.search!r}, over at least {plan.min_search:,} devices; θ keeps about {tails} of "
+        f"{plan.cohort:,}"
+    )
+    if plan.min_tail:
+        text += f", and devices insist on {plan.min_tail}"
+    return text
+
+
+def _rings(plan: Plan) -> str:
+    update = f"{plan.update_ring_bits} bits for each of {plan.numbers_per_update:,} of an update"
+    if plan.search is None:
+        return update
+    return f"{plan.query_ring_bits} bits for each of {plan.numbers_per_query} of a query, {update}"
+
+
+def _both(plan: Plan, show: Callable[[RoundCost], str]) -> str:
+    typical, most = show(plan.typical), show(plan.most)
+    return typical if typical == most else f"{typical} / {most}"
+
+
+def _revealed(plan: Plan) -> str:
+    most = plan.most_sums_released
+    limit = "" if most == plan.sums_released else f", {most:,} at most"
+    return f"{plan.sums_released:,} secure sums{limit}, each over {plan.quorum:,} devices or more"
+
+
+def _privacy(plan: Plan) -> str:
+    if plan.privacy is None:
+        return "sums are exact: this is not differential privacy"
+    return (
+        f"searches: ε = {plan.privacy.epsilon:.3g} at δ = {plan.privacy.delta:g} after all rounds; "
+        "sums of updates are not part of it"
+    )
+
+
+def _reachable(plan: Plan) -> str:
+    ways = []
+    if plan.fewest_devices is not None:
+        ways.append(f"federation.cohort_size = {plan.fewest_devices:,} at the least")
+    if plan.largest_dropout is not None:
+        ways.append(f"privacy.expected_dropout = {plan.largest_dropout:g} at the most")
+    if not ways:
+        return "nothing: the devices that are expected to stay are fewer than the quorum"
+    return ", or ".join(ways) + "; each with the other settings as they are"

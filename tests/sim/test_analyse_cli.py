@@ -1,0 +1,128 @@
+"""`deltafl analyse`: its output, JSON, selections, and what it refuses of hostile tables."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deltafl.sim.cli import main
+
+ROWS = pd.DataFrame(
+    {
+        "who": [f"h{i % 12}" for i in range(60)],
+        "age": [i % 53 for i in range(60)],
+        "kind": ["a" if i % 2 else "b" for i in range(60)],
+    }
+)
+RANGE = ("--range", "0", "40")
+FLAGS = ("--user", "who", "--column", "age", *RANGE)
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def table(request, tmp_path):
+    path = tmp_path / f"table.{request.param}"
+    if request.param == "csv":
+        ROWS.to_csv(path, index=False)
+    else:
+        ROWS.to_parquet(path)
+    return path
+
+
+def run(capsys, *arguments):
+    try:
+        code = main(["analyse", *map(str, arguments)])
+    except SystemExit as exit_:
+        code = exit_.code
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+@pytest.mark.slow
+def test_csv_and_parquet_give_what_numpy_gives(table, capsys):
+    code, out, err = run(capsys, "mean", "--data", table, *FLAGS, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["value"] == np.clip(ROWS.age, 0, 40).mean()
+    only = ROWS[ROWS.kind == "a"]
+    flags = (*FLAGS, "--where", "kind=a", "--min-cohort", "5", "--json")
+    code, out, _ = run(capsys, "mean", "--data", table, *flags)
+    found = json.loads(out)
+    assert code == 0
+    assert found["value"] == float(np.clip(only.age, 0, 40).mean())
+    assert found["holders"] == only.who.nunique() == 6
+    assert found["invited"] == 12
+
+
+@pytest.mark.slow
+def test_tables_say_what_was_revealed_and_fit_the_terminal(table, capsys):
+    for statistic in ("count", "mean", "variance", "histogram", "quantile"):
+        code, out, _ = run(capsys, statistic, "--data", table, *FLAGS)
+        assert code == 0
+        assert "secure sums over 12 devices" in out
+        assert "not differential privacy" in out
+        assert max(map(len, out.splitlines())) <= 80
+    code, out, _ = run(
+        capsys, "count", "--data", table, *FLAGS, "--noise", "0.5", "--min-cohort", "5"
+    )
+    assert "ε = " in out
+    assert "not differential privacy" not in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (("--where", "kind=c"), "'c'"),
+        (("--where", "kind"), "NAME=VALUE"),
+        (("--where", "sort=a"), "'sort'"),
+        (("--where", "kind=a"), "6 devices have a row"),
+        (("--min-cohort", "13"), "12 devices are fewer"),
+        (("--level", "two"), "--level two"),
+        (("--noise", "-1"), "noise -1"),
+        (("--cap", "0"), "0"),
+        (("--of", "rows"), "'rows'"),
+        (("--colluding", "1.5"), "1.5"),
+        (("--column", "kind"), "not a finite number"),
+        (("--column", "size"), "'size'"),
+        (("--user", "whom"), "'whom'"),
+        (("--range", "5", "1"), "range 5 1"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_with_one_sentence(flags, named, tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    ROWS.to_csv(path, index=False)
+    code, out, err = run(capsys, "mean", "--data", path, *FLAGS, *flags)
+    assert (code, out) == (2, "")
+    assert named in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "empty"),
+        ("who,age\n", "no rows"),
+        ("who,age\na,1\nb\n", "line 3"),
+        ("who,age\na,nan\nb,2\n", "finite"),
+        ("who,age\na,1e999\nb,2\n", "finite"),
+        ("who,age\na,\nb,2\n", "line 2"),
+        ("who,who,age\na,a,1\n", "several columns"),
+        ("who,age\n\x00,\x00\n", ""),
+    ],
+)
+def test_hostile_tables_are_refused(text, named, tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    code, out, err = run(capsys, "mean", "--data", path, *FLAGS)
+    assert (code, out) == (2, "")
+    assert named in err
+    assert "Traceback" not in err
+
+
+def test_files_of_other_kinds_are_refused(tmp_path, capsys):
+    for name in ("table.npz", "missing.csv"):
+        code, _, err = run(capsys, "mean", "--data", tmp_path / name, *FLAGS)
+        assert code == 2
+        assert name in err
+    broken = tmp_path / "table.parquet"
+    broken.write_bytes(b"PAR1" + bytes(64) + b"PAR1")
+    assert run(capsys, "mean", "--data", broken, *FLAGS)[0] == 2

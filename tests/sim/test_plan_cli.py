@@ -1,0 +1,158 @@
+"""`deltafl plan`: every preset has a plan, and settings that cannot work are told what would."""
+
+import json
+
+import pytest
+from fresh_python import loaded_by
+
+from deltafl.sim.cli import main
+from deltafl.sim.plan.sessions import (
+    fewest_devices,
+    largest_dropout,
+    with_cohort,
+    with_dropout,
+    works,
+)
+from deltafl.sim.settings.config_io import build_config, preset_names, preset_text, read_table
+
+PARAMETERS = 640
+HALF_VANISH = {
+    "federation": {"cohort_size": 6},
+    "privacy": {"min_cohort": 5, "colluding": 0.4, "expected_dropout": 0.5},
+}
+
+
+def planned(capsys, *arguments):
+    code = main(["plan", *arguments])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def as_flags(settings):
+    return [
+        f"--set={section}.{key}={value}"
+        for section, values in settings.items()
+        for key, value in values.items()
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_has_a_plan_that_fits_the_terminal(preset, capsys):
+    code, out, err = planned(capsys, "--preset", preset)
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    config = build_config([read_table(preset_text(preset), preset)])
+    code, out, _ = planned(capsys, "--preset", preset, "--json")
+    plan = json.loads(out)
+    assert code == 0
+    assert plan["cohort"] == config.federation.cohort_size
+    assert plan["survives"] == plan["cohort"] - plan["quorum"] > 0
+    assert plan["quorum"] >= max(plan["threshold"], config.privacy.min_cohort)
+    assert plan["typical"]["bytes_up"] <= plan["most"]["bytes_up"]
+    assert plan["sums_released"] == plan["typical"]["secure_sums"] * config.federation.rounds
+
+
+def test_nothing_heavy_is_loaded():
+    loaded = loaded_by("from deltafl.sim.cli import main\nmain(['plan'])\nprint()")
+    assert "deltafl.sim.plan.plan" in loaded
+    assert not {"torch", "pandas", "sklearn", "matplotlib"} & loaded
+
+
+def test_without_settings_it_is_the_quickstart_as_of_run(capsys):
+    assert planned(capsys) == planned(capsys, "--preset", "quickstart")
+
+
+def test_data_of_ones_own_take_the_defaults_as_of_run(capsys):
+    _, out, _ = planned(capsys, "--data", "own.csv", "--parameters", "9", "--json")
+    plan, defaults = json.loads(out), build_config([]).federation
+    assert (plan["rounds"], plan["parameters"]) == (defaults.rounds, 9)
+    assert defaults.rounds != json.loads(planned(capsys, "--json")[1])["rounds"]
+
+
+# --- what cannot work ----------------------------------------------------------------------------
+
+
+def test_settings_that_cannot_work_are_refused_with_those_that_would(capsys):
+    code, out, err = planned(capsys, *as_flags(HALF_VANISH))
+    assert (code, out) == (2, "")
+    assert "no threshold is both safe and reachable" in err
+    config = build_config([read_table(preset_text("quickstart"), "quickstart"), HALF_VANISH])
+    devices, dropout = fewest_devices(config, PARAMETERS), largest_dropout(config, PARAMETERS)
+    assert f"privacy.expected_dropout = {dropout}" in err
+    assert devices is None or f"federation.cohort_size = {devices}" in err
+    code, _, _ = planned(
+        capsys, *as_flags(HALF_VANISH), f"--set=privacy.expected_dropout={dropout}"
+    )
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"federation": {"algorithm": "fedavg"}, "experiment": {"baselines": "[]"}}, "in clear"),
+        ({"federation": {"cohort_size": 6}}, "below privacy.min_cohort"),
+        ({"policy": {"max_pivots": 3}}, "max_pivots=3"),
+        ({"privacy": {"max_weight": 9000}}, "max_weight=9000"),
+        ({"data": {"source": "own.csv"}}, "--parameters N"),
+    ],
+)
+def test_what_a_run_refuses_is_refused(settings, reason, capsys):
+    code, out, err = planned(capsys, *as_flags(settings))
+    assert (code, out) == (2, "")
+    assert reason in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1.5", "many", "9" * 30])
+def test_a_number_of_parameters_that_no_model_has_is_refused(number, capsys):
+    try:
+        code = main(["plan", "--parameters", number])
+    except SystemExit as exit_:
+        code = exit_.code
+    assert code == 2
+    assert number[:20] in capsys.readouterr().err
+
+
+# --- what would be reachable ---------------------------------------------------------------------
+
+
+def test_what_is_said_to_be_reachable_is_and_one_more_is_not():
+    config = build_config([read_table(preset_text("quickstart"), "quickstart")])
+    devices, dropout = fewest_devices(config, PARAMETERS), largest_dropout(config, PARAMETERS)
+    assert works(with_cohort(config, devices), PARAMETERS)
+    assert not works(with_cohort(config, devices - 1), PARAMETERS)
+    assert works(with_dropout(config, dropout), PARAMETERS)
+    assert not any(
+        works(with_dropout(config, k / 100), PARAMETERS)
+        for k in range(round(100 * dropout) + 1, 100)
+    )
+
+
+def test_devices_that_are_expected_to_stay_must_be_a_quorum():
+    settings = {"federation": {"cohort_size": 12}, "privacy": {"min_cohort": 11}}
+    assert works(with_dropout(config := build_config([settings]), 0.08), PARAMETERS)
+    assert not works(with_dropout(config, 0.2), PARAMETERS)
+
+
+def test_a_sparse_graph_needs_most_of_its_devices_at_the_start(capsys):
+    changed = {"federation": {"cohort_size": 400}, "privacy": {"min_cohort": 100}}
+    plan = json.loads(planned(capsys, *as_flags(changed), "--json")[1])
+    assert plan["graph"] == "sparse"
+    assert plan["survives"] == 300
+    assert plan["survives_at_start"] == 400 - plan["min_roster"] < 300
+    assert plan["loss_at_start"] > 1e-3 > plan["loss"]
+    assert "do not even send keys" in planned(capsys, *as_flags(changed))[1]
+
+
+def test_noise_is_accounted_for(capsys):
+    noisy = {
+        "quantile": {"method": "noisy", "weights": "equal", "noise": 4},
+        "privacy": {"colluding": 0.0},
+    }
+    _, out, _ = planned(capsys, *as_flags(noisy), "--json")
+    plan = json.loads(out)
+    assert plan["typical"]["queries"] == plan["most"]["queries"] == 1
+    assert 0 < plan["privacy"]["epsilon"] < float("inf")
+    _, out, _ = planned(capsys, *as_flags(noisy))
+    assert f"ε = {plan['privacy']['epsilon']:.3g}" in out
