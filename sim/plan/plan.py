@@ -14,6 +14,7 @@ from deltafl.sim.plan.sessions import REFUSALS, fewest_devices, largest_dropout,
 from deltafl.sim.plan.survival import fewer_stay
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.spending import account_of
 from deltafl.sim.settings.config import RunConfig
 
 _WORD_BYTES: Final = {True: 4, False: 8}  # of a sum, by whether its ring fits 32 bits
@@ -44,15 +45,19 @@ class RoundCost:
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """What the noise of a run's searches comes to; see `deltafl.sim.run.accounting`.
+    """What the noise of a run comes to; see `deltafl.sim.run.accounting` and `spending`.
 
     Attributes:
         epsilon: of all rounds, for a device that is in every one.
+        epsilon_once: of one round.
         delta: δ.
+        updates: whether sums of updates have noise, and are counted; else only searches are.
     """
 
     epsilon: float
+    epsilon_once: float
     delta: float
+    updates: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +191,6 @@ def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: Sessio
     most = _cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds])
     longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
     start = max(params.min_roster, params.min_cohort)
-    spent = privacy_of(config, federation.rounds) if searches else None
     return Plan(
         algorithm=federation.algorithm,
         thetas=tuple(str(theta) for theta in federation.thetas),
@@ -219,10 +223,24 @@ def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: Sessio
         vectors_at_once=longest * params.num_invited,
         sums_released=typical.secure_sums * federation.rounds,
         most_sums_released=most.secure_sums * federation.rounds,
-        privacy=None if spent is None else Privacy(spent.epsilon, spent.delta),
+        privacy=_privacy(config, num_parameters, searches=searches),
         fewest_devices=fewest_devices(config, num_parameters),
         largest_dropout=largest_dropout(config, num_parameters),
     )
+
+
+def _privacy(config: RunConfig, num_parameters: int, *, searches: bool) -> Privacy | None:
+    """The privacy of a device that is in every round: the plan does not know how many there are."""
+    rounds, size = config.federation.rounds, config.federation.cohort_size
+    account = account_of(config, size, num_parameters)
+    if account is not None:
+        every, once = account.after(rounds), account.after(1)
+        return Privacy(every.epsilon, once.epsilon, every.delta, updates=True)
+    spent = privacy_of(config, rounds) if searches else None
+    first = privacy_of(config, 1) if searches else None
+    if spent is None or first is None:
+        return None
+    return Privacy(spent.epsilon, first.epsilon, spent.delta, updates=False)
 
 
 def _cost(
@@ -232,7 +250,7 @@ def _cost(
     down, up = sum(trip.down for trip in exchanges), sum(trip.up for trip in exchanges)
     return RoundCost(
         queries=sum(queries),
-        secure_sums=sum(queries) + len(levels.rounds),
+        secure_sums=sum(queries) + sum(one.update.passes for one in levels.rounds),
         trips=len(exchanges),
         bytes_down=down,
         bytes_up=up,

@@ -114,9 +114,11 @@ def _revealed(plan: Plan) -> str:
 def _privacy(plan: Plan) -> str:
     if plan.privacy is None:
         return "sums are exact: this is not differential privacy"
+    what = "searches and updates" if plan.privacy.updates else "searches"
+    rest = "" if plan.privacy.updates else "; sums of updates are not part of it"
     return (
-        f"searches: ε = {plan.privacy.epsilon:.3g} at δ = {plan.privacy.delta:g} after all rounds; "
-        "sums of updates are not part of it"
+        f"{what}: ε = {plan.privacy.epsilon_once:.3g} at δ = {plan.privacy.delta:g} for a device "
+        f"that is in one round, and {plan.privacy.epsilon:.3g} for one that is in all{rest}"
     )
 
 

@@ -155,4 +155,13 @@ def test_noise_is_accounted_for(capsys):
     assert plan["typical"]["queries"] == plan["most"]["queries"] == 1
     assert 0 < plan["privacy"]["epsilon"] < float("inf")
     _, out, _ = planned(capsys, *as_flags(noisy))
-    assert f"ε = {plan['privacy']['epsilon']:.3g}" in out
+    assert f"and {plan['privacy']['epsilon']:.3g} for one that is in all" in " ".join(out.split())
+    assert "sums of updates are not part of it" in " ".join(out.split())
+    hidden = {"dp": {"noise": 2.0, "clip": 1.0}}
+    noisy["privacy"]["max_weight"] = 1
+    _, out, _ = planned(capsys, *as_flags({**noisy, **hidden}), "--json")
+    with_updates = json.loads(out)["privacy"]
+    assert with_updates["updates"]
+    assert not plan["privacy"]["updates"]
+    assert with_updates["epsilon"] > with_updates["epsilon_once"]
+    assert with_updates["epsilon_once"] > plan["privacy"]["epsilon_once"]

@@ -35,6 +35,15 @@ SETTINGS = {
     "whole first slot": [{"privacy": {"signed": True}, "quantile": {"min_cohort": 6}}],
     "levels": [{"federation": {"levels": ["0.9", "0.4"]}, "policy": {"max_pivots": 60}}],
     "real weights": [{"federation": {"algorithm": "private-q-ffl"}}],
+    "several passes": [{"strategy": {"aggregation": "rfa"}}],
+    "proved votes": [SIGNED, {"quantile": {"votes": "proved"}}],
+    "noisy updates": [
+        {
+            "quantile": {"method": "noisy", "weights": "equal", "noise": 4},
+            "privacy": {"colluding": 0.0, "max_weight": 1},
+            "dp": {"noise": 2.0, "clip": 1.0},
+        }
+    ],
     "sparse": [
         {
             "federation": {"cohort_size": 60},
