@@ -163,6 +163,24 @@ PRIVATE_DELTA_FL: Final = private_delta_fl("0.5")
 
 PRIVATE_FEDAVG: Final = Method("private-fedavg", "private FedAvg", _strategy("private-fedavg"))
 
+
+def by_medians(method: Method) -> Method:
+    """A method that steps by the geometric median of the updates."""
+    strategy = {**method.layer.get("strategy", {}), "aggregation": "rfa"}
+    return Method(
+        f"{method.key}-rfa",
+        f"{method.label} + RFA",
+        {**method.layer, "strategy": strategy},
+        method.by_task,
+        method.constants,
+    )
+
+
+MEDIANS: Final = tuple(
+    by_medians(one) for one in (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL)
+)
+"""RFA (Pillutla et al. 2022), over FedAvg and Δ-FL, in clear and by secure sums."""
+
 WORKSHOP: Final = (FEDAVG, FEDPROX, Q_FFL, TILTED_ERM, AFL_AS_Q_FFL, *DELTA_FL)
 """The rows of W's tables, in their order."""
 
@@ -182,6 +200,7 @@ METHODS: Final = (
     AAGGFF_S,
     AAGGFF_D,
     PRIVATE_FEDAVG,
+    *MEDIANS,
 )
 """Everything that --methods knows."""
 

@@ -25,6 +25,7 @@ from deltafl.sim.reproduce.lies import Attack, choose_attacks
 from deltafl.sim.reproduce.methods import (
     DELTA_FL,
     FEDAVG,
+    MEDIANS,
     PRIVATE_DELTA_FL,
     PRIVATE_FEDAVG,
     Method,
@@ -37,7 +38,7 @@ from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
 BREAKS: Final = 0.1
 """By which share of the clean 90th percentile an attacked one may be higher."""
 
-COMPARED: Final = (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL)
+COMPARED: Final = (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL, *MEDIANS)
 """The rows of the tables. A robust strategy that is added to `methods` belongs here too."""
 
 _NONE: Final = "–"
