@@ -122,6 +122,11 @@ class RoundClient:
         self._graph_seed = graph_seed
         self.models: tuple[bytes, ...] = ()
         self.tail: Tail | None = None
+        if ledger is None and policy.max_participations:
+            raise UsageError(
+                f"max_participations={policy.max_participations} without a ledger: nothing would "
+                "be counted; pass the device's own"
+            )
         self._ledger = MemoryLedger() if ledger is None else ledger
         self._session = Client(client_id, policy, randomness, credentials, primitives, self._ledger)
         self._apply = primitives.apply

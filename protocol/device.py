@@ -114,9 +114,10 @@ class DeviceRound:
             update: As for `contribution`, which has accepted it.
         """
         if update is None:
-            return KeptUpdate(self.config, self._zeros(), 0)
+            return KeptUpdate(self.config, self._zeros().astype(np.float64), 0)
         numbers, _ = _clipped(update, self.config.update.clip)
-        return KeptUpdate(self.config, numbers, self.weight)
+        # A copy: the caller may use its array again.
+        return KeptUpdate(self.config, numbers.astype(np.float64), self.weight)
 
     def _zeros(self) -> Update:
         """Zeros in place of an update: a device that does not pass needs the same memory."""

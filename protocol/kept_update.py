@@ -6,7 +6,7 @@ sends nor, as far as the work goes, when it sends it tells that it did not pass.
 Spec: §12.15.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,15 @@ class KeptUpdate:
 
     Attributes:
         config: The round.
-        numbers: Δ_k as it was summed in the first pass: clipped, float32 or float64 of shape
+        numbers: Δ_k as it was summed in the first pass: clipped, float64 of shape
             (update_length,). Zeros if the device did not pass the filter, or its update had a
             number that is not finite.
         weight: n_k; 0 if the device did not pass the filter.
     """
 
     config: RoundConfig
-    numbers: npt.NDArray[np.float32] | npt.NDArray[np.float64]
-    weight: int
+    numbers: npt.NDArray[np.float64] = field(repr=False)
+    weight: int = field(repr=False)
 
     def answer(self, centre: Centre) -> Vector:
         """Its contribution to another pass: n_k·b_k·Δ_k and n_k·b_k, a ring vector.

@@ -66,9 +66,10 @@ class RoundPolicy(DevicePolicy):
         min_noise: Smallest σ of the noise in every sum of a search, in devices. Above 0, a search
             without noise is refused too.
         max_passes: Most sums of the updates of a round. Each later one is another weighted mean of
-            the same updates, and together they tell more than one. To an ACTIVE server a device
-            gives a single one, unless `unverified_if_active` is set: the centres of the others are
-            the server's word, and it can choose one by which some devices count more than others.
+            the same updates, and the difference of two may be the update of one device: of one that
+            is farther from the others than all else, even if the server follows the protocol
+            (docs/spec.md, 14.12). So a device has to be told that it may give more than one. To an
+            ACTIVE server, `unverified_if_active` must be set besides.
         min_update_noise: Smallest noise multiplier of a sum of updates: its σ over the most that
             another contribution of one device could change. Above 0, an update without noise is
             refused too.
@@ -94,7 +95,7 @@ class RoundPolicy(DevicePolicy):
     min_update_clip: float = 0.0625
     max_update_clip: float = 4.0
     min_noise: Fraction = Fraction(0)
-    max_passes: int = 8
+    max_passes: int = 1
     min_update_noise: Fraction = Fraction(0)
     max_update_norm: float = 64.0
     max_participations: int = 0

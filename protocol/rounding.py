@@ -11,6 +11,7 @@ Learning with Secure Aggregation", section 4 (conditional randomised rounding).
 Spec: §12.16.
 """
 
+import math
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ TRIES: Final = 64
 """Draws before rounding towards zero, which is never too long."""
 
 _COINS: Final = float(1 << 32)
+_MOST: Final = float(1 << 31)
 
 
 def rounded(values: npt.NDArray[np.float64], square_bound: int, randomness: Randomness) -> Integers:
@@ -36,7 +38,13 @@ def rounded(values: npt.NDArray[np.float64], square_bound: int, randomness: Rand
 
     Returns:
         int64 of shape (d,): each number next to that of `values`.
+
+    Raises:
+        ValueError: a number is not finite, or too large.
     """
+    # Only of such numbers does the norm below not wrap around.
+    if not np.abs(values).max(initial=0.0) * math.sqrt(values.size or 1) < _MOST:
+        raise ValueError("a vector to be rounded has numbers that are not finite, or too large")
     floors = np.floor(values)
     fractions = values - floors
     for _ in range(TRIES):

@@ -226,11 +226,14 @@ class NoisyUpdates:
         """
         sizes = self.sizes
         values = np.zeros(sizes.length + _SCALARS, dtype=np.int64)
+        # The same work for a device that counts as zeros: its time must not show that.
+        numbers = np.zeros(self.update_length, np.float32) if update is None else update
+        exact, is_longer = self._scaled(numbers, sizes)
+        steps = rounded(exact, sizes.square_bound, randomness)
+        whole, rest = divmod(loss * sizes.scalar, 1)
+        coin = int(uniforms_below(1 << 32, 1, randomness)[0])
         if update is not None:
-            exact, is_longer = self._scaled(update, sizes)
-            values[: sizes.length] = rounded(exact, sizes.square_bound, randomness)
-            whole, rest = divmod(loss * sizes.scalar, 1)
-            coin = int(uniforms_below(1 << 32, 1, randomness)[0])
+            values[: sizes.length] = steps
             values[sizes.length :] = (
                 sizes.scalar,
                 whole + (coin < rest * (1 << 32)),
@@ -268,8 +271,9 @@ class NoisyUpdates:
         exact = update.astype(np.float64)
         norm = float(np.linalg.norm(exact))
         is_longer = norm > self.noise.norm
-        # Divided by its own norm, no update is longer than S, however long it was.
-        exact *= sizes.clip / max(norm, self.noise.norm)
+        # Divided by its own norm, no update is longer than S, however long it was. It is multiplied
+        # first: S/C may be infinite, and then zeros would be no numbers.
+        exact = exact * sizes.clip / max(norm, self.noise.norm)
         return np.clip(rotate(exact, self.seed), -sizes.largest, sizes.largest), is_longer
 
 

@@ -55,7 +55,7 @@ class Witness:
         secrets: Its numbers x, in [0, ORDER), one for each base.
     """
 
-    index: int
+    index: int = field(repr=False)
     secrets: tuple[int, ...] = field(repr=False)
 
 

@@ -1,8 +1,10 @@
 """RFA: the geometric median of the devices' updates in place of their mean.
 
 The mean follows any device as far as it goes. The geometric median is the point with the smallest
-weighted sum of distances to all updates. It hardly moves while liars have less than half of the
-weight. Weiszfeld's algorithm finds it by weighted means alone, so secure sums suffice:
+weighted sum of distances to all updates. It hardly moves while devices that train falsely have less
+than half of the weight, and compute their factors as everybody does. Weiszfeld's algorithm finds it
+by weighted means alone, so secure sums suffice. What these tell is another matter:
+docs/limitations.md.
 
     v_1 = Σ n_k·Δ_k / Σ n_k
     v_{r+1} = Σ n_k·b_k·Δ_k / Σ n_k·b_k    with b_k = ν / max(ν, ‖Δ_k − v_r‖)
@@ -15,7 +17,7 @@ The smoothing ν keeps weights bounded near the centre. It should be of the size
 far above, all devices weigh the same, and so far below that all factors are the least, they do,
 too. Both are the mean. No setting knows that size, and it falls as training goes on. So ν follows
 the mean factor of the last round, Σ n_k·b_k / Σ n_k, which the sums reveal: it is set so that this
-mean would have been a half. However far away a liar is, it pulls a pass by no more than n_k·ν.
+mean would have been a half. However far away an update is, it pulls a pass by no more than n_k·ν.
 
 Source: Pillutla, Kakade, Harchaoui, "Robust Aggregation for Federated Learning", IEEE Transactions
 on Signal Processing 2022, algorithm 2; floor, rounding and the choice of ν are ours.

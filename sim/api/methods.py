@@ -43,7 +43,8 @@ class DeltaFL(Method):
         theta: the conformity level, in (0, 1]: the share of the data, with the worst losses, that
             is trained for.
         aggregation: "mean", or "rfa" for the geometric median of the updates, which devices that
-            lie about theirs hardly move.
+            train falsely hardly move. By secure sums it needs `policy.max_passes`, and tells the
+            server more: docs/limitations.md.
     """
 
     def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:

@@ -164,13 +164,16 @@ PRIVATE_DELTA_FL: Final = private_delta_fl("0.5")
 PRIVATE_FEDAVG: Final = Method("private-fedavg", "private FedAvg", _strategy("private-fedavg"))
 
 
+_PASSES: Final = 3
+
+
 def by_medians(method: Method) -> Method:
     """A method that steps by the geometric median of the updates."""
-    strategy = {**method.layer.get("strategy", {}), "aggregation": "rfa"}
+    strategy = {**method.layer.get("strategy", {}), "aggregation": "rfa", "rfa_passes": _PASSES}
     return Method(
         f"{method.key}-rfa",
         f"{method.label} + RFA",
-        {**method.layer, "strategy": strategy},
+        {**method.layer, "strategy": strategy, "policy": {"max_passes": _PASSES}},
         method.by_task,
         method.constants,
     )

@@ -5,8 +5,9 @@ replacement, for who takes part is public. Such a device moves from one bin of a
 an L2 distance of √2. Every round is taken to be one in which it is invited: no amplification by
 sampling is claimed, since the server knows whom it invites.
 
-Only the answers to queries of the search are accounted for. The sums of the update slot carry no
-noise and are under no bound, so that a run as a whole is not differentially private; nor is a round
+Only the answers to queries of the search are accounted for here. Unless updates have noise
+(`deltafl.sim.run.spending`), their sums are under no bound, and a run as a whole is not
+differentially private; nor is a round
 that a server repeats under another index part of the account of an honest server's run. A round
 that was lost counts in full, however far it had come.
 

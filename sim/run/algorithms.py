@@ -131,6 +131,13 @@ def _check_aggregation(config: RunConfig) -> None:
             f"{federation.algorithm!r}; medians are weighted by numbers of samples, so {given!r} "
             f"needs one of {', '.join(_MEDIANS)}, private or not"
         )
+    passes, most = config.strategy.rfa_passes, config.policy.max_passes
+    if federation.is_private and passes > most:
+        raise ConfigError(
+            f"policy.max_passes = {most}: must be at least strategy.rfa_passes = {passes} with "
+            f"strategy.aggregation = {given!r} by secure sums; the differences of several sums of "
+            "the same updates may show the update of one device (docs/limitations.md)"
+        )
     if len(federation.thetas) > 1:
         raise ConfigError(
             f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "

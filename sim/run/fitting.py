@@ -21,7 +21,7 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.attacks import check_attackers
 from deltafl.sim.run.levels import strategy_of
-from deltafl.sim.run.spending import account_of
+from deltafl.sim.run.spending import Account, account_of
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
 _ASKED: Final = 32
@@ -69,12 +69,28 @@ def check_fit(
             account = account_of(arm, available, models.size, own)
             if account is not None:
                 account.check(arm.federation.rounds)
+                _check_participations(arm, account)
         except RunError as error:
             raise ConfigError(str(error)) from error
         except (ProtocolError, SecAggError) as error:
             raise ConfigError(
                 f"{arm.federation.algorithm} cannot run with these settings: {error}"
             ) from error
+
+
+def _check_participations(config: RunConfig, account: Account) -> None:
+    """Refuse a run that its own devices would leave.
+
+    Raises:
+        ConfigError: a device would be invited more often than it takes part.
+    """
+    most, rounds = config.policy.max_participations, config.federation.rounds
+    times = account.after(rounds).participations
+    if most and times > most:
+        raise ConfigError(
+            f"policy.max_participations = {most}: in {rounds} rounds, a device is invited up to "
+            f"{times} times; lower federation.rounds or federation.cohort_size, or raise the limit"
+        )
 
 
 def _module(config: RunConfig, spec: ModelSpec, first: DeviceData) -> nn.Module:

@@ -142,7 +142,11 @@ def account_of(
         raise TypeError("the sum of updates has no noise: this is a bug")
     return Account(
         rho_search=0.0 if search is None else rho_of(search, NoisyHistogram(search).num_bins),
-        rho_update=rho_of_update(update, Sizes.of(update_length, size)),
+        # A smaller cohort rounds its noise otherwise, up to what the multiplier alone gives.
+        rho_update=max(
+            rho_of_update(update, Sizes.of(update_length, size)),
+            1 / (2 * float(config.dp.noise) ** 2),
+        ),
         delta=config.dp.delta,
         budget=config.dp.epsilon_budget,
         num_devices=num_devices,

@@ -266,8 +266,8 @@ class StrategyConfig:
         mgda_epsilon: fedmgda: how far a weight may be from equal; 1 means no limit.
         response: aaggff-s, aaggff-d: the distribution function that maps losses to responses.
         aggregation: how the updates of a round become one: their weighted "mean", or "rfa", their
-            geometric median, which devices that lie about their updates hardly move. For fedavg,
-            fedprox and delta-fl, private or not.
+            geometric median, which devices that train falsely hardly move. For fedavg, fedprox and
+            delta-fl; by secure sums it tells the server more, and needs `policy.max_passes`.
         rfa_passes: rfa: weighted means of a round, the first of which is the mean.
         rfa_smoothing: rfa: ν of the first round, in units of the model's parameters; later rounds
             set it by the distances between the updates and their median.
@@ -457,8 +457,8 @@ class PolicyConfig:
         max_update_clip: the largest `privacy.update_clip`.
         min_noise: smallest σ of the noise of a search, in devices; above 0, devices refuse a search
             that is not by "noisy".
-        max_passes: most sums of the updates of one round; a later one is another weighted mean of
-            the same updates.
+        max_passes: most sums of the updates of one round, `strategy.rfa_passes` for "rfa" by secure
+            sums. Two means of the same updates can give one device's away: docs/limitations.md.
         min_update_noise: the smallest `dp.noise`; above 0, devices refuse updates without noise.
         max_update_norm: the largest `dp.clip`.
         max_participations: most rounds in which a device answers; 0 counts none.
@@ -479,7 +479,7 @@ class PolicyConfig:
     min_update_clip: Positive = 0.0625
     max_update_clip: Positive = 4.0
     min_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
-    max_passes: Count = 8
+    max_passes: Count = 1
     min_update_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
     max_update_norm: Positive = 64.0
     max_participations: Annotated[int, Interval("[0, 65536]")] = 0

@@ -3,11 +3,9 @@
 import pytest
 from federations import Federation, settings, simulate, vanishing, wired
 
-from deltafl.protocol.configuration import UpdateParams
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net import remote
-from deltafl.sim.run import algorithms
 
 CASES = {
     "Δ-FL": settings(),
@@ -65,18 +63,13 @@ def test_the_models_are_the_same_where_devices_drop_out(tmp_path, name):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("adversary", ["curious", "active"])
-def test_so_they_are_with_several_passes_over_the_updates(
-    tmp_path, monkeypatch, adversary, dropout
-):
+def test_so_they_are_with_several_passes_over_the_updates(tmp_path, adversary, dropout):
     """Of an active server, the audit says that the search was not verified, as with one pass."""
-    monkeypatch.setattr(
-        algorithms, "UpdateParams", lambda *own: UpdateParams(*own, passes=3, smoothing=0.2)
-    )
-    privacy = {"adversary": adversary}
     more = {"quantile": {"search": "trusted"}} if adversary == "active" else {}
-    config = settings(
-        "private-delta-fl", {"privacy": privacy, "faults": {"dropout": dropout}, **more}
-    )
+    once = {"privacy": {"adversary": adversary}, "faults": {"dropout": dropout}, **more}
+    medians = {"aggregation": "rfa", "rfa_smoothing": 0.2}
+    several = {"strategy": medians, "policy": {"max_passes": 3}}
+    config = settings("private-delta-fl", {**once, **several})
     federation = Federation(config)
     with wired(federation, vanishing(federation) if dropout else None) as federation.wires:
         state = federation.play(tmp_path / "net")
@@ -84,6 +77,5 @@ def test_so_they_are_with_several_passes_over_the_updates(
     assert state.model.tobytes() == expected.model.tobytes()
     found = {f.rule for f in audit(tmp_path / "net").findings if f.severity >= Severity.MEDIUM}
     assert found == ({"search.unverified"} if adversary == "active" else set())
-    monkeypatch.setattr(algorithms, "UpdateParams", UpdateParams)
-    once = simulate(config, tmp_path / "once", federation.dataset)
-    assert once.model.tobytes() != state.model.tobytes()
+    mean = simulate(settings("private-delta-fl", once), tmp_path / "once", federation.dataset)
+    assert mean.model.tobytes() != state.model.tobytes()

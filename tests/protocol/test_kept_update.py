@@ -114,3 +114,12 @@ def test_with_one_pass_no_centre_is_accepted():
         with pytest.raises(PeerError) as refused:
             accepted(bytes(16), slot, alone)
         assert refused.value.reason is Refusal.OUT_OF_ORDER
+
+
+def test_the_callers_array_may_be_used_again():
+    own = np.full(4, 0.25, dtype=np.float32)
+    kept = DEVICE.kept(own)
+    own[:] = np.nan
+    assert kept.numbers.tolist() == [0.25] * 4
+    assert "0.25" not in repr(kept)
+    assert str(WEIGHT) not in repr(kept)

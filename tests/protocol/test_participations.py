@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from round_parties import MODEL, POLICY, Point, RoundParties, make_config
 
+from deltafl.protocol.client import RoundClient
 from deltafl.protocol.participations import admit_model, check_left, counted, entry
-from deltafl.secagg import Enrolment, MemoryLedger, PeerError, Refusal
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import ClientId, Enrolment, MemoryLedger, PeerError, Refusal, UsageError
 from deltafl.secagg.randomness import SeededRandomness
 
 
@@ -109,3 +111,21 @@ def test_a_round_that_ends_before_a_question_does_not_count():
     parties = play(1, enrolment, policy)
     parties.bring(Point(4))
     assert counted(enrolment.ledger(parties.victim), 9) == 1
+
+
+def test_a_limit_without_a_ledger_is_refused():
+    """A new ledger for each round would count nothing."""
+    with pytest.raises(UsageError, match="max_participations=3 without a ledger"):
+        RoundClient(ClientId(1), RoundPolicy(max_participations=3))
+    RoundClient(ClientId(1), RoundPolicy(max_participations=3), ledger=MemoryLedger())
+
+
+def test_a_ledger_that_neither_admits_nor_knows_a_model_ends_the_round():
+    class Closed(MemoryLedger):
+        def admit(self, entries):
+            del entries
+            return False
+
+    for most in (0, 3):
+        with pytest.raises(PeerError, match="another round over this model"):
+            admit_model(Closed(), b"m" * 32, most)

@@ -1,6 +1,7 @@
 """Rounding at random: next to each number, right on average, and never too long."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,3 +62,9 @@ def test_it_ends_even_if_the_coins_are_against_it():
 
     assert rounded(np.full(4, 0.5), 3, always_up).tolist() == [0, 0, 0, 0]
     assert len(asked) == TRIES
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 2.0**31])
+def test_numbers_whose_length_cannot_be_checked_are_refused(wrong):
+    with pytest.raises(ValueError, match="not finite, or too large"):
+        rounded(np.array([1.0, wrong]), 100, SeededRandomness(bytes(32)))

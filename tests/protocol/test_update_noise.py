@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from round_parties import MODEL, make_config, play_single
 
-from deltafl.protocol import wire
+from deltafl.protocol import update_noise, wire
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import ConfigurationError
@@ -20,6 +20,8 @@ from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
+from deltafl.protocol.round import Round
+from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.update_noise import FIELDS, NoisyUpdates, Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
@@ -386,3 +388,48 @@ def test_the_divisor_is_the_share_of_those_in_the_sum(monkeypatch):
     assert not longest
     np.testing.assert_allclose(whole.update, sums / 4, atol=0.05)
     assert whole.kept_devices == len(kept)
+
+
+# --- clips that are close to nothing -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", [5e-324, 1e-306, 1e-30])
+def test_a_tiny_clip_makes_no_update_longer(norm, silent):
+    """S/C may be infinite, and zeros times it are no number."""
+    tiny = NoisyUpdates(replace(NOISE, norm=norm), LENGTH, COHORT, b"\3" * 32)
+    for update in (np.zeros(LENGTH, np.float32), np.full(LENGTH, 1e-45, np.float32)):
+        values = tiny.contribution(update, Fraction(1, 2), seeded(1), clipped=False)
+        steps = values["update"]
+        assert int(steps @ steps) <= tiny.sizes.square_bound
+        if not update.any():
+            assert not steps.any()
+
+
+def test_who_counts_as_zeros_draws_and_computes_as_much(silent, monkeypatch):
+    """Nothing that a device does not pass with may be seen by how long it takes."""
+    drawn, rotated = [], []
+    rotate = update_noise.rotate
+    monkeypatch.setattr(update_noise, "rotate", lambda *own: rotated.append(1) or rotate(*own))
+    for update in (None, np.ones(LENGTH, np.float32)):
+        inner, sizes = seeded(2), []
+
+        def counted(size, inner=inner, sizes=sizes):
+            sizes.append(size)
+            return inner(size)
+
+        UPDATES.contribution(update, Fraction(1, 2), counted, clipped=False)
+        drawn.append(sizes)
+    assert drawn[0] == drawn[1]
+    assert len(rotated) == 2
+
+
+def test_where_all_are_kept_the_mean_is_over_all():
+    """The threshold of a search over too few devices, or that found nothing, keeps everybody."""
+    theta = Fraction(1, 2)
+    base = make_config(cohort_size=COHORT, update_length=LENGTH, max_weight=1, theta=theta)
+    few = replace(base.search, min_cohort=COHORT + 1)
+    update = UpdateParams(4.0, 12, 1, noise=NOISE)
+    keeping_all = Round(replace(base, update=update, search=few))
+    assert keeping_all.question == Threshold(0, 0)
+    assert keeping_all._kept_share == 1
+    assert Round(replace(base, update=update))._kept_share == theta

@@ -35,7 +35,7 @@ SETTINGS = {
     "whole first slot": [{"privacy": {"signed": True}, "quantile": {"min_cohort": 6}}],
     "levels": [{"federation": {"levels": ["0.9", "0.4"]}, "policy": {"max_pivots": 60}}],
     "real weights": [{"federation": {"algorithm": "private-q-ffl"}}],
-    "several passes": [{"strategy": {"aggregation": "rfa"}}],
+    "several passes": [{"strategy": {"aggregation": "rfa"}, "policy": {"max_passes": 3}}],
     "proved votes": [SIGNED, {"quantile": {"votes": "proved"}}],
     "noisy updates": [
         {

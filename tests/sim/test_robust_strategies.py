@@ -150,13 +150,24 @@ def config_of(algorithm, **sections):
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "delta-fl"])
 def test_the_settings_make_the_strategy(name):
-    given = {"strategy": {"aggregation": "rfa", "rfa_passes": 5, "rfa_smoothing": 0.25}}
+    given = {
+        "strategy": {"aggregation": "rfa", "rfa_passes": 5, "rfa_smoothing": 0.25},
+        "policy": {"max_passes": 5},
+    }
     clear = build_strategy(config_of(name, **given)).strategy
     assert clear.robustly == Robustly(5, 0.25)
     masked = build_strategy(config_of(f"private-{name}", **given))
     rounds = masked if name == "delta-fl" else masked.rounds
     assert rounds.robustly == Robustly(5, 0.25)
     assert build_strategy(build_config([{}])).robustly is None
+
+
+def test_devices_have_to_be_told_that_they_may_give_several_sums():
+    given = {"strategy": {"aggregation": "rfa"}, "policy": {"max_passes": 2}}
+    with pytest.raises(ConfigError, match=r"policy.max_passes = 2: must be at least .*= 3"):
+        build_strategy(config_of("private-fedavg", **given))
+    assert build_strategy(config_of("fedavg", **given)).strategy.robustly == Robustly()
+    assert RoundPolicy().max_passes == 1
 
 
 @pytest.mark.parametrize("name", ["q-ffl", "private-tilted-erm", "afl", "propfair", "fedmgda"])
@@ -167,8 +178,9 @@ def test_other_algorithms_have_no_median(name):
 
 def test_several_levels_have_no_median():
     levels = {"algorithm": "private-delta-fl", "levels": ["0.8", "0.5"]}
+    told = {"max_passes": 3}
     with pytest.raises(ConfigError, match=r"'mean' with federation.levels"):
-        build_strategy(config_of("private-delta-fl", federation=levels))
+        build_strategy(config_of("private-delta-fl", federation=levels, policy=told))
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -181,12 +193,15 @@ def test_an_audit_follows_the_passes(algorithm, tmp_path, monkeypatch):
         "training": {"batch_size": 64, "device": "cpu"},
         "privacy": {"transcript": "full", "truth": True},
         "strategy": {"aggregation": "rfa"},
+        "policy": {"max_passes": 3},
     }
     config = build_config([given])
     run(config, tmp_path / "run")
     truth = tmp_path / "run" / "truth.bin"
     found = audit(tmp_path / "run", Options(truth=truth))
-    assert {one.rule for one in found.findings} <= {"search.narrow", "search.losses-found"}
+    rules = {one.rule for one in found.findings}
+    assert "policy.looser" in rules  # devices were told to give several sums
+    assert rules <= {"search.narrow", "search.losses-found", "policy.looser"}
     other = Robustly(3, 0.75)
     monkeypatch.setattr("deltafl.sim.run.algorithms._robustly", lambda _: other)
     rules = {one.rule for one in audit(tmp_path / "run", Options()).findings}

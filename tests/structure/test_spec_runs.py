@@ -38,7 +38,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.policy import RoundPolicy, _apart, _kept
+from deltafl.protocol.policy import RoundPolicy, _apart, expected_tail
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.robust import Centre
@@ -819,7 +819,7 @@ def check_round_policy(page, rng):
             lambda flattened=flattened: page.check_round_policy(policy, flattened, params),
         )
     above, below = Fraction(rng.randint(5, 9), 9), Fraction(rng.randint(1, 4), 9)
-    assert page.kept(above, most) == _kept(above, most)
+    assert page.kept(above, most) == expected_tail(above, most)
     assert page.apart(above, below, most) == _apart(above, below, most)
 
 

@@ -41,6 +41,8 @@ def unproved(session: SessionView, device: int) -> frozenset[int]:
             point = slot.committed[device][: pedersen.COMMITMENT_SIZE]
             commitment = Commitment(context, position, signer, point)
             is_first = index == first
+            if not is_first and position not in weights:
+                continue  # the message that the weight is in was not recorded
             if not _is_proved(config, slot, weights, commitment, slot.proofs[device], is_first):
                 found.add(index)
     return frozenset(found)
