@@ -17,6 +17,24 @@ def constant_rate(round_index):
 
 
 @dataclass
+class Drawn:
+    """A device with a loss and an update that are given."""
+
+    id: int
+    weight: int
+    given_loss: float
+    given_update: tuple
+
+    def loss(self, model):
+        del model
+        return self.given_loss
+
+    def update(self, model, objective=PLAIN):
+        del model, objective
+        return np.array(self.given_update, dtype=np.float32)
+
+
+@dataclass
 class Quadratic:
     """F(w) = ½‖w − centre‖², one full gradient step of size `rate`."""
 

@@ -1,7 +1,7 @@
 """Weighted means under secure aggregation: the same step as in clear, up to a bound."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_devices import GAMMA, constant_rate
+from toy_devices import GAMMA, Drawn, constant_rate
 
 from deltafl.fl.data.digits import load_digits
 from deltafl.fl.data.federated import Split
@@ -49,24 +49,6 @@ IDEAL = IdealRounds(SESSIONS)
 START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
 RESOLUTION_BITS = 10
 LOSS_STEP = 2.0**-16  # losses are summed on the grid
-
-
-@dataclass
-class Drawn:
-    """A device with a loss and an update that are given."""
-
-    id: int
-    weight: int
-    given_loss: float
-    given_update: tuple
-
-    def loss(self, model):
-        del model
-        return self.given_loss
-
-    def update(self, model, objective=PLAIN):
-        del model, objective
-        return np.array(self.given_update, dtype=np.float32)
 
 
 def masked(mean, *, expected_loss=2.0, **update):

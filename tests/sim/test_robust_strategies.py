@@ -1,6 +1,6 @@
 """Geometric medians under secure sums: the step in clear up to rounding, and their audit."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import lenient
@@ -9,8 +9,8 @@ import pytest
 from doubles import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_devices import Drawn
 
-from deltafl.fl.objectives import PLAIN
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
@@ -37,24 +37,6 @@ SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), ThreatModel(0.1, 0.2), min_co
 START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
 RESOLUTION_BITS = 12
 ROBUSTLY = Robustly(passes=3, smoothing=0.5)
-
-
-@dataclass
-class Drawn:
-    """A device with a loss and an update that are given."""
-
-    id: int
-    weight: int
-    given_loss: float
-    given_update: tuple
-
-    def loss(self, model):
-        del model
-        return self.given_loss
-
-    def update(self, model, objective=PLAIN):
-        del model, objective
-        return np.array(self.given_update, dtype=np.float32)
 
 
 def drawn(seed, num_devices=9):
