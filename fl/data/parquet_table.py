@@ -98,7 +98,7 @@ def _rows(path: Path, file: pq.ParquetFile, columns: Columns, limit: int) -> Row
 def _numbers(
     path: Path, batch: pa.RecordBatch, names: tuple[str, ...], before: int
 ) -> npt.NDArray[np.float32]:
-    columns = []
+    columns = [np.empty((batch.num_rows, 0), np.float32)]
     for name in names:
         values = batch.column(name).to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):  # what becomes infinite is refused below
@@ -110,8 +110,8 @@ def _numbers(
                 f"{before + 1 + int(wrong[0])}, which is not a finite float32: correct it, or "
                 "leave the row out"
             )
-        columns.append(numbers)
-    return np.stack(columns, axis=1)
+        columns.append(numbers[:, None])
+    return np.concatenate(columns, axis=1)
 
 
 def _add(path: Path, texts: TextsBuilder, name: str, batch: pa.RecordBatch, before: int) -> None:

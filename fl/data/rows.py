@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +37,14 @@ class Columns:
     Attributes:
         user: whose a sample is.
         labels: its label; several are numbers that are to be predicted.
-        features: its numbers; empty for all other columns.
+        features: its numbers; empty for all other columns, None for no column.
     """
 
     user: str
     labels: tuple[str, ...]
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] | None = ()
 
-    def found_in(self, source: str, names: Sequence[str]) -> "Columns":
+    def found_in(self, source: str, names: Sequence[str]) -> "Found":
         """The same, with all features named, if a table has such columns.
 
         Raises:
@@ -58,7 +58,9 @@ class Columns:
                 f"are (data.user_column, data.label_column); there are {_few(names)}"
             )
         taken = {self.user, *self.labels}
-        features = self.features or tuple(name for name in names if name not in taken)
+        features = self.features or ()
+        if self.features == ():
+            features = tuple(name for name in names if name not in taken)
         for name in (self.user, *self.labels, *features):
             if name not in names:
                 raise DataError(f"{source}: no column {name!r:.200}: there are {_few(names)}")
@@ -71,9 +73,17 @@ class Columns:
                     f"{source}: the column {name!r:.200} is named twice: user, label and inputs "
                     "must be columns of their own, or the model is told what it is to predict"
                 )
-        if not features:
+        if not features and self.features is not None:
             raise DataError(f"{source}: no column is left for the inputs: there are {_few(names)}")
-        return Columns(self.user, self.labels, features)
+        return Found(self.user, self.labels, features)
+
+
+class Found(NamedTuple):
+    """Which column of a table is what; see `Columns`."""
+
+    user: str
+    labels: tuple[str, ...]
+    features: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +156,7 @@ class TextsBuilder:
 
 def rows_of(
     source: str,
-    columns: Columns,
+    columns: Found,
     users: Texts,
     x: npt.NDArray[np.float32],
     labels: Texts | npt.NDArray[np.float64],

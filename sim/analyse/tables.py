@@ -51,7 +51,7 @@ def read_tables(
 
 
 def _read(path: Path, user: str, column: str) -> Rows:
-    columns = Columns(user, (column,), (column,))
+    columns = Columns(user, (column,), None)
     if path.suffix == ".csv":
         return read_csv_table(path, columns)
     if path.suffix == ".parquet":

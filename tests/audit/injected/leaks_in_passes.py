@@ -10,6 +10,8 @@ from deltafl.secagg.stages import Stage as Sending
 from deltafl.secagg.stages import Step, Vanish
 
 VICTIM = 17
+BELOW = ("round.below-policy",)
+"""Devices give one sum of their updates, unless they are told that they may give more."""
 FIRST, SECOND = 3, 4  # the slots of the later passes, after two queries and the update
 
 
@@ -28,18 +30,18 @@ class OwnCentreStage(RobustStage):
         return shifted(question) if is_centre else question
 
 
-@leak("question.unfounded", stage=OwnCentreStage, round=2)
+@leak("question.unfounded", stage=OwnCentreStage, round=2, common=BELOW)
 def a_centre_of_the_server_s_own(edit):
     edit.touched = edit.find(2, Kind.SLOT, slot=FIRST)[:1]
 
 
-@leak("broadcast.question", stage=RobustStage)
+@leak("broadcast.question", stage=RobustStage, common=BELOW)
 def another_centre_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=SECOND, peer=VICTIM)
     edit.put_envelope(entry, question=shifted(edit.envelope(entry).question))
 
 
-@leak("question.unfounded", stage=RobustStage)
+@leak("question.unfounded", stage=RobustStage, common=BELOW)
 def a_centre_that_the_record_has_otherwise(edit):
     told = edit.find(1, Kind.SLOT, slot=SECOND)
     for entry in told:
@@ -58,7 +60,7 @@ class HastyStage(RobustStage):
         return None if is_last else question
 
 
-@leak("round.given-up", stage=HastyStage)
+@leak("round.given-up", stage=HastyStage, common=BELOW)
 def a_pass_that_is_left_out(edit):
     assert edit.run.outcomes[1].passes == 2
     edit.touched = [edit.end(1)]
@@ -76,11 +78,11 @@ class ShrinkingPassStage(RobustStage):
 EVERYWHERE = ("full", "headers")
 
 
-@leak("lists.not-whole", stage=ShrinkingPassStage, modes=EVERYWHERE)
+@leak("lists.not-whole", stage=ShrinkingPassStage, modes=EVERYWHERE, common=BELOW)
 def a_pass_over_fewer_devices(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=FIRST)[:1]
 
 
-@leak("sums.differ-by-few", stage=ShrinkingPassStage, modes=EVERYWHERE)
+@leak("sums.differ-by-few", stage=ShrinkingPassStage, modes=EVERYWHERE, common=BELOW)
 def two_passes_that_differ_by_one_device(edit):
     edit.touched = edit.sums(1)[3:4]
