@@ -37,9 +37,7 @@ OTHER_STRATEGIES: Final[Mapping[str, "Entry[Strategy]"]] = {
     "fedmgda": Entry("deltafl.fl.strategies.fedmgda:FedMGDA", ("mgda_epsilon",)),
     "aaggff-s": Entry("deltafl.fl.strategies.aaggff_silo:AAggFFSilo", ("response",)),
     "aaggff-d": Entry("deltafl.fl.strategies.aaggff_device:AAggFFDevice", ("response",)),
-    DELTA_FL: Entry(
-        "deltafl.fl.strategies.delta_fl:DeltaFL", ("theta", "weighting", "eta_every", "robustly")
-    ),
+    DELTA_FL: Entry("deltafl.fl.strategies.delta_fl:DeltaFL", ("theta", "weighting", "eta_every")),
 }
 """Strategies that need to see more than sums, so they run only without secure aggregation; the
 arguments are like those of `WEIGHTED_MEANS`."""

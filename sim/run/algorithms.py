@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +10,7 @@ from deltafl.fl.cohort import Weighing
 from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, OWN, SERVER_OPTIMIZERS, WEIGHTED_MEANS
 from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.fl.strategies.choices import DeviceWeights, Response
+from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.geometric_median import Robustly
 from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
@@ -101,9 +102,11 @@ def _strategy(config: RunConfig, dropouts: Dropouts, own: Strategy | None) -> St
 def _in_clear(algorithm: str, config: RunConfig, own: Strategy | None) -> Strategy:
     if algorithm == OWN:
         return _passed(own)
+    robustly = _robustly(config)
     if algorithm in OTHER_STRATEGIES:
-        return OTHER_STRATEGIES[algorithm].build(_constants(config))
-    mean, robustly = _weighted_mean(algorithm, config), _robustly(config)
+        strategy = OTHER_STRATEGIES[algorithm].build(_constants(config))
+        return replace(strategy, robustly=robustly) if isinstance(strategy, DeltaFL) else strategy
+    mean = _weighted_mean(algorithm, config)
     return mean if robustly is None else RobustMean(mean, robustly)
 
 
@@ -188,7 +191,6 @@ def _constants(config: RunConfig) -> Mapping[str, object]:
         **_of_section(config.strategy),
         "weighting": DeviceWeights(config.strategy.weighting),
         "response": Response(config.strategy.response),
-        "robustly": _robustly(config),
         "theta": config.federation.theta,
         "learning_rate": config.training.schedule.rate,
     }

@@ -126,12 +126,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--out",
         metavar="DIR",
-        help="run directory (default: runs/ and the name of preset, file or data)",
+        help="run directory (default: in runs/, of its name)",
     )
     output.add_argument(
         "--resume",
         action="store_true",
-        help="continue the run in DIR; with more --rounds, make it longer",
+        help="continue the run in DIR, or make it longer",
     )
     output.add_argument("--no-plots", action="store_true", help="draw no figures")
     output.add_argument(
