@@ -37,7 +37,7 @@ def rounded(values: npt.NDArray[np.float64], square_bound: int, randomness: Rand
         randomness: Source of the coins.
 
     Returns:
-        int64 of shape (d,): each number next to that of `values`.
+        Each number next to that of `values`, int64 of shape (d,).
 
     Raises:
         ValueError: a number is not finite, or too large.
