@@ -46,19 +46,26 @@ def test_what_cannot_be_is_refused_in_a_sentence(tmp_path, capsys, arguments, wo
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
+    reason="interrupts are ignored here, as in a job in the background of a shell",
+)
 def test_the_page_is_served_until_the_user_ends_it(tmp_path):
     make_run(tmp_path / "run")
     command = [sys.executable, "-m", "deltafl", "watch", str(tmp_path / "run")]
     with subprocess.Popen(  # noqa: S603 - our own command
         [*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
     ) as process:
-        line = process.stderr.readline()
-        (url,) = re.findall(r"http://127\.0\.0\.1:\d+/", line)
-        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own address
-            assert b"Test error" in answer.read()
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(20) == 0
-        assert process.stderr.read() == ""
+        try:
+            line = process.stderr.readline()
+            (url,) = re.findall(r"http://127\.0\.0\.1:\d+/", line)
+            with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own address
+                assert b"Test error" in answer.read()
+            os.kill(process.pid, signal.SIGINT)
+            assert process.wait(20) == 0
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
 
 
 def test_of_a_federation_on_this_machine_the_run_in_its_folder_is_shown(tmp_path):
