@@ -1,5 +1,6 @@
 """Devices whose data are made when they are asked for, so that 100,000 of them cost no memory."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, overload
 
@@ -26,7 +27,25 @@ _SMALLEST_SHARE: Final = 0.1
 """If less than this share of all devices could be remembered, it would save next to nothing."""
 
 
-class LazyDevices(Sequence[DeviceData]):
+class Devices(Sequence[DeviceData]):
+    """A sequence of devices that are looked up by number, one at a time."""
+
+    @abstractmethod
+    def device(self, number: int) -> DeviceData:
+        """The device of a number in [0, len(self))."""
+
+    @overload
+    def __getitem__(self, index: int) -> DeviceData: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[DeviceData, ...]: ...
+    def __getitem__(self, index: int | slice) -> DeviceData | tuple[DeviceData, ...]:
+        numbers = range(len(self))[index]  # negative ones count from the end, others may not exist
+        if isinstance(numbers, range):
+            return tuple(map(self.device, numbers))
+        return self.device(numbers)
+
+
+class LazyDevices(Devices):
     """Devices by number, each made on access and the same every time.
 
     Attributes:
@@ -57,14 +76,8 @@ class LazyDevices(Sequence[DeviceData]):
     def __len__(self) -> int:
         return len(self.ids)
 
-    @overload
-    def __getitem__(self, index: int) -> DeviceData: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[DeviceData, ...]: ...
-    def __getitem__(self, index: int | slice) -> DeviceData | tuple[DeviceData, ...]:
-        if isinstance(index, slice):
-            return tuple(self[number] for number in range(*index.indices(len(self))))
-        number = range(len(self))[index]  # negative ones count from the end, others may not exist
+    def device(self, number: int) -> DeviceData:
+        """The device of a number, made anew if it is not remembered."""
         if number in self._kept:
             return self._kept[number]
         if number in self._recent:

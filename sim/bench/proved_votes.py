@@ -40,10 +40,9 @@ from deltafl.secagg.params import SessionId, SessionParams
 from deltafl.secagg.primitives import add_pairwise
 from deltafl.secagg.signing import Signer
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS, check_least
+from deltafl.sim.bench.sizes import CLIENTS, add_repetition, check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
 
 _THETA: Final = Fraction(1, 2)
@@ -123,14 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Weighting.SAMPLES.value,
         help="of devices in the search (samples)",
     )
-    parser.add_argument(
-        "--repeats", type=int, default=5, metavar="R", help="times each is measured (5)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="seed of losses and weights (1)"
-    )
-    add_json(parser)
-    add_quiet(parser)
+    add_repetition(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

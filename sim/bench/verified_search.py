@@ -35,10 +35,9 @@ from deltafl.secagg.params import SessionId, SessionParams
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS, check_least
+from deltafl.sim.bench.sizes import CLIENTS, add_repetition, check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
 
 WITHOUT_NOISE: Final = tuple(name for name in METHODS if name != NOISY)
@@ -83,14 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="of the search; may be repeated (all)",
     )
-    parser.add_argument(
-        "--repeats", type=int, default=5, metavar="R", help="times each is measured (5)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="seed of losses and weights (1)"
-    )
-    add_json(parser)
-    add_quiet(parser)
+    add_repetition(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

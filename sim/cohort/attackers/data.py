@@ -8,16 +8,16 @@ pattern in a corner, Gu et al., "BadNets", 2017; in federations, Bagdasaryan et 
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import overload
 
 import numpy as np
 
 from deltafl.fl.data.federated import DeviceData, Samples
+from deltafl.fl.data.lazy import Devices
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
 
 
-class Poisoned(Sequence[DeviceData]):
+class Poisoned(Devices):
     """The training devices, of which some have poisoned samples.
 
     Args:
@@ -39,14 +39,8 @@ class Poisoned(Sequence[DeviceData]):
     def __len__(self) -> int:
         return len(self._devices)
 
-    @overload
-    def __getitem__(self, index: int) -> DeviceData: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[DeviceData, ...]: ...
-    def __getitem__(self, index: int | slice) -> DeviceData | tuple[DeviceData, ...]:
-        if isinstance(index, slice):
-            return tuple(self[number] for number in range(*index.indices(len(self))))
-        number = range(len(self))[index]
+    def device(self, number: int) -> DeviceData:
+        """What a device trains on."""
         true = self._devices[number]
         return self._poison(number, true) if number in self._attackers else true
 
