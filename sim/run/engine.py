@@ -194,11 +194,11 @@ def play(
     ):
         stages = StageSeconds(transcript)
         devices = population.of_run(config, stages)
-        asked = _Asked(num_devices, devices, stages)
+        account = account_of(config, num_devices, first.model.size, own)
+        asked = _Asked(num_devices, devices, stages, account)
         with closing(_attacks(directory, checkpoint, devices)) as attacks:
             records = _Records(events, transcript, truth, attacks)
             run = _Run(config, directory, asked, progress, strategy, records)
-            run.account = account_of(config, num_devices, first.model.size, own)
             run.go_on(first, checkpoint, beyond)
 
 
@@ -269,11 +269,12 @@ class _Records(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """The devices of a run: how many there are, they themselves, and how long sessions take."""
+    """The devices of a run: how many, they themselves, how long sessions take, what rounds cost."""
 
     number: int
     devices: Devices
     stages: StageSeconds
+    account: Account | None
 
 
 class _Run:
@@ -291,13 +292,12 @@ class _Run:
         self._asked = asked
         self._progress = progress
         self._events, self._transcript, self._truth, self._attacks = records
-        self._previous: Vector | None = None  # the model before the last round
+        self._previous: Vector | None = None  # the model before the last round, for attackers
         self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
         self._strategy = strategy
         self._answered = Answered()
         self._schedule = config.training.schedule
-        self.account: Account | None = None
 
     def go_on(self, first: TrainingState, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
         """Run the remaining rounds, or all rounds if there is no checkpoint.
@@ -327,8 +327,8 @@ class _Run:
 
     def _check_budget(self, rounds: int) -> None:
         """Refuse so many rounds, lost ones included, if they would spend more than the budget."""
-        if self.account is not None:
-            self.account.check(rounds)
+        if self._asked.account is not None:
+            self._asked.account.check(rounds)
 
     def _begin(self, state: TrainingState) -> TrainingState:
         self._evaluate(state)
@@ -339,14 +339,8 @@ class _Run:
         """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
         state, progress = checkpoint.state, self._progress
         self._answered = Answered(checkpoint.answered)
-        self._previous = next(
-            (
-                one.state.model
-                for one in readable_checkpoints(self._directory.checkpoints)
-                if one.state.round < state.round
-            ),
-            None,
-        )
+        if self._asked.devices.attackers is not None:
+            self._previous = self._model_before(state.round)
         for folder in self._metrics.values():
             if last := read_last_evaluation(folder):
                 progress.evaluated(last.round, summarise_test_error(last.test))
@@ -368,6 +362,12 @@ class _Run:
     def _lose(self, state: TrainingState, begun: BegunRound) -> tuple[TrainingState, Event]:
         """Give up a round that an earlier process had begun."""
         return self._play_round(state, begun.cohort, begun)
+
+    def _model_before(self, round_number: int) -> Vector | None:
+        """The model of the last checkpoint before a round; None if there is none."""
+        earlier = readable_checkpoints(self._directory.checkpoints)
+        models = (one.state.model for one in earlier if one.state.round < round_number)
+        return next(models, None)
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
         if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
@@ -412,7 +412,7 @@ class _Run:
             self._truth.add(state.round, cohort.weights, told)
         if lying is not None:
             self._attacks.add_round(state.round, cohort.weights, lying.aggregated)
-        self._previous = before
+            self._previous = before
         event = self._events.append(
             {
                 "round": state.round,
@@ -430,9 +430,9 @@ class _Run:
 
     def _spent(self, rounds: int) -> Event:
         """What the event of a round says of the privacy that is spent after it."""
-        if self.account is None:
+        if self._asked.account is None:
             return {}
-        return self.account.after(rounds).event
+        return self._asked.account.after(rounds).event
 
     def _draw(self, state: TrainingState) -> tuple[int, ...]:
         """The cohort of the next round: of secure rounds, devices new to the model."""
@@ -440,7 +440,9 @@ class _Run:
         answered = self._answered.anyone
         present = self._asked.devices.present(size, answered)
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
-        if self.account is not None:  # so that none is invited more often than it accounts for
+        if (
+            self._asked.account is not None
+        ):  # so that none is invited more often than it accounts for
             due = dealt(self._seeds.shuffle_of_population, population, size, state.round)
             present = np.intersect1d(present, due)
         ids = drawn_of(generator, present, size)
