@@ -134,6 +134,11 @@ def _check_aggregation(config: RunConfig) -> None:
             f"{federation.algorithm!r}; medians are weighted by numbers of samples, so {given!r} "
             f"needs one of {', '.join(_MEDIANS)}, private or not"
         )
+    if len(federation.thetas) > 1:
+        raise ConfigError(
+            f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "
+            "session of several models makes one sum of each model's updates"
+        )
     passes, most = config.strategy.rfa_passes, config.policy.max_passes
     if federation.is_private and passes > most:
         raise ConfigError(
@@ -141,10 +146,12 @@ def _check_aggregation(config: RunConfig) -> None:
             f"strategy.aggregation = {given!r} by secure sums; the differences of several sums of "
             "the same updates may show the update of one device (docs/limitations.md)"
         )
-    if len(federation.thetas) > 1:
+    if federation.is_private and config.privacy.adversary == "active" and not _is_trusted(config):
         raise ConfigError(
-            f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "
-            "session of several models makes one sum of each model's updates"
+            f"strategy.aggregation = {given!r} by secure sums with privacy.adversary = 'active': "
+            "devices cannot check the centres that they are told; they only believe a server that "
+            f"they trust with its search too, which is quantile.search = {TRUSTED!r} with "
+            f"{PRIVATE + DELTA_FL!r} and a theta below 1"
         )
 
 
@@ -236,7 +243,7 @@ def policy_of(config: RunConfig) -> RoundPolicy:
         min_cohort=privacy.min_cohort,
         min_tail=privacy.min_tail,
         sparse_if_active=_graph(config) is GraphKind.SPARSE,
-        unverified_if_active=_search_setting(config) == TRUSTED,
+        unverified_if_active=_is_trusted(config),
         **_limits(config),
     )
 
@@ -246,6 +253,11 @@ def _graph(config: RunConfig) -> GraphKind | None:
     if config.privacy.graph != AUTO:
         return GraphKind(config.privacy.graph)
     return GraphKind.COMPLETE if _search_setting(config) == VERIFIED else None
+
+
+def _is_trusted(config: RunConfig) -> bool:
+    """Whether devices believe even an active server what they cannot check."""
+    return _search_setting(config) == TRUSTED
 
 
 def _search_setting(config: RunConfig) -> str:

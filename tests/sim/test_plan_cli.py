@@ -165,3 +165,15 @@ def test_noise_is_accounted_for(capsys):
     assert not plan["privacy"]["updates"]
     assert with_updates["epsilon"] > with_updates["epsilon_once"]
     assert with_updates["epsilon_once"] > plan["privacy"]["epsilon_once"]
+
+
+def test_a_budget_below_the_price_of_one_round_is_refused(capsys):
+    settings = {
+        "quantile": {"method": "noisy", "weights": "equal", "noise": 4},
+        "privacy": {"colluding": 0.0, "max_weight": 1},
+        "dp": {"noise": 2.0, "clip": 1.0, "epsilon_budget": 0.01},
+    }
+    code, out, err = planned(capsys, *as_flags(settings))
+    assert (code, out) == (2, "")
+    assert "1 round would spend" in err
+    assert "dp.epsilon_budget is 0.01, which is not enough for a single round" in err

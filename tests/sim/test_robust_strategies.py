@@ -152,6 +152,18 @@ def test_devices_have_to_be_told_that_they_may_give_several_sums():
     assert RoundPolicy().max_passes == 1
 
 
+def test_devices_that_trust_no_server_do_not_believe_its_centres():
+    given = {
+        "policy": {"max_passes": 3},
+        "privacy": {"adversary": "active", "sums": "masked", "signed": True},
+    }
+    for name in ("private-fedavg", "private-delta-fl"):
+        with pytest.raises(ConfigError, match=r"devices cannot check the centres"):
+            build_strategy(config_of(name, **given))
+    trusting = {**given, "quantile": {"search": "trusted"}}
+    build_strategy(config_of("private-delta-fl", **trusting))
+
+
 @pytest.mark.parametrize("name", ["q-ffl", "private-tilted-erm", "afl", "propfair", "fedmgda"])
 def test_other_algorithms_have_no_median(name):
     with pytest.raises(ConfigError, match=r"strategy.aggregation = 'rfa'.*needs one of fedavg"):

@@ -113,13 +113,13 @@ def test_a_budget_is_enough_for_the_rounds_that_are_named():
     with pytest.raises(RunError, match=r"set federation\.rounds = 8") as refused:
         account.check(100)
     assert f"dp.epsilon_budget is {budget:g}" in str(refused.value)
-    with pytest.raises(RunError, match="enough for 0 rounds"):
+    with pytest.raises(RunError, match="not enough for a single round"):
         replace(ACCOUNT, budget=0.1).check(1)
     ACCOUNT.check(10**6)
 
 
 def test_a_run_beyond_its_budget_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ConfigError, match="enough for 0 rounds"):
+    with pytest.raises(ConfigError, match="not enough for a single round"):
         run(config_of(dp={"epsilon_budget": 0.5}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -180,6 +180,7 @@ def test_without_noise_nothing_says_so():
         ({"privacy": {"truth": True}}, "privacy.truth"),
         ({"federation": {"levels": ("0.8", "0.5")}}, "federation.levels"),
         ({"dp": {"noise": 0, "epsilon_budget": 3}}, "dp.epsilon_budget = 3 with dp.noise = 0"),
+        ({"dp": {"noise": 1e-3}}, "dp.noise = 0.001: must be 0 or at least 0.01"),
         (
             {"federation": {"devices": "remote"}, "privacy": {"sums": "masked", "signed": True}},
             "federation.devices",
