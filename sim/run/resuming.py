@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.strategies.base import TrainingState
+from deltafl.fl.strategies.geometric_median import SMOOTHING
 from deltafl.fl.strategies.levels import ETAS
 from deltafl.fl.strategies.masked import MEAN_WEIGHT
 from deltafl.fl.strategies.server_optimizer import MOMENTS_PREFIX
@@ -26,6 +27,7 @@ from deltafl.sim.record.truth import TRUTH
 from deltafl.sim.settings.config import RunConfig
 
 _LEVEL: Final = re.compile(r"(\d+)/")  # before the names of what a level remembers
+_LEARNT: Final = {MEAN_WEIGHT: (2,), SMOOTHING: (1,)}
 
 
 def check_state(
@@ -118,6 +120,6 @@ def _shape_learnt(name: str, levels: int, model_size: int) -> tuple[int, ...] | 
     level = _LEVEL.match(name)
     if level is not None and levels > 1 and int(level[1]) < levels:
         name = name.removeprefix(level[0])
-    if name == MEAN_WEIGHT:
-        return (2,)
+    if name in _LEARNT:
+        return _LEARNT[name]
     return (model_size,) if name.startswith(MOMENTS_PREFIX) else None
