@@ -669,7 +669,8 @@ def check_update_noise(page, rng):
     assert page.may_be_sent(c, drawn) is (taken.tolist() == drawn)
     sums = [rng.randint(-9999, 9999) for _ in range(size)]
     fields = {name: np.array([0]) for name in ("count", "weighted_loss", "clipped")}
-    fields["count"] = np.array([rng.choice([-9, 0, rng.randint(0, 9)]) * noisy.sizes.scalar // 2])
+    surely = 2 * math.sqrt(2) * noisy.noise.deviation + rng.choice([0, 1.5, 9]) * noisy.sizes.scalar
+    fields["count"] = np.array([round(surely)])
     read = noisy.read(fields | {"update": np.array(sums)}, config.theta, 2)
     counted = int(fields["count"][0])
     np.testing.assert_allclose(read.update, page.noisy_mean(c, sums, counted, 2), atol=1e-9)
@@ -1051,8 +1052,9 @@ WRONG = [
     ),
     ("update_noise", "7 * S + 7 * R", "7 * S + 6 * R"),
     ("update_noise", "max(norm, c.update_norm)", "norm"),
-    ("update_noise", "max(c.theta * num_summed, min(count / Q, num_summed))", "num_summed"),
-    ("update_noise", "min(count / Q, num_summed)", "count / Q"),
+    ("update_noise", "max(c.theta * num_summed, min(surely, num_summed))", "num_summed"),
+    ("update_noise", "min(surely, num_summed)", "surely"),
+    ("update_noise", "(count - 2 * sqrt(num_summed) * c.update_deviation)", "count"),
     ("round_policy", "return n if theta == 1 else floor(theta * n) + 1", "return ceil(theta * n)"),
     ("round_policy", "c.update_resolution_bits >= policy", "c.update_resolution_bits > policy"),
     ("round_policy", "if variance < policy.min_noise**2 or", "if"),
