@@ -47,6 +47,7 @@ from deltafl.sim.analyse.question import (
 from deltafl.sim.analyse.session import AnalysisSession
 from deltafl.sim.errors import UserError
 from deltafl.sim.run.accounting import DELTA, epsilon_of
+from deltafl.sim.run.bound import rounded_up
 
 Result: TypeAlias = int | float | list[int] | list[float] | None
 
@@ -238,10 +239,8 @@ class _Analysis:
         if holders < self._guard.min_cohort:
             spent = ""
             if self._question.noise:
-                spent = (
-                    f"; this has spent ε = {self._epsilon(HOLDERS):.3g} at δ = {DELTA:g}, as "
-                    "asking again would"
-                )
+                epsilon = rounded_up(self._epsilon(HOLDERS))
+                spent = f"; this has spent ε = {epsilon} at δ = {DELTA:g}, as asking again would"
             raise UserError(
                 f"{holders:g} devices have a row that counts, fewer than min_cohort = "
                 f"{self._guard.min_cohort}: nothing more was asked{spent}; ask about more of them"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from deltafl.fl.read.exact import exact_number
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.settings.argument import whole
 
 if TYPE_CHECKING:  # loads NumPy, which help does not need
@@ -151,7 +152,9 @@ def as_text(answer: "Answer", question: "Question") -> str:
     if answer.epsilon is None:
         rows.append(("privacy", "sums are exact: this is not differential privacy"))
     else:
-        told = f"ε = {answer.epsilon:.3g} at δ = {answer.delta:g}, for all that a device has"
+        told = (
+            f"ε = {rounded_up(answer.epsilon)} at δ = {answer.delta:g}, for all that a device has"
+        )
         rows.append(("privacy", told))
     width = max(len(name) for name, _ in rows) + 2
     return "\n".join(f"{name:<{width}}{text}" for name, text in rows)

@@ -69,7 +69,8 @@ def check_fit(
             account = account_of(arm, available, models.size, own)
             if account is not None:
                 account.check(arm.federation.rounds)
-            _check_participations(arm, account)
+            if arm.federation.is_private:  # elsewhere, devices count nothing
+                _check_participations(arm, account)
         except RunError as error:
             raise ConfigError(str(error)) from error
         except (ProtocolError, SecAggError) as error:

@@ -55,6 +55,11 @@ def check_dp(config: RunConfig) -> None:
             f"set quantile.method = {NOISY!r}, quantile.weights = 'equal' and quantile.noise, or "
             "federation.theta = 1"
         )
+    if federation.theta < 1 and config.quantile.noise < LEAST_NOISE:
+        raise ConfigError(
+            f"{noise} with quantile.noise = {show(config.quantile.noise)}: must be at least "
+            f"{show(LEAST_NOISE)}, or the search hides nobody"
+        )
     if config.privacy.max_weight != 1:
         raise ConfigError(
             f"{noise} with privacy.max_weight = {config.privacy.max_weight}: must be 1, because "

@@ -31,6 +31,7 @@ from deltafl.sim.errors import RunError
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import epsilon_of, excess, rho_of
 from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.settings.config import RunConfig
 
 SPENT: Final = ("epsilon", "delta")
@@ -99,7 +100,7 @@ class Account:
         instead = f"for {fitting} rounds: set federation.rounds = {fitting}, or raise"
         asked = f"{rounds} {'rounds' if rounds > 1 else 'round'}"
         raise RunError(
-            f"{asked} would spend ε = {needed:.3g} at δ = {self.delta:g}, and "
+            f"{asked} would spend ε = {rounded_up(needed)} at δ = {self.delta:g}, and "
             f"dp.epsilon_budget is {self.budget:g}, which is "
             f"{f'enough {instead}' if fitting else 'not enough for a single round: raise'} "
             "dp.noise or dp.epsilon_budget"

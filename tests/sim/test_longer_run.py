@@ -153,7 +153,7 @@ def test_the_command_makes_it_longer_from_its_own_settings(
     assert len(read_events(tmp_path / "a" / "events.jsonl")) == 6
     assert call("--resume") == (0, out, "")
     code, _, err = call("--resume", "--rounds=9", "--set=federation.theta=1/3")
-    assert (code, "started with federation.rounds = 6, not 9" in err) == (2, True)
+    assert (code, "started with federation.theta = 0.5, not 1/3" in err) == (2, True)
 
 
 @pytest.mark.slow

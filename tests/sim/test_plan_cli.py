@@ -13,6 +13,7 @@ from deltafl.sim.plan.sessions import (
     with_dropout,
     works,
 )
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.settings.config_io import build_config, preset_names, preset_text, read_table
 
 PARAMETERS = 640
@@ -155,7 +156,9 @@ def test_noise_is_accounted_for(capsys):
     assert plan["typical"]["queries"] == plan["most"]["queries"] == 1
     assert 0 < plan["privacy"]["epsilon"] < float("inf")
     _, out, _ = planned(capsys, *as_flags(noisy))
-    assert f"and {plan['privacy']['epsilon']:.3g} for one that is in all" in " ".join(out.split())
+    assert f"and {rounded_up(plan['privacy']['epsilon'])} for one that is in all" in " ".join(
+        out.split()
+    )
     assert "sums of updates are not part of it" in " ".join(out.split())
     hidden = {"dp": {"noise": 2.0, "clip": 1.0}}
     noisy["privacy"]["max_weight"] = 1
