@@ -28,6 +28,7 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
+from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.secagg import (
     Adversary,
     Client,
@@ -330,6 +331,20 @@ class RobustStage(Stage):
         return replace(config, update=replace(config.update, passes=3, smoothing=0.5))
 
 
+class NoisyStage(OneQuestionStage):
+    """An honest run in which devices add noise to their updates."""
+
+    length = 40
+    multiplier = Fraction(1)
+    norm = 1.0
+
+    def config(self, number, cohort_size, warm_start=None):
+        config = super().config(number, cohort_size, warm_start)
+        sizes = Sizes.of(self.length, cohort_size)
+        noise = UpdateNoise.at_least(self.multiplier, self.norm, 5, sizes)
+        return replace(config, update=replace(config.update, max_weight=1, noise=noise))
+
+
 class BatchedStage(OneQuestionStage):
     """An honest run of three batches of devices, of which two take part in a round."""
 
@@ -354,6 +369,7 @@ HONEST = (
     OneQuestionStage,
     ManyStage,
     RobustStage,
+    NoisyStage,
     BatchedStage,
 )
 
