@@ -7,9 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 from leaks import USUAL, leak
-from staged_runs import BatchedStage, NoisyStage
+from staged_runs import BatchedStage, NoisySearchStage, NoisyStage
 
 from deltafl.protocol import update_noise
+from deltafl.protocol.noise import Noise
 
 EVERYWHERE = ("full", "headers")
 
@@ -34,6 +35,24 @@ class SilentNoiseStage(NoisyStage):
 
 @leak("noise.too-little", stage=SilentNoiseStage, round=None)
 def noise_that_nobody_adds(edit):
+    assert edit.entries
+
+
+class SilentSearchStage(NoisySearchStage):
+    """Devices say that they add noise to their answers to a search, and add none."""
+
+    @contextmanager
+    def machinery(self):
+        drawn = Noise.share
+        Noise.share = lambda _, size, *__: np.zeros(size, np.int64)
+        try:
+            yield
+        finally:
+            Noise.share = drawn
+
+
+@leak("noise.too-little", stage=SilentSearchStage, round=None)
+def noise_of_searches_that_nobody_adds(edit):
     assert edit.entries
 
 

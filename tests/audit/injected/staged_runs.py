@@ -23,12 +23,14 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
+from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
     Adversary,
     Client,
@@ -345,6 +347,19 @@ class NoisyStage(OneQuestionStage):
         return replace(config, update=replace(config.update, max_weight=1, noise=noise))
 
 
+class NoisySearchStage(Stage):
+    """An honest run of searches with noise, in enough rounds to measure it."""
+
+    max_queries = 1
+    num_rounds = 8
+    length = 6
+
+    def config(self, number, cohort_size, warm_start=None):
+        config = super().config(number, cohort_size, warm_start)
+        search = replace(config.search, weighting=Weighting.EQUAL)
+        return replace(config, method="noisy", noise=Noise(Fraction(1, 4), 5), search=search)
+
+
 class BatchedStage(OneQuestionStage):
     """An honest run of three batches of devices, of which two take part in a round."""
 
@@ -370,6 +385,7 @@ HONEST = (
     ManyStage,
     RobustStage,
     NoisyStage,
+    NoisySearchStage,
     BatchedStage,
 )
 
