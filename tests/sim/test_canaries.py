@@ -34,9 +34,7 @@ def settings(noise, size, rounds=1, theta=Fraction(1)):
             algorithm="private-delta-fl", rounds=rounds, cohort_size=size, theta=theta
         ),
         quantile=QuantileConfig(method="noisy", weights="equal", noise=Fraction(4)),
-        privacy=PrivacyConfig(
-            sums="ideal", min_cohort=size, expected_dropout=0.0, max_weight=1
-        ),
+        privacy=PrivacyConfig(sums="ideal", min_cohort=size, expected_dropout=0.0, max_weight=1),
         dp=DPConfig(noise=Fraction(noise), clip=1.0, delta=DELTA),
     )
 

@@ -106,8 +106,8 @@ def _bits(taken: Numbers, wanted: npt.NDArray[np.float32], note: str = "") -> Lo
     "announces a sum of updates with hardly any noise",
     power=Power.SERVER,
     gain="the sum as if there were none: the signs of the update that most devices have",
-    defence="a device works out the noise multiplier from what is announced, and insists on its own "
-    "smallest",
+    defence="a device works out the noise multiplier from what is announced, and insists on its "
+    "own smallest",
     spec="12.16",
     end=Refusal.POLICY,
     saying="is below min_update_noise=1",
@@ -205,9 +205,7 @@ def _none(deviation: int, size: int, randomness: Randomness) -> npt.NDArray[np.i
 def average_of_noisy_sums(defended: bool) -> Loot:
     """Every round has enough noise for itself, and another model; updates stay the same."""
     devices, noise = _devices(_SHORT), _noise(Fraction(1), _SHORT)
-    policy = replace(
-        POLICY, min_update_noise=Fraction(1), max_participations=8 if defended else 0
-    )
+    policy = replace(POLICY, min_update_noise=Fraction(1), max_participations=8 if defended else 0)
     enrolment, total = new_enrolment(), np.zeros(_SHORT)
     for number in range(_ROUNDS):
         config = _config(_SHORT, noise, number)

@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from deltafl.fl.cohort import SecureOnly, SecureRoundResult, Weighing
 from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol import update_noise
@@ -173,9 +172,7 @@ def signal(config: RunConfig, length: int, times: int) -> float:
     return steps / noise.deviation * math.sqrt(times / size)
 
 
-def _invited(
-    config: RunConfig, seeds: Seeds, num_devices: int, index: int
-) -> tuple[int, ...]:
+def _invited(config: RunConfig, seeds: Seeds, num_devices: int, index: int) -> tuple[int, ...]:
     """The devices of a round, as a run with noise deals them, ascending."""
     size = config.federation.cohort_size
     ids = dealt(seeds.shuffle_of_population, num_devices, size, index)

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002 - what a stage is asked, another may need to know
-"""Noise in the sums of updates that is not there, or is too little, and devices that come too often."""
+"""Noise that is not there or is too little, and devices that take part too often."""
 
 from contextlib import contextmanager
 from dataclasses import replace
