@@ -56,7 +56,7 @@ def test_too_few_canaries_are_no_control(capsys):
     ("more", "said"),
     [
         (["--set", "dp.noise=0", "--set", "dp.epsilon_budget=0"], "dp.noise = 0"),
-        (["--set", "dp.epsilon_budget=1"], "which is enough for"),
+        (["--set", "dp.epsilon_budget=1"], "not enough for a single round"),
         (["--set", "federation.cohort_size=500"], "more than the 200 training devices"),
         (["--set", "dp.noise=1"], "min_update_noise"),
     ],
