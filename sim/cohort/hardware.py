@@ -45,4 +45,8 @@ def choose_device(name: str) -> torch.device:
             "training.device = 'cuda': this machine or this torch has no CUDA device; "
             "use --device cpu"
         )
-    return torch.device("cuda" if available and name != "cpu" else "cpu")
+    if not available or name == "cpu":
+        return torch.device("cpu")
+    # else convolutions round their inputs to 10 bits, and backends would differ by that
+    torch.backends.cudnn.allow_tf32 = False
+    return torch.device("cuda")
