@@ -132,8 +132,12 @@ def sums_of_masks(
             raise ValueError(f"a seed is not {SEED_SIZE} bytes long")
         row[: len(both)] = np.frombuffer(b"".join(both), np.uint8).reshape(-1, SEED_SIZE)
         sign[: len(added)], sign[len(added) : len(both)] = 1, -1
-    word = torch.uint32 if ring.zeros(0, ring_bits).itemsize == 4 else torch.uint64
-    sums = torch.zeros(len(masks), length, dtype=word, device=device)
+    # zeros of a signed type, which torch can make everywhere
+    is_short = ring.zeros(0, ring_bits).itemsize == 4
+    zeros = torch.zeros(
+        len(masks), length, dtype=torch.int32 if is_short else torch.int64, device=device
+    )
+    sums = zeros.view(torch.uint32 if is_short else torch.uint64)
     add_masks_to_rows(
         sums, torch.from_numpy(seeds).to(device), torch.from_numpy(signs).to(device)
     )
