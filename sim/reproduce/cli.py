@@ -322,6 +322,15 @@ def _tell_budget(plans: Sequence[_Plan], request: "Request") -> int:
     return 0
 
 
+def _spent(plans: Sequence[_Plan], request: "Request") -> dict[str, object]:
+    from deltafl.sim.reproduce.budget import tables
+
+    return {
+        table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        for table in tables([(plan.experiment, plan.cells) for plan in plans], request)
+    }
+
+
 def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request") -> int:
     from deltafl.sim.reproduce.budget import run_within
     from deltafl.sim.reproduce.cells import describe, run_cells
@@ -368,10 +377,12 @@ def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request
             documents.append(as_json(plan.experiment, report, folder))
             continue
         print(visible(as_text(plan.experiment, report, folder, width_of_terminal())))
-    if options.json:
-        print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if options.budget is not None and not options.json:
         _tell_budget(plans, request)
+    elif options.budget is not None:
+        documents.append(_spent(plans, request))
+    if options.json:
+        print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if outcome.failures:
         print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
     return 1 if outcome.failures else 0

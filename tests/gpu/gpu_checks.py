@@ -234,11 +234,14 @@ def check_levels(place, _end):
 def _compare(place, method, levels):
     devices, length = (4 + len(levels) // 2, 20) if place.emulated else (100 // max(1, len(levels)), 115_646)
     config = _config(method, levels, devices)
+    launches = []
+
+    def sums(number, ring_bits, masks):
+        launches.append(len(masks))
+        return gpu.sums_of_masks(number, ring_bits, masks, device=place.device)
+
     by_kernel = partial(
-        simulated,
-        partial(gpu.add_masks, device=place.device),
-        100,  # bytes: shorter vectors share their masks on the CPU
-        partial(gpu.sums_of_masks, device=place.device),
+        simulated, partial(gpu.add_masks, device=place.device), prg.SEED_SIZE, sums
     )
     ways = {"kernel": by_kernel, "cpu": lambda: PLAIN, "ideal": None}
     models, digests = {}, {}
@@ -258,6 +261,8 @@ def _compare(place, method, levels):
         models[name], digests[name] = state.model, messages.digest.hexdigest()
         if np.array_equal(state.model, start):
             raise NotPassed("the round has changed nothing, so nothing is shown")
+    if launches != [devices] * max(1, len(levels)):
+        raise NotPassed(f"masks of {launches} devices were made together, not of {devices}")
     same("the model by the kernel's masks", models["kernel"], models["cpu"])
     same("the model by masks", models["cpu"], models["ideal"])
     if digests["kernel"] != digests["cpu"]:

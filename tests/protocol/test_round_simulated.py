@@ -144,16 +144,22 @@ def test_a_wrong_bit_of_masks_made_together_would_be_seen():
 def test_a_whole_round_by_the_kernel_is_the_plain_one_to_the_byte():
     """On the GPU if there is one; else by Triton's interpreter."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = replace(CONFIG, cohort_size=4, update_length=20)
-    sessions, gone = replace(SESSIONS, min_cohort=2), {3: Vanish(Step(Stage.MASK, 12))}
+    config, rows = replace(CONFIG, cohort_size=3, update_length=12), []
+
+    def sums(length, ring_bits, masks):
+        rows.append(len(masks))
+        return gpu.sums_of_masks(length, ring_bits, masks, device=device)
+
+    sessions = replace(SESSIONS, min_cohort=2)
     made = play(
         sessions,
-        gone,
+        {},
         config,
         primitives=lambda: simulated(
             partial(gpu.add_masks, device=device),
-            share_up_to=100,
-            sums=partial(gpu.sums_of_masks, device=device),
+            share_up_to=prg.SEED_SIZE,
+            sums=sums,
         ),
     )
-    assert made == play(sessions, gone, config, primitives=lambda: PLAIN)
+    assert rows == [3]
+    assert made == play(sessions, {}, config, primitives=lambda: PLAIN)
