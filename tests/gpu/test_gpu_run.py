@@ -190,6 +190,13 @@ def test_wrong_masks_of_a_round_are_noticed(check, wrong, monkeypatch):
         assert check(PLACE, 0)["numbers"] == 20
 
 
+def test_a_round_by_other_means_than_the_kernel_is_noticed(monkeypatch):
+    """Without the kernel's sums the masks are right as well, and show nothing of it."""
+    monkeypatch.setattr(gpu_checks, "simulated", lambda *_: gpu_checks.PLAIN)
+    with pytest.raises(NotPassed, match=r"masks of \[\] devices were made together, not of 4"):
+        gpu_checks.check_round(PLACE, 0)
+
+
 def test_a_round_that_changes_nothing_shows_nothing(monkeypatch):
     monkeypatch.setattr(Fixed, "update", lambda self, _: np.zeros(self.length, np.float32))
     monkeypatch.setattr(gpu_checks.gpu, "sums_of_masks", wrong_sums(0))
