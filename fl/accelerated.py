@@ -114,9 +114,7 @@ class AcceleratedLearner:
         work = zip(devices, seeds, strict=True)
         while window := list(islice(work, self._clients)):
             # the largest first, so that devices which have finished are at a stack's end
-            order = sorted(
-                range(len(window)), key=lambda i: window[i][0].num_samples, reverse=True
-            )
+            order = sorted(range(len(window)), key=lambda i: window[i][0].num_samples, reverse=True)
             rows = self._train(self._steps, [window[i] for i in order], training, objective)
             places = np.argsort(order)
             yield from (rows[place] for place in places)
@@ -144,7 +142,9 @@ class AcceleratedLearner:
             weights = order.weights.to(self._device)
             for number, active in enumerate(order.taking_part):
                 steps.step(active, inputs[number], targets[number], weights[number])
-        differences = [(now - origin).flatten(1) for now, origin in zip(stack, origins, strict=True)]
+        differences = [
+            (now - origin).flatten(1) for now, origin in zip(stack, origins, strict=True)
+        ]
         found: Vector = torch.cat(differences, 1).cpu().numpy()
         return found
 

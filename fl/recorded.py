@@ -99,9 +99,7 @@ class RecordedSteps:
             stack.copy_(origin.expand_as(stack))
         return buffers.parameters
 
-    def step(
-        self, active: int, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor
-    ) -> None:
+    def step(self, active: int, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> None:
         """Do one step of the first `active` devices of the stack that was begun.
 
         Args:

@@ -87,9 +87,7 @@ def _gradient_of(name, device):
     embedding = None
     if name == "lstm":
         embedding = np.random.default_rng(0).normal(size=(40, 50)).astype(np.float32)
-    module = build_model(
-        name, input_shape=shape, num_classes=classes, seed=1, embedding=embedding
-    )
+    module = build_model(name, input_shape=shape, num_classes=classes, seed=1, embedding=embedding)
     generator = torch.Generator().manual_seed(1)
     clients, batch = 3, 4
     vocabulary = 40 if name == "lstm" else classes
@@ -232,7 +230,9 @@ def check_levels(place, _end):
 
 
 def _compare(place, method, levels):
-    devices, length = (4 + len(levels) // 2, 20) if place.emulated else (100 // max(1, len(levels)), 115_646)
+    devices, length = (
+        (4 + len(levels) // 2, 20) if place.emulated else (100 // max(1, len(levels)), 115_646)
+    )
     config = _config(method, levels, devices)
     launches = []
 
@@ -240,9 +240,7 @@ def _compare(place, method, levels):
         launches.append(len(masks))
         return gpu.sums_of_masks(number, ring_bits, masks, device=place.device)
 
-    by_kernel = partial(
-        simulated, partial(gpu.add_masks, device=place.device), prg.SEED_SIZE, sums
-    )
+    by_kernel = partial(simulated, partial(gpu.add_masks, device=place.device), prg.SEED_SIZE, sums)
     ways = {"kernel": by_kernel, "cpu": lambda: PLAIN, "ideal": None}
     models, digests = {}, {}
     for name, primitives in ways.items():

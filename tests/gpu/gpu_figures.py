@@ -185,9 +185,7 @@ def masks(place, end):
         for bits in (32, 40):
             if time.monotonic() >= end:
                 return found | {"cut": "no time was left"}
-            word, kept = (
-                (torch.uint32, torch.int32) if bits <= 32 else (torch.uint64, torch.int64)
-            )
+            word, kept = (torch.uint32, torch.int32) if bits <= 32 else (torch.uint64, torch.int64)
             generator = np.random.default_rng(1)
             seeds = generator.integers(0, 256, (rows, count, prg.SEED_SIZE), np.uint8)
             vectors = torch.zeros(rows, length, dtype=kept, device=place.device).view(word)

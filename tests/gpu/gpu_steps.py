@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
-from pathlib import Path
 
 import torch
 
@@ -241,9 +240,7 @@ def as_markdown(document) -> str:
             numbers = {k: v for k, v in one["found"].items() if k != "traceback"}
             if not numbers:
                 lines.append(f"| {one['title']} | absent | {_cell(one['why'] or one['state'])} |")
-            lines += [
-                f"| {one['title']}: {name} | {value} | |" for name, value in numbers.items()
-            ]
+            lines += [f"| {one['title']}: {name} | {value} | |" for name, value in numbers.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -138,9 +138,7 @@ def sums_of_masks(
         len(masks), length, dtype=torch.int32 if is_short else torch.int64, device=device
     )
     sums = zeros.view(torch.uint32 if is_short else torch.uint64)
-    add_masks_to_rows(
-        sums, torch.from_numpy(seeds).to(device), torch.from_numpy(signs).to(device)
-    )
+    add_masks_to_rows(sums, torch.from_numpy(seeds).to(device), torch.from_numpy(signs).to(device))
     found: Vector = sums.cpu().numpy()
     return found
 

@@ -59,9 +59,7 @@ class MasksTogether:
         if expected.length * _bytes_of(expected.ring_bits) > self._longer_than:
             self._expected[expected.self_key] = expected
 
-    def add_masks(
-        self, total: Vector, added: Sequence[bytes], subtracted: Sequence[bytes]
-    ) -> None:
+    def add_masks(self, total: Vector, added: Sequence[bytes], subtracted: Sequence[bytes]) -> None:
         """`primitives.add_masks`; a self mask comes with the sum, once the pairs are asked for."""
         key = added[0] if len(added) == 1 and not subtracted else b""
         expected = self._expected.get(key)
