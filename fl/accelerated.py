@@ -91,7 +91,9 @@ class AcceleratedLearner:
                 rows = max(1, _NUMBERS // _numbers(members[0]))
                 found = [
                     torch.stack(self._criterion.measure(self._module(inputs), targets))
-                    for inputs, targets in zip(x.split(rows), y.split(rows), strict=True)
+                    for inputs, targets in zip(
+                        torch.split(x, rows), torch.split(y, rows), strict=True
+                    )
                 ]
                 losses, missed = torch.cat(found, 1).cpu().numpy()
                 metrics += _by_device(members, losses, missed)

@@ -149,7 +149,7 @@ class RecordedSteps:
         # first calls set libraries up, which cannot be recorded.
         weights = buffers.weights.clone()
         buffers.weights.zero_()
-        aside = torch.cuda.Stream(self._device)
+        aside = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(aside):
             for _ in range(3):
