@@ -328,7 +328,9 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
         return IdealRounds(sessions)
     masks = masks_of_this_machine(config.training.device)
     return MaskedRounds(
-        sessions, observer=observer, primitives=lambda: simulated(masks.add, masks.share_up_to)
+        sessions,
+        observer=observer,
+        primitives=lambda: simulated(masks.add, masks.share_up_to, masks.sums),
     )
 
 
