@@ -111,6 +111,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "images": "deltafl.fl.data.image_folder:FORMAT",
     "leaf": "deltafl.fl.data.leaf:FORMAT",
     "femnist": "deltafl.fl.data.femnist:FORMAT",
+    "qmnist": "deltafl.fl.data.qmnist:FORMAT",
     "sent140": "deltafl.fl.data.sent140:FORMAT",
     "shakespeare": "deltafl.fl.data.shakespeare:FORMAT",
     "heart": "deltafl.fl.data.heart:FORMAT",

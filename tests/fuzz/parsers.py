@@ -40,6 +40,7 @@ from deltafl.fl.data.leaf import load_leaf
 from deltafl.fl.data.mqp import load_mqp
 from deltafl.fl.data.npz import load_npz
 from deltafl.fl.data.parquet_table import read_parquet_table
+from deltafl.fl.data.qmnist import load_qmnist
 from deltafl.fl.data.registry import BY_SAMPLES, Download
 from deltafl.fl.data.rows import Columns
 from deltafl.fl.data.sent140 import load_sent140
@@ -365,6 +366,24 @@ def _nist(path: Path) -> None:
     load_femnist(root, ANY)
 
 
+def _qmnist(path: Path) -> None:
+    """Its images, beside labels that fit three of them."""
+    folder = path.parent
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(_idx(np.zeros((3, 28, 28), np.uint8)))
+    for part, theirs in (("train", "train"), ("t10k", "test")):
+        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(_idx(np.zeros(3, np.uint8)))
+        rows = np.repeat(np.arange(3, dtype=">i4")[:, None], 8, axis=1)
+        rows[:, 0] = 0
+        (folder / f"qmnist-{theirs}-labels-idx2-int.gz").write_bytes(_idx(rows))
+    load_qmnist(folder, ANY)
+
+
+def _idx(array: np.ndarray) -> bytes:
+    code = 0x08 if array.dtype == np.uint8 else 0x0C
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return gzip.compress(bytes((0, 0, code, array.ndim)) + sizes + array.tobytes(), mtime=0)
+
+
 def _nist_image() -> list[bytes]:
     file = io.BytesIO()
     Image.fromarray(np.full((128, 128), 200, np.uint8)).save(file, "PNG")
@@ -672,6 +691,8 @@ PARSERS: tuple[Target, ...] = (
            "photos/ann/cat/1.png", _images, DATA, lambda: [_png()]),
     Target("femnist", (*OF_FILES, "fl/data/femnist.py", "fl/data/image.py"), "image", _nist, DATA,
            _nist_image, is_file=False),
+    Target("qmnist", (*OF_FILES, "fl/data/qmnist.py"), "train-images-idx3-ubyte.gz", _qmnist, DATA,
+           lambda: [_idx(np.full((3, 28, 28), 7, np.uint8))]),
     Target("adult", (*OF_ROWS, "fl/data/adult.py"), "adult.data", _adult, DATA,
            lambda: [_ADULT * 2 + _ADULT.replace(b"Bachelors", b"Doctorate")]),
     Target("heart", OF_ROWS, "processed.cleveland.data", _heart, DATA, lambda: [_HEART * 3]),

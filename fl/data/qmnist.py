@@ -1,0 +1,172 @@
+"""MNIST by writer: which of ten digits did this person write?
+
+The images and labels are MNIST's (LeCun, Cortes, Burges). MNIST says nothing of its writers; QMNIST
+(Yadav and Bottou, "Cold Case: The Lost MNIST Digits", NeurIPS 2019, arXiv 1905.10498) found them in
+NIST's records. Its label files have a row of eight integers per image, of which column 0 is the
+digit and column 2 the writer. Its training rows are in the order of MNIST's training images, and
+its first test rows in that of MNIST's test images. A device is a writer: 70,000 images of 836
+writers, 583 of whom have more than 50.
+
+Pixels are as MNIST has them, ink 255 on 0.
+"""
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import FederatedDataset, Split
+from deltafl.fl.data.registry import Download, Format
+from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import open_regular, read_up_to
+
+SIDE: Final = 28
+"""Pixels of a side."""
+
+_MAX_ROWS: Final = 1 << 18  # QMNIST's test labels have 60,000
+_COLUMNS: Final = 8  # of a row of QMNIST's labels
+_DIGIT, _WRITER = 0, 2
+_MAX_WRITER: Final = 1 << 20
+_UINT8: Final = np.dtype(np.uint8)
+_INT32: Final = np.dtype(">i4")
+_CODES: Final = {_UINT8: 0x08, _INT32: 0x0C}  # of the IDX format
+
+_MNIST: Final = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_QMNIST: Final = "https://raw.githubusercontent.com/facebookresearch/qmnist/master"
+
+_Number = TypeVar("_Number", np.uint8, np.int32)
+
+
+def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDataset:
+    """Read the six files and give each writer their images: x uint8 [n, 28, 28], y int64 [n].
+
+    A writer's id is w and NIST's number: "w391".
+
+    Args:
+        folder: holds MNIST's {train,t10k}-images-idx3-ubyte.gz and {train,t10k}-labels-idx1-
+            ubyte.gz, and QMNIST's qmnist-{train,test}-labels-idx2-int.gz.
+        split: the rule for small devices, and who trains.
+        subset: which part of the writers and of their images.
+
+    Raises:
+        DataError: a file is missing or damaged, the files do not belong together, or too few
+            writers remain.
+    """
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder}: no such folder: `deltafl data fetch qmnist` downloads MNIST's and QMNIST's "
+            "files"
+        )
+    parts = [_part(folder, "train", "train"), _part(folder, "t10k", "test")]
+    x, y, writer = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    numbers, index = np.unique(writer, return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    ends = np.cumsum(np.bincount(index, minlength=len(numbers)))[:-1]
+    devices = [
+        checked_device(str(folder), f"w{number}", x[rows], y[rows])
+        for number, rows in zip(numbers, np.split(order, ends), strict=True)
+    ]
+    counts = {device.id: device.num_samples for device in devices}
+    chosen = frozenset(choose_users("qmnist", counts, split, subset))
+    kept = [device for device in devices if device.id in chosen]
+    return federate_chosen("qmnist", kept, split, counts=counts, subset=subset)
+
+
+def _part(
+    folder: Path, mnist: str, qmnist: str
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Images, digits and writers of MNIST's training or test images."""
+    images = _read(folder / f"{mnist}-images-idx3-ubyte.gz", _UINT8, (SIDE, SIDE))
+    labels = _read(folder / f"{mnist}-labels-idx1-ubyte.gz", _UINT8, ())
+    place = folder / f"qmnist-{qmnist}-labels-idx2-int.gz"
+    rows = _read(place, _INT32, (_COLUMNS,))
+    if len(labels) != len(images) or len(rows) < len(images):
+        raise DataError(
+            f"{folder}: {len(images):,} {mnist} images, {len(labels):,} labels and {len(rows):,} "
+            "rows of QMNIST's: fetch the files again"
+        )
+    rows = rows[: len(images)]
+    differing = np.flatnonzero(rows[:, _DIGIT] != labels)
+    if differing.size:
+        raise DataError(
+            f"{place}: row {differing[0]:,} says {rows[differing[0], _DIGIT]} and MNIST's label is "
+            f"{labels[differing[0]]}: fetch the files again"
+        )
+    writers = rows[:, _WRITER]
+    wrong = np.flatnonzero((writers < 0) | (writers >= _MAX_WRITER))
+    if wrong.size:
+        raise DataError(
+            f"{place}: row {wrong[0]:,} has the writer {writers[wrong[0]]}, which is no number "
+            "of NIST's: fetch the file again"
+        )
+    return images, labels, writers
+
+
+def _read(path: Path, dtype: "np.dtype[_Number]", shape: tuple[int, ...]) -> npt.NDArray[_Number]:
+    """Read a packed IDX file: an array [n, *shape].
+
+    A file is two zero bytes, the code of the type, the number of dimensions, each dimension in four
+    bytes, and the numbers, all big-endian. Only the number of rows is the file's to say.
+    """
+    head = bytes((0, 0, _CODES[dtype], 1 + len(shape)))
+    sizes = b"".join(size.to_bytes(4, "big") for size in shape)
+    row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    most = len(head) + 4 + len(sizes) + _MAX_ROWS * row_bytes
+    try:
+        with open_regular(path) as file, gzip.open(file) as packed:
+            data = read_up_to(packed, most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"{path}: not readable ({why}): fetch it with `deltafl data fetch qmnist`"
+        ) from error
+    rows = int.from_bytes(data[4:8], "big")
+    start = 8 + len(sizes)
+    if data[:4] != head or data[8:start] != sizes or len(data) - start != rows * row_bytes:
+        raise DataError(
+            f"{path}: not the expected IDX file of {dtype.name} [n, "
+            f"{', '.join(map(str, shape))}]: fetch it again"
+        )
+    return np.frombuffer(data, dtype, offset=start).reshape(rows, *shape)
+
+
+FORMAT: Final = Format(
+    "qmnist",
+    "MNIST's ten digits by 836 writers, 28×28",
+    lambda source, split, options: load_qmnist(Path(source), split, subset=options.subset),
+    Split(more_than=50, num_classes=10),
+    needs="the folder of MNIST's four files and of QMNIST's two files of labels",
+    options=frozenset({"subset"}),
+    origin="LeCun, Cortes, Burges, MNIST; writers from QMNIST (Yadav and Bottou 2019)",
+    licence="MNIST: CC BY-SA 3.0; QMNIST: BSD",
+    downloads=(
+        Download(
+            f"{_MNIST}/train-images-idx3-ubyte.gz", 1 << 24, md5="f68b3c2dcbeaaa9fbdd348bbdeb94873"
+        ),
+        Download(
+            f"{_MNIST}/train-labels-idx1-ubyte.gz", 1 << 20, md5="d53e105ee54ea40749a09fcbcd1e9432"
+        ),
+        Download(
+            f"{_MNIST}/t10k-images-idx3-ubyte.gz", 1 << 24, md5="9fb629c4189551a2d022fa330f9573f3"
+        ),
+        Download(
+            f"{_MNIST}/t10k-labels-idx1-ubyte.gz", 1 << 20, md5="ec29112dd5afa0611ce80d1b7f02629c"
+        ),
+        Download(
+            f"{_QMNIST}/qmnist-train-labels-idx2-int.gz",
+            1 << 22,
+            md5="0058f8dd561b90ffdd0f734c6a30e5e4",
+        ),
+        Download(
+            f"{_QMNIST}/qmnist-test-labels-idx2-int.gz",
+            1 << 22,
+            md5="5b5b05890a5e13444e108efe57b788aa",
+        ),
+    ),
+    note="Writers with more than 50 images are kept. The MD5 sums are those of torchvision.",
+)
