@@ -8,6 +8,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
 from deltafl.sim.reproduce.experiment import Experiment
 from deltafl.sim.reproduce.figures import FIGURES
+from deltafl.sim.reproduce.headline_tuning import HeadlineTuning
 from deltafl.sim.reproduce.lies import ATTACKS, FLIPPED, SIGN, SIGN_TOP
 from deltafl.sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
 from deltafl.sim.reproduce.published import AVERAGE_ACCURACY, MEAN_ERROR, TAIL_ERROR, WORST_ACCURACY
@@ -28,6 +29,8 @@ _A: Final = "AAggFF, arXiv 2405.20821"
 _EMNIST: Final = (task_named("emnist-linear"), task_named("emnist-convnet"))
 _SENT140: Final = (task_named("sent140-linear"), task_named("sent140-lstm"))
 _SHAKESPEARE: Final = (task_named("shakespeare-gru"),)
+
+_MNIST: Final = (task_named("mnist-linear"),)
 
 _TAIL: Final = "90th percentile of the test error over devices"
 _MEAN: Final = "Mean of the test error over devices"
@@ -111,6 +114,7 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
         (FLIPPED, SIGN, SIGN_TOP),
         tuple(Fraction(percent, 100) for percent in (5, 10, 20, 30, 40)),
     ),
+    HeadlineTuning(_MNIST),
     AlgorithmOne(),
     *FIGURES,
 )

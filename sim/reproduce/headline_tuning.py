@@ -1,0 +1,161 @@
+"""The tuning that precedes the headline: every method on its grid, on devices that are never tested.
+
+The grids, the rule and the budget are those of `deltafl.sim.reproduce.declared`. What was chosen
+there stands in `deltafl.sim.reproduce.headline_settings`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deltafl.fl.metrics import summarise_test_error
+from deltafl.sim.reproduce.declared import (
+    BUDGET,
+    EVERY,
+    PERCENTILE,
+    ROUNDS,
+    TUNED_METHODS,
+    TUNING_SEEDS,
+    TUNING_SHARE,
+    Setting,
+    grid_of,
+)
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.grid import config_of
+from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods
+from deltafl.sim.reproduce.tables import OverSeeds, read_runs
+from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
+from deltafl.sim.reproduce.writers import Parts, divide
+from deltafl.sim.settings.config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class HeadlineTuning:
+    """The grids, and what to choose.
+
+    Attributes:
+        tasks: a table of each.
+        name: on the command line.
+        title: what it shows.
+        source: where it is in which paper.
+    """
+
+    tasks: tuple[Task, ...]
+    name: str = "headline-tuning"
+    title: str = "Tuning before the headline, on writers that are never tested"
+    source: str = "ours; sim/reproduce/declared.py"
+
+    def cells(self, request: Request) -> Sequence[Cell]:
+        """Every method at every point of its grid."""
+        return [
+            Cell(
+                one.task.name,
+                f"{method.label}, {setting}",
+                seed,
+                config_at(request, one, method, parts_of(request, one), seed, setting.layer),
+            )
+            for one in choose_tasks(request, self.tasks)
+            for method in choose_methods(request.methods, TUNED_METHODS)
+            for setting in grid_of(method)
+            for seed in range(1, (request.seeds or TUNING_SEEDS) + 1)
+        ]
+
+    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
+        """A table with a row for each point."""
+        runs = read_runs(finished)
+        rows, records, notes = [], [], []
+        for one in choose_tasks(request, self.tasks):
+            for method in choose_methods(request.methods, TUNED_METHODS):
+                found: dict[Setting, tuple[OverSeeds, OverSeeds]] = {}
+                for setting in grid_of(method):
+                    evaluations = runs.get((one.task.name, f"{method.label}, {setting}"), ())
+                    errors = [summarise_test_error(each.test) for _, each in evaluations]
+                    if errors:
+                        tails = tuple(100 * error.percentiles[PERCENTILE] for error in errors)
+                        means = tuple(100 * error.mean for error in errors)
+                        found[setting] = OverSeeds(tails), OverSeeds(means)
+                best = chosen_of(found)
+                for setting, (tail, mean) in found.items():
+                    mark = "**" if setting == best else ""
+                    rows.append(
+                        (method.label, str(setting), f"{mark}{tail}{mark}", f"{mean.mean:.2f}")
+                    )
+                    records.append(
+                        {
+                            "task": one.task.name,
+                            "method": method.label,
+                            "rate": setting.rate,
+                            "decay": setting.decay,
+                            "constant": setting.constant[1] if setting.constant else None,
+                            "p90": tail.mean,
+                            "mean": mean.mean,
+                            "seeds": len(tail.values),
+                            "chosen": setting == best,
+                        }
+                    )
+                if best is not None:
+                    notes.append(f"{one.task.name}, {method.label}: {best}.")
+        table = Table(
+            self.name,
+            f"Error of held-out tuning writers after {ROUNDS} rounds (%), {BUDGET} settings each",
+            ("method", "setting", "90th percentile", "mean"),
+            tuple(rows),
+            tuple(records),
+        )
+        return Report((table,), notes=tuple(notes))
+
+
+def chosen_of(found: Mapping[Setting, tuple[OverSeeds, OverSeeds]]) -> Setting | None:
+    """The setting with the smallest 90th percentile; the first of equals; None of none."""
+    return min(found, key=lambda setting: found[setting][0].mean) if found else None
+
+
+def parts_of(request: Request, one: Chosen) -> Parts:
+    """The files of those who tune and of those who are tested."""
+    return divide(config_of(request, one, FEDAVG, 1).data, TUNING_SHARE, request.out)
+
+
+def config_at(
+    request: Request,
+    one: Chosen,
+    method: Method,
+    parts: Parts,
+    seed: int,
+    layer: Layer,
+    *,
+    rounds: int | None = None,
+    tested: bool = False,
+) -> RunConfig:
+    """All settings of a run on one part, whose halves are the seed's.
+
+    Args:
+        request: what a person asked for; its rounds take the place of all others.
+        one: the task and its data.
+        method: the method.
+        parts: the files.
+        seed: of the halves and of the run.
+        layer: of the grid.
+        rounds: how many; `ROUNDS` by default.
+        tested: whether the part is that of the tested devices.
+    """
+    number = request.rounds if isinstance(request.rounds, int) else rounds or ROUNDS
+    data: dict[str, object] = {
+        "source": str(parts.testing if tested else parts.tuning),
+        "format": "npz",
+        "min_samples": 0,
+        "split_seed": seed,
+    }
+    every = min(EVERY, number)
+    fixed: Layer = {
+        "data": data,
+        "federation": {"rounds": number, "evaluate_every": every if tested else number},
+    }
+    overrides = merged(merged(layer, fixed), request.overrides)
+    return config_of(replace(request, overrides=overrides, rounds=None), one, method, seed)
+
+
+def merged(first: Layer, then: Layer) -> Layer:
+    """Both layers, the second one winning."""
+    return {
+        section: {**first.get(section, {}), **then.get(section, {})}
+        for section in {**first, **then}
+    }
