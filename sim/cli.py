@@ -68,6 +68,10 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "deltafl.sim.view.report_cli",
         "write results as one page to send, and figures for a paper",
     ),
+    ("compare",): (
+        "deltafl.sim.compare.cli",
+        "compare finished runs in pairs: intervals, tests, effect sizes, LaTeX and CSV",
+    ),
     ("attack",): (
         "deltafl.sim.inspect.attacks.cli",
         "run attacks by the server, a device or the network against live sessions",

@@ -8,6 +8,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
 from deltafl.sim.reproduce.experiment import Experiment
 from deltafl.sim.reproduce.figures import FIGURES
+from deltafl.sim.reproduce.headline import Headline
 from deltafl.sim.reproduce.headline_tuning import HeadlineTuning
 from deltafl.sim.reproduce.lies import ATTACKS, FLIPPED, SIGN, SIGN_TOP
 from deltafl.sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
@@ -114,6 +115,7 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
         (FLIPPED, SIGN, SIGN_TOP),
         tuple(Fraction(percent, 100) for percent in (5, 10, 20, 30, 40)),
     ),
+    Headline(_MNIST),
     HeadlineTuning(_MNIST),
     AlgorithmOne(),
     *FIGURES,

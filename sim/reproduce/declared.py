@@ -48,9 +48,11 @@ ROUNDS: Final = 50
 """After which the declared tests are made."""
 
 CURVE: Final = 100
-"""Rounds of the runs at small steps, to see what becomes of a difference."""
+"""Rounds of the runs in clear at small steps, to see what becomes of a difference."""
 
-EVERY: Final = 5
+EVERY: Final = 10
+"""Rounds between two evaluations of the tested devices."""
+
 LEVEL: Final = 0.01
 PERCENTILE: Final = 90
 TUNING_SHARE: Final = Fraction(1, 4)

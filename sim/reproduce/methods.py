@@ -197,8 +197,12 @@ CROSS_SILO: Final = (FEDAVG, AAGGFF_S, AFL, Q_FFL, TILTED_ERM, PROPFAIR, FEDMGDA
 CROSS_DEVICE: Final = (FEDAVG, AAGGFF_D, Q_FFL, TILTED_ERM, PROPFAIR, FEDMGDA, DELTA_FL[1])
 """The rows of A's tables with sampled devices, and Δ-FL; AFL wants everybody."""
 
+PRIVATE_AT_LEVELS: Final = tuple(private_delta_fl(theta) for theta in ("0.8", "0.5", "0.1"))
+"""Private Δ-FL at the levels of P and W."""
+
 METHODS: Final = (
     *ERROR_TABLES,
+    *(one for one in PRIVATE_AT_LEVELS if one.key != PRIVATE_DELTA_FL.key),
     PROPFAIR,
     FEDMGDA,
     AAGGFF_S,

@@ -45,6 +45,8 @@ class SeedComparison:
         p_signed_rank: Wilcoxon's signed-rank test: assumes symmetry only.
         p_sign: sign test: assumes nothing but independent seeds; equal pairs do not count.
         smallest_p: what the two last can reach at best with so many seeds, 2^-n.
+        effect: mean difference in standard deviations of the differences (Cohen's d of pairs), NaN
+            where all are zero, infinite where all others are equal.
     """
 
     mean: float
@@ -54,6 +56,7 @@ class SeedComparison:
     p_signed_rank: float
     p_sign: float
     smallest_p: float
+    effect: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,40 @@ def compare_over_seeds(
         if signs.size
         else 1.0,
         smallest_p=0.5**size,
+        effect=_effect(mean, error * math.sqrt(size)),
     )
+
+
+def resampled_p(
+    ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers, *, test_share: float
+) -> float:
+    """Compare two methods by one number per split, where the splits are of the same devices.
+
+    The corrected resampled t test of Nadeau and Bengio ("Inference for the Generalization Error",
+    Machine Learning 52, 2003): train and test parts of different splits overlap, so differences are
+    not independent, and the variance of their mean is taken to be (1 / n + test / train) times that
+    of a difference. It speaks of new devices, and is cautious.
+
+    Args:
+        ours: one number per split.
+        baseline: the same splits in the same order.
+        test_share: of the devices, who tested, in (0, 1).
+
+    Returns:
+        The one-sided p-value, small if ours is lower.
+
+    Raises:
+        ValueError: as `compare_over_seeds`, or a share outside (0, 1).
+    """
+    if not 0 < test_share < 1:
+        raise ValueError(f"test_share={test_share} is not in (0, 1)")
+    differences = _paired(ours, baseline, ndim=1)
+    size = len(differences)
+    if size < 2:
+        raise ValueError("one split shows no spread: pass at least two")
+    factor = 1 / size + test_share / (1 - test_share)
+    error = float(differences.std(ddof=1)) * math.sqrt(factor)
+    return _p_t(float(differences.mean()), error, size)
 
 
 def compare_over_devices(
@@ -189,7 +225,7 @@ def compare_over_devices(
         parts.append(
             np.mean(
                 [
-                    _statistic(mine[drawn], percentile) - _statistic(theirs[drawn], percentile)
+                    statistic_of(mine[drawn], percentile) - statistic_of(theirs[drawn], percentile)
                     for mine, theirs in zip(ours, baseline, strict=True)
                 ],
                 axis=0,
@@ -198,7 +234,7 @@ def compare_over_devices(
     found = np.concatenate(parts)
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     exceeding = float((found > 0).sum() + 0.5 * (found == 0).sum())
-    difference = _statistic(ours, percentile) - _statistic(baseline, percentile)
+    difference = statistic_of(ours, percentile) - statistic_of(baseline, percentile)
     return DeviceComparison(
         difference=float(difference.mean()),
         low=float(low),
@@ -287,7 +323,7 @@ def compare_evaluations(
     devices = compare_over_devices(mine, theirs, rng=rng, percentile=percentile, level=level)
     if len(mine) == 1:
         return None, devices
-    per_seed = _statistic(mine, percentile), _statistic(theirs, percentile)
+    per_seed = statistic_of(mine, percentile), statistic_of(theirs, percentile)
     return compare_over_seeds(*per_seed, level=level), devices
 
 
@@ -334,7 +370,7 @@ def compare_methods(
     }
     found = []
     for method, runs in evaluations.items():
-        values = _statistic(error_matrix(runs)[1], percentile)
+        values = statistic_of(error_matrix(runs)[1], percentile)
         std = float(values.std(ddof=1)) if len(values) > 1 else None
         found.append(Comparison(method, float(values.mean()), std, *compared.get(method, ())))
     return tuple(found)
@@ -420,11 +456,17 @@ def _p(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _statistic(values: Numbers, percentile: float | None) -> Numbers:
+def statistic_of(values: Numbers, percentile: float | None) -> Numbers:
     """A percentile, interpolated as in `deltafl.fl.metrics`, or the mean over the last axis."""
     if percentile is None:
         return np.asarray(values.mean(axis=-1))
     return np.asarray(np.percentile(values, percentile, axis=-1))
+
+
+def _effect(mean: float, deviation: float) -> float:
+    if deviation == 0:
+        return math.copysign(math.inf, mean) if mean else math.nan
+    return mean / deviation
 
 
 def _p_t(mean: float, error: float, size: int) -> float:

@@ -1,4 +1,4 @@
-"""Two disjoint parts of a data set's devices, each in a file of its own: to tune on, and to test on.
+"""Two disjoint parts of the devices, each in a file of its own: to tune on, and to test on.
 
 Devices are ranked by SHA-256 of their ids, and the first ones tune. Runs read only the file of
 their part, so that no test device has a say in the settings.
@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.errors import DataError
 from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.settings.config import DataConfig
 
@@ -41,8 +43,7 @@ def divide(data: DataConfig, share: Fraction, out: Path) -> Parts:
         out: folder of the results; the files go into its folder `parts`.
 
     Raises:
-        DataError: the data cannot be used.
-        ConfigError: settings of the data contradict each other.
+        ConfigError: the data cannot be used, or their settings contradict each other.
     """
     source = Path(data.source)
     files = sorted(source.rglob("*")) if source.is_dir() else [source]
@@ -51,7 +52,10 @@ def divide(data: DataConfig, share: Fraction, out: Path) -> Parts:
     folder = out.resolve() / "parts"
     parts = Parts(folder / f"{digest}-tuning.npz", folder / f"{digest}-testing.npz")
     if not (parts.tuning.exists() and parts.testing.exists()):
-        dataset = build_dataset(replace(data, standardise="none"))
+        try:
+            dataset = build_dataset(replace(data, standardise="none"))
+        except DataError as error:
+            raise ConfigError(str(error)) from error
         devices = sorted((*dataset.train, *dataset.test), key=_rank)
         count = int(len(devices) * share)
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from deltafl.sim.reproduce.statistics import (
     comparison_table,
     error_matrix,
     holm,
+    resampled_p,
 )
 
 Z90 = stats.norm.ppf(0.9)
@@ -330,3 +331,34 @@ def test_one_seed_leaves_only_the_devices_to_compare():
 def test_the_baseline_is_one_of_the_methods():
     with pytest.raises(ValueError, match="'SGD' is not among"):
         compare_methods(three_methods(2), baseline="SGD", rng=rng())
+
+
+# --- effects, and splits of the same devices
+
+
+def test_the_effect_is_in_standard_deviations_of_the_differences():
+    ours, baseline = np.array([0.26, 0.29, 0.27]), np.array([0.28, 0.30, 0.31])
+    differences = ours - baseline
+    found = compare_over_seeds(ours, baseline)
+    assert found.effect == pytest.approx(differences.mean() / differences.std(ddof=1))
+    assert compare_over_seeds([0.25, 0.5], [0.5, 0.75]).effect == -np.inf
+    assert np.isnan(compare_over_seeds([0.25, 0.5], [0.25, 0.5]).effect)
+
+
+def test_overlapping_splits_count_as_fewer_than_they_are():
+    """The variance of the mean is (1 / n + test / train) times that of a difference."""
+    ours, baseline = [0.26, 0.29, 0.27, 0.25], [0.28, 0.30, 0.31, 0.26]
+    differences = np.subtract(ours, baseline)
+    error = differences.std(ddof=1) * (1 / 4 + 0.2 / 0.8) ** 0.5
+    expected = stats.t.cdf(differences.mean() / error, 3)
+    found = resampled_p(ours, baseline, test_share=0.2)
+    assert found == pytest.approx(expected)
+    assert found > compare_over_seeds(ours, baseline).p_t
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ValueError, match="test_share"):
+        resampled_p([0.1, 0.2], [0.1, 0.3], test_share=share)
+    with pytest.raises(ValueError, match="one split"):
+        resampled_p([0.1], [0.1], test_share=0.5)

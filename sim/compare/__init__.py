@@ -1,0 +1,1 @@
+"""`deltafl compare`: finished runs in pairs, with intervals, tests and effect sizes."""

@@ -1,0 +1,141 @@
+"""The command `deltafl compare`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from deltafl.sim.errors import UserError
+from deltafl.sim.flags import add_json
+from deltafl.sim.visible import visible
+
+if TYPE_CHECKING:
+    from deltafl.sim.compare.runs import Method
+
+_MEAN: Final = "mean"
+_FEDAVG: Final = "fedavg"
+
+_DESCRIPTION: Final = """\
+Compare finished runs in pairs: differences with intervals, p-values and effect sizes.
+
+Runs that differ in their seeds alone are one method. Two runs are a pair if they have the same
+experiment.seed and data.split_seed, so that they met the same devices and cohorts. All runs of an
+experiment count, with its other seeds and its baselines; of a run of several conformity levels,
+each level is a method. What is compared is the last evaluation.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl compare runs/quickstart
+      its method and its baselines, over its seeds
+  deltafl compare runs/a runs/b --baseline fedavg --latex table.tex --csv table.csv
+      two experiments in one table, which is also written for a paper
+  deltafl compare slow=runs/a fast=runs/b --mean
+      runs with names, by the mean of the test error
+
+All p-values are one-sided: small if the method is lower than the baseline. Over runs it is a paired
+t test, with Wilcoxon's signed-rank test beside it, and says what training again would give; over
+devices it is a paired bootstrap of the devices, and says what others like them would see. "Holm" is
+the p-value after Holm's correction for the number of methods. The effect is the mean difference in
+standard deviations of the differences. Where every pair has a split of its own, "p for new devices"
+is the corrected resampled t test of Nadeau and Bengio (2003).
+exit codes: 0 success, 2 invalid request.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run directory, or NAME=DIRECTORY")
+    parser.add_argument(
+        "--baseline",
+        metavar="METHOD",
+        help="what the others are compared with (default: fedavg if it is there, else the first)",
+    )
+    parser.add_argument(
+        "--percentile",
+        type=float,
+        default=90.0,
+        metavar="P",
+        help="compare this percentile of the test error over devices (default: 90)",
+    )
+    parser.add_argument(
+        "--mean", action="store_true", help="compare the mean of the test error over devices"
+    )
+    parser.add_argument(
+        "--level",
+        type=float,
+        default=0.95,
+        metavar="L",
+        help="coverage of the intervals (default: 0.95)",
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every number here")
+    parser.add_argument("--latex", type=Path, metavar="FILE", help="write a LaTeX table here")
+    add_json(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Compare and print; the exit code.
+
+    Raises:
+        UserError: the runs cannot be compared, or a file of a run would be replaced.
+    """
+    from deltafl.sim.compare.pairs import compare_in_pairs
+    from deltafl.sim.compare.runs import read_methods
+    from deltafl.sim.compare.tables import as_latex, as_table
+    from deltafl.sim.record.atomic import write_file
+    from deltafl.sim.reproduce.output import as_csv, as_json_lines
+    from deltafl.sim.reproduce.screen import table_as_text, width_of_terminal
+
+    if not 0 <= options.percentile <= 100:
+        raise UserError(f"--percentile {options.percentile:g}: must be in [0, 100]")
+    if not 0 < options.level < 1:
+        raise UserError(f"--level {options.level:g}: must be in (0, 1), such as 0.95")
+    _check_outputs(options)
+    methods = read_methods(list(dict.fromkeys(options.runs)))
+    baseline = _baseline(methods, options.baseline)
+    percentile = None if options.mean else options.percentile
+    try:
+        compared = compare_in_pairs(methods, baseline, percentile=percentile, level=options.level)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    what = _MEAN if percentile is None else f"percentile {percentile:g}"
+    table = as_table(compared, f"{what} of the test error over devices", options.level)
+    if options.json:
+        print(as_json_lines(table), end="")
+    else:
+        print(visible(table_as_text(table, width_of_terminal())))
+    for file, text in ((options.csv, as_csv(table)), (options.latex, as_latex(table))):
+        if file is not None:
+            write_file(file, text.encode())
+            print(visible(f"deltafl: {file} is written"), file=sys.stderr)
+    return 0
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    from deltafl.sim.record.rundir import RunDirectory, check_output
+
+    places = [
+        Path(word if Path(word).exists() else word.partition("=")[2]) for word in options.runs
+    ]
+    files = [file for place in places for file in RunDirectory(place).files]
+    for output in (options.csv, options.latex):
+        if output is not None:
+            check_output(output, files)
+
+
+def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
+    from deltafl.fl.nearest import nearest
+
+    if len(methods) < 2:
+        raise UserError(
+            f"there is one method only, {methods[0].label}: name another run, or run it with "
+            "baselines (experiment.baselines)"
+        )
+    known = {method.label: method for method in methods}
+    if wanted is None:
+        return known.get(_FEDAVG, methods[0])
+    if wanted not in known:
+        raise UserError(f"--baseline: there is no {wanted!r}: {nearest(wanted, list(known))}")
+    return known[wanted]

@@ -1,0 +1,156 @@
+"""Finished runs, sorted by method: runs that differ in their seeds alone are one method."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from deltafl.sim.errors import UserError
+from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config_io import build_config, flatten, read_config_file, show
+
+Pair: TypeAlias = tuple[int, int]
+"""What two runs of a pair have in common: the seed of the split, and the seed of the run."""
+
+Settings: TypeAlias = tuple[tuple[str, object], ...]
+
+_IGNORED: Final = frozenset(
+    {
+        "data.split_seed",  # of the pair
+        "data.cache",
+        "training.device",
+        "training.backend",
+        "training.workers",
+        "training.address",
+        "privacy.transcript",
+        "privacy.truth",
+    }
+)
+"""Settings in which runs of one method may differ, beside those of the section experiment."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method:
+    """Runs of one method.
+
+    Attributes:
+        label: what to call it.
+        runs: the last evaluation of each, by pair.
+        test_share: of the devices, who test, in (0, 1).
+    """
+
+    label: str
+    runs: Mapping[Pair, Evaluation]
+    test_share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    given: str  # the name that a person gave it; empty for none
+    config: RunConfig
+    path: Path
+    evaluation: Evaluation
+
+    @property
+    def pair(self) -> Pair:
+        return self.config.data.split_seed, self.config.experiment.seed
+
+    @property
+    def name(self) -> str:
+        federation = self.config.federation
+        level = f" θ={show(federation.theta)}" if federation.algorithm in WITH_LEVELS else ""
+        return f"{federation.algorithm}{level}"
+
+    @property
+    def settings(self) -> Settings:
+        return tuple(
+            (key, value)
+            for key, value in flatten(self.config).items()
+            if key not in _IGNORED and not key.startswith("experiment.")
+        )
+
+
+def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
+    """Read run directories, with all runs of each experiment, in the order in which they are named.
+
+    Args:
+        words: run directories, or NAME=DIRECTORY.
+
+    Raises:
+        UserError: one is no run directory or has no evaluation of devices, two runs of a method
+            have one seed and different results, or two methods have one name.
+    """
+    groups: dict[tuple[str, Settings], dict[Pair, _Run]] = {}
+    for word in words:
+        for run in _read(word):
+            known = groups.setdefault((run.given, run.settings), {})
+            other = known.setdefault(run.pair, run)
+            if other.evaluation != run.evaluation:
+                raise UserError(
+                    f"{other.path} and {run.path} have the same settings and seed and different "
+                    "results: leave one out, or name them apart (NAME=RUN)"
+                )
+    labels = _labels([(given, next(iter(runs.values()))) for (given, _), runs in groups.items()])
+    return tuple(
+        Method(
+            label,
+            {pair: run.evaluation for pair, run in sorted(runs.items())},
+            float(next(iter(runs.values())).config.data.test_fraction),
+        )
+        for label, runs in zip(labels, groups.values(), strict=True)
+    )
+
+
+def _read(word: str) -> Iterator[_Run]:
+    name, equals, path = word.partition("=")
+    given, place = (name, Path(path)) if equals and not Path(word).exists() else ("", Path(word))
+    top = RunDirectory(place)
+    if not top.config.exists():
+        raise UserError(f"{place} is not a run directory (it has no config.toml)")
+    arms = sorted(top.arms.iterdir()) if top.arms.is_dir() else []
+    for directory in (top, *map(RunDirectory, arms)):
+        config = build_config([read_config_file(directory.config)])
+        for theta, folder in directory.metrics_of(config.federation).items():
+            evaluation = read_last_evaluation(folder)
+            if evaluation is None or not evaluation.test:
+                raise UserError(
+                    f"{directory.path} has no evaluation of single devices, so it cannot be "
+                    "compared in pairs"
+                )
+            yield _Run(given, _of_level(config, theta), directory.path, evaluation)
+
+
+def _of_level(config: RunConfig, theta: Fraction) -> RunConfig:
+    """The settings of one level, in one form: θ is 1 for algorithms without levels."""
+    federation = config.federation
+    theta = theta if federation.algorithm in WITH_LEVELS else Fraction(1)
+    return replace(config, federation=replace(federation, theta=theta, levels=()))
+
+
+def _labels(groups: Sequence[tuple[str, _Run]]) -> list[str]:
+    """Short names; the settings that tell them apart are added where two would be the same."""
+    names = [given for given, _ in groups]
+    short = [
+        given if given and names.count(given) == 1 else _joined(given, run) for given, run in groups
+    ]
+    labels = []
+    for label, (_, run) in zip(short, groups, strict=True):
+        alike = [
+            one.settings for other, (_, one) in zip(short, groups, strict=True) if other == label
+        ]
+        differing = [
+            f"{key}={show(value)}"
+            for place, (key, value) in enumerate(run.settings)
+            if any(settings[place][1] != value for settings in alike)
+        ]
+        labels.append(", ".join((label, *differing)))
+    if len(set(labels)) < len(labels):
+        raise UserError("two methods have one name: name each differently (NAME=RUN)")
+    return labels
+
+
+def _joined(given: str, run: _Run) -> str:
+    return f"{given}: {run.name}" if given else run.name

@@ -1,0 +1,214 @@
+"""`deltafl compare`: which runs are a method, which two are a pair, and what is printed of them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.sim.cli import main
+from deltafl.sim.compare.pairs import compare_in_pairs
+from deltafl.sim.compare.runs import read_methods
+from deltafl.sim.compare.tables import as_latex, as_table
+from deltafl.sim.errors import UserError
+from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
+from deltafl.sim.settings.config_io import build_config
+
+DEVICES = 30
+
+
+def errors_of(seed, shift):
+    drawn = np.random.default_rng(seed).uniform(0.1, 0.5, DEVICES)
+    return drawn + shift + np.random.default_rng([seed, 1]).normal(0, 0.003, DEVICES) * bool(shift)
+
+
+def write_run(directory, algorithm, seed, shift=0.0, *, split=0, prefix="d", **sections):
+    layers = [
+        {
+            "federation": {"algorithm": algorithm},
+            "experiment": {"seed": seed},
+            "data": {"split_seed": split},
+        },
+        sections,
+    ]
+    config = build_config(layers)
+    directory.prepare(config)
+    devices = [
+        DeviceMetrics(f"{prefix}{number}", 10, 1.0, float(error))
+        for number, error in enumerate(errors_of(seed, shift))
+    ]
+    for folder in directory.metrics_of(config.federation).values():
+        write_evaluation(folder, Evaluation(3, devices, devices))
+    return directory
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Three seeds of Δ-FL, which is lower by five points, and of FedAvg."""
+    top = RunDirectory(tmp_path / "run")
+    write_run(top, "delta-fl", 1, -0.05)
+    for seed in (2, 3):
+        write_run(top.arm("delta-fl", seed), "delta-fl", seed, -0.05)
+    for seed in (1, 2, 3):
+        write_run(top.arm("fedavg", seed), "fedavg", seed)
+    return top
+
+
+def call(capsys, *arguments):
+    code = main(["compare", *map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+def test_an_experiment_is_compared_over_its_seeds_and_devices(experiment, capsys):
+    code, out, _ = call(capsys, experiment.path, "--json")
+    assert code == 0
+    base, ours = map(json.loads, out.splitlines())
+    assert (base["method"], ours["method"]) == ("fedavg", "delta-fl θ=0.5")
+    assert (base["pairs"], ours["pairs"]) == (3, 3)
+    tails = [[np.percentile(errors_of(seed, by), 90) for seed in (1, 2, 3)] for by in (-0.05, 0)]
+    expected = compare_over_seeds(*tails)
+    assert ours["difference"] == pytest.approx(expected.mean)
+    assert ours["p_t"] == pytest.approx(expected.p_t)
+    assert ours["effect"] == pytest.approx(expected.effect)
+    assert ours["device_difference"] == pytest.approx(expected.mean)
+    assert ours["device_high"] < 0
+    assert ours["p_new_devices"] is None  # one split
+
+
+def test_means_are_compared_if_asked_for(experiment, capsys):
+    _, out, _ = call(capsys, experiment.path, "--json", "--mean")
+    ours = json.loads(out.splitlines()[1])
+    means = [np.mean([errors_of(seed, by) for seed in (1, 2, 3)]) for by in (-0.05, 0)]
+    assert ours["difference"] == pytest.approx(means[0] - means[1])
+
+
+def test_methods_of_several_directories_are_corrected_together(experiment, tmp_path):
+    for seed in (1, 2, 3):
+        write_run(RunDirectory(tmp_path / f"prox{seed}"), "fedprox", seed, 0.001)
+    methods = read_methods(
+        [str(experiment.path), *(str(tmp_path / f"prox{seed}") for seed in (1, 2, 3))]
+    )
+    assert [method.label for method in methods] == ["delta-fl θ=0.5", "fedavg", "fedprox"]
+    _, *found = compare_in_pairs(methods, methods[1])
+    assert [one.adjusted_p_seeds for one in found] == list(holm([one.seeds.p_t for one in found]))
+    assert found[0].adjusted_p_seeds == pytest.approx(2 * found[0].seeds.p_t)
+
+
+def test_only_runs_with_the_same_seeds_are_pairs(experiment, tmp_path):
+    write_run(RunDirectory(tmp_path / "more"), "fedprox", 2)
+    write_run(RunDirectory(tmp_path / "most"), "fedprox", 9)
+    methods = read_methods([str(experiment.path), f"{tmp_path}/more", f"{tmp_path}/most"])
+    found = compare_in_pairs(methods, methods[1])
+    assert [one.pairs for one in found] == [3, 3, 1]
+    assert found[2].seeds is None
+    assert found[2].devices is not None
+    none = read_methods([str(experiment.path), f"{tmp_path}/most"])
+    with pytest.raises(UserError, match="fedprox and fedavg have no seed in common"):
+        compare_in_pairs(none, none[1])
+
+
+def test_splits_of_their_own_give_a_p_value_for_new_devices_and_no_bootstrap(tmp_path):
+    for seed in (1, 2, 3):
+        for algorithm, shift in (("fedavg", 0.0), ("fedprox", -0.05)):
+            write_run(
+                RunDirectory(tmp_path / f"{algorithm}{seed}"), algorithm, seed, shift, split=seed
+            )
+    methods = read_methods([str(path) for path in sorted(tmp_path.iterdir())])
+    _, found = compare_in_pairs(methods, methods[0])
+    assert found.devices is None
+    tails = [[np.percentile(errors_of(seed, by), 90) for seed in (1, 2, 3)] for by in (-0.05, 0)]
+    assert found.new_devices_p == pytest.approx(resampled_p(*tails, test_share=0.5))
+
+
+def test_runs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path):
+    for rate in (0.1, 0.2):
+        write_run(
+            RunDirectory(tmp_path / f"r{rate}"), "fedavg", 1, training={"learning_rate": rate}
+        )
+    paths = [str(tmp_path / "r0.1"), str(tmp_path / "r0.2")]
+    assert [method.label for method in read_methods(paths)] == [
+        "fedavg, training.learning_rate=0.1",
+        "fedavg, training.learning_rate=0.2",
+    ]
+    named = read_methods([f"slow={paths[0]}", f"fast={paths[1]}"])
+    assert [method.label for method in named] == ["slow", "fast"]
+
+
+def test_each_level_of_a_run_is_a_method(tmp_path):
+    write_run(RunDirectory(tmp_path / "a"), "delta-fl", 1, federation={"levels": ["0.8", "0.5"]})
+    assert [method.label for method in read_methods([str(tmp_path / "a")])] == [
+        "delta-fl θ=0.8",
+        "delta-fl θ=0.5",
+    ]
+
+
+def test_equal_runs_count_once_and_contradictions_are_refused(experiment, tmp_path):
+    write_run(RunDirectory(tmp_path / "again"), "fedavg", 1)
+    methods = read_methods([str(experiment.path), str(tmp_path / "again")])
+    assert len(methods[1].runs) == 3
+    write_run(RunDirectory(tmp_path / "other"), "fedavg", 1, 0.1)
+    with pytest.raises(UserError, match="same settings and seed and different results"):
+        read_methods([str(experiment.path), str(tmp_path / "other")])
+
+
+def test_other_devices_are_no_pairs(experiment, tmp_path):
+    write_run(RunDirectory(tmp_path / "other"), "fedprox", 1, prefix="e")
+    methods = read_methods([str(experiment.path), str(tmp_path / "other")])
+    with pytest.raises(UserError, match="their test devices are not the same"):
+        compare_in_pairs(methods, methods[1])
+
+
+def test_tables_are_printed_and_written(experiment, tmp_path, capsys):
+    files = tmp_path / "t.csv", tmp_path / "t.tex"
+    code, out, err = call(capsys, experiment.path, "--csv", files[0], "--latex", files[1])
+    assert code == 0
+    assert "delta-fl θ=0.5" in out
+    assert "t.tex is written" in err
+    rows = list(csv.DictReader(files[0].read_text(encoding="utf-8").splitlines()))
+    assert [row["method"] for row in rows] == ["fedavg", "delta-fl θ=0.5"]
+    latex = files[1].read_text(encoding="utf-8")
+    assert latex.count(r"\\") == 3
+    assert r"delta-fl $\theta$=0.5 & 3 & " in latex
+    assert "signed rank" in latex
+    assert "new devices" not in latex  # a column that nobody has
+
+
+def test_signs_of_latex_are_escaped():
+    methods = compare_in_pairs_of("a_b & 50 %")
+    assert r"a\_b \& 50 \%" in as_latex(as_table(methods, "p90", 0.95))
+
+
+def compare_in_pairs_of(label):
+    from deltafl.sim.compare.runs import Method
+
+    device = DeviceMetrics("d", 1, 1.0, 0.5)
+    runs = {(0, 1): Evaluation(1, [device], [device])}
+    methods = Method("fedavg", runs, 0.5), Method(label, runs, 0.5)
+    return compare_in_pairs(methods, methods[0], percentile=None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere is not a run directory"),
+        (["--percentile", "101"], r"--percentile 101: must be in [0, 100]"),
+        (["--level", "1"], "--level 1: must be in (0, 1)"),
+        (["--baseline", "fedav"], "there is no 'fedav': did you mean 'fedavg'"),
+        (["--csv", "{run}/summary.json"], "summary.json is a file of the run"),
+    ],
+)
+def test_what_cannot_be_done_is_said(experiment, capsys, arguments, message):
+    words = [word.format(run=experiment.path) for word in arguments]
+    code, _, err = call(capsys, experiment.path, *words)
+    assert code == 2
+    assert message in err
+
+
+def test_one_method_alone_is_not_compared(tmp_path, capsys):
+    write_run(RunDirectory(tmp_path / "one"), "fedavg", 1)
+    code, _, err = call(capsys, tmp_path / "one")
+    assert code == 2
+    assert "there is one method only, fedavg" in err

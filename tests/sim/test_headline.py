@@ -1,0 +1,258 @@
+"""The headline: its runs are those that were declared, and its tests are what they say."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.reproduce import headline as headline_module
+from deltafl.sim.reproduce.catalogue import experiment_named
+from deltafl.sim.reproduce.declared import (
+    BUDGET,
+    CURVE,
+    FAMILIES,
+    ROUNDS,
+    SEEDS,
+    SMALL_RATE,
+    SMALL_STEPS,
+    TUNED,
+    TUNED_METHODS,
+    TUNING_SEEDS,
+    TUNING_SHARE,
+    Setting,
+    grid_of,
+)
+from deltafl.sim.reproduce.experiment import Finished, Request
+from deltafl.sim.reproduce.headline_results import Arm, compare
+from deltafl.sim.reproduce.headline_settings import CHOSEN
+from deltafl.sim.reproduce.headline_tables import changes_by_rank
+from deltafl.sim.reproduce.headline_tuning import chosen_of
+from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
+from deltafl.sim.reproduce.tables import OverSeeds
+from deltafl.sim.reproduce.writers import divide
+from deltafl.sim.settings.config import DataConfig
+
+WRITERS = 24
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """Writers with 51 samples each, and one with 50, who is left out."""
+    user = np.repeat(np.arange(WRITERS + 1), [*[51] * WRITERS, 50])
+    path = tmp_path_factory.mktemp("data") / "w.npz"
+    x = np.zeros((len(user), 2, 2), np.uint8)
+    np.savez(path, x=x, y=np.arange(len(user)) % 10, user=user)
+    return path
+
+
+def request(archive, out, **settings) -> Request:
+    return Request(out=out, data={"mnist-writers": archive}, **settings)
+
+
+def cells(archive, out, name="headline", **settings):
+    return experiment_named(name).cells(request(archive, out, **settings))
+
+
+class TestDeclaration:
+    def test_every_method_has_as_many_settings_to_be_tried_with(self):
+        for method in TUNED_METHODS:
+            grid = grid_of(method)
+            assert len(set(grid)) == len(grid) == BUDGET
+
+    def test_what_was_chosen_is_on_the_grid(self):
+        assert set(CHOSEN) == {method.label for method in TUNED_METHODS}
+        for method in TUNED_METHODS:
+            assert CHOSEN[method.label] in grid_of(method)
+
+    def test_the_smallest_tail_is_chosen_and_the_first_of_equals(self):
+        grid = grid_of(TUNED_METHODS[0])
+        tails = {setting: OverSeeds((20.0 + number,)) for number, setting in enumerate(grid)}
+        tails[grid[3]] = tails[grid[5]] = OverSeeds((1.0, 9.0))
+        found = {setting: (tail, OverSeeds((0.0,))) for setting, tail in tails.items()}
+        assert chosen_of(found) == grid[3]
+        assert chosen_of({}) is None
+
+
+class TestParts:
+    def test_no_device_is_in_both_parts(self, archive, tmp_path):
+        parts = divide(DataConfig(source=str(archive), min_samples=50), TUNING_SHARE, tmp_path)
+        names = [set(np.load(path)["users"]) for path in (parts.tuning, parts.testing)]
+        assert len(names[0]) == WRITERS * TUNING_SHARE
+        assert not names[0] & names[1]
+        assert names[0] | names[1] == {str(number) for number in range(WRITERS)}
+
+    def test_what_is_there_is_not_written_again(self, archive, tmp_path):
+        data = DataConfig(source=str(archive), min_samples=50)
+        before = divide(data, TUNING_SHARE, tmp_path).testing.stat().st_mtime_ns
+        assert divide(data, TUNING_SHARE, tmp_path).testing.stat().st_mtime_ns == before
+        assert divide(replace(data, min_samples=0), TUNING_SHARE, tmp_path).testing.exists()
+        assert len(list((tmp_path / "parts").iterdir())) == 4
+
+    def test_data_that_cannot_be_used_are_a_wrong_request(self, archive, tmp_path):
+        with pytest.raises(ConfigError, match="51 samples"):
+            divide(DataConfig(source=str(archive), min_samples=51), TUNING_SHARE, tmp_path)
+
+
+class TestCells:
+    def test_both_families_run_on_the_devices_that_did_not_tune(self, archive, tmp_path):
+        made = cells(archive, tmp_path)
+        assert len(made) == SEEDS * sum(map(len, FAMILIES.values()))
+        (source,) = {cell.config.data.source for cell in made}
+        assert source.endswith("-testing.npz")
+        for cell in made:
+            small = cell.method.startswith(SMALL_STEPS)
+            long = small and "private" not in cell.method
+            assert cell.config.federation.rounds == (CURVE if long else ROUNDS)
+            assert ROUNDS % cell.config.federation.evaluate_every == 0
+            if small:
+                assert cell.config.training.learning_rate == SMALL_RATE
+            assert cell.config.federation.cohort_size == 10
+
+    def test_methods_of_a_seed_differ_in_their_own_settings_alone(self, archive, tmp_path):
+        made = [cell for cell in cells(archive, tmp_path, seeds=2) if cell.seed == 2]
+        assert {cell.config.data.split_seed for cell in made} == {2}
+        assert {cell.config.experiment.seed for cell in made} == {2}
+        small = [cell.config for cell in made if cell.method.startswith(SMALL_STEPS)]
+        assert len({one.data for one in small}) == len({one.training for one in small}) == 1
+
+    def test_private_runs_have_real_masks_and_the_settings_of_delta_fl(self, archive, tmp_path):
+        made = {cell.method: cell.config for cell in cells(archive, tmp_path, seeds=1)}
+        private = made[f"{TUNED}: private Δ-FL θ=0.5"]
+        assert private.privacy.sums == "masked"
+        assert private.training == made[f"{TUNED}: Δ-FL θ=0.5"].training
+
+    def test_tuning_reads_the_devices_that_tune(self, archive, tmp_path):
+        made = cells(archive, tmp_path, "headline-tuning")
+        assert len(made) == len(TUNED_METHODS) * BUDGET * TUNING_SEEDS
+        (source,) = {cell.config.data.source for cell in made}
+        assert source.endswith("-tuning.npz")
+
+    def test_fedavg_is_always_there_to_compare_with(self, archive, tmp_path):
+        made = cells(archive, tmp_path, seeds=1, methods=("tilted-erm",))
+        assert [cell.method for cell in made] == [
+            f"{SMALL_STEPS}: FedAvg",
+            f"{TUNED}: FedAvg",
+            f"{TUNED}: Tilted-ERM",
+        ]
+
+    def test_other_rounds_are_for_all_runs(self, archive, tmp_path):
+        made = cells(archive, tmp_path, seeds=1, rounds=3)
+        assert {cell.config.federation.rounds for cell in made} == {3}
+
+
+def played(tmp_path, made, shift_of):
+    """Runs whose errors are those of their seed, and lower by what the method gains."""
+    finished = []
+    for number, cell in enumerate(made):
+        directory = RunDirectory(tmp_path / str(number))
+        directory.prepare(cell.config)
+        for at in (0, 25, 50, 100):
+            if at > cell.config.federation.rounds:
+                continue
+            drawn = np.random.default_rng([cell.seed, at]).uniform(0.1, 0.4, 20)
+            own = np.random.default_rng([cell.seed, at, number]).normal(0, 0.002, 20)
+            devices = [
+                DeviceMetrics(f"d{k}", 50, 1.0, float(error))
+                for k, error in enumerate(drawn + own + shift_of(cell, at))
+            ]
+            write_evaluation(directory.metrics, Evaluation(at, devices, devices))
+        finished.append(Finished(cell, directory))
+    return finished
+
+
+def gain(cell, at):
+    return -0.02 if "Δ-FL θ=0.5" in cell.method and cell.method.startswith(SMALL_STEPS) else 0.0
+
+
+class TestReport:
+    @pytest.fixture
+    def report(self, archive, tmp_path):
+        wanted = {"seeds": 6, "methods": ("fedavg", "delta-fl-0.5", "private-delta-fl-0.5")}
+        made = cells(archive, tmp_path, **wanted)
+        finished = played(tmp_path / "runs", made, gain)
+        return experiment_named("headline").report(request(archive, tmp_path, **wanted), finished)
+
+    def test_what_is_lower_is_found_lower_and_the_rest_is_not(self, report):
+        tests = report.tables[0]
+        rows = {row[:2]: row for row in tests.rows}
+        assert rows[SMALL_STEPS, "Δ-FL θ=0.5"][8] == "lower"
+        assert rows[SMALL_STEPS, "private Δ-FL θ=0.5"][8] == "lower"
+        assert rows[TUNED, "Δ-FL θ=0.5"][8] == "no"
+        assert [record["round"] for record in tests.records] == [ROUNDS] * 4
+        raw = [record["p90_p_t"] for record in tests.records]
+        assert [record["adjusted_p"] for record in tests.records] == list(holm(raw))
+
+    def test_it_has_errors_over_rounds_devices_and_figures(self, report):
+        assert [table.name for table in report.tables] == [
+            "headline-tests",
+            "headline-errors",
+            "headline-rounds",
+            "headline-devices",
+        ]
+        assert set(report.figures) == {"headline", "headline-devices"}
+        over_rounds = {row[:2]: row[2:] for row in report.tables[2].rows}
+        assert over_rounds[TUNED, "Δ-FL θ=0.5"][-1] == "–"
+        assert over_rounds[SMALL_STEPS, "Δ-FL θ=0.5"][-1].startswith("-2.")
+        gains = {row[:2]: row[2:] for row in report.tables[3].rows}
+        assert all(text.startswith(("-1.", "-2.")) for text in gains[SMALL_STEPS, "Δ-FL θ=0.5"])
+
+    def test_a_trial_says_that_it_is_one(self, report):
+        assert any("this is a trial" in note for note in report.notes)
+
+
+def arm(method, errors_of, seeds=range(1, 7)):
+    """An arm whose devices err as told, by seed and device."""
+    runs = {}
+    for seed in seeds:
+        devices = [DeviceMetrics(f"d{k}", 9, 1.0, errors_of(seed, k)) for k in range(30)]
+        runs[seed] = [Evaluation(ROUNDS, devices, devices)]
+    return Arm(SMALL_STEPS, method, runs)
+
+
+def test_only_seeds_that_both_have_are_paired():
+    arms = {
+        (SMALL_STEPS, "FedAvg"): arm("FedAvg", lambda seed, k: 0.2 + (seed * k % 7) / 70),
+        (SMALL_STEPS, "Δ-FL θ=0.5"): arm("Δ-FL θ=0.5", lambda seed, k: (seed + k) % 9 / 20, (2, 4)),
+    }
+    (test,) = compare(arms, ROUNDS)
+    assert test.seeds == 2
+    tails = [one.values([2, 4], ROUNDS, "p90") for one in reversed(arms.values())]
+    assert test.tail == compare_over_seeds(*tails)
+    assert test.new_devices_p == resampled_p(*tails, test_share=0.5)
+    assert compare(arms, 7) == ()  # nobody was evaluated there
+
+
+def test_who_seems_worst_served_by_luck_does_not_seem_to_gain():
+    """Both methods' errors are noise: ranked in the same seeds, the worst would seem to gain."""
+
+    def noise(key):
+        return lambda seed, k: float(np.random.default_rng([key, seed, k]).uniform())
+
+    groups = changes_by_rank(
+        arm("Δ-FL θ=0.5", noise(1), range(1, 41)), arm("FedAvg", noise(0), range(1, 41)), ROUNDS
+    )
+    assert groups is not None
+    assert max(map(abs, groups)) < 4 * (1 / 12 * 2 / 20 / 3) ** 0.5  # of the tenth: 3 devices
+
+
+def test_settings_say_what_a_run_gets():
+    setting = Setting(0.3, 0.6, ("q", 0.1))
+    assert str(setting) == "rate 0.3, decay 0.6, q = 0.1"
+    assert setting.layer == {
+        "training": {"learning_rate": 0.3, "decay": 0.6, "decay_every": 10},
+        "strategy": {"q": 0.1},
+    }
+
+
+def test_the_data_must_be_given():
+    with pytest.raises(ConfigError, match="mnist-writers"):
+        experiment_named("headline").cells(Request(out=Path("unused")))
+
+
+def test_the_module_reads_what_was_chosen():
+    assert headline_module.setting_of(SMALL_STEPS, TUNED_METHODS[0]) == Setting(SMALL_RATE, 1.0)
