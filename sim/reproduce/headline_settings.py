@@ -9,4 +9,13 @@ from typing import Final
 
 from deltafl.sim.reproduce.declared import Setting
 
-CHOSEN: Final[Mapping[str, Setting]] = {}
+CHOSEN: Final[Mapping[str, Setting]] = {
+    "FedAvg": Setting(2.0, 0.6),
+    "FedProx": Setting(1.0, 0.6, ("proximal", 0.01)),
+    "q-FFL": Setting(1.0, 0.6, ("q", 0.1)),
+    "Tilted-ERM": Setting(1.0, 0.6, ("tilt", 0.5)),
+    "AFL": Setting(1.0, 0.6, ("mixture_rate", 0.1)),
+    "Δ-FL θ=0.8": Setting(1.0, 0.6),
+    "Δ-FL θ=0.5": Setting(0.3, 0.6),
+    "Δ-FL θ=0.1": Setting(0.1, 1.0),
+}
