@@ -44,7 +44,8 @@ def draw_devices(arms: Arms, at: int) -> Figure:
         lower = pairs[:, 1] < pairs[:, 0]
         for chosen, number, word in ((lower, 0, "gain"), (~lower, 1, "lose, or are equal")):
             panel.scatter(
-                *pairs[chosen].T,
+                pairs[chosen, 0],
+                pairs[chosen, 1],
                 s=11,
                 alpha=0.6,
                 linewidths=0,
