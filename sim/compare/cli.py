@@ -86,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
     from deltafl.sim.compare.tables import as_latex, as_table
     from deltafl.sim.record.atomic import write_file
     from deltafl.sim.reproduce.output import as_csv, as_json_lines
-    from deltafl.sim.reproduce.screen import table_as_text, width_of_terminal
+    from deltafl.sim.reproduce.screen import laid_out, width_of_terminal
 
     if not 0 <= options.percentile <= 100:
         raise UserError(f"--percentile {options.percentile:g}: must be in [0, 100]")
@@ -105,7 +105,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(as_json_lines(table), end="")
     else:
-        print(visible(table_as_text(table, width_of_terminal())))
+        print(visible(laid_out(table, width_of_terminal())))
     for file, text in ((options.csv, as_csv(table)), (options.latex, as_latex(table))):
         if file is not None:
             write_file(file, text.encode())

@@ -47,14 +47,6 @@ def as_text(experiment: Experiment, report: Report, folder: Path, width: int) ->
 def laid_out(table: Table, width: int) -> str:
     """A table and its title."""
     return f"{_wrapped(table.title, width)}\n{_laid_out(table, width)}"
-def table_as_text(table: Table, width: int) -> str:
-    """Lay one table out for a terminal, below its title.
-
-    Args:
-        table: The table.
-        width: Columns, at least 40.
-    """
-    return f"{_wrapped(table.title, width)}\n\n{_laid_out(table, width)}"
 
 
 def _laid_out(table: Table, width: int) -> str:
