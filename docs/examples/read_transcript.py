@@ -17,7 +17,8 @@ import msgpack
 
 MAGIC = b"deltafl transcript 3\n"
 OPENING, MESSAGE, SUM, END, CLOSING, RESUMED, BEGIN = range(7)
-ENVELOPES = dict(enumerate(["announcement", "relay", "query", "threshold", "centre", "passes"], 33))
+_KINDS = ("announcement", "relay", "query", "threshold", "centre", "passes", "noise", "radius")
+ENVELOPES = dict(enumerate(_KINDS, 33))
 MESSAGES = {  # of those of the server, the ones that come in a relay
     0x02: "roster",
     0x03: "delivery of shares",

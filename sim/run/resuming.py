@@ -13,8 +13,10 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.strategies.base import TrainingState
+from deltafl.fl.strategies.geometric_median import SMOOTHING
 from deltafl.fl.strategies.levels import ETAS
 from deltafl.fl.strategies.masked import MEAN_WEIGHT
+from deltafl.fl.strategies.norm_clipping import RADIUS
 from deltafl.fl.strategies.server_optimizer import MOMENTS_PREFIX
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.chain import check_mark
@@ -25,6 +27,7 @@ from deltafl.sim.record.transcript import count_rounds
 from deltafl.sim.record.truth import TRUTH
 from deltafl.sim.settings.config import RunConfig
 
+_LENGTHS: Final = (SMOOTHING, RADIUS)  # in units of the model's parameters
 _LEVEL: Final = re.compile(r"(\d+)/")  # before the names of what a level remembers
 
 
@@ -111,6 +114,10 @@ def _problems(
     etas = state.memory.get(ETAS)
     if etas is not None and bool(np.any((etas < 0) | np.isinf(etas))):
         yield f"memory.{ETAS} = {etas.tolist()} are no thresholds of losses"
+    for name in _LENGTHS:
+        length = state.memory.get(name)
+        if length is not None and not bool(np.all((length > 0) & np.isfinite(length))):
+            yield f"memory.{name} = {length.tolist()} is no length: it is positive and finite"
 
 
 def _shape_learnt(name: str, levels: int, model_size: int) -> tuple[int, ...] | None:
@@ -120,4 +127,6 @@ def _shape_learnt(name: str, levels: int, model_size: int) -> tuple[int, ...] | 
         name = name.removeprefix(level[0])
     if name == MEAN_WEIGHT:
         return (2,)
+    if name in _LENGTHS:
+        return (1,)
     return (model_size,) if name.startswith(MOMENTS_PREFIX) else None

@@ -6,9 +6,10 @@ from fractions import Fraction
 import lenient
 import numpy as np
 import pytest
-from doubles import run
+from doubles import Killed, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resumed import kill_at_write, result
 from toy_devices import Drawn
 
 from deltafl.fl.strategies.base import TrainingState
@@ -188,3 +189,24 @@ def test_an_audit_follows_the_passes(algorithm, tmp_path, monkeypatch):
     monkeypatch.setattr("deltafl.sim.run.algorithms._robustly", lambda _: other)
     rules = {one.rule for one in audit(tmp_path / "run", Options()).findings}
     assert "record.disagrees" in rules
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_that_is_killed_goes_on_with_its_smoothing(tmp_path, monkeypatch):
+    config = build_config(
+        [
+            {
+                "data": {"num_devices": 24},
+                "federation": {"algorithm": "delta-fl", "rounds": 4, "cohort_size": 10},
+                "training": {"batch_size": 64, "device": "cpu"},
+                "strategy": {"aggregation": "rfa"},
+            }
+        ]
+    )
+    run(config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        kill_at_write(patch, 7, after=True)
+        with pytest.raises(Killed):
+            run(config, tmp_path / "killed")
+    run(config, tmp_path / "killed", resume=True)
+    assert result(tmp_path / "killed") == result(tmp_path / "whole")
