@@ -1,4 +1,4 @@
-"""Devices whose losses and updates are given, and both ways of playing a round over a few of them."""
+"""Devices whose losses and updates are given, and two ways to play a round over a few of them."""
 
 from dataclasses import dataclass, replace
 

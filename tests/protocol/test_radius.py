@@ -1,4 +1,4 @@
-"""Updates up to a radius: what a device contributes, which radii there are, and what a round says."""
+"""Updates up to a radius: what a device contributes, which radii there are, what a round says."""
 
 import math
 from dataclasses import replace
@@ -115,7 +115,7 @@ def test_a_radius_is_a_positive_number(radius):
     "others", [{"passes": 2}, {"max_weight": 1, "noise": UpdateNoise(1.0, 40, 3)}]
 )
 def test_a_radius_is_of_one_sum_without_noise(others):
-    with pytest.raises(ConfigurationError, match="radius=1.5 with several passes or noise"):
+    with pytest.raises(ConfigurationError, match=r"radius=1.5 with several passes or noise"):
         UpdateParams(radius=RADIUS, **others)
 
 
