@@ -1078,7 +1078,7 @@ WRONG = [
     ("update_noise", "7 * S + 7 * R", "7 * S + 6 * R"),
     ("update_noise", "max(norm, c.update_norm)", "norm"),
     ("update_noise", "(c.theta * num_summed)", "num_summed"),
-    ("contributions", "* 4**c.update_resolution_bits >=", "* 4**c.update_resolution_bits >"),
+    ("contributions", "* 4**c.update_resolution_bits >=", "* 2**c.update_resolution_bits >="),
     ("contributions", "if not length > c.radius", "if not length > 2 * c.radius"),
     ("contributions", "(c.radius / length)", "c.radius"),
     ("configuration", "float(c.radius).hex()", "float(1).hex()"),
