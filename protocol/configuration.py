@@ -319,7 +319,7 @@ class RoundConfig:
         spare = min(update.ring_bits(self.cohort_size), 63) - coarse.ring_bits(self.cohort_size)
         exact = MAX_NUMERATOR_BITS - coarse.max_numerator.bit_length()
         loss_bits = min(max(spare, 0), exact, grid.resolution_bits)
-        fields = (
+        fields: tuple[Field, ...] = (
             update,
             Field("weight", 1, 0, heaviest, 0),
             Field("weighted_loss", 1, 0, heaviest * grid.bound, loss_bits),
