@@ -23,6 +23,7 @@ from deltafl.fl.evaluation import DeviceMetrics, measure
 from deltafl.fl.freed_memory import keep_freed_memory
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.parameters import load_vector, to_vector
+from deltafl.fl.resident import ResidentData
 from deltafl.fl.vectors import Vector
 
 _Gradients: TypeAlias = Callable[
@@ -142,6 +143,7 @@ class Learner:
         self._device = device or torch.device("cpu")
         self._module = module.to(self._device)
         self._criterion = criterion
+        self._resident = ResidentData(self._device)
         self._loss_and_gradients: _Gradients = partial(_by_autograd, module, criterion)
         is_explicit = criterion.is_usual and self._device.type == "cpu"
         if is_explicit and isinstance(module, Differentiated):
@@ -239,6 +241,8 @@ class Learner:
         return measure(self._module, devices, self._device, self._criterion)
 
     def _tensors(self, data: DeviceData) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._device.type != "cpu":
+            return self._resident.tensors(data)
         # torch.tensor copies: from_numpy would warn of an array that may not be written to
         return (
             torch.tensor(data.inputs(), device=self._device),

@@ -7,7 +7,6 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 
 Reals: TypeAlias = npt.NDArray[np.float64]
 
@@ -85,6 +84,8 @@ def minimise_quadratic(
     if scale == 0:
         return np.full(size, 1 / size)
     matrix, linear = matrix / scale, linear / scale
+    from scipy.optimize import minimize  # here: most strategies solve nothing
+
     result = minimize(
         lambda x: 0.5 * x @ matrix @ x + linear @ x,
         np.full(size, 1 / size),

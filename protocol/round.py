@@ -7,7 +7,7 @@
                 n_k·b_k·Δ_k and n_k·b_k, where b_k falls with the distance of Δ_k from v; again
                 with v ← Σ n_k·b_k·Δ_k / Σ n_k·b_k, pass after pass
     model       w ← w + Σ n_k·Δ_k / Σ n_k, or w + v; if the sums of updates have noise, all weigh
-                the same, and their sum is divided by θ times the devices in it
+                the same, and so many are counted as the noise lets it (`update_noise`)
 
 If a device vanished during the search, the difference of two sums would expose it. So the slots of
 all queries but the first are whole (all-or-nothing), which the devices enforce; if a device
@@ -21,7 +21,6 @@ Spec: §12.9, §12.15.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -232,7 +231,7 @@ class Round:
         """The outcome where updates were summed with noise; all devices weigh the same."""
         means = NoisyMeans(None, 0, None, 0)
         if self._totals:
-            means = noisy.read(self._totals, self._kept_share, self._num_summed)
+            means = noisy.read(self._totals, self.config.theta, self._num_summed)
         bound = self.config.search.grid.bound
         return RoundOutcome(
             search=self._found,
@@ -247,16 +246,6 @@ class Round:
             asked=self._asked,
             passes=self._num_passes,
         )
-
-    @property
-    def _kept_share(self) -> Fraction:
-        """The share of devices that the announced threshold is to keep: all, if nobody is below it.
-
-        Spec: §12.16.
-        """
-        threshold = None if self._found is None else self._found.threshold
-        keeps_all = threshold is not None and threshold.passes(0)
-        return Fraction(1) if keeps_all else self.config.theta
 
     def _ask(self) -> None:
         self.question = self._search.query

@@ -32,12 +32,12 @@ def rounded(values: npt.NDArray[np.float64], square_bound: int, randomness: Rand
 
     Args:
         values: float64 of shape (d,), each below 2^31 in size.
-        square_bound: Largest squared L2 norm of the result; at least that of `values` rounded
-            towards zero.
+        square_bound: Largest squared L2 norm of the result; zeros if `values` rounded towards zero
+            are longer.
         randomness: Source of the coins.
 
     Returns:
-        Each number next to that of `values`, int64 of shape (d,).
+        Each number next to that of `values`, or zeros; int64 of shape (d,).
 
     Raises:
         ValueError: a number is not finite, or too large.
@@ -52,4 +52,5 @@ def rounded(values: npt.NDArray[np.float64], square_bound: int, randomness: Rand
         result = (floors + (coins < fractions * _COINS)).astype(np.int64)
         if int(result @ result) <= square_bound:
             return result
-    return np.trunc(values).astype(np.int64)
+    shortest = np.trunc(values).astype(np.int64)
+    return shortest if int(shortest @ shortest) <= square_bound else np.zeros_like(shortest)

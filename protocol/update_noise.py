@@ -7,8 +7,9 @@ devices weigh the same. Each of the three is worth at most Q steps, an eighth of
 change in the update, so that they cost the update 2 % of noise. The whole contribution of one
 device, whatever it sends instead, moves the sum by at most `Sizes.sensitivity`.
 
-The mean is taken over a number of devices that is public, θ times those in the sum. A noisy count
-would have to be paid for, and a small one would blow the noise up.
+The mean is taken over θ times the devices in the sum, or over as many as have surely passed by the
+noisy count. Where many losses are equal, such as under a model of zeros, more devices pass than θ
+says. The count itself would make steps shorter on average, and a small one would blow the noise up.
 
 Source: Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
 Learning with Secure Aggregation", algorithms 1 and 2. Here shares and numbers are clipped where
@@ -170,7 +171,7 @@ class NoisyMeans(NamedTuple):
     """What a sum with noise says.
 
     Attributes:
-        update: Σ Δ_k over θ times the devices in the sum, float64 of shape (update_length,); None
+        update: Σ Δ_k over about as many devices as passed, float64 of shape (update_length,); None
             if there is no sum.
         num_kept: About how many devices passed; from 0 to those in the sum.
         loss: About their mean loss over the largest loss, in [0, 1]; None if hardly any passed.
@@ -253,8 +254,10 @@ class NoisyUpdates:
             theta: The share of devices that were to pass.
             num_summed: Devices in the sum, at least 1.
         """
-        unit = self.noise.norm / self.sizes.clip / float(theta * num_summed)
         count, loss, clipped = (float(sums[name][0]) / self.sizes.scalar for name in FIELDS[1:])
+        spread = math.sqrt(num_summed) * self.noise.deviation / self.sizes.scalar
+        divisor = max(float(theta * num_summed), min(count - 2 * spread, num_summed))
+        unit = self.noise.norm / self.sizes.clip / divisor
         return NoisyMeans(
             update=unrotate(
                 sums["update"].astype(np.float64) * unit, self.seed, self.update_length

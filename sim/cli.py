@@ -43,6 +43,10 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "deltafl.sim.inspect.leakage.cli",
         "measure what the searches for the threshold reveal about single devices",
     ),
+    ("audit", "canaries"): (
+        "deltafl.sim.inspect.canaries.cli",
+        "measure a lower bound on ε, beside what a differentially private run claims",
+    ),
     ("audit",): (
         "deltafl.sim.inspect.audit.cli",
         "show what the server of a run saw and what it can infer",

@@ -43,12 +43,12 @@ def read_csv_table(path: Path, columns: Columns) -> Rows:
     users, told, x, targets = TextsBuilder(), TextsBuilder(), array("f"), array("d")
     for line, fields in rows:
         if not fields[user]:
-            raise DataError(f"{path}: line {line} names no user in column {found.user!r:.200}")
+            raise DataError(f"{path}: line {line} has nothing in column {found.user!r:.200}")
         users.add(fields[user])
         if len(labels) > 1:
             targets.extend(number(path, line, names[one], fields[one]) for one in labels)
         elif not fields[labels[0]]:
-            raise DataError(f"{path}: line {line} has no label in {found.labels[0]!r:.200}")
+            raise DataError(f"{path}: line {line} has nothing in column {found.labels[0]!r:.200}")
         else:
             told.add(fields[labels[0]])
         x.extend(number(path, line, name, fields[place]) for name, place in features)

@@ -28,8 +28,9 @@ clients, about the best on one CPU thread with OpenBLAS; of small ones 64 were."
 _GRU_CLIENTS: Final = 4
 """8 were not faster, 2 were slower, on one CPU thread."""
 
-_MAPPED_CLIENTS: Final = 16
-"""Not measured: nothing is mapped on a CPU."""
+_ACCELERATED_CLIENTS: Final = 128
+"""Of any stack on an accelerator: a whole cohort, so that it takes few calls and one transfer. Not
+measured yet; `make gpu` measures several."""
 
 _NOT_MAPPED: Final = (nn.RNNBase, nn.modules.dropout._DropoutNd)
 
@@ -49,9 +50,10 @@ def stacked(
         return _mapped(module, device, criterion)
     if isinstance(module, Linear | Logistic):
         fitting = _LINEAR_NUMBERS // num_parameters(module)
-        return StackedLinear(module), min(max(1, fitting), _LINEAR_CLIENTS)
+        best = min(max(1, fitting), _LINEAR_CLIENTS)
+        return StackedLinear(module), best if device.type == "cpu" else _ACCELERATED_CLIENTS
     if isinstance(module, OneHotGRU | EmbeddingGRU):
-        return StackedGRU(module), _GRU_CLIENTS
+        return StackedGRU(module), _GRU_CLIENTS if device.type == "cpu" else _ACCELERATED_CLIENTS
     return _mapped(module, device, criterion)
 
 
@@ -60,4 +62,4 @@ def _mapped(
 ) -> tuple[Stacked, int] | None:
     if device.type == "cpu" or any(isinstance(part, _NOT_MAPPED) for part in module.modules()):
         return None
-    return StackedByMapping(module, criterion), _MAPPED_CLIENTS
+    return StackedByMapping(module, criterion), _ACCELERATED_CLIENTS

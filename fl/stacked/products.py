@@ -6,7 +6,6 @@ third to a half of the time of Intel's MKL, which torch has, over products of 10
 
 import numpy as np
 import torch
-from scipy.linalg.blas import sgemm
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -41,6 +40,8 @@ def add_product(
     if total.device.type != "cpu" or total.dtype != torch.float32:
         total.baddbmm_(a, b, alpha=alpha, beta=beta)
         return
+    from scipy.linalg.blas import sgemm  # here, for where everything is on a GPU nobody needs SciPy
+
     for one, left, right in zip(total.numpy(), a.numpy(), b.numpy(), strict=True):
         # rows are the columns of Fortran's matrices: the transposed equation, (a·b)ᵀ = bᵀ·aᵀ. What
         # has its columns together already is passed with the order to transpose it, uncopied.

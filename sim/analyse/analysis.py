@@ -1,5 +1,6 @@
 """Ask devices one question about their tables, and learn nothing but secure sums."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -33,15 +34,26 @@ from deltafl.secagg.ring import Vector, reduce, zeros
 from deltafl.secagg.session import Observer
 from deltafl.secagg.stages import Vanishing
 from deltafl.sim.analyse.privacy import noise_of, rho_of_sums
-from deltafl.sim.analyse.question import HOLDERS, Part, Question, Sum, Values, notes_of, sums_of
+from deltafl.sim.analyse.question import (
+    HOLDERS,
+    Part,
+    Question,
+    Sum,
+    Values,
+    check_whole,
+    notes_of,
+    sums_of,
+)
 from deltafl.sim.analyse.session import AnalysisSession
 from deltafl.sim.errors import UserError
 from deltafl.sim.run.accounting import DELTA, epsilon_of
+from deltafl.sim.run.bound import rounded_up
 
 Result: TypeAlias = int | float | list[int] | list[float] | None
 
 _LABEL: Final = b"deltafl analyse"
 _SLOT: Final = "analyse"
+_MOST_DEVICES: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +61,20 @@ class Guard:
     """Who may be summed, and what a session must withstand.
 
     Attributes:
-        min_cohort: fewest devices to sum over, and fewest that have a row that counts.
+        min_cohort: fewest devices to sum over, and fewest that have a row that counts; at least 2.
         threat: shares of colluding and vanishing devices, and the adversary.
         graph: who shares masks with whom; None chooses by the number of devices.
+
+    Raises:
+        UserError: min_cohort is not a whole number of at least 2.
     """
 
     min_cohort: int = 10
     threat: ThreatModel = field(default_factory=ThreatModel)
     graph: GraphKind | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("min_cohort", self.min_cohort, 2, _MOST_DEVICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +84,11 @@ class Answer:
     Attributes:
         statistic: that was asked for.
         value: the statistic: a whole number (count), a number (mean, variance, quantile), counts
-            by bin (histogram); None if nothing counted. With noise, numbers are not whole.
-        plus_minus: how far the quantile may be from `value`, besides rounding; 0 of others.
+            by bin (histogram); None if nothing counted. With noise, counts are not whole and may be
+            below 0, and what must lie in a range is moved into it.
+        plus_minus: how far `value` may be off, besides rounding: without noise, of a quantile,
+            else 0; with noise, about one standard deviation of what noise does to it, or to each
+            count of a histogram. Of a quantile with noise, half a bin is added.
         edges: the ends of a histogram's bins; empty of others.
         count: values that counted; an estimate with noise.
         outside: of these, how many were outside of the range; None with noise.
@@ -193,7 +214,6 @@ class _Analysis:
         value, plus_minus = self._found(sums) if self._search is None else self._searched(sums)
         question = self._question
         noisy = bool(question.noise)
-        rho = rho_of_sums((HOLDERS, *self._sums), question.noise, self._num_noisy) if noisy else 0.0
         binned = question.statistic == "histogram"
         return Answer(
             statistic=question.statistic,
@@ -208,20 +228,33 @@ class _Analysis:
             invited=len(self._parts),
             holders=holders,
             secure_sums=self._session.num_sums,
-            epsilon=epsilon_of(rho, DELTA) if noisy else None,
+            epsilon=self._epsilon(HOLDERS, *self._sums) if noisy else None,
             delta=DELTA if noisy else None,
         )
 
     def _count_holders(self) -> int | float:
         """How many devices have anything to say; the end, if they are too few."""
-        sums, _ = self._sum_all(0, (HOLDERS,), b"holders")
-        holders = _plain(sums["holders"][0])
+        sums, devices = self._sum_all(0, (HOLDERS,), b"holders")
+        holders = _plain(min(max(sums["holders"][0], Fraction(0)), Fraction(devices)))
         if holders < self._guard.min_cohort:
+            spent = ""
+            if self._question.noise:
+                epsilon = rounded_up(self._epsilon(HOLDERS))
+                spent = f"; this has spent ε = {epsilon} at δ = {DELTA:g}, as asking again would"
             raise UserError(
                 f"{holders:g} devices have a row that counts, fewer than min_cohort = "
-                f"{self._guard.min_cohort}: nothing more was asked; ask about more of them"
+                f"{self._guard.min_cohort}: nothing more was asked{spent}; ask about more of them"
             )
         return holders
+
+    def _epsilon(self, *sums: Sum) -> float:
+        """ε of these sums, which have noise."""
+        return epsilon_of(rho_of_sums(sums, self._question.noise, self._num_noisy), DELTA)
+
+    def _deviation(self, name: str) -> float:
+        """σ of the noise in each number of a sum, if the fewest devices bring it; 0 without."""
+        (one,) = (one for one in self._sums if one.name == name)
+        return float(self._question.noise * one.most)
 
     def _noise(self, one: Sum) -> Noise | None:
         sigma = self._question.noise
@@ -272,34 +305,43 @@ class _Analysis:
         """The statistic that follows from its sums."""
         question = self._question
         if question.statistic == "histogram":
-            return [_plain(number) for number in sums["bins"]], 0.0
+            return [_plain(number) for number in sums["bins"]], self._deviation("bins")
         if question.statistic == "quantile":
             return self._of_bins(sums["bins"])
         count = sums["count"][0]
         if question.statistic == "count":
-            return _plain(count), 0.0
+            return _plain(count), self._deviation("count")
         if count < 1:
             return None, 0.0
-        mean = sums["sum"][0] / count
+        most, of_count = question.num_steps, self._deviation("count")
+        mean = min(max(sums["sum"][0] / count, Fraction(0)), Fraction(most))
+        off_mean = math.hypot(self._deviation("sum"), float(mean) * of_count) / float(count)
         if question.statistic == "mean":
-            return question.value(mean), 0.0
-        squared = sums["squares"][0] / count - mean**2
-        return max(0.0, float(question.step**2 * squared)), 0.0
+            value = min(question.value(mean), float(question.high))
+            return value, min(off_mean, most) * float(question.step)
+        squares = sums["squares"][0] / count
+        variance = min(max(squares - mean**2, Fraction(0)), Fraction(most**2, 4))
+        off_squares = math.hypot(self._deviation("squares"), float(squares) * of_count)
+        off = math.hypot(off_squares / float(count), 2 * float(mean) * off_mean)
+        unit = question.step**2
+        return float(unit * variance), min(off, most**2 / 4) * float(unit)
 
     def _of_bins(self, bins: Sequence[Fraction]) -> tuple[Result, float]:
         """The quantile by noisy bins, as if each were evenly filled."""
-        total = round(sum(bins))
+        total, edges = round(sum(bins)), self._question.edges
         if total < 1:
             return None, 0.0
-        counts, edges = nearest_counts(list(bins), total), self._question.edges
-        wanted, below = self._question.level * total, Fraction(0)
-        for index, count in enumerate(counts):
-            if below + count >= wanted and count:
-                part = float((wanted - below) / count)
-                width = float(edges[index + 1] - edges[index])
-                return float(edges[index]) + part * width, width / 2
-            below += count
-        return float(edges[-1]), 0.0
+        counts = np.array(nearest_counts(list(bins), total), dtype=np.float64)
+        ends = np.concatenate([[0.0], np.cumsum(counts)])
+        wanted = float(self._question.level) * total
+        # a sum of half of the bins has the most noise that a rank can have
+        off = self._deviation("bins") * math.sqrt(len(bins) / 2)
+        ranks = np.clip([wanted, wanted - off, wanted + off], 0, total)
+        rising = np.flatnonzero(np.diff(ends)) + 1  # empty bins hold no quantile
+        at = rising[np.searchsorted(ends[rising], ranks)]
+        parts = (ranks - ends[at - 1]) / (ends[at] - ends[at - 1])
+        value, low, high = (edges[at - 1] + parts * (edges[at] - edges[at - 1])).tolist()
+        return value, (high - low + float(edges[1] - edges[0])) / 2
 
     def _search_config(self) -> SearchConfig:
         """The private search, in which every value is a device of weight 1."""

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import math
+import re
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 from deltafl.fl.read.exact import exact_number
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.settings.argument import whole
 
 if TYPE_CHECKING:  # loads NumPy, which help does not need
@@ -36,8 +39,9 @@ Values outside of the range count as its nearest end, and a secure sum says how
 many these were; count leaves them out. --cap bounds how many rows of one device
 count, the first ones; with --of devices, each device has one value, the mean of
 its rows. Values are rounded to a 262,144th of the range or less; whole numbers of
-a smaller range are not rounded. Without --noise, sums are exact, which is not
-differential privacy.
+a smaller range that begins at one are not rounded. Without --noise, sums are
+exact, which is not differential privacy. With it, they are rounded to a 1,024th,
+and the ± is about one standard deviation.
 exit codes: 0 success, 2 invalid request, or too few devices.
 """
 
@@ -49,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "deltafl analyse STATISTIC --data PATH --user NAME --column NAME --range LOW HIGH "
         "[more flags]"
     )
+    # so that -1e3 is a number, and no flag
+    parser._negative_number_matcher = re.compile(r"-\.?\d|-inf$", re.ASCII)
     parser.add_argument("statistic", choices=STATISTICS, help=f"one of {', '.join(STATISTICS)}")
     parser.add_argument("--data", required=True, metavar="PATH", help="a .csv or .parquet file")
     parser.add_argument("--user", required=True, metavar="NAME", help="column of the device")
@@ -146,29 +152,42 @@ def as_text(answer: "Answer", question: "Question") -> str:
     if answer.epsilon is None:
         rows.append(("privacy", "sums are exact: this is not differential privacy"))
     else:
-        told = f"ε = {answer.epsilon:.3g} at δ = {answer.delta:g}, for all that a device has"
+        told = (
+            f"ε = {rounded_up(answer.epsilon)} at δ = {answer.delta:g}, for all that a device has"
+        )
         rows.append(("privacy", told))
     width = max(len(name) for name, _ in rows) + 2
     return "\n".join(f"{name:<{width}}{text}" for name, text in rows)
 
 
 def _value(answer: "Answer", question: "Question") -> list[tuple[str, str]]:
-    what = f"{question.of}, each in [{question.low:g}, {question.high:g}]"
+    what = f"{question.of}, each in [{question.low:.15g}, {question.high:.15g}]"
+    about = f" ± {answer.plus_minus:.{6 if answer.epsilon is None else 2}g}"
+    about = about if answer.plus_minus else ""
     if isinstance(answer.value, list):
         ends = zip(answer.edges, answer.edges[1:], answer.value, strict=False)
         named = [(f"[{low:g}, {high:g})", count) for low, high, count in ends]
         named[-1] = (named[-1][0][:-1] + "]", named[-1][1])
-        return [("histogram", f"of {what}"), *((name, f"{count:,.6g}") for name, count in named)]
+        return [
+            ("histogram", f"of {what}"),
+            *((name, f"{count:,.6g}{about}") for name, count in named),
+        ]
     name = answer.statistic
     if name == "quantile":
         name = f"{float(question.level):g}-quantile"
     if answer.value is None:
         return [(name, f"none: nothing counted; of {what}")]
-    about = f" ± {answer.plus_minus:.6g}" if answer.plus_minus else ""
-    found = [(name, f"{answer.value:,.6g}{about}, of {what}")]
+    found = [(name, f"{_digits(answer.value, question)}{about}, of {what}")]
     if answer.statistic != "count":
         found.append(("count", f"{answer.count:,.6g}"))
     return found
+
+
+def _digits(value: float, question: "Question") -> str:
+    """A value to six digits, or to as many as its rounding leaves."""
+    ratio = max(-question.low, question.high) / float(question.step)
+    digits = 6 if question.statistic in ("count", "variance") else math.ceil(math.log10(ratio))
+    return f"{value:,.{min(max(digits, 6), 17)}g}"
 
 
 def _bounds(answer: "Answer") -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ NOISY_STEPS: Final = 1 << 10
 
 _MOST_BINS: Final = 1 << 12
 _MOST_ROWS: Final = 1 << 20
+_LARGEST: Final = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,17 @@ class Question:
     def __post_init__(self) -> None:
         _insist(self.statistic in STATISTICS, f"{self.statistic!r}: one of {', '.join(STATISTICS)}")
         _insist(self.of in OF, f"of {self.of!r}: must be one of {', '.join(OF)}")
+        for name, end in (("low", self.low), ("high", self.high)):
+            _insist(is_number(end), f"{name} {end!r:.40}: must be a number")
         is_interval = math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high
+        said = f"range {self.low:g} {self.high:g}"
+        _insist(is_interval, f"{said}: must be two finite numbers, the first the smaller")
         _insist(
-            is_interval and math.isfinite(self.high - self.low),
-            f"range {self.low:g} {self.high:g}: must be two finite numbers, the first the smaller",
+            max(-self.low, self.high) <= _LARGEST and self.high - self.low >= 1 / _LARGEST,
+            f"{said}: must lie within ±{_LARGEST:g} and be no narrower than {1 / _LARGEST:g}",
         )
-        _insist(1 <= self.cap <= _MOST_ROWS, f"cap {self.cap}: must lie in [1, {_MOST_ROWS}]")
-        _insist(1 <= self.bins <= _MOST_BINS, f"bins {self.bins}: must lie in [1, {_MOST_BINS}]")
+        check_whole("cap", self.cap, 1, _MOST_ROWS)
+        check_whole("bins", self.bins, 1, _MOST_BINS)
         _insist(0 < self.level < 1, f"level {self.level}: must lie in (0, 1)")
         _insist(0 <= self.noise <= 10**6, f"noise {self.noise}: must lie in [0, 1000000]")
         if self.of == DEVICES:
@@ -76,6 +81,12 @@ class Question:
         steps = NOISY_STEPS if self.noise else STEPS
         exponent = math.ceil(math.log2(self.high - self.low)) - (steps.bit_length() - 1)
         object.__setattr__(self, "step", Fraction(2) ** exponent)
+        known = max(math.ulp(self.low), math.ulp(self.high))
+        _insist(
+            self.step >= known,
+            f"{said}: numbers of this size are only known to {known:g}, too little for so narrow a "
+            "range; take the same number off all values first",
+        )
 
     @property
     def num_steps(self) -> int:
@@ -183,6 +194,24 @@ def notes_of(question: Question) -> list[Sum]:
         Sum("outside", 1, question.cap, lambda part: np.array([part.outside])),
         Sum("left_out", 1, _MOST_ROWS, lambda part: np.array([part.left_out])),
     ]
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a real number; a truth value is none."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Check that an argument is a whole number of a range.
+
+    Raises:
+        UserError: it is not.
+    """
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    _insist(
+        is_whole and least <= value <= most,  # type: ignore[operator]
+        f"{name} {value!r:.40}: must be a whole number in [{least}, {most}]",
+    )
 
 
 def _insist(holds: bool, otherwise: str) -> None:

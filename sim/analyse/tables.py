@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from deltafl.fl.data.parquet_table import read_parquet_table
 from deltafl.fl.data.rows import Columns, Rows, Texts
 from deltafl.sim.analyse.question import Values
 from deltafl.sim.errors import UserError
+
+_TRUTH: Final = {"false": 0.0, "true": 1.0}  # CSV and Parquet files spell them differently
 
 Selection: TypeAlias = tuple[str, str]
 """A column, and the value that a row must have in it."""
@@ -25,12 +27,18 @@ def read_tables(
         path: a .csv or .parquet file.
         user: the column that names the device of a row.
         column: the column of the values.
-        where: only rows of this column and value; a device without any has an empty array.
+        where: only rows of this column and value; a device without any has an empty array. Numbers
+            are the same however they are written, and true and false are 1 and 0.
 
     Raises:
         DataError: the file cannot be read, lacks a column, or a row has nothing in one.
-        UserError: the column has texts, or the file is of neither kind.
+        UserError: the column has texts, is named twice, or the file is of neither kind.
     """
+    if column in (user, where and where[0]):
+        raise UserError(
+            f"{path}: column {column!r:.200} has the values, so it can neither name the devices "
+            "nor choose rows; choose values by the range"
+        )
     rows = _read(path, user, column)
     values = rows.labels
     if isinstance(values, Texts):
@@ -40,14 +48,25 @@ def read_tables(
     if where is not None:
         name, wanted = where
         chosen = _read(path, name, column).users
-        if wanted not in chosen.names:
+        same = [_meant(other) == _meant(wanted) for other in chosen.names]
+        if not any(same):
             raise UserError(f"{path}: no row has {wanted!r:.40} in column {name!r:.200}")
-        kept = chosen.codes == chosen.names.index(wanted)
+        kept = np.array(same)[chosen.codes]
     codes = rows.users.codes
     order = np.argsort(codes[kept], kind="stable")
     counts = np.bincount(codes[kept], minlength=len(rows.users.names))
     parts = np.split(values[kept][order], np.cumsum(counts)[:-1])
     return dict(zip(rows.users.names, parts, strict=True))
+
+
+def _meant(text: str) -> str | float:
+    """A value of a column to select by: the number that a text is, or else the text."""
+    if text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _read(path: Path, user: str, column: str) -> Rows:

@@ -11,6 +11,7 @@ from deltafl.fl.read.exact import exact_number
 from deltafl.secagg import ThreatModel
 from deltafl.sim.analyse.analysis import Guard, analyse_tables
 from deltafl.sim.analyse.question import SAMPLES, Question
+from deltafl.sim.errors import UserError
 
 if TYPE_CHECKING:
     from deltafl.sim.analyse.analysis import Answer
@@ -53,14 +54,11 @@ def analyse(
 
     Raises:
         UserError: an argument is out of range, there are too few devices, or sums do not fit.
-        ValueError: a value is not a finite number.
+        ValueError: a value is not a finite number, or masked.
     """
     tables = {}
     for index, (device, given) in enumerate(values.items()):
-        numbers = np.asarray(given, dtype=np.float64).ravel()
-        if not np.isfinite(numbers).all():
-            raise ValueError(f"device {device!r:.40} has a value that is not a finite number")
-        tables[index] = numbers
+        tables[index] = _numbers(device, given)
     question = Question(
         statistic,
         low,
@@ -74,6 +72,32 @@ def analyse(
     return analyse_tables(tables, question, Guard(min_cohort, threat or ThreatModel()))
 
 
+def _numbers(device: object, given: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """A device's values.
+
+    Raises:
+        ValueError: one is no finite number, or masked.
+    """
+    if np.ma.is_masked(given):
+        raise ValueError(f"device {device!r:.40} has masked values: leave them out (`compressed`)")
+    values = np.asarray(given).ravel()
+    if values.size and values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"device {device!r:.40} has values of {values.dtype}, which are no numbers"
+        )
+    numbers = values.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"device {device!r:.40} has a value that is not a finite number")
+    return numbers
+
+
 def _exact(number: float | str) -> Fraction:
-    """A float as the decimal that it prints as: 0.9 is 9/10."""
-    return exact_number(str(number))
+    """A float as the decimal that it prints as: 0.9 is 9/10.
+
+    Raises:
+        UserError: it is no number.
+    """
+    try:
+        return exact_number(str(number))
+    except ValueError as error:
+        raise UserError(f"{number!r:.40}: must be a number such as 0.5 or '1/3'") from error

@@ -75,7 +75,8 @@ def train(
         settings: any others, by section and name, as in a settings file.
         out: the run directory; by default a new one that is kept with the others of the system's
             temporary files.
-        resume: go on with the run in `out`; more `rounds` make it longer.
+        resume: go on with the run in `out`; more `rounds` make it longer. A module, loss or
+            strategy of one's own must be the one that the run began with: only sizes are compared.
         progress: show bars.
         callbacks: are told how it goes on; see `Callback`.
 

@@ -30,7 +30,6 @@ first round all models must agree. With `--private`, see `deltafl.sim.bench.priv
 import argparse
 import json
 import os
-import platform
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -51,7 +50,7 @@ from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask, make, resized
 from deltafl.sim.bench.report import machine
 from deltafl.sim.bench.sizes import CLIENTS, check_least
-from deltafl.sim.cohort.hardware import usable_cores
+from deltafl.sim.cohort.hardware import processor, usable_cores
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
@@ -337,23 +336,13 @@ def _names(text: str, known: Sequence[str], option: str) -> list[str]:
 
 def _hardware() -> dict[str, object]:
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": usable_cores(),
         "load": round(os.getloadavg()[0], 2),
         "machine": machine(),
         "numpy": np.__version__,
         **{name: os.environ[name] for name in _KERNELS if name in os.environ},
     }
-
-
-def _processor() -> str:
-    """The processor's name, as Linux has it; else what Python knows."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def _describe(measured: Mapping[str, object]) -> str:

@@ -29,6 +29,7 @@ class Purpose(StrEnum):
     ATTACK = "attack"
     TRIGGER = "trigger"
     SHUFFLED_POPULATION = "shuffled population"
+    CANARY = "canary"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ Sharing these results changes no byte that is sent, and no check.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from deltafl.secagg.openings import Opening, examine
 from deltafl.secagg.primitives import AddMasks, AddPairwise, Primitives, add_pairwise, pairwise_with
 from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.ring import Vector
+from deltafl.sim.cohort.masks.together import MasksTogether, SumsOfMasks
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
@@ -31,20 +32,35 @@ _ORDER: Final = 2**252 + 27742317777372353535851937790883648493  # of the base p
 _TO_MULTIPLE_OF_8: Final = -pow(_ORDER, -1, 8) % 8
 
 
-def simulated(add_masks: AddMasks = prg.add_masks, share_up_to: int = prg.MAX_BYTES) -> Primitives:
+def simulated(
+    add_masks: AddMasks = prg.add_masks,
+    share_up_to: int = prg.MAX_BYTES,
+    sums: SumsOfMasks | None = None,
+) -> Primitives:
     """What the parties of one simulated session compute with; made anew for each session.
 
     Args:
         add_masks: What adds masks to vectors.
         share_up_to: Bytes of the longest vector whose masks are made once for both ends. Several
             threads or a GPU make longer ones faster than shared ones could be added.
+        sums: Makes the masks of many longer vectors together; None to make them one by one.
     """
-    return Primitives(
+    add_pairwise = SharedMasks(pairwise_with(add_masks), share_up_to).add_pairwise
+    alone = Primitives(
         SharedAgreements().generate,
         add_masks,
-        SharedMasks(pairwise_with(add_masks), share_up_to).add_pairwise,
+        add_pairwise,
         SharedResults().apply,
         SharedExaminations().examine,
+    )
+    if sums is None:
+        return alone
+    together = MasksTogether(sums, add_masks, add_pairwise, share_up_to)
+    return replace(
+        alone,
+        add_masks=together.add_masks,
+        add_pairwise=together.add_pairwise,
+        foresee=together.foresee,
     )
 
 

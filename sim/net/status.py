@@ -26,6 +26,7 @@ from deltafl.sim.net.measuring import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.run.stage_seconds import STAGE_WORDS
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -177,7 +178,11 @@ class Status:
         spent = privacy_of(self.config, self._rounds_done)
         if spent is None:
             return "no noise is added"
-        return f"ε = {spent.epsilon:.2f}" if math.isfinite(spent.epsilon) else "ε is not bounded"
+        return (
+            f"ε = {rounded_up(spent.epsilon)}"
+            if math.isfinite(spent.epsilon)
+            else "ε is not bounded"
+        )
 
 
 def status_application(status: Status) -> Starlette:

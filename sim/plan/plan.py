@@ -7,7 +7,7 @@ from typing import Final
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import expected_tail
 from deltafl.secagg import SessionParams, ring, wire
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.plan.messages import Trip, trips
 from deltafl.sim.plan.search import typical_queries
 from deltafl.sim.plan.sessions import REFUSALS, fewest_devices, largest_dropout, session_of
@@ -159,6 +159,11 @@ def _check(config: RunConfig, num_parameters: int) -> None:
     """Refuse what a run would refuse, and say what would work."""
     try:
         session_of(config, num_parameters)
+        account = account_of(config, config.federation.cohort_size, num_parameters)
+        if account is not None:  # who is in more than one round depends on how many there are
+            account.check(1)
+    except RunError as error:
+        raise ConfigError(str(error)) from error
     except REFUSALS as error:
         raise ConfigError(
             f"{config.federation.algorithm} cannot run with these settings: {error}"

@@ -6,6 +6,7 @@ from typing import Final
 
 from deltafl.secagg.threat import CORRECTNESS_BITS
 from deltafl.sim.plan.plan import Plan, RoundCost
+from deltafl.sim.run.bound import rounded_up
 
 WIDTH: Final = 80
 _NAMES: Final = 20
@@ -116,9 +117,10 @@ def _privacy(plan: Plan) -> str:
         return "sums are exact: this is not differential privacy"
     what = "searches and updates" if plan.privacy.updates else "searches"
     rest = "" if plan.privacy.updates else "; sums of updates are not part of it"
+    once, whole = rounded_up(plan.privacy.epsilon_once), rounded_up(plan.privacy.epsilon)
     return (
-        f"{what}: ε = {plan.privacy.epsilon_once:.3g} at δ = {plan.privacy.delta:g} for a device "
-        f"that is in one round, and {plan.privacy.epsilon:.3g} for one that is in all{rest}"
+        f"{what}: ε = {once} at δ = {plan.privacy.delta:g} for a device that is in one round, and "
+        f"{whole} for one that is in all{rest}"
     )
 
 

@@ -7,7 +7,7 @@ round (`round`) what they weigh in its aggregate, and for every evaluation how w
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, cast
@@ -56,12 +56,20 @@ class AttackLog:
         population: who lies.
         last_round: the round of the checkpoint that a run goes on from; later lines are dropped.
             None for a new run.
+        is_due: whether the run evaluates after a round; what an evaluation at another one has found
+            is dropped.
 
     Raises:
         RunDirectoryError: it goes on, and the file is not that of this population.
     """
 
-    def __init__(self, path: Path, population: Population, last_round: int | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        population: Population,
+        last_round: int | None,
+        is_due: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self._attackers = frozenset(population.attackers)
         first: Event = {
             "devices": population.devices,
@@ -73,7 +81,10 @@ class AttackLog:
             there = read_events(path)
             if there[:1] != [first]:
                 raise damaged(path, "its first line does not say who the attackers are")
-            lines += [line for line in there[1:] if _round_of(path, line) <= last_round]
+            for line in there[1:]:
+                number = _round_of(path, line)
+                if number <= last_round and (_BACKDOOR not in line or is_due(number)):
+                    lines.append(line)
         write_file(path, b"".join(map(event_line, lines)))
         self._file: BinaryIO = open_own(path)
         self._file.seek(0, os.SEEK_END)

@@ -100,6 +100,11 @@ def drop_evaluations_after(folder: Path, last_round: int | None) -> None:
             path.unlink()
 
 
+def is_due(number: int, every: int, rounds: int) -> bool:
+    """Whether a run evaluates after this round: every few, and after the last."""
+    return number % every == 0 or number >= rounds
+
+
 def drop_evaluations_not_due(folder: Path, every: int, rounds: int) -> None:
     """Delete those that a run does not make: it was made longer, and they were its last.
 
@@ -109,8 +114,7 @@ def drop_evaluations_not_due(folder: Path, every: int, rounds: int) -> None:
         rounds: of the whole run; there is one after the last.
     """
     for path in _files(folder):
-        number = int(path.stem.removeprefix("round-"))
-        if number % every and number < rounds:
+        if not is_due(int(path.stem.removeprefix("round-")), every, rounds):
             path.unlink()
 
 

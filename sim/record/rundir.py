@@ -204,7 +204,8 @@ class RunDirectory:
                     "long the run is; resume with as many, or choose another --out"
                 )
             return rounds
-        if difference := first_difference(config, present):
+        beside_rounds = first_difference(config, _with_rounds_of(config, present))
+        if difference := beside_rounds or first_difference(config, present):
             key, wanted, found = difference
             mend = "resume with the same settings, or choose another --out"
             if key == "federation.rounds":

@@ -9,6 +9,7 @@ nothing but itself.
 
 import contextlib
 import hashlib
+import math
 import os
 import signal
 import subprocess
@@ -59,10 +60,12 @@ class Outcome:
     Attributes:
         finished: the cells that have a result, in the order in which they were asked for.
         failures: those that have none.
+        unfinished: those that the time did not suffice for, begun or not.
     """
 
     finished: tuple[Finished, ...]
     failures: tuple[Failure, ...]
+    unfinished: tuple[Cell, ...] = ()
 
 
 def describe(cell: Cell) -> str:
@@ -97,7 +100,12 @@ def directories_of(cells: Sequence[Cell], out: Path) -> list[RunDirectory]:
 
 
 def run_cells(
-    cells: Sequence[Cell], out: Path, *, jobs: int | None = None, quiet: bool = False
+    cells: Sequence[Cell],
+    out: Path,
+    *,
+    jobs: int | None = None,
+    quiet: bool = False,
+    until: float = math.inf,
 ) -> Outcome:
     """Run what is not there yet.
 
@@ -106,6 +114,8 @@ def run_cells(
         out: folder of the results; the runs lie in its folder `cells`.
         jobs: how many at a time; all usable cores by default.
         quiet: no progress bar.
+        until: when to stop, by `time.monotonic`; running cells are then ended as Ctrl-C would, and
+            go on where they were when they are run again.
 
     Raises:
         KeyboardInterrupt: a person interrupted; running cells have written their checkpoints.
@@ -120,14 +130,16 @@ def run_cells(
         for cell, place in zip(cells, places, strict=True)
         if not place.summary.exists()
     }
-    reasons = _Pool(jobs, quiet).run(list(waiting.values()))
-    finished, failures = [], []
+    reasons = _Pool(jobs, quiet).run(list(waiting.values()), until)
+    finished, failures, unfinished = [], [], []
     for cell, place in zip(cells, places, strict=True):
         if place.summary.exists():
             finished.append(Finished(cell, place))
-        else:
+        elif place.path in reasons:
             failures.append(Failure(cell, reasons[place.path], _log(place)))
-    return Outcome(tuple(finished), tuple(failures))
+        else:
+            unfinished.append(cell)
+    return Outcome(tuple(finished), tuple(failures), tuple(unfinished))
 
 
 @dataclass(slots=True)
@@ -149,14 +161,14 @@ class _Pool:
         self._slots = [cores[i % len(cores)] if cores else None for i in range(jobs)]
         self._quiet = quiet
 
-    def run(self, work: Sequence[tuple[Cell, RunDirectory]]) -> dict[Path, str]:
-        """Run all of it and say why the ones failed that did, by directory."""
+    def run(self, work: Sequence[tuple[Cell, RunDirectory]], until: float) -> dict[Path, str]:
+        """Run all of it, or what the time suffices for; why the ones failed that did."""
         reasons: dict[Path, str] = {}
         if not work:
             return reasons
         queue = list(reversed(work))
         running: list[_Running] = []
-        done = sum(_rounds_done(place) for _, place in work)
+        done = sum(rounds_done(place) for _, place in work)
         bar = Bar(
             total=sum(cell.config.federation.rounds for cell, _ in work),
             initial=done,
@@ -167,7 +179,7 @@ class _Pool:
         )
         try:
             with bar, _ended_like_interrupted():
-                while queue or running:
+                while (queue or running) and time.monotonic() < until:
                     while queue and len(running) < len(self._slots):
                         taken = [one.core for one in running]
                         running.append(_start(*queue.pop(), self._free(taken)))
@@ -204,7 +216,7 @@ def _start(cell: Cell, place: RunDirectory, core: int | None) -> _Running:
             stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
-    return _Running(process, cell, place, core, _rounds_done(place))
+    return _Running(process, cell, place, core, rounds_done(place))
 
 
 @contextlib.contextmanager
@@ -238,7 +250,7 @@ def _ended_like_interrupted() -> Iterator[None]:
 
 
 def _follow(one: _Running, bar: Bar) -> None:
-    now = _rounds_done(one.place)
+    now = rounds_done(one.place)
     bar.update(max(0, now - one.rounds))
     one.rounds = max(now, one.rounds)
 
@@ -269,7 +281,8 @@ def _stop(running: Sequence[_Running]) -> None:
             one.process.wait()
 
 
-def _rounds_done(place: RunDirectory) -> int:
+def rounds_done(place: RunDirectory) -> int:
+    """How many rounds a run has behind it."""
     try:
         return place.events.read_bytes().count(b"\n")
     except FileNotFoundError:

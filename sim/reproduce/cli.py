@@ -26,6 +26,7 @@ _TUNE: Final = "tune"
 _ROBUST: Final = "robust"
 
 _INTERRUPTED: Final = 130
+_MOST_HOURS: Final = 10_000
 
 _DESCRIPTION: Final = """\
 Reproduce a table or a figure of the papers, with the published numbers next to ours.
@@ -52,6 +53,8 @@ examples:
       the grids over which the paper tunes the learning rate and the penalty
   deltafl reproduce robust --data digits --rounds 20 --seeds 3 --attacks labels,sign-top
       FedAvg and Δ-FL, in clear and private, while a tenth of the devices lies
+  deltafl reproduce all --data unipen62=u.npz --budget 8
+      overnight: what fits into eight hours, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
       a one-minute trial on the embedded digits
 
@@ -141,6 +144,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="list the runs and which are done; run nothing"
     )
+    parser.add_argument(
+        "--budget",
+        type=_budget,
+        metavar="HOURS",
+        help="measure how long rounds take, run what fits into so many hours, the most telling "
+        "first, and print how far each run is from the papers' rounds; again to go on",
+    )
     add_json(parser)
     add_quiet(parser)
 
@@ -151,6 +161,8 @@ def main(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     request = request_of(options)
     plans = _plans(options, request)
+    if options.dry_run and options.budget is not None and not options.json:
+        return _tell_budget(plans, request)
     if options.dry_run:
         return _dry_run(plans, request, as_json=options.json)
     return _make(options, plans, request)
@@ -200,6 +212,16 @@ class _Plan:
 
     experiment: "Experiment"
     cells: "tuple[Cell, ...]"
+
+
+def _budget(text: str) -> float:
+    try:
+        hours = exact_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not 0 < hours <= _MOST_HOURS:
+        raise argparse.ArgumentTypeError(f"{text} must be more than 0 and at most {_MOST_HOURS}")
+    return float(hours)
 
 
 def _data(texts: Sequence[str]) -> dict[str, Path]:
@@ -291,14 +313,38 @@ def _dry_run(plans: Sequence[_Plan], request: "Request", *, as_json: bool) -> in
     return 0
 
 
+def _tell_budget(plans: Sequence[_Plan], request: "Request") -> int:
+    from deltafl.sim.reproduce.budget import tables
+    from deltafl.sim.reproduce.screen import laid_out, width_of_terminal
+
+    for table in tables([(plan.experiment, plan.cells) for plan in plans], request):
+        print(visible(laid_out(table, width_of_terminal())) + "\n")
+    return 0
+
+
+def _spent(plans: Sequence[_Plan], request: "Request") -> dict[str, object]:
+    from deltafl.sim.reproduce.budget import tables
+
+    return {
+        table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        for table in tables([(plan.experiment, plan.cells) for plan in plans], request)
+    }
+
+
 def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request") -> int:
-    from deltafl.sim.reproduce.cells import run_cells
+    from deltafl.sim.reproduce.budget import run_within
+    from deltafl.sim.reproduce.cells import describe, run_cells
     from deltafl.sim.reproduce.output import as_json, write_report
     from deltafl.sim.reproduce.screen import as_text, width_of_terminal
 
     cells = [cell for plan in plans for cell in plan.cells]
+    jobs, quiet = options.jobs, options.quiet
     try:
-        outcome = run_cells(cells, request.out, jobs=options.jobs, quiet=options.quiet)
+        if options.budget is None:
+            outcome = run_cells(cells, request.out, jobs=jobs, quiet=quiet)
+        else:
+            both = [(plan.experiment, plan.cells) for plan in plans]
+            outcome = run_within(both, request, options.budget, jobs=jobs, quiet=quiet)
     except KeyboardInterrupt:
         print(
             f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
@@ -308,21 +354,33 @@ def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request
         return _INTERRUPTED
     finished = {id(one.cell): one for one in outcome.finished}
     failed = {id(one.cell): one for one in outcome.failures}
+    unfinished = set(map(id, outcome.unfinished))
     documents = []
     for plan in plans:
         there = [finished[id(cell)] for cell in plan.cells if id(cell) in finished]
         if plan.cells and not there:
-            first = failed[id(plan.cells[0])]
+            if not any(id(cell) in failed for cell in plan.cells):
+                continue  # none was begun, or none is finished
+            first = next(failed[id(cell)] for cell in plan.cells if id(cell) in failed)
             print(f"deltafl: {plan.experiment.name}: every run failed; {first}", file=sys.stderr)
             continue
         report = plan.experiment.report(request, there)
         lacking = [f"Missing: {failed[id(cell)]}." for cell in plan.cells if id(cell) in failed]
+        lacking += [
+            f"Missing: {describe(cell)}: the budget did not suffice."
+            for cell in plan.cells
+            if id(cell) in unfinished
+        ]
         report = _with_notes(report, lacking)
         folder = write_report(plan.experiment, report, request.out)
         if options.json:
             documents.append(as_json(plan.experiment, report, folder))
             continue
         print(visible(as_text(plan.experiment, report, folder, width_of_terminal())))
+    if options.budget is not None and not options.json:
+        _tell_budget(plans, request)
+    elif options.budget is not None:
+        documents.append(_spent(plans, request))
     if options.json:
         print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if outcome.failures:

@@ -170,10 +170,11 @@ _PASSES: Final = 3
 def by_medians(method: Method) -> Method:
     """A method that steps by the geometric median of the updates."""
     strategy = {**method.layer.get("strategy", {}), "aggregation": "rfa", "rfa_passes": _PASSES}
+    policy = {**method.layer.get("policy", {}), "max_passes": _PASSES}
     return Method(
         f"{method.key}-rfa",
         f"{method.label} + RFA",
-        {**method.layer, "strategy": strategy, "policy": {"max_passes": _PASSES}},
+        {**method.layer, "strategy": strategy, "policy": policy},
         method.by_task,
         method.constants,
     )

@@ -44,6 +44,11 @@ def as_text(experiment: Experiment, report: Report, folder: Path, width: int) ->
     return "\n\n".join(parts) + "\n"
 
 
+def laid_out(table: Table, width: int) -> str:
+    """A table and its title."""
+    return f"{_wrapped(table.title, width)}\n{_laid_out(table, width)}"
+
+
 def _laid_out(table: Table, width: int) -> str:
     """The table in one block of lines, or in several below each other."""
     lines = [[_plain(cell) for cell in row] for row in (table.columns, *table.rows)]

@@ -43,7 +43,6 @@ from deltafl.sim.settings.config import (
     MEAN,
     PRIVATE,
     PROVED,
-    RFA,
     TRUSTED,
     VERIFIED,
     PolicyConfig,
@@ -143,22 +142,31 @@ def _check_aggregation(config: RunConfig) -> None:
             f"{federation.algorithm!r}; devices are weighted by numbers of samples, so {given!r} "
             f"needs one of {', '.join(_ROBUST)}, private or not"
         )
+    if len(federation.thetas) > 1:
+        raise ConfigError(
+            f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "
+            "session of several models makes one sum of each model's updates"
+        )
+    if given == CLIPPED:
+        if config.dp.noise:
+            raise ConfigError(
+                f"strategy.aggregation = {given!r}: must be {MEAN!r} with dp.noise, because "
+                "devices that add noise clip their updates to dp.clip already"
+            )
+        return
     passes, most = config.strategy.rfa_passes, config.policy.max_passes
-    if given == RFA and federation.is_private and passes > most:
+    if federation.is_private and passes > most:
         raise ConfigError(
             f"policy.max_passes = {most}: must be at least strategy.rfa_passes = {passes} with "
             f"strategy.aggregation = {given!r} by secure sums; the differences of several sums of "
             "the same updates may show the update of one device (docs/limitations.md)"
         )
-    if len(federation.thetas) > 1:
+    if federation.is_private and config.privacy.adversary == "active" and not _is_trusted(config):
         raise ConfigError(
-            f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "
-            "session of several models makes one sum of each model's updates, all in one way"
-        )
-    if given == CLIPPED and config.dp.noise:
-        raise ConfigError(
-            f"strategy.aggregation = {given!r}: must be {MEAN!r} with dp.noise, because devices "
-            "that add noise clip their updates to dp.clip already"
+            f"strategy.aggregation = {given!r} by secure sums with privacy.adversary = 'active': "
+            "devices cannot check the centres that they are told; they only believe a server that "
+            f"they trust with its search too, which is quantile.search = {TRUSTED!r} with "
+            f"{PRIVATE + DELTA_FL!r} and a theta below 1"
         )
 
 
@@ -250,7 +258,7 @@ def policy_of(config: RunConfig) -> RoundPolicy:
         min_cohort=privacy.min_cohort,
         min_tail=privacy.min_tail,
         sparse_if_active=_graph(config) is GraphKind.SPARSE,
-        unverified_if_active=_search_setting(config) == TRUSTED,
+        unverified_if_active=_is_trusted(config),
         **_limits(config),
     )
 
@@ -260,6 +268,11 @@ def _graph(config: RunConfig) -> GraphKind | None:
     if config.privacy.graph != AUTO:
         return GraphKind(config.privacy.graph)
     return GraphKind.COMPLETE if _search_setting(config) == VERIFIED else None
+
+
+def _is_trusted(config: RunConfig) -> bool:
+    """Whether devices believe even an active server what they cannot check."""
+    return _search_setting(config) == TRUSTED
 
 
 def _search_setting(config: RunConfig) -> str:
@@ -330,7 +343,9 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
         return IdealRounds(sessions)
     masks = masks_of_this_machine(config.training.device)
     return MaskedRounds(
-        sessions, observer=observer, primitives=lambda: simulated(masks.add, masks.share_up_to)
+        sessions,
+        observer=observer,
+        primitives=lambda: simulated(masks.add, masks.share_up_to, masks.sums),
     )
 
 

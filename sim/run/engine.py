@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -53,6 +54,7 @@ from deltafl.sim.record.evaluations import (
     Evaluation,
     drop_evaluations_after,
     drop_evaluations_not_due,
+    is_due,
     read_last_evaluation,
     write_evaluation,
 )
@@ -196,7 +198,7 @@ def play(
         devices = population.of_run(config, stages)
         account = account_of(config, num_devices, first.model.size, own)
         asked = _Asked(num_devices, devices, stages, account)
-        with closing(_attacks(directory, checkpoint, devices)) as attacks:
+        with closing(_attacks(config, directory, checkpoint, devices)) as attacks:
             records = _Records(events, transcript, truth, attacks)
             run = _Run(config, directory, asked, progress, strategy, records)
             run.go_on(first, checkpoint, beyond)
@@ -251,12 +253,14 @@ def _truth(
 
 
 def _attacks(
-    directory: RunDirectory, checkpoint: Checkpoint | None, devices: Devices
+    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, devices: Devices
 ) -> AttackLog | _NoAttacks:
     if devices.attackers is None:
         return _NoAttacks()
     last = None if checkpoint is None else checkpoint.state.round
-    return AttackLog(directory.attacked, devices.attackers, last)
+    every, rounds = config.federation.evaluate_every, config.federation.rounds
+    due = partial(is_due, every=every, rounds=rounds)
+    return AttackLog(directory.attacked, devices.attackers, last, due)
 
 
 class _Records(NamedTuple):
@@ -456,7 +460,8 @@ class _Run:
                     f"with the {len(ids)} others there can be no secure round ({error}); train "
                     "with more devices, or lose fewer rounds: lower faults.dropout (--dropout) or "
                     "raise privacy.expected_dropout; if no round was lost, the model stays the "
-                    "same because training diverges: lower training.learning_rate"
+                    "same because training diverges (lower training.learning_rate), or because "
+                    "attackers who send no change have all of the weight"
                 ) from error
         return ids
 
@@ -466,7 +471,7 @@ class _Run:
     def _evaluate_if_due(self, state: TrainingState) -> None:
         """Evaluate every few rounds and after the last, unless this state has been evaluated."""
         federation = self._config.federation
-        if state.round % federation.evaluate_every and state.round < federation.rounds:
+        if not is_due(state.round, federation.evaluate_every, federation.rounds):
             return
         last = [read_last_evaluation(folder) for folder in self._metrics.values()]
         if any(one is None or one.round < state.round for one in last):

@@ -69,6 +69,7 @@ def check_fit(
             account = account_of(arm, available, models.size, own)
             if account is not None:
                 account.check(arm.federation.rounds)
+            if arm.federation.is_private:  # elsewhere, devices count nothing
                 _check_participations(arm, account)
         except RunError as error:
             raise ConfigError(str(error)) from error
@@ -78,14 +79,16 @@ def check_fit(
             ) from error
 
 
-def _check_participations(config: RunConfig, account: Account) -> None:
+def _check_participations(config: RunConfig, account: Account | None) -> None:
     """Refuse a run that its own devices would leave.
+
+    Without an account, cohorts are drawn, and a device may be in all of them.
 
     Raises:
         ConfigError: a device would be invited more often than it takes part.
     """
     most, rounds = config.policy.max_participations, config.federation.rounds
-    times = account.after(rounds).participations
+    times = rounds if account is None else account.after(rounds).participations
     if most and times > most:
         raise ConfigError(
             f"policy.max_participations = {most}: in {rounds} rounds, a device is invited up to "

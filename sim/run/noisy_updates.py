@@ -1,6 +1,8 @@
 """What the settings say of noise in the sums of updates, and what they must not say with it."""
 
 from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
 
 from deltafl.fl.registry import DELTA_FL
 from deltafl.fl.strategies.private_delta_fl import exact_updates
@@ -10,6 +12,9 @@ from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import PRIVATE, REMOTE, DPConfig, RunConfig
 from deltafl.sim.settings.config_io import show
+
+LEAST_NOISE: Final = Fraction(1, 100)
+"""The smallest `dp.noise` above 0. With it a single round costs ε = 5,000 and more."""
 
 
 def check_dp(config: RunConfig) -> None:
@@ -30,6 +35,8 @@ def check_dp(config: RunConfig) -> None:
             )
         return
     noise = f"dp.noise = {show(dp.noise)}"
+    if dp.noise < LEAST_NOISE:
+        raise ConfigError(f"{noise}: must be 0 or at least {show(LEAST_NOISE)}; less hides nobody")
     if federation.algorithm != PRIVATE + DELTA_FL:
         raise ConfigError(
             f"{noise} with the algorithm {federation.algorithm!r}: only {PRIVATE + DELTA_FL!r} "
@@ -47,6 +54,11 @@ def check_dp(config: RunConfig) -> None:
             f"{noise} with quantile.method = {config.quantile.method!r}: its sums have no noise; "
             f"set quantile.method = {NOISY!r}, quantile.weights = 'equal' and quantile.noise, or "
             "federation.theta = 1"
+        )
+    if federation.theta < 1 and config.quantile.noise < LEAST_NOISE:
+        raise ConfigError(
+            f"{noise} with quantile.noise = {show(config.quantile.noise)}: must be at least "
+            f"{show(LEAST_NOISE)}, or the search hides nobody"
         )
     if config.privacy.max_weight != 1:
         raise ConfigError(

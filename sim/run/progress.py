@@ -9,6 +9,7 @@ from deltafl.fl.metrics import Summary
 from deltafl.fl.registry import ERROR
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.events import Event
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.run.engine import Progress
 from deltafl.sim.settings.config import RunConfig
 
@@ -73,8 +74,8 @@ class ProgressBars:
         if event.get("aborted"):
             kept = "round lost"
         self._round = f"{threshold}{kept}, {event.get('secure_sums')} sums"
-        if (epsilon := event.get("epsilon")) is not None:
-            self._round += f", ε {epsilon:.2f}"
+        if isinstance(epsilon := event.get("epsilon"), float):
+            self._round += f", ε {rounded_up(epsilon)}"
         if self._bar is not None:
             self._show(refresh=False)
             self._bar.update()

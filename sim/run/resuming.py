@@ -29,6 +29,7 @@ from deltafl.sim.settings.config import RunConfig
 
 _LENGTHS: Final = (SMOOTHING, RADIUS)  # in units of the model's parameters
 _LEVEL: Final = re.compile(r"(\d+)/")  # before the names of what a level remembers
+_LEARNT: Final = {MEAN_WEIGHT: (2,), SMOOTHING: (1,), RADIUS: (1,)}
 
 
 def check_state(
@@ -125,8 +126,6 @@ def _shape_learnt(name: str, levels: int, model_size: int) -> tuple[int, ...] | 
     level = _LEVEL.match(name)
     if level is not None and levels > 1 and int(level[1]) < levels:
         name = name.removeprefix(level[0])
-    if name == MEAN_WEIGHT:
-        return (2,)
-    if name in _LENGTHS:
-        return (1,)
+    if name in _LEARNT:
+        return _LEARNT[name]
     return (model_size,) if name.startswith(MOMENTS_PREFIX) else None

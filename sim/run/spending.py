@@ -31,6 +31,7 @@ from deltafl.sim.errors import RunError
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import epsilon_of, excess, rho_of
 from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.settings.config import RunConfig
 
 SPENT: Final = ("epsilon", "delta")
@@ -96,10 +97,13 @@ class Account:
         if not self.budget or (needed := self.after(rounds).epsilon) <= self.budget:
             return
         fitting = self._affordable(rounds)
+        instead = f"for {fitting} rounds: set federation.rounds = {fitting}, or raise"
+        asked = f"{rounds} {'rounds' if rounds > 1 else 'round'}"
         raise RunError(
-            f"{rounds} rounds would spend ε = {needed:.3g} at δ = {self.delta:g}, and "
-            f"dp.epsilon_budget is {self.budget:g}, which is enough for {fitting} rounds: set "
-            f"federation.rounds = {fitting}, or raise dp.noise or dp.epsilon_budget"
+            f"{asked} would spend ε = {rounded_up(needed)} at δ = {self.delta:g}, and "
+            f"dp.epsilon_budget is {self.budget:g}, which is "
+            f"{f'enough {instead}' if fitting else 'not enough for a single round: raise'} "
+            "dp.noise or dp.epsilon_budget"
         )
 
     def _affordable(self, rounds: int) -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
+from deltafl.sim.run.bound import rounded_up
+
 if TYPE_CHECKING:
     from deltafl.sim.run.summary import Summary  # loads torch, which printing does not need
 
@@ -69,6 +71,23 @@ def _mean_share(values: list[float | None]) -> str:
     return f"{sum(known) / len(known):.1%}" if known else "–"
 
 
+def _privacy(spent: Mapping[str, float], num_runs: int) -> str:
+    """What the runs of all seeds reveal: they are over the same devices."""
+    from deltafl.sim.run.accounting import epsilon_of
+
+    each, delta, times = spent["epsilon"], spent["delta"], spent["participations"]
+    rho = num_runs * times * (spent["rho_search"] + spent["rho_update"])
+    epsilon = each if num_runs == 1 else epsilon_of(rho, delta)
+    told = f"Privacy of a device against the server: ε = {rounded_up(epsilon)} at δ = {delta:g}"
+    rounds = f"none was invited to more than {times} of the rounds"
+    if num_runs == 1:
+        return f"{told}; {rounds}."
+    return (
+        f"{told}: {num_runs} runs over the same devices add up. One run has "
+        f"ε = {rounded_up(each)}; {rounds} of a run."
+    )
+
+
 def _costs(summary: Mapping[str, object]) -> list[str]:
     lines = []
     if summary["secure_sums"]:
@@ -85,12 +104,9 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
         f"protocol {summary['protocol_cpu_s']:.1f} s."
     )
     if "privacy" in summary:
-        spent = _numbers(summary["privacy"])
-        lines.append(
-            f"Privacy of a device against the server: ε = {spent['epsilon']:.2f} at "
-            f"δ = {spent['delta']:g}; "
-            f"none was invited to more than {spent['participations']} of the rounds."
-        )
+        seeds = cast("dict[str, dict[str, Summary]]", summary["seeds"])
+        num_runs = len(seeds[str(summary["algorithm"])])
+        lines.append(_privacy(_numbers(summary["privacy"]), num_runs))
     if "peak_memory_mb" in summary:  # earlier versions did not record it
         lines.append(f"Peak memory: {summary['peak_memory_mb']:,.0f} MB.")
     noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])

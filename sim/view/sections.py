@@ -11,6 +11,7 @@ from deltafl.sim.inspect.audit.html.writing import count, number, quantity
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.accounting import DELTA
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.run.spending import SPENT
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
@@ -306,14 +307,14 @@ def _privacy(looks: Sequence[Look]) -> list[str]:
             if isinstance(epsilon, float) and isinstance(delta, float):
                 found.append(
                     f"{first.path}: all sums of {count(rounds, 'round')} cost a device at most "
-                    f"ε = {quantity(epsilon)} at δ = {quantity(delta)}."
+                    f"ε = {rounded_up(epsilon)} at δ = {quantity(delta)}."
                 )
             continue
         spent = search_privacy(arm, rounds) if rounds else None
         if spent is not None:
             found.append(
                 f"{first.path}: the searches of {count(rounds, 'round')} cost a device that is in "
-                f"every round ε = {quantity(cast('float', spent['epsilon']))} at δ = "
+                f"every round ε = {rounded_up(cast('float', spent['epsilon']))} at δ = "
                 f"{quantity(DELTA)}. This is not the privacy of the run as a whole."
             )
     return found

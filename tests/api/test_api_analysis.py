@@ -38,3 +38,32 @@ def test_values_that_are_not_finite_are_refused(bad):
 def test_a_guard_that_nobody_meets_is_refused():
     with pytest.raises(UserError, match="12 devices are fewer"):
         dfl.analyse(VALUES, "mean", 0, 20, min_cohort=13, threat=ThreatModel(0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.ma.masked_array([1.0, 9.0], [0, 1]),
+        np.array(["2020-01-01"], "datetime64[D]"),
+        ["1", "2"],
+        [1j],
+    ],
+)
+def test_what_is_no_number_is_refused(bad):
+    with pytest.raises(ValueError, match=r"'person 3' has .*(masked|no numbers)"):
+        dfl.analyse({**VALUES, "person 3": bad}, "mean", 0, 20)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"cap": 2.5}, "cap 2.5"),
+        ({"bins": True}, "bins True"),
+        ({"min_cohort": 1}, "min_cohort 1"),
+        ({"level": "half"}, "'half'"),
+        ({"noise": None}, "None"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(wrong, named):
+    with pytest.raises(UserError, match=named):
+        dfl.analyse(VALUES, "mean", 0, 20, **wrong)

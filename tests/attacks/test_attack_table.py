@@ -12,14 +12,17 @@ from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, NotPlayed
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 from deltafl.sim.inspect.attacks.play import surprise
 
-LEAST = 64
+LEAST = 90
+
+
+ON_THE_RECORD = 24
 
 
 def test_every_number_has_an_attack_but_that_on_the_record():
     audit = (PAGE.parent / "audit.md").read_text(encoding="utf-8")
     numbers = {int(number) for number in re.findall(r"^\| A(\d+) \|", audit, re.MULTILINE)}
-    assert numbers == set(range(1, 25))
-    assert {attack.number for attack in ATTACKS} == numbers - {24}
+    assert numbers == set(range(1, 26))
+    assert {attack.number for attack in ATTACKS} == numbers - {ON_THE_RECORD}
 
 
 def test_no_attack_is_lost():
@@ -111,6 +114,8 @@ WRONG = {
     ),
     "an attack that succeeds": (True, Left.NOISE, Loot(WANTED, WANTED)),
     "harm under the defence": (True, Left.HARMLESS, Harm(True)),
+    "more than its bound": (True, Left.BOUNDED, Harm(True)),
+    "less noise than was to be added": (True, Left.ADDED, Loot(WANTED, WANTED)),
     "harm with the right culprit": (
         True,
         Fault.BAD_SHARE,
@@ -156,6 +161,8 @@ RIGHT = {
     "the culprit": (True, Fault.BAD_SHARE, Harm(False, frozenset({(1, Fault.BAD_SHARE)}))),
     "harm that is unnoticed without the defence": (False, Fault.BAD_SHARE, Harm(True)),
     "no harm": (True, Left.HARMLESS, Harm(False)),
+    "no more than its bound": (True, Left.BOUNDED, Harm(False)),
+    "noise that devices have added": (True, Left.ADDED, Loot(OTHER, WANTED)),
     "nothing told": (
         True,
         Left.NOTHING,

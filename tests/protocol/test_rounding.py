@@ -62,6 +62,8 @@ def test_it_ends_even_if_the_coins_are_against_it():
 
     assert rounded(np.full(4, 0.5), 3, always_up).tolist() == [0, 0, 0, 0]
     assert len(asked) == TRIES
+    assert rounded(np.full(4, -1.5), 4, bytes).tolist() == [-1, -1, -1, -1]
+    assert rounded(np.full(4, -1.5), 3, bytes).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 2.0**31])

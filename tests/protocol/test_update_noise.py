@@ -20,8 +20,6 @@ from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
-from deltafl.protocol.round import Round
-from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.update_noise import FIELDS, NoisyUpdates, Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
@@ -378,7 +376,7 @@ def test_masked_rounds_are_ideal_ones_bit_for_bit(config, lost):
     assert other.update.tobytes() != masked.update.tobytes()
 
 
-def test_the_divisor_is_the_share_of_those_in_the_sum(monkeypatch):
+def test_the_mean_is_over_those_who_passed(monkeypatch):
     without_noise(monkeypatch)
     config = searched()
     whole = played(IdealRounds, config, {})
@@ -386,7 +384,7 @@ def test_the_divisor_is_the_share_of_those_in_the_sum(monkeypatch):
     sums = sum(np.full(LENGTH, i / 50) for i in kept)
     longest = [i for i in kept if i / 50 * math.sqrt(LENGTH) > NOISE.norm]
     assert not longest
-    np.testing.assert_allclose(whole.update, sums / 4, atol=0.05)
+    np.testing.assert_allclose(whole.update, sums / max(4, len(kept)), atol=0.05)
     assert whole.kept_devices == len(kept)
 
 
@@ -423,13 +421,27 @@ def test_who_counts_as_zeros_draws_and_computes_as_much(silent, monkeypatch):
     assert len(rotated) == 2
 
 
-def test_where_all_are_kept_the_mean_is_over_all():
-    """The threshold of a search over too few devices, or that found nothing, keeps everybody."""
-    theta = Fraction(1, 2)
-    base = make_config(cohort_size=COHORT, update_length=LENGTH, max_weight=1, theta=theta)
-    few = replace(base.search, min_cohort=COHORT + 1)
-    update = UpdateParams(4.0, 12, 1, noise=NOISE)
-    keeping_all = Round(replace(base, update=update, search=few))
-    assert keeping_all.question == Threshold(0, 0)
-    assert keeping_all._kept_share == 1
-    assert Round(replace(base, update=update))._kept_share == theta
+@pytest.mark.parametrize(("surely", "divisor"), [(-3, 5), (0, 5), (4, 5), (5, 5), (7, 7), (99, 10)])
+def test_the_divisor_is_the_count_within_what_it_can_be(surely, divisor):
+    """At least the share that was to pass, and at most the devices in the sum."""
+    sizes = UPDATES.sizes
+    count = surely + 2 * math.sqrt(10) * NOISE.deviation / sizes.scalar
+    sums = {name: np.array([0]) for name in FIELDS[1:]}
+    sums["update"] = np.arange(sizes.length)
+    one = UPDATES.read(sums, Fraction(1, 10), 10).update
+    sums["count"] = np.array([round(count * sizes.scalar)])
+    read = UPDATES.read(sums, Fraction(1, 2), 10).update
+    np.testing.assert_allclose(read * divisor, one, rtol=1e-2, atol=1e-12)
+
+
+def test_noise_in_the_count_makes_no_step_shorter():
+    """On average; with the count itself it would be several hundredths."""
+    sizes, num, rng = UPDATES.sizes, 100, np.random.default_rng(5)
+    sums = {name: np.array([0]) for name in FIELDS[1:]} | {"update": np.ones(sizes.length)}
+    exact = UPDATES.read(sums, Fraction(1, 2), num).update
+    spread = math.sqrt(num) * NOISE.deviation
+    counts = num // 2 * sizes.scalar + spread * rng.normal(size=2000)
+    steps = [UPDATES.read(sums | {"count": [x]}, Fraction(1, 2), num).update for x in counts]
+    assert np.mean(steps, axis=0) == pytest.approx(exact, rel=0.01, abs=1e-9)
+    shorter = num / 2 / np.maximum(num / 2, counts / sizes.scalar)
+    assert shorter.mean() < 0.99

@@ -126,3 +126,41 @@ def test_files_of_other_kinds_are_refused(tmp_path, capsys):
     broken = tmp_path / "table.parquet"
     broken.write_bytes(b"PAR1" + bytes(64) + b"PAR1")
     assert run(capsys, "mean", "--data", broken, *FLAGS)[0] == 2
+
+
+@pytest.mark.parametrize("low", ["-1e3", "-.5e-3", "-5"])
+def test_ends_of_ranges_may_be_written_in_any_way(low, table, capsys):
+    code, out, err = run(capsys, "count", "--data", table, *FLAGS[:4], "--range", low, "1e3")
+    assert (code, err) == (0, "")
+    assert f"[{float(low):g}, 1000]" in out
+
+
+@pytest.mark.parametrize(
+    "flags", [("--where", "age=3"), ("--user", "age"), ("--column", "who", "--where", "who=h1")]
+)
+def test_the_column_of_the_values_does_nothing_else(flags, table, capsys):
+    code, _, err = run(capsys, "mean", "--data", table, *FLAGS, *flags)
+    assert code == 2
+    assert "can neither name the devices nor choose rows" in err
+
+
+@pytest.mark.parametrize(
+    ("column", "spellings"),
+    [("half", ["1", "1.0", "1e0"]), ("whole", ["1", "1.0"]), ("is", ["1", "True", "true"])],
+)
+def test_rows_are_chosen_by_the_number_that_a_text_is(column, spellings, table, capsys):
+    frame = ROWS.assign(half=ROWS.age % 3 / 1, whole=ROWS.age % 3, **{"is": ROWS.age % 3 == 1})
+    (frame.to_csv if table.suffix == ".csv" else frame.to_parquet)(table, index=False)
+    for text in spellings:
+        flags = (*FLAGS, "--where", f"{column}={text}", "--min-cohort", "2", "--json")
+        code, out, err = run(capsys, "count", "--data", table, *flags)
+        assert (code, err) == (0, "")
+        assert json.loads(out)["value"] == ((frame.age % 3 == 1) & (frame.age <= 40)).sum()
+
+
+def test_values_have_as_many_digits_as_they_are_known_to(table, capsys):
+    frame = ROWS.assign(age=ROWS.age + 1_000_000)
+    (frame.to_csv if table.suffix == ".csv" else frame.to_parquet)(table, index=False)
+    wide = ("--range", "1000000", "1000060")
+    _, out, _ = run(capsys, "mean", "--data", table, *FLAGS, *wide)
+    assert f"{frame.age.mean():,.10g}," in out

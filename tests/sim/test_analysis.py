@@ -251,3 +251,89 @@ def test_impossible_questions_are_refused(changes, named):
 def test_sums_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="cannot be found"):
         asked("variance", cap=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "named"),
+    [
+        (0, 2e201, "must lie within"),
+        (0, 1e-322, "no narrower than 1e-100"),
+        (2.0**53, 2.0**53 + 4, "only known to 2"),
+        ("0", 1, "low '0'"),
+        (0, True, "high True"),
+    ],
+)
+def test_ranges_that_numbers_cannot_fill_are_refused(low, high, named):
+    with pytest.raises(UserError, match=named):
+        Question("mean", low, high)
+
+
+@pytest.mark.parametrize("low", [-1e100, -5.0, 2.0**53])
+def test_the_widest_and_finest_ranges_are_answered(low):
+    tables = {i: np.array([low + 1e100 / 4]) for i in range(12)}
+    answer = analyse_tables(tables, Question("variance", low, low + 1e100), GUARD)
+    assert answer.value == 0
+
+
+@pytest.mark.parametrize("count", [True, 1, 2.5])
+def test_a_smallest_cohort_is_a_whole_number_from_two_on(count):
+    with pytest.raises(UserError, match="min_cohort"):
+        Guard(min_cohort=count)
+
+
+# --- what noise does to an answer -----------------------------------------------------------------
+
+
+def noisy(statistic, found, **more):
+    """What an analysis with noise makes of sums."""
+    analysed = analysis._Analysis(
+        {i: np.ones(1) for i in range(12)},
+        Question(statistic, -5, 5, noise=Fraction(1), cap=1, **more),
+        GUARD,
+        {},
+        None,
+    )
+    return analysed._found(
+        {name: [Fraction(one) for one in numbers] for name, numbers in found.items()}
+    )
+
+
+def test_what_noise_has_moved_out_of_the_range_is_moved_back():
+    assert noisy("mean", {"count": [3], "sum": [10**6]})[0] == 5
+    assert noisy("mean", {"count": [3], "sum": [-7]})[0] == -5
+    variance = noisy("variance", {"count": [3], "sum": [1500], "squares": [10**9]})[0]
+    assert variance == pytest.approx(25, rel=0.05)
+    assert noisy("count", {"count": [-3]})[0] == -3  # no bias
+
+
+def test_devices_with_rows_are_at_least_none_and_at_most_those_summed(monkeypatch):
+    tables = {i: np.ones(1) for i in range(12)}
+    question = Question("count", 0, 2, noise=Fraction(30), cap=1)
+    monkeypatch.setattr(analysis._Analysis, "_sum_all", lambda *_: ({"holders": [told]}, 12))
+    analysed = analysis._Analysis(tables, question, GUARD, {}, None)
+    told = Fraction(99)
+    assert analysed._count_holders() == 12
+    told = Fraction(-9)
+    spent = analysed._epsilon(HOLDERS)
+    with pytest.raises(UserError, match=rf"^0 devices .* has spent ε = {spent:.3g} at"):
+        analysed._count_holders()
+
+
+def test_a_noisy_quantile_says_how_far_noise_moves_it():
+    """As if counted by hand: ranks off by σ·sqrt(bins/2), and half a bin."""
+    value, off = noisy("quantile", {"bins": [10] * 10}, bins=10)
+    assert value == pytest.approx(0)
+    assert off == pytest.approx(math.sqrt(5) / 10 + 0.5)
+    value, off = noisy("quantile", {"bins": [0, 0, 50, -3, 0, 0, 0, 50, 0, 0]}, bins=10)
+    assert -3 <= value <= -2
+    assert noisy("quantile", {"bins": [0] * 10}, bins=10) == (None, 0.0)
+
+
+def test_a_noisy_mean_says_how_far_noise_moves_it(seeded):
+    """The spread of many answers is about the one that each prints."""
+    tables = {i: np.array([float(i % 5)]) for i in range(40)}
+    question = Question("mean", 0, 8, noise=Fraction(1), cap=1)
+    guard = Guard(min_cohort=30, threat=ThreatModel(0.0, 0.0))
+    answers = [analyse_tables(tables, question, guard) for _ in range(40)]
+    spread = np.std([one.value for one in answers])
+    assert 0.6 < spread / np.mean([one.plus_minus for one in answers]) < 1.5

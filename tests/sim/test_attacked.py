@@ -39,6 +39,16 @@ def test_it_goes_on_from_the_round_of_a_checkpoint(tmp_path):
     assert read_attacked(path).shares == {1: 0.0}, "a new run begins anew"
 
 
+def test_what_the_longer_run_does_not_evaluate_is_dropped(tmp_path):
+    """The last evaluation of a short run may be none of the longer one."""
+    path = tmp_path / "attackers.jsonl"
+    noted(path, None, (1, {2: 1}), (2, {2: 1}), (3, {2: 1}))
+    AttackLog(path, WHO, 3, lambda number: number != 3).close()
+    found = read_attacked(path)
+    assert list(found.backdoor) == [1, 2]
+    assert list(found.shares) == [1, 2, 3]
+
+
 def test_no_backdoor_is_no_line(tmp_path):
     log = AttackLog(tmp_path / "a", WHO, None)
     log.add_backdoor(1, None)

@@ -1,55 +1,133 @@
 """A measured lower bound on ε: below the accountant's where there is noise, above it where not."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from deltafl.protocol.update_noise import NoisyUpdates, Sizes, UpdateNoise
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.canaries import chance, epsilon_at_least, guessed
-from deltafl.sim.run.accounting import epsilon_of
-from deltafl.sim.run.spending import rho_of_update
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.inspect.canaries.bound import chance, epsilon_at_least, guesses_to_make
+from deltafl.sim.inspect.canaries.rounds import Told, play, signal, without_noise
+from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.spending import account_of
+from deltafl.sim.settings.config import (
+    DPConfig,
+    FaultsConfig,
+    FederationConfig,
+    PrivacyConfig,
+    QuantileConfig,
+    RunConfig,
+)
 
-CANARIES, DELTA = 400, 1e-5
+DELTA = 1e-5
+FEW, MANY = 40, 400
 
 
-def randomness_of(device):
-    return SeededRandomness(device.to_bytes(32, "big"))
+def settings(noise, size, rounds=1, theta=Fraction(1)):
+    """A run in which nobody may drop out, and a tenth may collude."""
+    return RunConfig(
+        federation=FederationConfig(
+            algorithm="private-delta-fl", rounds=rounds, cohort_size=size, theta=theta
+        ),
+        quantile=QuantileConfig(method="noisy", weights="equal", noise=Fraction(4)),
+        privacy=PrivacyConfig(sums="ideal", min_cohort=size, expected_dropout=0.0, max_weight=1),
+        dp=DPConfig(noise=Fraction(noise), clip=1.0, delta=DELTA),
+    )
 
 
-def round_with(multiplier):
-    """A round whose noise has this multiplier, of shares that all count."""
-    sizes = Sizes.of(CANARIES, CANARIES)
-    noise = UpdateNoise.at_least(multiplier, 1.0, CANARIES, sizes)
-    return NoisyUpdates(noise, CANARIES, CANARIES, bytes(32)), sizes
+def played(config, num_devices, length):
+    """A run in which nothing is left to chance."""
 
+    def source(device):
+        return SeededRandomness(int(device).to_bytes(32, "big"))
 
-def measured(updates, num_guesses=100):
-    right = guessed(updates, num_guesses, np.random.default_rng(1), randomness_of)
-    return epsilon_at_least(right, num_guesses, CANARIES, DELTA)
+    return play(config, num_devices, length, IdealRounds(sessions_of(config), source))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("multiplier", [Fraction(1, 4), Fraction(1, 2), Fraction(2)])
-def test_the_bound_is_below_the_accountants_and_without_noise_above(multiplier, monkeypatch):
-    updates, sizes = round_with(multiplier)
-    accounted = epsilon_of(rho_of_update(updates.noise, sizes), DELTA)
-    assert measured(updates) <= accounted
-    if multiplier < 1:
-        assert measured(updates) > 0.5  # it does find something
+@pytest.mark.parametrize("noise", ["1/4", "1/2", "2"])
+def test_the_bound_is_below_the_accountants_and_without_noise_above(noise):
+    config = settings(noise, MANY)
+    claimed = account_of(config, MANY, MANY).after(1).epsilon
+    guesses = guesses_to_make(signal(config, MANY, 1), MANY, DELTA)
+    bound = epsilon_at_least(played(config, MANY, MANY).right(guesses), guesses, MANY, DELTA)
+    assert bound <= claimed
+    if noise != "2":
+        assert bound > 0.5  # it does find something
+    with without_noise():
+        bare = played(config, MANY, MANY)
+    assert np.array_equal(np.sign(bare.scores), bare.coins)
+    most = epsilon_at_least(bare.right(MANY), MANY, MANY, DELTA)
+    assert most > 4.5  # as much as so many canaries can show
+    if noise == "2":
+        assert most > claimed
 
-    def nothing(deviation, size, randomness):
-        del deviation, randomness
-        return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr("deltafl.protocol.update_noise.discrete_gaussians", nothing)
-    without = measured(updates, num_guesses=CANARIES)
-    assert without > 4.5  # as much as so many canaries can show
-    if multiplier == 2:
-        assert without > accounted
+def test_noise_comes_back_when_the_control_is_over():
+    config = settings("2", FEW)
+    with without_noise():
+        bare = played(config, FEW, FEW)
+    assert np.array_equal(np.sign(bare.scores), bare.coins)
+    assert played(config, FEW, FEW).right(FEW) < FEW
+    with without_noise(unless=True):
+        assert played(config, FEW, FEW).right(FEW) < FEW
+
+
+@pytest.mark.parametrize("theta", [Fraction(1, 2), Fraction(1)])
+def test_canaries_pass_the_filter_and_are_the_first_of_each_cohort(theta):
+    """Of two cohorts of forty, thirty each: a model of thirty parameters has no room for more."""
+    config = settings("2", FEW, rounds=2, theta=theta)
+    with without_noise():
+        bare = played(config, 2 * FEW, 30)
+    assert len(bare.coins) == 60
+    assert bare.right(60) == 60
+    assert set(bare.coins) == {-1, 1}
+
+
+def test_canaries_that_drop_out_are_none():
+    config = replace(
+        settings("2", FEW),
+        privacy=PrivacyConfig(sums="ideal", min_cohort=20, expected_dropout=0.3, max_weight=1),
+        faults=FaultsConfig(dropout=0.2),
+    )
+    with without_noise():
+        bare = played(config, FEW, FEW)
+    assert 20 <= len(bare.coins) < FEW
+    assert bare.right(len(bare.coins)) == len(bare.coins)
+
+
+def test_scores_add_up_over_the_rounds_in_which_a_canary_sends():
+    """Its coin is the same in all of them."""
+    config = settings("2", FEW)
+    with without_noise():
+        once = played(config, FEW, FEW)
+        thrice = played(settings("2", FEW, rounds=3), FEW, FEW)
+    assert np.array_equal(once.coins, thrice.coins)
+    assert np.abs(thrice.scores) == pytest.approx(3 * np.abs(once.scores), rel=0.2)
+
+
+def test_the_signal_is_what_the_scores_show():
+    config = settings("1/2", MANY)
+    assert signal(config, MANY, 1) == pytest.approx(1, rel=0.1)  # C over z times 2C, or a bit less
+    assert signal(config, MANY, 4) == pytest.approx(2 * signal(config, MANY, 1))
+    assert signal(settings("2", MANY), MANY, 1) == pytest.approx(0.25, rel=0.1)
+
+
+def test_guesses_are_of_the_scores_that_stand_out():
+    told = Told(np.array([0.1, -5.0, 3.0, 0.0]), np.array([-1, -1, 1, 1]))
+    assert [told.right(number) for number in range(5)] == [0, 1, 2, 2, 2]
+
+
+def test_the_clearer_the_canaries_the_more_are_guessed():
+    numbers = [guesses_to_make(signal, 1000, DELTA) for signal in (0.5, 1, 2, 5, 50)]
+    assert numbers == sorted(numbers)
+    assert numbers[0] < 500
+    assert numbers[-1] == 1000
+    assert guesses_to_make(1.0, 1, DELTA) == 1
 
 
 def test_guesses_that_are_all_right_refute_what_they_should():

@@ -85,3 +85,22 @@ def test_a_cohort_larger_than_the_population_is_refused():
     data = dataset(1.0)
     with pytest.raises(ConfigError, match="cohort_size = 13 is more than the 12 training"):
         check_fit(config, data, spec_of(config, data, silent))
+
+
+@pytest.mark.parametrize(("most", "is_enough"), [(0, True), (4, False), (5, True)])
+def test_devices_that_would_leave_a_run_are_noticed(most, is_enough):
+    """Cohorts without an account are drawn, so that a device may be in all of them."""
+    given = {
+        "federation": {"algorithm": "private-delta-fl", "cohort_size": 10, "rounds": 5},
+        "policy": {"max_participations": most},
+        "experiment": {"baselines": []},
+        "model": {"name": "own"},
+        "data": {"format": "own"},
+    }
+    config, data = build_config([given]), dataset(1.0)
+    spec = spec_of(config, data, silent, criterion_of("mae", of_numbers=True))
+    if is_enough:
+        check_fit(config, data, spec)
+    else:
+        with pytest.raises(ConfigError, match="in 5 rounds, a device is invited up to"):
+            check_fit(config, data, spec)

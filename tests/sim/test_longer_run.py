@@ -153,4 +153,20 @@ def test_the_command_makes_it_longer_from_its_own_settings(
     assert len(read_events(tmp_path / "a" / "events.jsonl")) == 6
     assert call("--resume") == (0, out, "")
     code, _, err = call("--resume", "--rounds=9", "--set=federation.theta=1/3")
-    assert (code, "started with federation.rounds = 6, not 9" in err) == (2, True)
+    assert (code, "started with federation.theta = 0.5, not 1/3" in err) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["delta-fl", "private-fedavg"])
+def test_what_a_robust_aggregation_remembers_is_gone_on_with(algorithm, tmp_path):
+    sections = {
+        "federation": {**MASKED["federation"], "algorithm": algorithm},
+        "strategy": {"aggregation": "rfa"},
+        "policy": {"max_passes": 3},
+    }
+    short = build_config([{**MASKED, **sections}])
+    path, wanted = tmp_path / "run", tmp_path / "wanted"
+    run(short, path)
+    lengthened(of_rounds(short, 4), path)
+    run(of_rounds(short, 4), wanted)
+    assert result(path) == result(wanted)

@@ -13,6 +13,7 @@ from deltafl.sim.plan.sessions import (
     with_dropout,
     works,
 )
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.settings.config_io import build_config, preset_names, preset_text, read_table
 
 PARAMETERS = 640
@@ -155,7 +156,9 @@ def test_noise_is_accounted_for(capsys):
     assert plan["typical"]["queries"] == plan["most"]["queries"] == 1
     assert 0 < plan["privacy"]["epsilon"] < float("inf")
     _, out, _ = planned(capsys, *as_flags(noisy))
-    assert f"and {plan['privacy']['epsilon']:.3g} for one that is in all" in " ".join(out.split())
+    assert f"and {rounded_up(plan['privacy']['epsilon'])} for one that is in all" in " ".join(
+        out.split()
+    )
     assert "sums of updates are not part of it" in " ".join(out.split())
     hidden = {"dp": {"noise": 2.0, "clip": 1.0}}
     noisy["privacy"]["max_weight"] = 1
@@ -165,3 +168,15 @@ def test_noise_is_accounted_for(capsys):
     assert not plan["privacy"]["updates"]
     assert with_updates["epsilon"] > with_updates["epsilon_once"]
     assert with_updates["epsilon_once"] > plan["privacy"]["epsilon_once"]
+
+
+def test_a_budget_below_the_price_of_one_round_is_refused(capsys):
+    settings = {
+        "quantile": {"method": "noisy", "weights": "equal", "noise": 4},
+        "privacy": {"colluding": 0.0, "max_weight": 1},
+        "dp": {"noise": 2.0, "clip": 1.0, "epsilon_budget": 0.01},
+    }
+    code, out, err = planned(capsys, *as_flags(settings))
+    assert (code, out) == (2, "")
+    assert "1 round would spend" in err
+    assert "dp.epsilon_budget is 0.01, which is not enough for a single round" in err

@@ -6,10 +6,9 @@ from fractions import Fraction
 import lenient
 import numpy as np
 import pytest
-from doubles import Killed, run
+from doubles import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from resumed import kill_at_write, result
 from toy_devices import Drawn
 
 from deltafl.fl.strategies.base import TrainingState
@@ -153,6 +152,18 @@ def test_devices_have_to_be_told_that_they_may_give_several_sums():
     assert RoundPolicy().max_passes == 1
 
 
+def test_devices_that_trust_no_server_do_not_believe_its_centres():
+    given = {
+        "policy": {"max_passes": 3},
+        "privacy": {"adversary": "active", "sums": "masked", "signed": True},
+    }
+    for name in ("private-fedavg", "private-delta-fl"):
+        with pytest.raises(ConfigError, match=r"devices cannot check the centres"):
+            build_strategy(config_of(name, **given))
+    trusting = {**given, "quantile": {"search": "trusted"}}
+    build_strategy(config_of("private-delta-fl", **trusting))
+
+
 @pytest.mark.parametrize("name", ["q-ffl", "private-tilted-erm", "afl", "propfair", "fedmgda"])
 def test_other_algorithms_have_no_median(name):
     with pytest.raises(ConfigError, match=r"strategy.aggregation = 'rfa'.*needs one of fedavg"):
@@ -189,24 +200,3 @@ def test_an_audit_follows_the_passes(algorithm, tmp_path, monkeypatch):
     monkeypatch.setattr("deltafl.sim.run.algorithms._robustly", lambda _: other)
     rules = {one.rule for one in audit(tmp_path / "run", Options()).findings}
     assert "record.disagrees" in rules
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_a_run_that_is_killed_goes_on_with_its_smoothing(tmp_path, monkeypatch):
-    config = build_config(
-        [
-            {
-                "data": {"num_devices": 24},
-                "federation": {"algorithm": "delta-fl", "rounds": 4, "cohort_size": 10},
-                "training": {"batch_size": 64, "device": "cpu"},
-                "strategy": {"aggregation": "rfa"},
-            }
-        ]
-    )
-    run(config, tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        kill_at_write(patch, 7, after=True)
-        with pytest.raises(Killed):
-            run(config, tmp_path / "killed")
-    run(config, tmp_path / "killed", resume=True)
-    assert result(tmp_path / "killed") == result(tmp_path / "whole")

@@ -119,6 +119,10 @@ def test_an_existing_directory_is_left_as_it_was(capsys, tiny_arguments, tmp_pat
             ["--resume", "--rounds=3"],
             "a was started with federation.rounds = 4, not 3: a run is made longer, never shorter",
         ),
+        (
+            ["--resume", "--rounds=5", "--seed=7"],
+            "a was started with experiment.seed = ",
+        ),
         (["--resume", "--set=federation.theta=1/3"], "federation.theta = 0.5, not 1/3"),
     ):
         code, out, err = call(capsys, *arguments, *extra)

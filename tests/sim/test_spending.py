@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,9 +12,12 @@ from doubles import Silent
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.sim.cohort.sampling import dealt, participations
 from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.run.accounting import epsilon_of
 from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.spending import Account, account_of, rho_of_update
+from deltafl.sim.run.table import _privacy
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table
 
 RUN = {
@@ -113,13 +116,13 @@ def test_a_budget_is_enough_for_the_rounds_that_are_named():
     with pytest.raises(RunError, match=r"set federation\.rounds = 8") as refused:
         account.check(100)
     assert f"dp.epsilon_budget is {budget:g}" in str(refused.value)
-    with pytest.raises(RunError, match="enough for 0 rounds"):
+    with pytest.raises(RunError, match="not enough for a single round"):
         replace(ACCOUNT, budget=0.1).check(1)
     ACCOUNT.check(10**6)
 
 
 def test_a_run_beyond_its_budget_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ConfigError, match="enough for 0 rounds"):
+    with pytest.raises(ConfigError, match="not enough for a single round"):
         run(config_of(dp={"epsilon_budget": 0.5}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -160,6 +163,16 @@ def test_every_round_and_the_summary_say_what_was_spent(tmp_path):
         assert len(set(invited)) == 24
 
 
+def test_runs_of_several_seeds_add_up():
+    account = account_of(config_of(), 30, 650)
+    spent = account.after(8)
+    rho = spent.participations * (spent.rho_search + spent.rho_update)
+    one, three = (_privacy(asdict(spent), number) for number in (1, 3))
+    assert f"ε = {rounded_up(spent.epsilon)} at δ = 1e-05; none was invited to more than 3" in one
+    assert f"ε = {rounded_up(epsilon_of(3 * rho, 1e-5))} at δ = 1e-05: 3 runs over" in three
+    assert f"One run has ε = {rounded_up(spent.epsilon)}" in three
+
+
 def test_without_noise_nothing_says_so():
     config = config_of(dp={"noise": 0})
     assert account_of(config, 30, 10) is None
@@ -180,6 +193,8 @@ def test_without_noise_nothing_says_so():
         ({"privacy": {"truth": True}}, "privacy.truth"),
         ({"federation": {"levels": ("0.8", "0.5")}}, "federation.levels"),
         ({"dp": {"noise": 0, "epsilon_budget": 3}}, "dp.epsilon_budget = 3 with dp.noise = 0"),
+        ({"quantile": {"noise": 1e-3}}, "quantile.noise = 0.001: must be at least 0.01"),
+        ({"dp": {"noise": 1e-3}}, "dp.noise = 0.001: must be 0 or at least 0.01"),
         (
             {"federation": {"devices": "remote"}, "privacy": {"sums": "masked", "signed": True}},
             "federation.devices",

@@ -697,8 +697,11 @@ def check_update_noise(page, rng):
     assert page.may_be_sent(c, drawn) is (taken.tolist() == drawn)
     sums = [rng.randint(-9999, 9999) for _ in range(size)]
     fields = {name: np.array([0]) for name in ("count", "weighted_loss", "clipped")}
+    surely = 2 * math.sqrt(2) * noisy.noise.deviation + rng.choice([0, 1.5, 9]) * noisy.sizes.scalar
+    fields["count"] = np.array([round(surely)])
     read = noisy.read(fields | {"update": np.array(sums)}, config.theta, 2)
-    np.testing.assert_allclose(read.update, page.noisy_mean(c, sums, 2), atol=1e-9)
+    counted = int(fields["count"][0])
+    np.testing.assert_allclose(read.update, page.noisy_mean(c, sums, counted, 2), atol=1e-9)
     number = rng.randint(0, 99)
     assert page.participation_entry(number) == participations.entry(number)
 
@@ -1077,7 +1080,9 @@ WRONG = [
     ),
     ("update_noise", "7 * S + 7 * R", "7 * S + 6 * R"),
     ("update_noise", "max(norm, c.update_norm)", "norm"),
-    ("update_noise", "(c.theta * num_summed)", "num_summed"),
+    ("update_noise", "max(c.theta * num_summed, min(surely, num_summed))", "num_summed"),
+    ("update_noise", "min(surely, num_summed)", "surely"),
+    ("update_noise", "(count - 2 * sqrt(num_summed) * c.update_deviation)", "count"),
     ("contributions", "* 4**c.update_resolution_bits >=", "* 2**c.update_resolution_bits >="),
     ("contributions", "if not length > c.radius", "if not length > 2 * c.radius"),
     ("contributions", "(c.radius / length)", "c.radius"),

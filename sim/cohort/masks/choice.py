@@ -9,6 +9,7 @@ from deltafl.secagg import prg
 from deltafl.secagg.primitives import AddMasks
 from deltafl.sim.cohort.hardware import choose_device, usable_cores
 from deltafl.sim.cohort.masks import threads
+from deltafl.sim.cohort.masks.together import SumsOfMasks
 
 
 class Masks(NamedTuple):
@@ -19,11 +20,13 @@ class Masks(NamedTuple):
         share_up_to: Bytes of the longest vector for which a mask is best made once for both ends of
             a pair (see `deltafl.sim.cohort.shared`).
         made_by: What it is, in words.
+        sums: Makes the masks of many vectors together; None where that is no faster.
     """
 
     add: AddMasks
     share_up_to: int
     made_by: str
+    sums: SumsOfMasks | None = None
 
 
 def masks_of_this_machine(device: str) -> Masks:
@@ -40,7 +43,12 @@ def masks_of_this_machine(device: str) -> Masks:
     if chosen.type == "cuda" and find_spec("triton") is not None:
         from deltafl.sim.cohort.masks import gpu
 
-        return Masks(partial(gpu.add_masks, device=chosen), prg.SHORT_BYTES, "the GPU (Triton)")
+        return Masks(
+            partial(gpu.add_masks, device=chosen),
+            prg.SHORT_BYTES,
+            "the GPU (Triton)",
+            partial(gpu.sums_of_masks, device=chosen),
+        )
     cores = usable_cores()
     if cores == 1:
         return Masks(prg.add_masks, prg.MAX_BYTES, "one thread")

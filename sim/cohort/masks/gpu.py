@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deltafl.secagg import prg
+from deltafl.secagg import prg, ring
 from deltafl.secagg.prg import BLOCK_BYTES, MAX_BLOCKS, SEED_SIZE
 from deltafl.secagg.ring import Vector
 from deltafl.sim.cohort.masks import chacha20
+from deltafl.sim.cohort.masks.together import SignedSeeds
 from deltafl.sim.errors import UserError
 
 _LANES: Final = 32  # blocks of a program, a warp's: even one short vector spreads over the GPU
@@ -102,6 +103,44 @@ def add_masks(
         torch.from_numpy(signs[None]).to(device),
     )
     total[:] = row.cpu().numpy()
+
+
+def sums_of_masks(
+    length: int, ring_bits: int, masks: Sequence[SignedSeeds], *, device: torch.device
+) -> Vector:
+    """Add up the masks of many vectors in one launch, and bring the sums back in one transfer.
+
+    Args:
+        length: Words of a vector, more than 32 bytes.
+        ring_bits: Bits of a number, which decide the word.
+        masks: Of each vector, the seeds that are added and those that are subtracted.
+        device: Where to compute.
+
+    Returns:
+        What is to be added to each vector, [len(masks), length], in the ring's words.
+
+    Raises:
+        TritonUnavailable: the package is not installed.
+        ValueError: a seed has another size, or the vectors are too long or too many for a launch.
+    """
+    most = max((len(added) + len(subtracted) for added, subtracted in masks), default=0)
+    seeds = np.zeros((len(masks), most, SEED_SIZE), np.uint8)
+    signs = np.zeros((len(masks), most), np.int8)
+    for row, sign, (added, subtracted) in zip(seeds, signs, masks, strict=True):
+        both = [*added, *subtracted]
+        if any(len(seed) != SEED_SIZE for seed in both):
+            raise ValueError(f"a seed is not {SEED_SIZE} bytes long")
+        row[: len(both)] = np.frombuffer(b"".join(both), np.uint8).reshape(-1, SEED_SIZE)
+        sign[: len(added)], sign[len(added) : len(both)] = 1, -1
+    # zeros of a signed type, which torch can make everywhere
+    is_short = ring.zeros(0, ring_bits).itemsize == 4
+    zeros = torch.zeros(
+        len(masks), length, dtype=torch.int32 if is_short else torch.int64, device=device
+    )
+    sums = zeros.view(torch.uint32 if is_short else torch.uint64)
+    add_masks_to_rows(sums, torch.from_numpy(seeds).to(device), torch.from_numpy(signs).to(device))
+    found: Vector = sums.cpu().numpy()
+    return found
 
 
 def _check(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:

@@ -33,6 +33,8 @@ class Left(StrEnum):
     NOISE = "noise: the masks stay on"
     NOTHING = "nothing: no such thing is sent"
     HARMLESS = "nothing: the sum is exact"
+    BOUNDED = "no more than its bound"
+    ADDED = "noise that devices have added"
     EXPOSED = "all of it: not prevented, by design"
 
 

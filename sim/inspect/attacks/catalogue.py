@@ -3,6 +3,7 @@
 from typing import Final
 
 from deltafl.sim.inspect.attacks import (
+    added_noise,
     announced,
     baseline,
     cohorts,
@@ -12,6 +13,8 @@ from deltafl.sim.inspect.attacks import (
     hostile_bytes,
     levels,
     lists,
+    lying,
+    passes,
     plain_sums,
     quantile,
     reuse,
@@ -26,8 +29,10 @@ from deltafl.sim.inspect.attacks.attack import Attack
 
 _MODULES: Final = (
     lists,
+    lying,
     whole_slots,
     cohorts,
+    added_noise,
     announced,
     verified,
     reuse,
@@ -42,6 +47,7 @@ _MODULES: Final = (
     hostile_bytes,
     exposures,
     crafted_models,
+    passes,
     plain_sums,
 )
 

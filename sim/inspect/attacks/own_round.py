@@ -131,8 +131,9 @@ class RoundDevices:
         model: The model that the session is bound to; with several levels, theirs, joined.
         models: What each device is shown as the model; the same for all by default.
         signed: Whether the session is.
-        client_type: What they run.
+        client_type: What they run, or what makes it.
         enrolment: Their identities and what these remember; new ones where not given.
+        number: Of the round; in each, devices draw other secrets and other noise.
         thetas: The tail fractions of the levels that are played in one session; by default, there
             is one, that of the round.
 
@@ -153,8 +154,9 @@ class RoundDevices:
         model: bytes = MODEL,
         models: Mapping[ClientId, bytes] | None = None,
         signed: bool = False,
-        client_type: type[RoundClient] = RoundClient,
+        client_type: Callable[..., RoundClient] = RoundClient,
         enrolment: Enrolment | None = None,
+        number: int = 0,
         thetas: Sequence[Fraction] = (),
     ) -> None:
         self.config = config
@@ -179,7 +181,7 @@ class RoundDevices:
             client: client_type(
                 client,
                 policy,
-                SeededRandomness(client.to_bytes(32, "little")),
+                SeededRandomness((client + (number << 64)).to_bytes(32, "little")),
                 self.enrolment.credentials_for(client, self.params),
                 ledger=self.enrolment.ledger(client),
             )

@@ -91,12 +91,12 @@ def _as_prevented(attack: Attack, outcome: Outcome) -> str:
         case Fault() as fault, Harm():
             is_named = not outcome.done and outcome.culprits == {(attack.culprit, fault)}
             return "" if is_named else "harm was done, or another device was named"
-        case Left.NOISE, Loot(refusals=refusals):
+        case ((Left.NOISE | Left.ADDED), Loot(refusals=refusals)):
             return f"a device refused: {refusals[0]}" if refusals else _as_noise(outcome)
         case Left.NOTHING, Loot():
             is_nothing = outcome.wanted.any() and not outcome.taken.any()
             return "" if is_nothing else "something was told, or there was nothing to tell"
-        case Left.HARMLESS, Harm():
+        case ((Left.HARMLESS | Left.BOUNDED), Harm()):
             return "" if outcome == Harm(done=False) else "harm was done, or somebody was named"
         case _:
             return f"the attack did not end as registered: {attack.end!s}"

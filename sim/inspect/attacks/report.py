@@ -105,6 +105,8 @@ def _row(verdict: Verdict, width: int) -> str:
     attack = verdict.attack
     off = "–" if verdict.undefended is None else _mark(verdict.undefended)
     on = _mark(verdict.defended)
+    if attack.end is Left.BOUNDED and verdict.defended == Harm(done=False):
+        on = "bounded"
     flag = "" if verdict.as_registered else "  NOT as registered"
     return f"{attack.name:<{width}}  {attack.label:<4} {attack.power:<8} {off:<12} {on}{flag}"
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.checks.account import Account
+from deltafl.sim.inspect.audit.checks.added_noise import AddedNoise
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
@@ -16,6 +17,7 @@ from deltafl.sim.inspect.audit.checks.given_up import RoundsGivenUp
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
 from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
+from deltafl.sim.inspect.audit.checks.limits import Limits
 from deltafl.sim.inspect.audit.checks.lists import ToldTheSame
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.membership import Membership
@@ -69,6 +71,8 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Floors,
     Differences,
     ParticipationOverRounds,
+    Limits,
+    AddedNoise,
     Metadata,
     Searches,
 )

@@ -8,6 +8,7 @@ import leaks_in_fields  # noqa: F401
 import leaks_in_files  # noqa: F401
 import leaks_in_masks  # noqa: F401
 import leaks_in_membership  # noqa: F401
+import leaks_in_noise  # noqa: F401
 import leaks_in_parameters  # noqa: F401
 import leaks_in_passes  # noqa: F401
 import leaks_in_reasons  # noqa: F401

@@ -23,11 +23,14 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
+from deltafl.protocol.update_noise import Sizes, UpdateNoise
+from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
     Adversary,
     Client,
@@ -330,6 +333,33 @@ class RobustStage(Stage):
         return replace(config, update=replace(config.update, passes=3, smoothing=0.5))
 
 
+class NoisyStage(OneQuestionStage):
+    """An honest run in which devices add noise to their updates."""
+
+    length = 40
+    multiplier = Fraction(1)
+    norm = 1.0
+
+    def config(self, number, cohort_size, warm_start=None):
+        config = super().config(number, cohort_size, warm_start)
+        sizes = Sizes.of(self.length, cohort_size)
+        noise = UpdateNoise.at_least(self.multiplier, self.norm, 5, sizes)
+        return replace(config, update=replace(config.update, max_weight=1, noise=noise))
+
+
+class NoisySearchStage(Stage):
+    """An honest run of searches with noise, in enough rounds to measure it."""
+
+    max_queries = 1
+    num_rounds = 8
+    length = 6
+
+    def config(self, number, cohort_size, warm_start=None):
+        config = super().config(number, cohort_size, warm_start)
+        search = replace(config.search, weighting=Weighting.EQUAL)
+        return replace(config, method="noisy", noise=Noise(Fraction(1, 4), 5), search=search)
+
+
 class BatchedStage(OneQuestionStage):
     """An honest run of three batches of devices, of which two take part in a round."""
 
@@ -354,6 +384,8 @@ HONEST = (
     OneQuestionStage,
     ManyStage,
     RobustStage,
+    NoisyStage,
+    NoisySearchStage,
     BatchedStage,
 )
 

@@ -122,18 +122,25 @@ def _below_policy(session: SessionView, policy: RoundPolicy) -> Iterator[Finding
 
 
 def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
-    """A search that devices cannot check, of a server that may say anything."""
+    """What devices cannot check, of a server that may say anything."""
     levels = session.levels
-    if expected.is_active and levels is not None and not levels.can_be_followed:
-        place = session.announcements[0].place
-        severity = Severity.LOW if expected.policy.unverified_if_active else None
+    if not expected.is_active or levels is None:
+        return
+    place = session.announcements[0].place
+    severity = Severity.LOW if expected.policy.unverified_if_active else None
+    if not levels.can_be_followed:
         detail = "devices have to believe the threshold that they are told"
+        yield RULES.found("search.unverified", detail, [place], severity)
+    if levels.common.update.passes > 1:
+        detail = "devices have to believe the centres that they are told"
         yield RULES.found("search.unverified", detail, [place], severity)
 
 
 def _tails(session: SessionView, expected: Expected) -> Iterator[Finding]:
     config = session.config
     if config is None or config.update_slot not in session.slots:
+        return
+    if config.update.noise is not None:  # nobody knows how many passed
         return
     for released in session.slots[config.update_slot].sums:
         count = tail_count(released)

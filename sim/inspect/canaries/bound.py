@@ -1,4 +1,4 @@
-"""A lower bound on ε, measured: canary updates that somebody tries to tell from the sums.
+"""What guesses of coins refute: a lower bound on ε.
 
 Each of many devices contributes a made-up update or its opposite, by a fair coin. Whoever guesses
 the coins from the sums, and is right more often than (ε, δ)-differential privacy under replacement
@@ -11,23 +11,17 @@ appendix D.
 """
 
 import math
-from collections.abc import Callable
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
-from scipy.stats import binom
-
-from deltafl.protocol.rotation import Floats
-from deltafl.protocol.update_noise import FIELDS, NoisyUpdates
-from deltafl.secagg.randomness import Randomness
+from scipy.stats import binom, norm
 
 CONFIDENCE: Final = 0.95
 """A bound is wrong with a probability of at most one in twenty."""
 
 _LARGEST: Final = 64.0
 _HALVINGS: Final = 40
+_SHARES: Final = tuple(2.0**-halvings for halvings in range(7))
 
 
 def epsilon_at_least(
@@ -38,6 +32,8 @@ def epsilon_at_least(
     confidence: float = CONFIDENCE,
 ) -> float:
     """The largest ε that guesses refute, with this confidence; 0 if they refute none.
+
+    The number of guesses must not depend on the coins or on what was seen.
 
     Args:
         num_right: Guesses that were right.
@@ -75,40 +71,26 @@ def chance(
     return min(tail + float(added.max(initial=0.0)) * delta * 2 * num_canaries, 1.0)
 
 
-def guessed(
-    updates: NoisyUpdates,
-    num_guesses: int,
-    coins: np.random.Generator,
-    randomness_of: Callable[[int], Randomness],
-) -> int:
-    """Let every device of a cohort be a canary, sum them up once, and guess from the sum.
+def guesses_to_make(signal: float, num_canaries: int, delta: float) -> int:
+    """How many coins to guess, for a large bound: those whose scores are farthest from zero.
 
-    Device k contributes C or -C in its own number of the update, which no other device touches:
-    the canary that is easiest to tell. The guesses are of those that stand out most.
+    It is worked out before anything is seen, as if scores were Gaussian.
 
     Args:
-        updates: The round's, of at least as many parameters as devices.
-        num_guesses: How many coins to guess.
-        coins: Where the coins come from.
-        randomness_of: From a device to the source of its noise.
-
-    Returns:
-        How many guesses were right.
+        signal: A canary's part of its score, in standard deviations of the score; above 0.
+        num_canaries: Coins tossed, at least 1.
+        delta: δ.
     """
-    number, norm = updates.cohort_size, updates.noise.norm
-    signs = coins.choice((-1, 1), size=number)
-    sums = {name: np.zeros(1, dtype=np.int64) for name in FIELDS}
-    for device, sign in enumerate(signs):
-        canary = np.zeros(updates.update_length)
-        canary[device] = sign * norm
-        parts = updates.contribution(canary, Fraction(0), randomness_of(device))
-        sums = {name: sums[name] + parts[name] for name in FIELDS}
-    mean = updates.read(sums, Fraction(1), number).update
-    scores = np.zeros(0) if mean is None else mean[:number]
-    return _right(scores, signs, num_guesses)
 
+    def expected(share: float) -> tuple[float, int]:
+        num_guesses = max(int(num_canaries * share), 1)
+        low, high = 0.0, signal + 9.0
+        for _ in range(_HALVINGS):  # the distance from zero beyond which this share lies
+            middle = (low + high) / 2
+            beyond = norm.sf(middle - signal) + norm.sf(middle + signal)
+            low, high = (middle, high) if beyond > share else (low, middle)
+        right = norm.sf(low - signal) / (norm.sf(low - signal) + norm.sf(low + signal))
+        bound = epsilon_at_least(int(num_guesses * right), num_guesses, num_canaries, delta)
+        return bound, num_guesses
 
-def _right(scores: Floats, signs: npt.NDArray[np.int_], num_guesses: int) -> int:
-    """Right guesses, of the scores that are farthest from zero."""
-    told = np.argsort(-np.abs(scores), kind="stable")[:num_guesses]
-    return int(np.count_nonzero(np.sign(scores[told]) == signs[told]))
+    return max(map(expected, _SHARES))[1]

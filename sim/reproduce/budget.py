@@ -1,0 +1,276 @@
+"""`--budget HOURS`: the most telling runs that fit into a time, and how far each run has come.
+
+The order is a rule, and not a choice for each table:
+
+1. what the papers are about: FedAvg, Δ-FL and private Δ-FL at θ = 0.5; then Δ-FL at other θ; then
+   everything else;
+2. of these, the first seed of all before the second of any;
+3. of these, the shortest first.
+
+In this order, every run that fits into what is left of the budget is planned. Of those that do not
+fit, the first in clear is begun with what is left, and goes on the next time; a masked one would
+lose the round in which it is stopped. How long a run takes is measured by probes
+(`deltafl.sim.reproduce.speed`), which take a tenth of the budget at most. A run that was not
+measured is taken for as long as the longest measured one of its task, per round; with none
+measured, it is left for the next time.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from deltafl.sim.cohort.hardware import usable_cores
+from deltafl.sim.progress import Bar
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.reproduce.cells import (
+    Failure,
+    Outcome,
+    describe,
+    directories_of,
+    rounds_done,
+    run_cells,
+)
+from deltafl.sim.reproduce.experiment import Cell, Experiment, Finished, Request, Table
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, PRIVATE_DELTA_FL
+from deltafl.sim.reproduce.speed import Speed, Speeds, machine
+from deltafl.sim.settings.config import SUMS
+
+HOUR_S: Final = 3600.0
+_PROBING: Final = 0.1
+"""The share of the budget that probes may take."""
+
+_ABOUT: Final = (FEDAVG.label, DELTA_FL[1].label, PRIVATE_DELTA_FL.label)
+_OTHER_THETA: Final = tuple(method.label for method in DELTA_FL)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A run with what is known of it.
+
+    Attributes:
+        cell: what is run.
+        place: where it lies.
+        done: rounds that it has behind it.
+        paper: rounds that the papers give it.
+        speed: how long it takes; None if nothing is known of its task.
+        measured: whether the speed is its own, and not that of its task's slowest.
+    """
+
+    cell: Cell
+    place: RunDirectory
+    done: int
+    paper: int
+    speed: Speed | None
+    measured: bool
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has a result."""
+        return self.place.summary.exists()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long it still takes, on one core; None if nothing is known."""
+        if self.is_finished:
+            return 0.0
+        return None if self.speed is None else self.speed.seconds(self.cell.config, self.done)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long all of it takes with the papers' rounds, on one core; None if unknown."""
+        if self.speed is None:
+            return None
+        return self.speed.seconds(self.cell.config) * self.paper / self._rounds
+
+    @property
+    def _rounds(self) -> int:
+        return self.cell.config.federation.rounds
+
+
+def rank(cell: Cell) -> int:
+    """How telling a run is, 0 the most; see the module."""
+    return 0 if cell.method in _ABOUT else 1 if cell.method in _OTHER_THETA else 2
+
+
+def survey(
+    plans: Sequence[tuple[Experiment, Sequence[Cell]]], request: Request, speeds: Speeds
+) -> list[Item]:
+    """What is known of the runs of some experiments, each run once, in their order.
+
+    Args:
+        plans: experiments and their runs.
+        request: what was asked for.
+        speeds: what was measured.
+    """
+    cells, papers = list[Cell](), list[int]()
+    for experiment, own in plans:
+        full = experiment.cells(replace(request, rounds=None))
+        cells += own
+        papers += [cell.config.federation.rounds for cell in full]
+    found: dict[Path, tuple[Cell, RunDirectory, int]] = {}
+    for cell, place, paper in zip(cells, directories_of(cells, request.out), papers, strict=True):
+        found.setdefault(place.path, (cell, place, paper))
+    known = {path: speeds.of(cell) for path, (cell, _, _) in found.items()}
+    slowest: dict[str, Speed] = {}
+    for path, (cell, _, _) in found.items():
+        speed = known[path]
+        if speed is not None and speed.round_s >= slowest.get(cell.task, speed).round_s:
+            slowest[cell.task] = speed
+    return [
+        Item(
+            cell,
+            place,
+            cell.config.federation.rounds if place.summary.exists() else rounds_done(place),
+            paper,
+            known[path] or slowest.get(cell.task),
+            known[path] is not None,
+        )
+        for path, (cell, place, paper) in found.items()
+    ]
+
+
+def in_order(items: Sequence[Item]) -> list[Item]:
+    """The runs that are not finished, the most telling first; see the module."""
+
+    def key(item: Item) -> tuple[int, int, float, str]:
+        seconds = item.seconds_left
+        return rank(item.cell), item.cell.seed, seconds or 0.0, describe(item.cell)
+
+    return sorted((item for item in items if not item.is_finished), key=key)
+
+
+def fitting(items: Sequence[Item], seconds: float) -> tuple[list[Item], Item | None]:
+    """The runs that fit into some seconds on one core, and the one that is begun with the rest.
+
+    Args:
+        items: in the order in which they are wanted.
+        seconds: of all cores together.
+    """
+    planned: list[Item] = []
+    begun = None
+    for item in items:
+        needed = item.seconds_left
+        if needed is None:
+            continue
+        if needed <= seconds:
+            planned.append(item)
+            seconds -= needed
+        elif begun is None and not _is_masked(item.cell):
+            begun = item
+    return planned, begun
+
+
+def run_within(
+    plans: Sequence[tuple[Experiment, Sequence[Cell]]],
+    request: Request,
+    hours: float,
+    *,
+    jobs: int | None = None,
+    quiet: bool = False,
+) -> Outcome:
+    """Probe, plan and run until the time is spent, or nothing is left that fits.
+
+    Args:
+        plans: experiments and their runs.
+        request: what was asked for.
+        hours: by the wall clock.
+        jobs: runs at a time; all usable cores by default.
+        quiet: no progress bar.
+
+    Returns:
+        Of all runs, in their order.
+
+    Raises:
+        KeyboardInterrupt: a person interrupted; running cells have written their checkpoints.
+        UserError: what earlier probes found cannot be read.
+        ValueError: `jobs` is below 1.
+    """
+    jobs = usable_cores() if jobs is None else jobs
+    end = time.monotonic() + hours * HOUR_S
+    speeds = Speeds(request.out)
+    _probe(survey(plans, request, speeds), speeds, _PROBING * hours * HOUR_S, quiet=quiet)
+    failures: dict[Path, Failure] = {}
+    while (left := end - time.monotonic()) > 0:
+        items = [one for one in survey(plans, request, speeds) if one.place.path not in failures]
+        planned, begun = fitting(in_order(items), left * jobs)
+        todo = [item.cell for item in (*planned, *([begun] if begun else []))]
+        if not todo:
+            break
+        outcome = run_cells(todo, request.out, jobs=jobs, quiet=quiet, until=end)
+        places = directories_of([one.cell for one in outcome.failures], request.out)
+        failures |= dict(zip((one.path for one in places), outcome.failures, strict=True))
+    return _outcome([cell for _, cells in plans for cell in cells], request.out, failures)
+
+
+def tables(
+    plans: Sequence[tuple[Experiment, Sequence[Cell]]], request: Request
+) -> tuple[Table, Table]:
+    """How far each run is from the papers' rounds, and how many hours each experiment takes.
+
+    Raises:
+        UserError: what earlier probes found cannot be read.
+    """
+    items = survey(plans, request, Speeds(request.out))
+    by_path = {item.place.path: item for item in items}
+    rounds = Table(
+        "rounds",
+        "Rounds run, of the papers' rounds",
+        ("run", "rounds", "papers'", "share", "hours left"),
+        tuple(
+            (
+                describe(item.cell),
+                str(item.done),
+                str(item.paper),
+                f"{item.done / item.paper:.0%}",
+                _hours(item.seconds_left),
+            )
+            for item in items
+        ),
+    )
+    rows = []
+    for experiment, cells in plans:
+        if not cells:
+            continue
+        needed = {place.path for place in directories_of(cells, request.out)}
+        own = [by_path[path] for path in needed]
+        seconds = [item.seconds for item in own]
+        known = [one for one in seconds if one is not None]
+        measured = sum(item.measured for item in own)
+        total = _hours(sum(known)) if len(known) == len(own) else f"more than {_hours(sum(known))}"
+        rows.append((experiment.name, str(len(own)), str(measured), total))
+    columns = ("experiment", "runs", "of measured speed", "hours on one core")
+    title = f"Hours of each experiment with the papers' rounds, on {machine()}"
+    return rounds, Table("hours", title, columns, tuple(rows))
+
+
+def _probe(items: Sequence[Item], speeds: Speeds, seconds: float, *, quiet: bool) -> None:
+    """Measure how long runs take of which that is not known, the most telling first."""
+    end = time.monotonic() + seconds
+    for item in Bar(in_order(items), desc="probes", unit="run", quiet=quiet):
+        now = time.monotonic()
+        if now >= end:
+            return
+        if speeds.of(item.cell) is None:
+            speeds.measure(item.cell, min(end, now + seconds / 2))
+
+
+def _outcome(cells: Sequence[Cell], out: Path, failures: Mapping[Path, Failure]) -> Outcome:
+    finished, failed, unfinished = [], [], []
+    for cell, place in zip(cells, directories_of(cells, out), strict=True):
+        if place.summary.exists():
+            finished.append(Finished(cell, place))
+        elif place.path in failures:
+            failed.append(replace(failures[place.path], cell=cell))
+        else:
+            unfinished.append(cell)
+    return Outcome(tuple(finished), tuple(failed), tuple(unfinished))
+
+
+def _is_masked(cell: Cell) -> bool:
+    return cell.config.federation.is_private and cell.config.privacy.sums == SUMS[0]
+
+
+def _hours(seconds: float | None) -> str:
+    return "not measured" if seconds is None else f"{seconds / HOUR_S:.2g}"

@@ -1,0 +1,120 @@
+# ruff: noqa: ARG002 - what a stage is asked, another may need to know
+"""Noise that is not there or is too little, and devices that take part too often."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from leaks import USUAL, leak
+from staged_runs import BatchedStage, NoisySearchStage, NoisyStage
+
+from deltafl.protocol import update_noise
+from deltafl.protocol.noise import Noise
+
+EVERYWHERE = ("full", "headers")
+
+
+def limited(*limits):
+    """Options of an audit of devices with more limits than usual."""
+    return {"limits": (*USUAL["limits"], *limits)}
+
+
+class SilentNoiseStage(NoisyStage):
+    """Devices say that they add noise, and add none."""
+
+    @contextmanager
+    def machinery(self):
+        drawn = update_noise.discrete_gaussians
+        update_noise.discrete_gaussians = lambda _, size, __: np.zeros(size, np.int64)
+        try:
+            yield
+        finally:
+            update_noise.discrete_gaussians = drawn
+
+
+@leak("noise.too-little", stage=SilentNoiseStage, round=None)
+def noise_that_nobody_adds(edit):
+    assert edit.entries
+
+
+class SilentSearchStage(NoisySearchStage):
+    """Devices say that they add noise to their answers to a search, and add none."""
+
+    @contextmanager
+    def machinery(self):
+        drawn = Noise.share
+        Noise.share = lambda _, size, *__: np.zeros(size, np.int64)
+        try:
+            yield
+        finally:
+            Noise.share = drawn
+
+
+@leak("noise.too-little", stage=SilentSearchStage, round=None)
+def noise_of_searches_that_nobody_adds(edit):
+    assert edit.entries
+
+
+class FadingStage(NoisyStage):
+    """The server asks for less noise in the second round."""
+
+    def config(self, number, cohort_size, warm_start=None):
+        config = super().config(number, cohort_size, warm_start)
+        noise = config.update.noise
+        less = replace(noise, deviation=noise.deviation // (2 if number == 2 else 1))
+        return replace(config, update=replace(config.update, noise=less))
+
+
+@leak("parameters.changed", stage=FadingStage, round=2, modes=EVERYWHERE)
+def less_noise_from_the_second_round_on(edit):
+    assert edit.entries
+
+
+class LoudStage(NoisyStage):
+    multiplier = Fraction(3)
+
+
+@leak(
+    "round.below-policy",
+    stage=NoisyStage,
+    twin=LoudStage,
+    options=limited("policy.min_update_noise=2"),
+    modes=EVERYWHERE,
+)
+def less_noise_than_devices_insist_on(edit):
+    assert edit.entries
+
+
+class LongStage(NoisyStage):
+    """Updates are scaled to a norm that is longer than devices accept."""
+
+    norm = 2.0
+
+
+@leak(
+    "round.below-policy",
+    stage=LongStage,
+    options=limited("policy.max_update_norm=1"),
+    modes=EVERYWHERE,
+)
+def updates_that_are_longer_than_devices_accept(edit):
+    assert edit.entries
+
+
+class OftenStage(BatchedStage):
+    """All devices are in all three rounds."""
+
+    def cohorts(self, number):
+        return [self.ids]
+
+
+@leak(
+    "participation.above-limit",
+    stage=OftenStage,
+    options=limited("policy.max_participations=2"),
+    round=3,
+    modes=EVERYWHERE,
+)
+def devices_that_answer_more_often_than_they_may(edit):
+    assert edit.entries

@@ -1,0 +1,46 @@
+"""What the check of floors asks of a session."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from deltafl.protocol.update_noise import UpdateNoise
+from deltafl.sim.inspect.audit.checks import floors
+from deltafl.sim.record.transcript import Sum
+
+NOISE = UpdateNoise(norm=1.5, deviation=40, num_devices=5)
+
+
+def session(*, noise=None, passes=1, follows=True, words=(9, 9, 1, 0)):
+    """A session whose only slot released one sum over five devices."""
+    update = SimpleNamespace(noise=noise, passes=passes)
+    released = Sum(1, 0, 1, 0, 4, bytes(32), np.arange(5, dtype=np.uint32), np.array(words))
+    return SimpleNamespace(
+        config=SimpleNamespace(update=update, update_slot=0),
+        slots={0: SimpleNamespace(sums=[released])},
+        levels=SimpleNamespace(can_be_followed=follows, common=SimpleNamespace(update=update)),
+        announcements=[SimpleNamespace(place=None)],
+    )
+
+
+def expected(*, active=True, accepts=False):
+    policy = SimpleNamespace(unverified_if_active=accepts)
+    return SimpleNamespace(is_active=active, policy=policy, min_tail=3)
+
+
+@pytest.mark.parametrize(("noise", "rules"), [(None, ["sums.small-tail"]), (NOISE, [])])
+def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
+    found = floors._tails(session(noise=noise), expected())
+    assert [one.rule for one in found] == rules
+
+
+@pytest.mark.parametrize(
+    ("follows", "passes", "active", "times"),
+    [(True, 1, True, 0), (False, 1, True, 1), (True, 3, True, 1), (False, 3, False, 0)],
+)
+def test_what_devices_have_to_believe_of_a_lying_server_is_named(follows, passes, active, times):
+    found = list(
+        floors._unverified(session(passes=passes, follows=follows), expected(active=active))
+    )
+    assert [one.rule for one in found] == ["search.unverified"] * times

@@ -1,0 +1,218 @@
+"""The script of `make gpu`, without a GPU: what it says, and that its checks can fail."""
+
+import json
+import time
+from dataclasses import replace
+
+import gpu_checks
+import gpu_steps
+import numpy as np
+import pytest
+import run
+import torch
+from fresh_python import run_python
+from gpu_checks import CHECKS, Fixed, near, same
+from gpu_figures import FIGURES
+from gpu_steps import CHECK, NotPassed, Place, Step, as_markdown, play
+
+from deltafl.fl.models import MODELS
+from deltafl.secagg import prg, ring
+
+PLACE = Place(torch.device("cpu"), True, {"gpu": None, "processor": "some"})
+
+
+def step(name, work, kind=CHECK, limit=60):
+    return Step(name, kind, limit, work, f"the {name}")
+
+
+def passes(_place, _end):
+    return {"value": 1}
+
+
+def fails(_place, _end):
+    raise NotPassed("a bit differs")
+
+
+def played(steps, out, seconds=60.0, place=PLACE):
+    said = []
+    code = play(steps, place, out, time.monotonic() + seconds, say=said.append)
+    document = json.loads((out / "results.json").read_text())
+    return code, {one["name"]: one for one in document["steps"]}, said
+
+
+def test_all_checks_have_to_pass(tmp_path):
+    assert played([step("one", passes), step("two", passes)], tmp_path)[0] == 0
+    assert played([step("one", fails), step("two", passes)], tmp_path)[0] == 1
+    assert played([step("one", passes), step("two", fails)], tmp_path)[0] == 1
+    assert played([], tmp_path)[0] == 1
+
+
+def test_a_step_that_fails_stops_no_other_and_says_where(tmp_path):
+    _, steps, said = played([step("one", fails), step("two", passes)], tmp_path)
+    assert steps["one"]["state"] == "failed"
+    assert steps["one"]["why"] == "NotPassed: a bit differs"
+    assert any("raise NotPassed" in line for line in steps["one"]["found"]["traceback"])
+    assert steps["two"]["state"] == "passed"
+    assert "a bit differs" in said[0]
+
+
+def test_results_are_written_after_every_step(tmp_path):
+    def look(_place, _end):
+        return {"seen": [one["name"] for one in json.loads(text())["steps"]]}
+
+    def text():
+        return (tmp_path / "results.json").read_text()
+
+    _, steps, _ = played([step("one", passes), step("two", look)], tmp_path)
+    assert steps["two"]["found"] == {"seen": ["one"]}
+
+
+def test_a_step_that_takes_too_long_is_cut_and_the_next_one_runs(tmp_path):
+    def endless(_place, _end):
+        while True:
+            time.sleep(0.01)
+
+    code, steps, _ = played([step("one", endless, limit=0.05), step("two", passes)], tmp_path)
+    assert (code, steps["one"]["state"], steps["two"]["state"]) == (1, "cut", "passed")
+    assert "more than" in steps["one"]["why"]
+
+
+def test_what_there_is_no_time_for_is_named(tmp_path):
+    code, steps, _ = played([step("one", passes)], tmp_path, seconds=0.5)
+    assert (code, steps["one"]["state"], steps["one"]["why"]) == (
+        1,
+        "left out",
+        "the time was spent",
+    )
+
+
+def test_seconds_of_a_cpu_are_not_published_as_a_gpus(tmp_path):
+    both = [step("check", passes), step("figure", passes, gpu_steps.FIGURES)]
+    _, steps, _ = played(both, tmp_path)
+    assert steps["check"]["found"] == {"value": 1}
+    assert steps["figure"]["state"] == "rehearsed"
+    assert steps["figure"]["found"] == {}
+    text = (tmp_path / "results.md").read_text()
+    for part in ("Not run on a GPU", "processor some", "| the figure | absent | no GPU here"):
+        assert part in text
+    _, steps, _ = played(both, tmp_path, place=replace(PLACE, emulated=False))
+    assert steps["figure"]["found"] == {"value": 1}
+    text = (tmp_path / "results.md").read_text()
+    assert "Not run" not in text
+    assert "| the figure: value | 1 | |" in text
+
+
+def test_the_table_keeps_its_columns_whatever_an_error_says():
+    one = {"name": "n", "kind": CHECK, "title": "t", "state": "failed", "emulated": True}
+    document = {
+        "hardware": {},
+        "emulated": True,
+        "steps": [{**one, "seconds": 1, "why": "a | b\nc", "found": {}}],
+    }
+    assert r"| t | failed | yes | 1 | a \| b c |" in as_markdown(document)
+
+
+def test_missing_packages_are_named():
+    there = {"torch", "numpy", "msgpack"}
+    assert run.missing(find=lambda name: name if name in there else None) == [
+        "cryptography",
+        "pynacl",
+    ]
+    assert run.missing() == []
+
+
+BARE = """
+import sys
+OTHERS = "scipy pandas pyarrow matplotlib sklearn tqdm jinja2 PIL shtab cloudpickle dp_accounting"
+sys.modules |= dict.fromkeys(OTHERS.split())  # which cannot be imported then
+sys.path[:0] = ["tests/gpu"]
+import run
+sys.exit(run.main(["--only", "backends,linear", "--out", sys.argv[1]]))
+"""
+
+
+@pytest.mark.slow
+def test_it_runs_with_few_packages(tmp_path):
+    done = run_python("-c", BARE, str(tmp_path))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "rehearsed" in done.stdout
+
+
+def test_every_model_has_a_gradient_that_is_checked():
+    assert set(gpu_checks.SHAPES) == set(MODELS)
+    names = [one.name for one in (*CHECKS, *FIGURES)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic-bias", "gru"])
+def test_gradients_of_the_learner_for_accelerators(name):
+    assert gpu_checks._gradient_of(name, torch.device("cpu")) < 1e-4
+
+
+def test_a_wrong_gradient_is_noticed(monkeypatch):
+    honest = gpu_checks._exact
+    monkeypatch.setattr(
+        gpu_checks, "_exact", lambda *a: [gradient * 1.001 for gradient in honest(*a)]
+    )
+    with pytest.raises(NotPassed, match=r"the gradient of linear: differs by 0\.001"):
+        gpu_checks._gradient_of("linear", torch.device("cpu"))
+
+
+def test_wrong_masks_are_noticed(monkeypatch):
+    monkeypatch.setattr(gpu_checks.gpu, "add_masks_to_rows", lambda *_: None)
+    with pytest.raises(NotPassed, match="masks of uint32: "):
+        gpu_checks.check_masks(PLACE, 0)
+
+
+def wrong_sums(wrong):
+    """The kernel's sums by the CPU, with something added to the first number of each."""
+
+    def sums(length, ring_bits, masks, *, device):
+        del device
+        rows = np.stack([ring.zeros(length, ring_bits) for _ in masks])
+        for row, seeds in zip(rows, masks, strict=True):
+            prg.add_masks(row, *seeds)
+        rows[:, 0] += rows.dtype.type(wrong)
+        return rows
+
+    return sums
+
+
+@pytest.mark.parametrize("check", [gpu_checks.check_round, gpu_checks.check_levels])
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_wrong_masks_of_a_round_are_noticed(check, wrong, monkeypatch):
+    monkeypatch.setattr(gpu_checks.gpu, "sums_of_masks", wrong_sums(wrong))
+    monkeypatch.setattr(gpu_checks.gpu, "add_masks", lambda *a, **_: prg.add_masks(*a))
+    if wrong:
+        with pytest.raises(NotPassed, match="the model by the kernel's masks: "):
+            check(PLACE, 0)
+    else:
+        assert check(PLACE, 0)["numbers"] == 20
+
+
+def test_a_round_by_other_means_than_the_kernel_is_noticed(monkeypatch):
+    """Without the kernel's sums the masks are right as well, and show nothing of it."""
+    monkeypatch.setattr(gpu_checks, "simulated", lambda *_: gpu_checks.PLAIN)
+    with pytest.raises(NotPassed, match=r"masks of \[\] devices were made together, not of 4"):
+        gpu_checks.check_round(PLACE, 0)
+
+
+def test_a_round_that_changes_nothing_shows_nothing(monkeypatch):
+    monkeypatch.setattr(Fixed, "update", lambda self, _: np.zeros(self.length, np.float32))
+    monkeypatch.setattr(gpu_checks.gpu, "sums_of_masks", wrong_sums(0))
+    monkeypatch.setattr(gpu_checks.gpu, "add_masks", lambda *a, **_: prg.add_masks(*a))
+    with pytest.raises(NotPassed, match="changed nothing"):
+        gpu_checks.check_round(PLACE, 0)
+
+
+def test_comparisons_can_fail():
+    right = np.array([3.0, 4.0])
+    assert near("it", right * (1 + 1e-5), right) == pytest.approx(1e-5)
+    for wrong in (right * 1.001, right * np.nan):
+        with pytest.raises(NotPassed, match="it: differs by"):
+            near("it", wrong, right)
+    same("it", right, right.copy())
+    with pytest.raises(NotPassed, match="it: 1 of 2 numbers differ"):
+        same("it", np.array([3.0, 5.0]), right)
+    with pytest.raises(NotPassed, match="it: "):
+        same("it", right.astype(np.float32), right)
