@@ -17,6 +17,7 @@ from deltafl.protocol.quantile.search import (
     SearchConfig,
     SearchParams,
 )
+from deltafl.protocol.radius import check_radius
 from deltafl.protocol.robust import FACTOR_BITS, MAX_PASSES, Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import NoisyUpdates, UpdateNoise
@@ -45,10 +46,13 @@ class UpdateParams:
             the first approach their geometric median; see `deltafl.protocol.robust`.
         smoothing: ν of these passes; with one pass there is none, and it counts as 1.
         noise: Noise of the sum of updates, which all weigh the same; None for exact sums.
+        radius: Longer updates are scaled down to this length, and devices with longer ones are
+            counted; see `deltafl.protocol.radius`. None to sum updates however long they are.
 
     Raises:
         ConfigurationError: the clip or the smoothing is not a positive number, the passes are not
-            from 1 to 16, or there is noise and weights differ or there are several passes.
+            from 1 to 16, there is noise and weights differ or there are several passes, or there is
+            a radius besides noise or several passes.
     """
 
     clip: float = 2.0
@@ -57,6 +61,7 @@ class UpdateParams:
     passes: int = 1
     smoothing: float = 1.0
     noise: UpdateNoise | None = None
+    radius: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
@@ -77,6 +82,11 @@ class UpdateParams:
             raise ConfigurationError(
                 f"passes={self.passes} with noise in the sum of updates: noise hides a device in "
                 "one sum, so set passes to 1"
+            )
+        if self.radius is not None and (self.passes > 1 or self.noise is not None):
+            raise ConfigurationError(
+                f"radius={self.radius} with several passes or noise: a radius is of the only sum "
+                "of updates, and noise has a norm of its own"
             )
 
 
@@ -143,6 +153,8 @@ class RoundConfig:
             object.__setattr__(self, "pass_layout", self._lay_out_pass())
         except UsageError as error:  # a sum that fits no ring
             raise ConfigurationError(str(error)) from None
+        if self.update.radius is not None:
+            check_radius(self.update.radius, self.update_length, self.update.resolution_bits)
         noise = self.update.noise
         if noise is not None and noise.num_devices > self.cohort_size:
             raise ConfigurationError(
@@ -260,6 +272,7 @@ class RoundConfig:
             self.search.assurance,
             *self._passes_described(),
             *(() if noise is None else (update_noise_bytes(noise),)),
+            *self._radius_described(),
         )
 
     def _passes_described(self) -> tuple[int | bytes, ...]:
@@ -267,6 +280,11 @@ class RoundConfig:
         if self.update.passes == 1:
             return ()
         return self.update.passes, float(self.update.smoothing).hex().encode()
+
+    def _radius_described(self) -> tuple[bytes, ...]:
+        """What is described of the radius; without one nothing. Spec: §12.18."""
+        radius = self.update.radius
+        return () if radius is None else (float(radius).hex().encode(),)
 
     def _proof_size(self, *, is_first: bool) -> int:
         """Bytes of the proof that an answer to a query is valid; 0 if there is none."""
@@ -301,13 +319,15 @@ class RoundConfig:
         spare = min(update.ring_bits(self.cohort_size), 63) - coarse.ring_bits(self.cohort_size)
         exact = MAX_NUMERATOR_BITS - coarse.max_numerator.bit_length()
         loss_bits = min(max(spare, 0), exact, grid.resolution_bits)
-        fields = (
+        fields: tuple[Field, ...] = (
             update,
             Field("weight", 1, 0, heaviest, 0),
             Field("weighted_loss", 1, 0, heaviest * grid.bound, loss_bits),
             Field("count", 1, 0, 1, 0),
             Field("clipped", 1, 0, self.update_length + 2, 0),
         )
+        if self.update.radius is not None:
+            fields = (*fields, Field("longer", 1, 0, 1, 0))
         return Layout(fields, self.cohort_size)
 
     def _lay_out_pass(self) -> Layout:

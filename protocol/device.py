@@ -16,6 +16,7 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.kept_update import KeptUpdate
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.radius import within
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.layout import Multiple
@@ -99,12 +100,20 @@ class DeviceRound:
         if self.config.update.noise is not None:
             return self._with_noise(update, randomness)
         if update is None:
-            return self._encoded(self._zeros(), 0, 0.0, 0, 0)
+            # The same work for a device that did not pass: its time must not show that.
+            numbers, _ = self._within_radius(self._zeros())
+            return self._encoded(numbers, 0, 0.0, 0, 0, is_longer=False)
         check_update(update, self.config.update_length)
         numbers, num_clipped = _clipped(update, self.config.update.clip)
+        numbers, is_longer = self._within_radius(numbers)
         loss = self.config.search.grid.value(self.tick)
         return self._encoded(
-            numbers, self.weight, self.weight * loss, 1, self.num_clipped + num_clipped
+            numbers,
+            self.weight,
+            self.weight * loss,
+            1,
+            self.num_clipped + num_clipped,
+            is_longer=is_longer,
         )
 
     def kept(self, update: Update | None) -> KeptUpdate:
@@ -118,6 +127,13 @@ class DeviceRound:
         numbers, _ = _clipped(update, self.config.update.clip)
         # A copy: the caller may use its array again.
         return KeptUpdate(self.config, numbers.astype(np.float64), self.weight)
+
+    def _within_radius(
+        self, numbers: Update | npt.NDArray[np.float64]
+    ) -> tuple[Update | npt.NDArray[np.float64], bool]:
+        """An update as its round sums it, and whether it was longer than the round's radius."""
+        radius = self.config.update.radius
+        return (numbers, False) if radius is None else within(numbers, radius)
 
     def _zeros(self) -> Update:
         """Zeros in place of an update: a device that does not pass needs the same memory."""
@@ -147,18 +163,20 @@ class DeviceRound:
         weighted_loss: float,
         count: int,
         num_clipped: int,
+        *,
+        is_longer: bool,
     ) -> Vector:
         """The ring vector of a contribution, weight times the numbers and what goes with them."""
-        words, _ = self.config.update_layout.encode(
-            {
-                "update": Multiple(numbers, weight),
-                "weight": weight,
-                "weighted_loss": weighted_loss,
-                "count": count,
-                "clipped": num_clipped,
-            }
-        )
-        return words
+        values: dict[str, Multiple | int | float] = {
+            "update": Multiple(numbers, weight),
+            "weight": weight,
+            "weighted_loss": weighted_loss,
+            "count": count,
+            "clipped": num_clipped,
+        }
+        if self.config.update.radius is not None:
+            values["longer"] = int(is_longer)
+        return self.config.update_layout.encode(values)[0]
 
 
 def whole_weight(weight: SupportsIndex) -> int:

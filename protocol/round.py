@@ -55,6 +55,8 @@ class RoundOutcome:
         passes: Sums of the updates that were used; 0 if there was none.
         mean_factor: Σ n_k·b_k / Σ n_k of the last pass, where b_k counts in multiples of 2^-16: how
             much of their weight devices kept, in [2^-16, 1]. None with a single pass.
+        longer: How many of `kept_devices` had an update longer than the round's radius; None
+            without a radius, or without a sum.
     """
 
     search: SearchResult | None
@@ -69,6 +71,7 @@ class RoundOutcome:
     asked: bool = True
     passes: int = 0
     mean_factor: float | None = None
+    longer: int | None = None
 
 
 class Round:
@@ -219,6 +222,7 @@ class Round:
             asked=self._asked,
             passes=self._num_passes,
             mean_factor=self._mean_factor,
+            longer=int(sums["longer"][0]) if "longer" in sums else None,
         )
 
     def _noisy_outcome(

@@ -54,9 +54,15 @@ class Kind(IntEnum):
     CENTRE = 0x25
     ANNOUNCE_PASSES = 0x26
     ANNOUNCE_NOISY = 0x27
+    ANNOUNCE_RADIUS = 0x28
 
 
-_ANNOUNCED: Final = (Kind.ANNOUNCE, Kind.ANNOUNCE_PASSES, Kind.ANNOUNCE_NOISY)
+_ANNOUNCED: Final = (
+    Kind.ANNOUNCE,
+    Kind.ANNOUNCE_PASSES,
+    Kind.ANNOUNCE_NOISY,
+    Kind.ANNOUNCE_RADIUS,
+)
 
 
 class _More(NamedTuple):
@@ -65,6 +71,7 @@ class _More(NamedTuple):
     passes: int = 1
     smoothing: float = 1.0
     noise: UpdateNoise | None = None
+    radius: float | None = None
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -170,9 +177,14 @@ def _config_fields(config: RoundConfig) -> list[Value]:
 
 
 def _more_of_updates(update: UpdateParams) -> tuple[Kind, list[Value]]:
-    """The kind of an announcement, and what it says first of updates. Spec: §12.15, §12.16."""
+    """The kind of an announcement, and what it says first of updates.
+
+    Spec: §12.15, §12.16, §12.18.
+    """
     if update.noise is not None:
         return Kind.ANNOUNCE_NOISY, [update_noise_bytes(update.noise)]
+    if update.radius is not None:
+        return Kind.ANNOUNCE_RADIUS, [_DOUBLE.pack(update.radius)]
     if update.passes > 1:
         return Kind.ANNOUNCE_PASSES, [update.passes, _DOUBLE.pack(update.smoothing)]
     return Kind.ANNOUNCE, []
@@ -181,6 +193,9 @@ def _more_of_updates(update: UpdateParams) -> tuple[Kind, list[Value]]:
 def _read_more_of_updates(kind: int, fields: FieldReader) -> _More:
     if kind == Kind.ANNOUNCE_NOISY:
         return _More(noise=_read_update_noise(fields))
+    if kind == Kind.ANNOUNCE_RADIUS:
+        (radius,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
+        return _More(radius=radius)
     if kind == Kind.ANNOUNCE_PASSES:
         passes = fields.integer(2, MAX_PASSES)
         (smoothing,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,9 @@ import numpy.typing as npt
 from deltafl.fl.cohort import Cohort, Pending
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.vectors import Vector
+
+Numbers: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+"""An update as it was trained, or as it was scaled."""
 
 
 def add_mean_update(
@@ -33,7 +37,7 @@ def add_mean_update(
     )
 
 
-def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vector]]) -> Vector:
+def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Numbers]]) -> Vector:
     """Add a weighted mean: w ← w + Σ a_k·(step_k·Δ_k) / Σ a_k, summed in float64 in order.
 
     Args:
@@ -48,7 +52,7 @@ def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vect
 
 
 def mean_of(
-    shape: tuple[int, ...], contributions: Iterable[tuple[float, float, Vector]]
+    shape: tuple[int, ...], contributions: Iterable[tuple[float, float, Numbers]]
 ) -> npt.NDArray[np.float64]:
     """Compute Σ a_k·(step_k·Δ_k) / Σ a_k, summed in float64 in order; see `step_by_mean`.
 

@@ -16,8 +16,8 @@ from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.strategies.aggregation import add_mean_update
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
-from deltafl.fl.strategies.geometric_median import Robustly
 from deltafl.fl.strategies.mixture import measure_losses
+from deltafl.fl.strategies.robust import Robust
 from deltafl.fl.strategies.robust_mean import robustly_stepped
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
 from deltafl.fl.vectors import Vector
@@ -33,7 +33,7 @@ class DeltaFL:
         eta_every: T_η, at least 1: η is computed in rounds 0, T_η, 2·T_η, … of the run and kept in
             the rounds between. 1 is Algorithm 2. A lost round computes no η: the previous one stays
             for another T_η rounds. At θ = 1 no device is filtered out and no η is kept.
-        robustly: to step by the geometric median of the updates; None for their mean.
+        robustly: how the updates become one step; None for their mean.
 
     Raises:
         ValueError: θ is not in (0, 1], or T_η is not at least 1.
@@ -42,7 +42,7 @@ class DeltaFL:
     theta: Fraction
     weighting: DeviceWeights = DeviceWeights.SAMPLES
     eta_every: int = 1
-    robustly: Robustly | None = None
+    robustly: Robust | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
@@ -101,7 +101,7 @@ class DeltaFL:
             kept_weight=sum(kept_weights),
             train_loss=float(np.average([losses[index] for index in kept], weights=kept_weights)),
             empty=False,
-            secure_sums=1 if self.robustly is None else self.robustly.passes,
+            secure_sums=1 if self.robustly is None else self.robustly.sums,
         )
         return replace(stepped, round=state.round + 1, eta=eta), report
 

@@ -25,7 +25,7 @@ on Signal Processing 2022, algorithm 2; floor, rounding and the choice of ν are
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -34,7 +34,9 @@ import numpy.typing as npt
 from deltafl.fl.strategies.aggregation import mean_of
 from deltafl.fl.strategies.base import Memory, TrainingState
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.robust import FACTOR_BITS, factor
+from deltafl.protocol.round import RoundOutcome
 
 SMOOTHING: Final = "robust.smoothing"
 """What is remembered after a round, of shape (1,): ν of the next one."""
@@ -66,6 +68,27 @@ class Robustly:
             raise ValueError(f"passes={self.passes} is not at least 2: one pass is the mean")
         if not (math.isfinite(self.smoothing) and self.smoothing > 0):
             raise ValueError(f"smoothing={self.smoothing} is not a positive number")
+
+    @property
+    def sums(self) -> int:
+        """A sum for each pass."""
+        return self.passes
+
+    def step(
+        self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]
+    ) -> tuple[Vector, Memory]:
+        """See `deltafl.fl.strategies.robust`."""
+        smoothing = self.smoothing_of(state)
+        model, share = robust_step(state.model, contributions, self.passes, smoothing)
+        return model, self.learnt(smoothing, share)
+
+    def params(self, update: UpdateParams, state: TrainingState) -> UpdateParams:
+        """See `deltafl.fl.strategies.robust`."""
+        return replace(update, passes=self.passes, smoothing=self.smoothing_of(state))
+
+    def remembered(self, update: UpdateParams, outcome: RoundOutcome) -> Memory:
+        """See `deltafl.fl.strategies.robust`."""
+        return self.learnt(update.smoothing, outcome.mean_factor)
 
     def smoothing_of(self, state: TrainingState) -> float:
         """ν of the next round."""

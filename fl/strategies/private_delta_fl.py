@@ -16,7 +16,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, Weighing, check_cohort
 from deltafl.fl.strategies.base import Memory, RoundReport, TrainingState, Visibility
-from deltafl.fl.strategies.geometric_median import Robustly
+from deltafl.fl.strategies.robust import Robust
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
@@ -89,8 +89,7 @@ class PrivateDeltaFL:
         encoding: how numbers become integers.
         noise: from the cohort size to the noise of a search; None for methods without noise.
         warm_start: whether a search starts from the last round's η.
-        robustly: to step by the geometric median of the updates, in as many sums; None for their
-            mean.
+        robustly: how the updates become one step, by one sum or more; None for their mean.
         update_noise: from the cohort size and the number of parameters to the noise of the sum of
             updates; None where that is exact.
 
@@ -102,7 +101,7 @@ class PrivateDeltaFL:
     encoding: Encoding = field(default_factory=Encoding)
     noise: Callable[[int], Noise | None] = no_noise
     warm_start: bool = True
-    robustly: Robustly | None = None
+    robustly: Robust | None = None
     update_noise: Callable[[int, int], UpdateNoise | None] = exact_updates
 
     def __post_init__(self) -> None:
@@ -174,8 +173,7 @@ class PrivateDeltaFL:
     def _remembered(self, state: TrainingState, outcome: RoundOutcome) -> Memory:
         if self.robustly is None:
             return state.memory
-        smoothing = self.robustly.smoothing_of(state)
-        learnt = self.robustly.learnt(smoothing, outcome.mean_factor)
+        learnt = self.robustly.remembered(self._update_of(state), outcome)
         return MappingProxyType({**state.memory, **learnt})
 
     def levels_for(self, state: TrainingState, cohort_size: int) -> Levels:
@@ -214,10 +212,8 @@ class PrivateDeltaFL:
         )
 
     def _update_of(self, state: TrainingState) -> UpdateParams:
-        if self.robustly is None:
-            return self.encoding.update
-        smoothing = self.robustly.smoothing_of(state)
-        return replace(self.encoding.update, passes=self.robustly.passes, smoothing=smoothing)
+        own = self.encoding.update
+        return own if self.robustly is None else self.robustly.params(own, state)
 
     def warm_start_of(self, state: TrainingState) -> int | None:
         """The tick from which the next search starts; None to start afresh."""

@@ -1,4 +1,4 @@
-"""RFA in clear: a strategy by weighted means whose step is the geometric median of the updates."""
+"""Robust steps in clear: a strategy by weighted means whose updates are aggregated robustly."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -8,25 +8,25 @@ from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.aggregation import finite_update
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
-from deltafl.fl.strategies.geometric_median import Robustly, robust_step
+from deltafl.fl.strategies.robust import Robust
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.fl.vectors import Vector
 
 
 @dataclass(frozen=True, slots=True)
 class RobustMean:
-    """FedAvg or FedProx by geometric medians.
+    """FedAvg or FedProx with a robust step.
 
     Attributes:
         mean: the strategy; its weights are numbers of samples.
-        robustly: how updates are averaged.
+        robustly: how updates become one step.
 
     Raises:
         ValueError: its weights are no numbers of samples.
     """
 
     mean: WeightedMean
-    robustly: Robustly
+    robustly: Robust
 
     def __post_init__(self) -> None:
         if not self.mean.has_whole_weights:
@@ -42,7 +42,7 @@ class RobustMean:
 
     @property
     def server_sees(self) -> Visibility:
-        """Each pass needs two sums."""
+        """Each sum is one that secure aggregation can make."""
         return Visibility.SUMS
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
@@ -70,7 +70,7 @@ class RobustMean:
             kept_weight=sum(sizes.values()),
             train_loss=None,
             empty=not sizes,
-            secure_sums=self.robustly.passes if sizes else 1,
+            secure_sums=self.robustly.sums if sizes else 1,
         )
         return replace(stepped, round=state.round + 1), report
 
@@ -80,10 +80,10 @@ def robustly_stepped(
     cohort: Cohort,
     ids: Collection[int],
     weights: Sequence[int],
-    robustly: Robustly,
+    robustly: Robust,
     objective: LocalObjective = PLAIN,
 ) -> TrainingState:
-    """Train every device of positive weight and step by the geometric median of their updates.
+    """Train every device of positive weight and step by what a robust aggregation makes of them.
 
     The number of the round stays as it is.
 
@@ -97,7 +97,6 @@ def robustly_stepped(
         (weight, finite_update(one, pending, state.model.shape))
         for (one, weight), pending in zip(taking_part.items(), asked, strict=True)
     ]
-    smoothing = robustly.smoothing_of(state)
-    model, share = robust_step(state.model, contributions, robustly.passes, smoothing)
-    memory = {**state.memory, **robustly.learnt(smoothing, share)}
-    return replace(state, model=model, memory=MappingProxyType(memory))
+    model, learnt = robustly.step(state, contributions)
+    memory = MappingProxyType({**state.memory, **learnt})
+    return replace(state, model=model, memory=memory)

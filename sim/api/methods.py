@@ -42,9 +42,10 @@ class DeltaFL(Method):
     Args:
         theta: the conformity level, in (0, 1]: the share of the data, with the worst losses, that
             is trained for.
-        aggregation: "mean", or "rfa" for the geometric median of the updates, which devices that
-            train falsely hardly move. By secure sums it needs `policy.max_passes`, and tells the
-            server more: docs/limitations.md.
+        aggregation: "mean"; "clipped" for the mean of updates that are scaled down to a radius; or
+            "rfa" for their geometric median. Devices that train falsely move the last two less. By
+            secure sums, "rfa" needs `policy.max_passes`, and tells the server more:
+            docs/limitations.md.
     """
 
     def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:

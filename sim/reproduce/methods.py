@@ -180,10 +180,21 @@ def by_medians(method: Method) -> Method:
     )
 
 
-MEDIANS: Final = tuple(
-    by_medians(one) for one in (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL)
-)
+def by_clipping(method: Method) -> Method:
+    """A method whose devices scale long updates down to a radius."""
+    strategy = {**method.layer.get("strategy", {}), "aggregation": "clipped"}
+    layer = {**method.layer, "strategy": strategy}
+    label = f"{method.label}, clipped"
+    return Method(f"{method.key}-clipped", label, layer, method.by_task, method.constants)
+
+
+_MADE_ROBUST: Final = (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL)
+
+MEDIANS: Final = tuple(by_medians(one) for one in _MADE_ROBUST)
 """RFA (Pillutla et al. 2022), over FedAvg and Δ-FL, in clear and by secure sums."""
+
+CLIPPED: Final = tuple(by_clipping(one) for one in _MADE_ROBUST)
+"""Norm clipping, over the same."""
 
 WORKSHOP: Final = (FEDAVG, FEDPROX, Q_FFL, TILTED_ERM, AFL_AS_Q_FFL, *DELTA_FL)
 """The rows of W's tables, in their order."""
@@ -209,6 +220,7 @@ METHODS: Final = (
     AAGGFF_D,
     PRIVATE_FEDAVG,
     *MEDIANS,
+    *CLIPPED,
 )
 """Everything that --methods knows."""
 

@@ -23,6 +23,7 @@ from deltafl.sim.reproduce.figures.drawing import draw_line, new_figure
 from deltafl.sim.reproduce.grid import make_cells
 from deltafl.sim.reproduce.lies import Attack, choose_attacks
 from deltafl.sim.reproduce.methods import (
+    CLIPPED,
     DELTA_FL,
     FEDAVG,
     MEDIANS,
@@ -38,7 +39,7 @@ from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
 BREAKS: Final = 0.1
 """By which share of the clean 90th percentile an attacked one may be higher."""
 
-COMPARED: Final = (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL, *MEDIANS)
+COMPARED: Final = (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL, *MEDIANS, *CLIPPED)
 """The rows of the tables. A robust strategy that is added to `methods` belongs here too."""
 
 _NONE: Final = "–"

@@ -14,7 +14,9 @@ from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.geometric_median import Robustly
 from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
+from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.strategies.robust import Robust
 from deltafl.fl.strategies.robust_mean import RobustMean
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
@@ -37,6 +39,7 @@ from deltafl.sim.run.noisy_updates import check_dp, update_noise_of
 from deltafl.sim.settings.config import (
     ALGORITHMS,
     AUTO,
+    CLIPPED,
     MEAN,
     PRIVATE,
     PROVED,
@@ -52,7 +55,7 @@ from deltafl.sim.settings.config_io import show
 if TYPE_CHECKING:  # loads torch, which reading the settings does not need
     from deltafl.sim.cohort.simulated import SecureRounds
 
-_MEDIANS: Final = ("fedavg", "fedprox", DELTA_FL)
+_ROBUST: Final = ("fedavg", "fedprox", DELTA_FL)
 """Algorithms whose updates may be averaged robustly."""
 
 
@@ -110,35 +113,47 @@ def _in_clear(algorithm: str, config: RunConfig, own: Strategy | None) -> Strate
     return mean if robustly is None else RobustMean(mean, robustly)
 
 
-def _robustly(config: RunConfig) -> Robustly | None:
-    """How updates are averaged robustly; None if their mean is taken."""
+def _robustly(config: RunConfig) -> Robust | None:
+    """How updates are aggregated robustly; None if their mean is taken."""
     strategy = config.strategy
     if strategy.aggregation == MEAN:
         return None
+    if strategy.aggregation == CLIPPED:
+        return NormClipping(
+            strategy.clipped_quantile, strategy.clipped_rate, strategy.clipped_radius
+        )
     return Robustly(strategy.rfa_passes, strategy.rfa_smoothing)
 
 
 def _check_aggregation(config: RunConfig) -> None:
-    """Refuse a robust mean where there is none.
+    """Refuse a robust aggregation where there is none.
 
     Raises:
-        ConfigError: the algorithm's step is no mean by numbers of samples, or of several models.
+        ConfigError: the algorithm's step is no mean by numbers of samples, or of several models; or
+            devices add noise.
     """
     federation, given = config.federation, config.strategy.aggregation
     if given == MEAN:
         return
     name = federation.algorithm.removeprefix(PRIVATE)
-    if name not in _MEDIANS:
+    if name not in _ROBUST:
         raise ConfigError(
             f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.algorithm = "
-            f"{federation.algorithm!r}; medians are weighted by numbers of samples, so {given!r} "
-            f"needs one of {', '.join(_MEDIANS)}, private or not"
+            f"{federation.algorithm!r}; devices are weighted by numbers of samples, so {given!r} "
+            f"needs one of {', '.join(_ROBUST)}, private or not"
         )
     if len(federation.thetas) > 1:
         raise ConfigError(
             f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "
             "session of several models makes one sum of each model's updates"
         )
+    if given == CLIPPED:
+        if config.dp.noise:
+            raise ConfigError(
+                f"strategy.aggregation = {given!r}: must be {MEAN!r} with dp.noise, because "
+                "devices that add noise clip their updates to dp.clip already"
+            )
+        return
     passes, most = config.strategy.rfa_passes, config.policy.max_passes
     if federation.is_private and passes > most:
         raise ConfigError(

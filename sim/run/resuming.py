@@ -16,6 +16,7 @@ from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.geometric_median import SMOOTHING
 from deltafl.fl.strategies.levels import ETAS
 from deltafl.fl.strategies.masked import MEAN_WEIGHT
+from deltafl.fl.strategies.norm_clipping import RADIUS
 from deltafl.fl.strategies.server_optimizer import MOMENTS_PREFIX
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.chain import check_mark
@@ -26,8 +27,9 @@ from deltafl.sim.record.transcript import count_rounds
 from deltafl.sim.record.truth import TRUTH
 from deltafl.sim.settings.config import RunConfig
 
+_LENGTHS: Final = (SMOOTHING, RADIUS)  # in units of the model's parameters
 _LEVEL: Final = re.compile(r"(\d+)/")  # before the names of what a level remembers
-_LEARNT: Final = {MEAN_WEIGHT: (2,), SMOOTHING: (1,)}
+_LEARNT: Final = {MEAN_WEIGHT: (2,), SMOOTHING: (1,), RADIUS: (1,)}
 
 
 def check_state(
@@ -113,6 +115,10 @@ def _problems(
     etas = state.memory.get(ETAS)
     if etas is not None and bool(np.any((etas < 0) | np.isinf(etas))):
         yield f"memory.{ETAS} = {etas.tolist()} are no thresholds of losses"
+    for name in _LENGTHS:
+        length = state.memory.get(name)
+        if length is not None and not bool(np.all((length > 0) & np.isfinite(length))):
+            yield f"memory.{name} = {length.tolist()} is no length: it is positive and finite"
 
 
 def _shape_learnt(name: str, levels: int, model_size: int) -> tuple[int, ...] | None:

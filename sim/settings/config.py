@@ -247,7 +247,8 @@ class FederationConfig:
 
 MEAN: Final = "mean"
 RFA: Final = "rfa"
-AGGREGATIONS: Final = (MEAN, RFA)
+CLIPPED: Final = "clipped"
+AGGREGATIONS: Final = (MEAN, RFA, CLIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +266,16 @@ class StrategyConfig:
         ceiling: propfair: M, larger than every loss that matters.
         mgda_epsilon: fedmgda: how far a weight may be from equal; 1 means no limit.
         response: aaggff-s, aaggff-d: the distribution function that maps losses to responses.
-        aggregation: how the updates of a round become one: their weighted "mean", or "rfa", their
-            geometric median, which devices that train falsely hardly move. For fedavg, fedprox and
-            delta-fl; by secure sums it tells the server more, and needs `policy.max_passes`.
+        aggregation: how the updates of a round become one: their weighted "mean"; "clipped", the
+            mean of updates that are scaled down to a radius; or "rfa", their geometric median.
+            Devices that train falsely move the last two less. For fedavg, fedprox and delta-fl; by
+            secure sums, "rfa" tells the server more, and needs `policy.max_passes`.
         rfa_passes: rfa: weighted means of a round, the first of which is the mean.
         rfa_smoothing: rfa: ν of the first round, in units of the model's parameters; later rounds
             set it by the distances between the updates and their median.
+        clipped_quantile: clipped: γ, the share of updates that the radius is to leave as they are.
+        clipped_rate: clipped: η_C, how fast the radius follows; 0 keeps it.
+        clipped_radius: clipped: the radius of the first round, in units of the model's parameters.
         server_optimizer: how the server applies the algorithm's change of the model: "sgd" (the
             change times server_learning_rate), "momentum", "adam", "yogi" or "adagrad".
         server_learning_rate: η_s, the server's step size.
@@ -291,6 +296,9 @@ class StrategyConfig:
     aggregation: Annotated[str, OneOf(AGGREGATIONS)] = MEAN
     rfa_passes: Annotated[int, Interval("[2, 16]")] = 3
     rfa_smoothing: Positive = 1.0
+    clipped_quantile: Annotated[float, Interval("[0, 1]")] = 0.5
+    clipped_rate: Annotated[float, Interval("[0, 1]")] = 0.2
+    clipped_radius: Positive = 1.0
     server_optimizer: Annotated[str, OneOf(SERVER_OPTIMIZERS)] = "sgd"
     server_learning_rate: Positive = 1.0
     server_beta1: Share = 0.9

@@ -182,6 +182,7 @@ def envelopes() -> list[Envelope]:
     )
     passes = replace(config.update, passes=3, smoothing=0.25)
     noisy = replace(config.update, max_weight=1, noise=UpdateNoise(1.0, 300, 4))
+    bounded = replace(config.update, radius=0.25)
     thetas = (Fraction(1, 2), Fraction(1, 3))
     return [
         Announce(Levels((config,)), b"model", b"session"),
@@ -195,6 +196,7 @@ def envelopes() -> list[Envelope]:
         Announce(Levels((replace(config, update=passes),)), b"model", b"session"),
         Ask(Centre(b"\0\0\x80?" * 4), b"session"),
         Announce(Levels((replace(config, update=noisy),)), b"model", b"session"),
+        Announce(Levels((replace(config, update=bounded),)), b"model", b"session"),
     ]
 
 

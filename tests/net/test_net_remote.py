@@ -61,6 +61,22 @@ def test_the_models_are_the_same_where_devices_drop_out(tmp_path, name):
     assert is_clean(tmp_path / "net")
 
 
+@pytest.mark.parametrize("algorithm", ["private-fedavg", "private-delta-fl"])
+def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm):
+    clipped = {"strategy": {"aggregation": "clipped", "clipped_radius": 0.2}}
+    config = settings(algorithm, clipped)
+    federation = Federation(config)
+    with wired(federation, vanishing(federation)) as federation.wires:
+        state = federation.play(tmp_path / "net")
+    expected = simulate(config, tmp_path / "simulated", federation.dataset)
+    assert state.model.tobytes() == expected.model.tobytes()
+    assert state.memory["robust.radius"].tobytes() == expected.memory["robust.radius"].tobytes()
+    assert state.memory["robust.radius"] != 0.2
+    assert is_clean(tmp_path / "net")
+    mean = simulate(settings(algorithm, {}), tmp_path / "mean", federation.dataset)
+    assert mean.model.tobytes() != state.model.tobytes()
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("adversary", ["curious", "active"])
 def test_so_they_are_with_several_passes_over_the_updates(tmp_path, adversary, dropout):

@@ -272,6 +272,6 @@ def comparable(outcome: RoundOutcome) -> tuple[object, ...]:
     """All of an outcome, as something that can be compared."""
     update = None if outcome.update is None else outcome.update.tobytes()
     numbers = (outcome.kept_weight, outcome.kept_devices, outcome.train_loss, outcome.clipped)
-    passes = (outcome.passes, outcome.mean_factor)
+    passes = (outcome.passes, outcome.mean_factor, outcome.longer)
     ends = (outcome.drops, outcome.aborted)
     return (outcome.search, outcome.secure_sums, update, numbers, passes, *ends)

@@ -49,6 +49,7 @@ CHANGES = {
     "warm_start": (0, 1, 8 * 2**8),
     "verified": (True,),
     "passes": (2, 3, 16),
+    "radius": (0.5, 0.5000000000000001, 64.0, 1e300),
     "smoothing": (0.5, 2.0, 1.0000000000000002, 5e-324, 1e300),
     "proved": (True,),
     "noise": (

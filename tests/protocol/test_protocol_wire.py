@@ -41,6 +41,7 @@ def configs(draw) -> RoundConfig:
     grid = LossGrid(draw(st.integers(0, 16)), draw(st.integers(1, 64)))
     cohort_size = draw(st.integers(1, 2000))
     passes = draw(st.integers(1, 16))
+    long = st.floats(2.0**14, allow_infinity=False)  # longer than the least of any such round
     weightings = st.just(Weighting.EQUAL) if noisy else st.sampled_from(Weighting)
     fields = {
         "round_index": draw(st.integers(0, WORD)),
@@ -64,6 +65,7 @@ def configs(draw) -> RoundConfig:
         "verified": draw(st.booleans()),
         "passes": passes,
         "smoothing": draw(st.floats(0, exclude_min=True, allow_infinity=False)),
+        "radius": draw(st.none() | long) if passes == 1 else None,
     }
     return round_of(**fields)
 
@@ -86,6 +88,7 @@ envelopes = st.one_of(
 
 CONFIG = make_config()
 PASSES = make_config(passes=3, smoothing=0.25)
+RADIUS = make_config(radius=0.25)
 # Everything that an announcement is made of, in the order of the wire.
 FIELDS = {
     "version": 2,
@@ -141,6 +144,7 @@ VALID = [
     Ask(Threshold(700, 1), b"session", b"opening"),
     Announce(LEVELS, b"model1model2", b"session"),
     Announce(Levels((PASSES,)), b"model", b"session"),
+    Announce(Levels((RADIUS,)), b"model", b"session"),
     Ask(Centre(b"\0\0\x80?" * 3), b"session"),
 ]
 
@@ -238,7 +242,7 @@ fields = st.integers(-(2**63), 2**64 - 1) | st.binary(max_size=40) | st.sampled_
 
 
 @settings(FAST, max_examples=150)
-@given(st.sampled_from(range(0x21, 0x28)), st.lists(fields, max_size=25))
+@given(st.sampled_from(range(0x21, 0x29)), st.lists(fields, max_size=25))
 def test_arrays_of_arbitrary_fields_are_refused_or_canonical(kind, rest):
     accepted_only_if_canonical(write_fields([2, kind, *rest]))
 
@@ -253,7 +257,7 @@ def test_announcements_with_arbitrary_fields_are_refused_or_canonical(changes):
 IMPOSSIBLE = {
     "the version before": {"version": 1},
     "another version": {"version": 3},
-    "unknown kind": {"kind": 0x28},
+    "unknown kind": {"kind": 0x29},
     "a kind of the session": {"kind": 0x01},
     "a kind above all": {"kind": 0x80},
     "theta of zero": {"theta_numerator": 0},
@@ -375,6 +379,24 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
     ]
     for changes in possible:
         assert accepted_only_if_canonical(announcement(**changes)), changes
+
+
+def bounded(radius: float) -> bytes:
+    """An announcement of a round with a radius."""
+    fields = FIELDS | {"kind": 0x28}
+    first = [fields.pop("version"), fields.pop("kind"), double(radius)]
+    return msgpack.packb([*first, *fields.values()])
+
+
+@pytest.mark.parametrize(
+    "radius", [*map(float, ("nan", "inf", "-inf")), 0.0, -0.0, -1.5, 2.0**-12, 5e-324]
+)
+def test_a_radius_out_of_its_range_is_refused(radius):
+    """2^-11 is √4 steps of 2^-12."""
+    assert wire.decode(bounded(2.0**-11)).levels.common.update.radius == 2.0**-11
+    assert accepted_only_if_canonical(bounded(1.7e308))
+    with pytest.raises(DecodeError, match="impossible configuration: radius="):
+        wire.decode(bounded(radius))
 
 
 def test_an_impossible_configuration_names_the_value():

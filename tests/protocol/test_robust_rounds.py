@@ -1,11 +1,12 @@
 """Rounds of several passes over the updates: what they come to, and what a server cannot do."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
 import numpy as np
 import pytest
+from given_devices import SESSIONS, SIZE, devices_of, ideal, masked, random_devices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import (
@@ -27,12 +28,9 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import (
     Adversary,
-    Enrolment,
-    GraphKind,
     PeerError,
     Refusal,
     SlotSum,
@@ -43,71 +41,14 @@ from deltafl.secagg import (
 )
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import OpenSlot
-from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.cohort.ideal import IdealRounds
-from deltafl.sim.cohort.masked import MaskedRounds
 
 BITS, CLIP, NU = 12, 4.0, 0.5
-SIZE = 6
-SESSIONS = Sessions(
-    policy=replace(POLICY, min_tail=1),
-    threat=ThreatModel(0.1, 0.2),
-    graph=GraphKind.COMPLETE,
-    min_cohort=3,
-)
-
-
-@dataclass(frozen=True, eq=False)
-class Device:
-    id: int
-    weight: int
-    value: float
-    vector: np.ndarray
-
-    def loss(self, model) -> float:
-        del model
-        return self.value
-
-    def update(self, model) -> np.ndarray:
-        del model
-        return self.vector
-
-
-def devices_of(vectors, weights=None, losses=None):
-    return [
-        Device(
-            3 + 7 * k,
-            10 + k if weights is None else weights[k],
-            0.5 + k if losses is None else losses[k],
-            np.asarray(vector, dtype=np.float32),
-        )
-        for k, vector in enumerate(vectors)
-    ]
-
-
-def random_devices(seed=0, size=SIZE):
-    """The last device is far from the others."""
-    generator = np.random.default_rng(seed)
-    vectors = generator.normal(0, 0.3, (size, 4))
-    vectors[-1] += 3
-    return devices_of(vectors)
 
 
 def config_of(passes, theta=Fraction(1), size=SIZE, **changes):
     return make_config(
         cohort_size=size, theta=theta, passes=passes, smoothing=NU, max_queries=3, **changes
     )
-
-
-def masked(signed=False):
-    enrolment = Enrolment(SeededRandomness(b"i" * 32))
-    return MaskedRounds(
-        replace(SESSIONS, signed=signed), SeededRandomness(b"s" * 32), enrolment=enrolment
-    )
-
-
-def ideal(signed=False):
-    return IdealRounds(replace(SESSIONS, signed=signed))
 
 
 def weiszfeld(devices, passes, nu=NU):

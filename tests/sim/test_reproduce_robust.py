@@ -53,6 +53,16 @@ def test_an_attacked_run_differs_from_its_clean_one_in_the_attackers_alone():
     assert differing == {"attackers.share", "attackers.loss"}
 
 
+def test_clipped_methods_are_the_plain_ones_but_for_the_aggregation():
+    """Their devices give one sum of the updates, as by default."""
+    for name in ("fedavg", "private-delta-fl-0.5"):
+        made = cells(methods=(name, f"{name}-clipped"), attacks=("sign-top",), seeds=1)
+        plain, clipped = (flatten(one.config) for one in made[:2])
+        differing = {key for key in plain if plain[key] != clipped[key]}
+        assert differing == {"strategy.aggregation"}
+        assert clipped["strategy.aggregation"] == "clipped"
+
+
 def test_attacks_are_chosen_by_their_words():
     made = cells(attacks=("labels", "inner"), methods=("fedavg",), seeds=1)
     assert [one.method for one in made] == [

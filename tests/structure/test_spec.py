@@ -680,6 +680,9 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
     hidden = replace(CONFIG, update=UpdateParams(4.0, 12, 1, noise=UpdateNoise(1.0, 300, 200)))
     noisy = Announce(Levels.at(hidden, thetas), models, session)
     samples["AnnounceNoisy"] = noisy, config | {"max_weight": 1}
+    bounded = replace(CONFIG, update=replace(update, radius=0.5))
+    bounded = Announce(Levels.at(bounded, thetas), models, session)
+    samples["AnnounceRadius"] = bounded, config
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
     assert kinds.keys() - ({"AnnouncePasses"} if len(thetas) > 1 else set()) == samples.keys()
     for what, (envelope, values) in samples.items():
@@ -693,8 +696,13 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    named = {"Announce", "AnnouncePasses", "AnnounceNoisy", "Relay", "Query", "Threshold", "Centre"}
-    assert FORMULAS.keys() == messages | parts | named
+    announced = {"Announce", "AnnouncePasses", "AnnounceNoisy", "AnnounceRadius"}
+    assert FORMULAS.keys() == messages | parts | announced | {
+        "Relay",
+        "Query",
+        "Threshold",
+        "Centre",
+    }
 
 
 def test_sections_are_read_to_their_end():

@@ -146,6 +146,7 @@ def flat(config):
         verified=config.search.assurance,
         passes=config.update.passes,
         smoothing=config.update.smoothing,
+        radius=config.update.radius or 0.0,
         update_norm=0.0 if hidden is None else hidden.norm,
         update_deviation=0 if hidden is None else hidden.deviation,
         update_noise_devices=0 if hidden is None else hidden.num_devices,
@@ -183,6 +184,7 @@ def some_config(rng, **changes):
                     1 if hidden else changes.get("passes", 1),
                     changes.get("smoothing", 1.0),
                     noise=some_noise(rng, size) if hidden else None,
+                    radius=None if hidden else changes.get("radius"),
                 ),
                 update_length=rng.choice([rng.randint(1, 6), 70]) if hidden else rng.randint(1, 6),
                 warm_start=warm,
@@ -199,6 +201,11 @@ def some_passes(rng):
     """How many sums are made of the updates, and with what smoothing."""
     smoothing = rng.choice([1.0, 2e-320, rng.uniform(0.001, 50)])
     return {"passes": rng.choice([1, 2, rng.randint(2, 16)]), "smoothing": smoothing}
+
+
+def some_radius(rng):
+    """None, a radius that long updates exceed, or one that may be too small for its round."""
+    return {"radius": rng.choice([None, rng.uniform(0.01, 50), 2.0 ** -rng.randint(0, 12)])}
 
 
 def some_noise(rng, size):
@@ -528,7 +535,8 @@ def check_sets(page, rng):
 
 
 def check_configuration(page, rng):
-    config, models = some_config(rng, **some_passes(rng)), rng.randbytes(8)
+    more = rng.choice([some_passes, some_radius])(rng)
+    config, models = some_config(rng, **more), rng.randbytes(8)
     c = flat(config)
     assert page.search_bits(c) == config.search_layout.ring_bits
     assert page.update_bits(c) == config.update_layout.ring_bits
@@ -584,7 +592,8 @@ NOT_FINITE = (math.nan, math.inf, -math.inf)
 
 
 def check_contributions(page, rng):
-    config = some_config(rng, hidden=False, **some_passes(rng))
+    more = rng.choice([some_passes, some_radius])(rng)
+    config = some_config(rng, hidden=False, **more)
     c, grid = flat(config), config.search.grid
     usual = [rng.uniform(-1, 40), float(rng.randint(0, 3)), -0.5, -1e300, 1e300]
     loss = rng.choice([*usual, *NOT_FINITE])
@@ -616,6 +625,25 @@ def check_contributions(page, rng):
     assert found == device.contribution(delta).tolist()
     if config.update.passes > 1:
         compare_pass(page, rng, c, device, rng.choice([delta, None]))
+    compare_radius(page, rng, config)
+
+
+def compare_radius(page, rng, config):
+    """Whether a round may have a radius, near the smallest one too."""
+    bits, length = config.update.resolution_bits, config.update_length
+    least = math.ldexp(math.sqrt(length), -bits)
+    above, below = math.nextafter(least, 9), math.nextafter(least, 0)
+    radius = rng.choice([above, below, least * rng.uniform(0.5, 2), *NOT_FINITE])
+    is_possible = page.may_be_radius(
+        SimpleNamespace(radius=radius, update_length=length, update_resolution_bits=bits)
+    )
+    update = replace(config.update, radius=radius, passes=1)
+    try:
+        replace(config, update=update)
+    except ConfigurationError:
+        assert not is_possible
+        return
+    assert is_possible
 
 
 def compare_pass(page, rng, c, device, update):
@@ -1055,6 +1083,10 @@ WRONG = [
     ("update_noise", "max(c.theta * num_summed, min(surely, num_summed))", "num_summed"),
     ("update_noise", "min(surely, num_summed)", "surely"),
     ("update_noise", "(count - 2 * sqrt(num_summed) * c.update_deviation)", "count"),
+    ("contributions", "* 4**c.update_resolution_bits >=", "* 2**c.update_resolution_bits >="),
+    ("contributions", "if not length > c.radius", "if not length > 2 * c.radius"),
+    ("contributions", "(c.radius / length)", "c.radius"),
+    ("configuration", "float(c.radius).hex()", "float(1).hex()"),
     ("round_policy", "return n if theta == 1 else floor(theta * n) + 1", "return ceil(theta * n)"),
     ("round_policy", "c.update_resolution_bits >= policy", "c.update_resolution_bits > policy"),
     ("round_policy", "if variance < policy.min_noise**2 or", "if"),
