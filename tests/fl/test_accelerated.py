@@ -16,7 +16,7 @@ from deltafl.fl.parameters import to_vector
 from deltafl.fl.recorded import RecordedSteps
 
 CPU = torch.device("cpu")
-SIZES = (7, 1, 12, 4, 9)
+SIZES = (7, 1, 12, 9, 4)  # so that the order of sizes is not its own inverse
 SHAPES = {
     "linear": ((6,), 4),
     "logistic-bias": ((6,), 2),
