@@ -196,6 +196,16 @@ inline check_shares()
 #else
 #define MAY_CLOSE true
 #endif
+#ifdef BROKEN_IMPATIENT   /* gives up when anybody is missing (spec 10.8) */
+#define CANNOT_GO_ON (answered != opened)
+#else
+#define CANNOT_GO_ON (SIZE(answered) < T)
+#endif
+#ifdef BROKEN_PARTIAL   /* takes what came for the sum of a whole slot (spec 10.8) */
+#define CAN_SUM (SIZE(contributed) >= MIN_COHORT)
+#else
+#define CAN_SUM (contributed == opened)
+#endif
 
 active proctype Server()
 {
@@ -230,7 +240,7 @@ collect:
         :: IN(d, remaining) && !IN(d, answered) && answer[d] == UnmaskRequest && server == UNMASK ->
             SERVER(UNMASK, UnmaskShares, UNMASK); answered = answered | ONE(d)
 #ifdef BROKEN_LATE   /* takes a vector after its round was closed (spec 10.12) */
-        :: answer[d] == OpenSlot && (server == CONFIRM || server == UNMASK) -> contributed = contributed | ONE(d)
+        :: answer[d] == OpenSlot && server == UNMASK -> contributed = contributed | ONE(d)
 #endif
         :: else   /* late, or of a device that was dropped: ignored */
         fi;
@@ -271,7 +281,7 @@ collect:
         :: server == MASK && IS_WHOLE(slot) ->
             drop_silent();
             if
-            :: contributed == opened -> reveal()
+            :: CAN_SUM -> reveal()
             :: else
             fi;
             end_slot(MASK);
@@ -292,7 +302,7 @@ collect:
         :: server == CONFIRM ->
             drop_silent();
             if
-            :: SIZE(answered) < T -> give_up(CONFIRM); goto end_over
+            :: CANNOT_GO_ON -> give_up(CONFIRM); goto end_over
             :: else -> SERVER_SIGNED(CONFIRM, CloseRound, UNMASK); send(UnmaskRequest, contributed)
             fi
         :: server == UNMASK ->
