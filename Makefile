@@ -1,12 +1,13 @@
 # The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
 # `make federation` trains between processes of this machine: a server and twenty devices, over TLS.
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
+# `make formal` has Spin search the models of docs/formal, in two minutes; it needs spin and gcc.
 # `make fuzz MINUTES=10` hands hostile files to every parser, ten minutes to each.
 # `make gpu` checks and measures on one GPU, within ten minutes; without one it rehearses, and says so.
 # `make resolve` asks a plain package index what would be installed, for every Python that is here.
 # `make docs` builds the documentation as a site, in build/docs; `make docs-links` asks the network about its links.
 # Another version of Python: `make PYTHON=python3.12 run`. It makes the environment anew.
-.PHONY: run test federation docs docs-links mutants fuzz gpu resolve format clean
+.PHONY: run test federation docs docs-links mutants formal fuzz gpu resolve format clean
 .NOTPARALLEL:
 BIN := .venv/bin
 # that of the environment, if it still runs
@@ -46,6 +47,9 @@ docs-links: $(TO_WRITE)
 
 mutants: $(TO_TEST)
 	$(BIN)/python tests/mutants/run.py
+
+formal: $(TO_TEST)
+	$(BIN)/python tests/formal/check_models.py
 
 MINUTES ?= 2
 fuzz: $(TO_FUZZ)

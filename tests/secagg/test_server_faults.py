@@ -1,6 +1,7 @@
 """Faulty devices: each is dropped under a name, and the sum of the others stands."""
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 
 import msgpack
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from malicious_clients import COLLECTING, at_step, changed, finish, index_of, step_at
 from parties import STEPS, Parties, make_ids, make_params
 
-from deltafl.secagg import Drop, Fault, Stage, Step, keys
+from deltafl.secagg import Drop, Fault, SessionAborted, Stage, Step, keys
 from deltafl.secagg.labels import VERSION
 from deltafl.secagg.messages import (
     ConsistencySignature,
@@ -392,3 +393,23 @@ def test_whatever_three_devices_send_the_others_get_their_sum(place, junk, repla
     assert set(parties.server.drops) <= set(IDS[:3])
     assert all(set(IDS[3:]) <= set(result.contributors) for result in sums)
     assert len(sums) == 2
+
+
+@signed_or_not
+@pytest.mark.parametrize("num_left", [2, 4])
+def test_complaints_are_not_judged_among_fewer_devices_than_a_session_needs(signed, num_left):
+    """One box that does not open is half of two neighbours, and all of one."""
+    parties = Parties(make_params(5, threshold=3, min_cohort=4, signed=signed))
+    liar, honest, *others = parties.roster
+    deliveries = parties.advance(ClientState.SHARED)
+    replies = {
+        client: parties.clients[client].receive(deliveries[client])
+        for client in [liar, *others[: num_left - 2]]
+    }
+    # a device refuses a set that is too small, so its own word is written for it
+    replies[honest] = parties.encode(ShareReceipt((parties.position(liar),)))
+    parties.collect(replies)
+    assert parties.server.drops[others[-1]].fault is Fault.TIMED_OUT
+    assert parties.server.remaining == tuple(sorted(replies))
+    with pytest.raises(SessionAborted) if num_left < 4 else nullcontext():
+        parties.server.open_slot(0, b"")

@@ -1,0 +1,44 @@
+"""The transitions of the models are those of the code, no more and no fewer."""
+
+import pytest
+from model_tables import TABLES, moves_of, moves_of_code
+from spin_models import MODELS
+
+PARTIAL = {"unmasking.pml": False, "agreement.pml": True, "whole_slots.pml": True}
+"""Models of a part of a device, by whether their session is signed."""
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("machine", TABLES)
+def test_the_model_of_a_session_has_the_tables_of_the_code(machine, signed):
+    modelled = moves_of("session.pml", machine=machine, signed=signed)
+    coded = moves_of_code(TABLES[machine][signed])
+    assert modelled - coded == set()
+    assert coded - modelled == set()
+
+
+@pytest.mark.parametrize(("file", "signed"), PARTIAL.items())
+def test_a_model_of_a_part_makes_only_moves_of_the_code(file, signed):
+    modelled = moves_of(file, machine="MOVE", signed=signed)
+    assert len(modelled) >= 4
+    assert modelled <= moves_of_code(TABLES["MOVE"][signed])
+    assert moves_of(file, machine="SERVER", signed=signed) == set()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "machine", "signed"),
+    [
+        ("MOVE(D, ADVERTISED, RosterMessage, SHARED)", "skip", "MOVE", True),
+        ("MOVE(D, OPENED, Contribute, MASKED)", "MOVE(D, OPENED, Contribute, READY)", "MOVE", True),
+        ("MOVE_UNSIGNED(D, MASKED", "MOVE(D, MASKED", "MOVE", True),
+        ("SERVER(MASK, MaskedInput, MASK)", "SERVER(MASK, MaskedInput, UNMASK)", "SERVER", False),
+        ("SERVER(from, EndLastSlot, DONE)", "SERVER(from, EndLastSlot, READY)", "SERVER", False),
+    ],
+)
+def test_a_model_with_another_move_is_found(old, new, machine, signed, tmp_path, monkeypatch):
+    text = (MODELS / "session.pml").read_text(encoding="utf-8")
+    assert old in text
+    (tmp_path / "session.pml").write_text(text.replace(old, new), encoding="utf-8")
+    monkeypatch.setattr("model_tables.MODELS", tmp_path)
+    modelled = moves_of("session.pml", machine=machine, signed=signed)
+    assert modelled != moves_of_code(TABLES[machine][signed])
