@@ -53,7 +53,9 @@ class Trace:
         ]
 
 
-def play(params, *, silent: Mapping[int, int], late: Mapping[int, int]) -> Trace:
+def play(  # noqa: C901 one session from end to end
+    params, *, silent: Mapping[int, int], late: Mapping[int, int]
+) -> Trace:
     """Play a session of four devices, and record who moves to which state.
 
     Args:

@@ -1,4 +1,4 @@
-"""The small models are searched by Spin, if it is there: what holds, and the attacks on the twins."""
+"""Spin searches the small models, if it is there: what holds, and the attacks on the twins."""
 
 import re
 
@@ -31,7 +31,7 @@ def test_the_page_has_every_run_with_what_it_found(run):
     line = line_of(run)
     assert run.says in line
     for name in (*run.properties, run.violates):
-        assert name is None or name in line or line.endswith("|") and "deadlock" in line
+        assert name is None or name in line or (line.endswith("|") and "deadlock" in line)
 
 
 def test_every_model_is_asked_about_and_every_property_has_a_twin_that_violates_it():
@@ -68,9 +68,9 @@ unreached in proctype Device
 
 def test_what_spin_says_is_read():
     assert read(FOUND, 1.0).violated == "one_list"
-    assert read(FOUND.replace("assertion violated one_list", "invalid end state"), 1.0).violated == (
-        "no deadlock"
-    )
+    assert read(
+        FOUND.replace("assertion violated one_list", "invalid end state"), 1.0
+    ).violated == ("no deadlock")
     answer = read(DONE, 1.0)
     assert (answer.violated, answer.states, answer.memory_mb) == (None, 94819, 128.73)
     assert answer.unreached == {("agreement.pml", 207)}

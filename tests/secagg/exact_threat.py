@@ -1,7 +1,8 @@
 """The bounds of `deltafl.secagg.threat` in exact arithmetic, for a whole table of sizes and rates.
 
-`exact_threat.py` compares every row, and says how near a limit any comparison came. Whole numbers and
-fractions only: rates are decimal, and probabilities are numbers of ways, compared by cross products.
+`exact_threat.py` compares every row, and says how near a limit any comparison came. Whole numbers
+and fractions only: rates are decimal, and probabilities are numbers of ways, compared by cross
+products.
 
 Spec: §3.4, §3.5, §3.6.
 """
