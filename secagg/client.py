@@ -321,7 +321,7 @@ class Client:
         params, slot, primitives = self._accepted, self._slot, self._primitives
         if params.slots[slot].whole:
             info = context.whole_slot_info(self._cohort)
-            near = self._neighbours_among(self._cohort)
+            near = self._near()
             pairs = [self._neighbours[position].link.whole(info) for position in near]
         else:
             column = params.columns[slot]
@@ -341,9 +341,13 @@ class Client:
         own, seed = self._mask_keys[column], self._seeds[column]
         if own is None or seed is None:
             raise UsageError(f"slot {self._slot} was used before")
-        near = self._neighbours_among(self._cohort)
+        near = self._near()
         keys = [self._neighbours[position].mask_keys[column] for position in near]
         return context.self_mask_key(seed), context.pair_secrets(own, near, keys)
+
+    def _near(self) -> list[int]:
+        """The neighbours whose masks are in the open slot."""
+        return self._neighbours_among(self._cohort)
 
     def close(self) -> None:
         """End the session for good and discard its secrets. Spec: §9.11."""
