@@ -61,10 +61,18 @@ def test_the_models_are_the_same_where_devices_drop_out(tmp_path, name):
     assert is_clean(tmp_path / "net")
 
 
-@pytest.mark.parametrize("algorithm", ["private-fedavg", "private-delta-fl"])
-def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm):
+@pytest.mark.parametrize(
+    ("algorithm", "adversary"),
+    [
+        ("private-fedavg", "curious"),
+        ("private-delta-fl", "curious"),
+        ("private-delta-fl", "active"),
+    ],
+)
+def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm, adversary):
+    """Devices that trust no server take one as well: the sum is the only one."""
     clipped = {"strategy": {"aggregation": "clipped", "clipped_radius": 0.2}}
-    config = settings(algorithm, clipped)
+    config = settings(algorithm, {"privacy": {"adversary": adversary}, **clipped})
     federation = Federation(config)
     with wired(federation, vanishing(federation)) as federation.wires:
         state = federation.play(tmp_path / "net")
@@ -73,7 +81,8 @@ def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm):
     assert state.memory["robust.radius"].tobytes() == expected.memory["robust.radius"].tobytes()
     assert state.memory["robust.radius"] != 0.2
     assert is_clean(tmp_path / "net")
-    mean = simulate(settings(algorithm, {}), tmp_path / "mean", federation.dataset)
+    plain = settings(algorithm, {"privacy": {"adversary": adversary}})
+    mean = simulate(plain, tmp_path / "mean", federation.dataset)
     assert mean.model.tobytes() != state.model.tobytes()
 
 
