@@ -68,9 +68,9 @@ unreached in proctype Device
 
 def test_what_spin_says_is_read():
     assert read(FOUND, 1.0).violated == "one_list"
-    assert read(FOUND.replace("assertion violated one_list", "invalid end state"), 1.0).violated == (
-        "no deadlock"
-    )
+    assert read(
+        FOUND.replace("assertion violated one_list", "invalid end state"), 1.0
+    ).violated == ("no deadlock")
     answer = read(DONE, 1.0)
     assert (answer.violated, answer.states, answer.memory_mb) == (None, 94819, 128.73)
     assert answer.unreached == {("agreement.pml", 207)}

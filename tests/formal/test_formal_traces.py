@@ -31,7 +31,9 @@ PLAYED = {
 
 @pytest.fixture(scope="module")
 def traces():
-    return {name: play(made, silent=silent, late=late) for name, (made, silent, late) in PLAYED.items()}
+    return {
+        name: play(made, silent=silent, late=late) for name, (made, silent, late) in PLAYED.items()
+    }
 
 
 def test_the_traces_differ_in_what_becomes_of_them(traces):
