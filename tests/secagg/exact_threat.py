@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
-from math import ceil, comb, floor, log2
+from math import ceil, comb, floor, log2, perm
 from typing import Final
 
 from deltafl.secagg import UsageError
@@ -65,8 +65,9 @@ class Exact:
     def threshold(self, degree: int) -> int | None:
         """The threshold of the sparse graph of a degree; None if the degree is too small."""
         n, k, gone = self.size, degree, self.colluding + self.dropped
+        # C(n − k, g − k) / C(n, g) is the quotient of two falling factorials of k factors
         if gone >= k and not self._below(
-            n * (n - k - 1) * comb(n - k, gone - k), 2 * comb(n, gone), 2**41, strict=True
+            n * (n - k - 1) * perm(gone, k), 2 * perm(n, k), 2**41, strict=True
         ):
             return None
         colluding, surviving = ways(n, self.colluding, k), ways(n, self.surviving, k)
