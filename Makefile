@@ -56,7 +56,7 @@ fuzz: $(TO_FUZZ)
 	$(BIN)/python tests/fuzz/fuzz_parsers.py --minutes $(MINUTES)
 
 gpu: $(TO_TEST)
-	$(BIN)/python tests/gpu/run.py --out build/gpu
+	$(BIN)/python tests/gpu/gpu_run.py --out build/gpu
 
 resolve:
 	$(PYTHON) tests/install/resolve.py

@@ -5,10 +5,10 @@ import time
 from dataclasses import replace
 
 import gpu_checks
+import gpu_run
 import gpu_steps
 import numpy as np
 import pytest
-import run
 import torch
 from fresh_python import run_python
 from gpu_checks import CHECKS, Fixed, near, same
@@ -114,11 +114,11 @@ def test_the_table_keeps_its_columns_whatever_an_error_says():
 
 def test_missing_packages_are_named():
     there = {"torch", "numpy", "msgpack"}
-    assert run.missing(find=lambda name: name if name in there else None) == [
+    assert gpu_run.missing(find=lambda name: name if name in there else None) == [
         "cryptography",
         "pynacl",
     ]
-    assert run.missing() == []
+    assert gpu_run.missing() == []
 
 
 BARE = """
@@ -126,8 +126,8 @@ import sys
 OTHERS = "scipy pandas pyarrow matplotlib sklearn tqdm jinja2 PIL shtab cloudpickle dp_accounting"
 sys.modules |= dict.fromkeys(OTHERS.split())  # which cannot be imported then
 sys.path[:0] = ["tests/gpu"]
-import run
-sys.exit(run.main(["--only", "backends,linear", "--out", sys.argv[1]]))
+import gpu_run
+sys.exit(gpu_run.main(["--only", "backends,linear", "--out", sys.argv[1]]))
 """
 
 

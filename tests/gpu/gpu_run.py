@@ -3,7 +3,7 @@
 From a checkout, with nothing installed but torch (with its triton), numpy, cryptography, pynacl and
 msgpack:
 
-    python tests/gpu/run.py --out build/gpu
+    python tests/gpu/gpu_run.py --out build/gpu
 
 Checks come first, the cheapest of them first, then figures. A step that fails stops no other. After
 every step, results.json and results.md are written, so that a cut loses only the step that was
