@@ -66,3 +66,12 @@ def population(*centres, rate=0.5):
 def begin(strategy, devices, value=0.0):
     """The strategy's state before its first round, with a model of one number."""
     return strategy.init(np.full(1, value, dtype=np.float32), len(devices))
+
+
+def drawn_devices(seed, num_devices=9):
+    """Devices with weights, losses and updates of a seed."""
+    rng = np.random.default_rng(seed)
+    return [
+        Drawn(k, int(rng.integers(1, 90)), float(rng.uniform(0, 4)), tuple(rng.normal(0, 0.6, 3)))
+        for k in range(num_devices)
+    ]

@@ -10,7 +10,7 @@ from doubles import Killed, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resumed import kill_at_write, result
-from toy_devices import Drawn
+from toy_devices import drawn_devices
 
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.delta_fl import DeltaFL
@@ -40,14 +40,6 @@ RESOLUTION_BITS = 12
 CLIPPING = NormClipping(quantile=0.55, rate=0.5, radius=1.2)
 
 
-def drawn(seed, num_devices=9):
-    rng = np.random.default_rng(seed)
-    return [
-        Drawn(k, int(rng.integers(1, 90)), float(rng.uniform(0, 4)), tuple(rng.normal(0, 0.6, 3)))
-        for k in range(num_devices)
-    ]
-
-
 def private(theta, robustly=CLIPPING):
     encoding = Encoding(update=UpdateParams(clip=4.0, resolution_bits=RESOLUTION_BITS))
     rounds = PrivateDeltaFL(theta, encoding, robustly=robustly)
@@ -66,7 +58,7 @@ def test_three_rounds_are_those_in_clear(theta, seed):
 
     The radius is the same to the bit, because counts are exact.
     """
-    devices = drawn(seed)
+    devices = drawn_devices(seed)
     clear, secure = TrainingState(START), TrainingState(START)
     radii = []
     for _ in range(3):
@@ -88,14 +80,14 @@ def test_real_sums_and_ideal_ones_are_the_same_to_the_bit(theta):
     for rounds in (IdealRounds(SESSIONS), MaskedRounds(SESSIONS)):
         state = TrainingState(START)
         for index in range(2):
-            state, report = private(theta).apply(state, cohort_of(drawn(index), rounds))
+            state, report = private(theta).apply(state, cohort_of(drawn_devices(index), rounds))
             assert report.aborted is None
         found.append(state)
     one, other = found
     assert one.model.tobytes() == other.model.tobytes()
     assert one.memory[RADIUS].tobytes() == other.memory[RADIUS].tobytes()
     mean, _ = private(theta, None).apply(
-        TrainingState(START), cohort_of(drawn(0), IdealRounds(SESSIONS))
+        TrainingState(START), cohort_of(drawn_devices(0), IdealRounds(SESSIONS))
     )
     assert RADIUS not in mean.memory
 

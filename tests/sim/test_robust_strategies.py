@@ -9,7 +9,7 @@ import pytest
 from doubles import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_devices import Drawn
+from toy_devices import drawn_devices
 
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.delta_fl import DeltaFL
@@ -39,14 +39,6 @@ RESOLUTION_BITS = 12
 ROBUSTLY = Robustly(passes=3, smoothing=0.5)
 
 
-def drawn(seed, num_devices=9):
-    rng = np.random.default_rng(seed)
-    return [
-        Drawn(k, int(rng.integers(1, 90)), float(rng.uniform(0, 4)), tuple(rng.normal(0, 0.6, 3)))
-        for k in range(num_devices)
-    ]
-
-
 def private(theta, robustly=ROBUSTLY):
     encoding = Encoding(update=UpdateParams(clip=4.0, resolution_bits=RESOLUTION_BITS))
     rounds = PrivateDeltaFL(theta, encoding, robustly=robustly)
@@ -68,7 +60,7 @@ def test_three_rounds_are_those_in_clear(theta, seed):
     by one multiple of 2^-16; a mean with factors that are off by x of themselves is off by at most
     2x times the largest distance between updates. Floats add what they are accurate to.
     """
-    devices = drawn(seed)
+    devices = drawn_devices(seed)
     clear, secure = TrainingState(START), TrainingState(START)
     for _ in range(3):
         nu = ROBUSTLY.smoothing_of(clear)
@@ -93,14 +85,14 @@ def test_real_sums_and_ideal_ones_are_the_same_to_the_bit(theta):
     for rounds in (IdealRounds(SESSIONS), MaskedRounds(SESSIONS)):
         state = TrainingState(START)
         for index in range(2):
-            state, report = private(theta).apply(state, cohort_of(drawn(index), rounds))
+            state, report = private(theta).apply(state, cohort_of(drawn_devices(index), rounds))
             assert report.aborted is None
         found.append(state)
     one, other = found
     assert one.model.tobytes() == other.model.tobytes()
     assert one.memory[SMOOTHING].tobytes() == other.memory[SMOOTHING].tobytes()
     mean, _ = private(theta, None).apply(
-        TrainingState(START), cohort_of(drawn(0), IdealRounds(SESSIONS))
+        TrainingState(START), cohort_of(drawn_devices(0), IdealRounds(SESSIONS))
     )
     assert mean.model.tobytes() != one.model.tobytes()
 
@@ -109,10 +101,10 @@ def test_a_device_that_is_lost_after_the_first_sum_ends_the_passes():
     """It was in the first sum; a second over the others would show it."""
     vanish = {4: Vanish(Step(Stage.UNMASK, 0), late=False)}
     for rounds in (IdealRounds(SESSIONS), MaskedRounds(SESSIONS)):
-        cohort = cohort_of(drawn(3), rounds, dropouts=lambda *_: vanish)
+        cohort = cohort_of(drawn_devices(3), rounds, dropouts=lambda *_: vanish)
         state, report = private(WHOLE).apply(TrainingState(START), cohort)
         mean, _ = private(WHOLE, None).apply(
-            TrainingState(START), cohort_of(drawn(3), IdealRounds(SESSIONS))
+            TrainingState(START), cohort_of(drawn_devices(3), IdealRounds(SESSIONS))
         )
         assert report.secure_sums == 1
         assert state.model.tobytes() == mean.model.tobytes()
