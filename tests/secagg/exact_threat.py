@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from itertools import product
 from math import ceil, comb, floor, log2, perm
@@ -164,10 +165,9 @@ def differences(row: Row) -> tuple[list[str], float]:
 
 def or_none(compute, *arguments):
     """What the code computes; None if it says that there is nothing."""
-    try:
+    with suppress(UsageError):
         return compute(*arguments)
-    except UsageError:
-        return None
+    return None
 
 
 def main() -> int:
