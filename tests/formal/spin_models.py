@@ -139,7 +139,7 @@ def _cpu_seconds() -> float:
 
 
 def _run(command: Sequence[str], folder: Path) -> str:
-    done = subprocess.run(  # noqa: S603 the models' own compiler and checker
+    done = subprocess.run(  # noqa: S603 our own models
         command, cwd=folder, capture_output=True, text=True, timeout=_LIMIT_S, check=False
     )
     if done.returncode:
