@@ -1,9 +1,7 @@
 """Strategies under attack: errors of honest devices, the attackers' share, and who breaks when.
 
 No table of the papers: they have no attackers. Every attacked run has a clean one with the same
-seed, cohorts and first model beside it. A strategy breaks under an attack at the smallest share of
-attackers at which its 90th percentile, averaged over seeds, is more than `BREAKS` above that of its
-own clean runs, relative to it.
+seed, cohorts and first model beside it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from deltafl.fl.metrics import summarise_test_error
-from deltafl.sim.record.attacked import read_attacked
-from deltafl.sim.record.evaluations import read_last_evaluation
+from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.figures.drawing import draw_line, new_figure
 from deltafl.sim.reproduce.grid import make_cells
@@ -33,60 +29,23 @@ from deltafl.sim.reproduce.methods import (
     choose_methods,
 )
 from deltafl.sim.reproduce.notes import notes_of
-from deltafl.sim.reproduce.tables import OverSeeds
+from deltafl.sim.reproduce.robust_results import (
+    BREAKS,
+    Case,
+    Measured,
+    Results,
+    breaking,
+    percent,
+    results_of,
+    rise,
+)
 from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
-
-BREAKS: Final = 0.1
-"""By which share of the clean 90th percentile an attacked one may be higher."""
 
 COMPARED: Final = (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL, *MEDIANS, *CLIPPED)
 """The rows of the tables. A robust strategy that is added to `methods` belongs here too."""
 
 _NONE: Final = "–"
-_CLEAN: Final = "no attack"
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A method under an attack by a share of the devices; of clean runs, without attack.
-
-    Attributes:
-        method: the label of the method.
-        attack: the label of the attack.
-        share: of the training devices.
-    """
-
-    method: str
-    attack: str = _CLEAN
-    share: Fraction = Fraction(0)
-
-    def __str__(self) -> str:
-        """What cells are called."""
-        if not self.share:
-            return self.method
-        return f"{self.method}, {self.attack}, {_percent(self.share)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a case came to, once per seed.
-
-    Attributes:
-        tail: 90th percentile of honest devices' test error, in percent.
-        mean: its mean.
-        corrupted: the attackers' share of the aggregate's weight, averaged over rounds, in percent;
-            None without attackers, or where no round kept anybody.
-        backdoor: share of samples with the trigger that get its label, in percent; None without.
-    """
-
-    tail: OverSeeds
-    mean: OverSeeds
-    corrupted: OverSeeds | None
-    backdoor: OverSeeds | None
-
-
-Results = Mapping[tuple[str, Case], Measured]
-"""By task and case."""
+_OF_THE_ATTACKS: Final = ("share", "kind", "loss", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +74,17 @@ class RobustTable:
         return "ours; docs/how-to/test-against-lying-devices.md"
 
     def cells(self, request: Request) -> Sequence[Cell]:
-        """Every method without attackers, and under every attack by every share of the devices."""
+        """Every method without attackers, and under every attack by every share of the devices.
+
+        Raises:
+            ConfigError: an attack is unknown, or a setting is given that the attacks differ in.
+        """
+        for name in request.overrides.get("attackers", {}):
+            if name in _OF_THE_ATTACKS:
+                raise ConfigError(
+                    f"attackers.{name}: the rows of {self.name} differ in it, and some have no "
+                    f"attackers: choose attacks by --attacks"
+                )
         chosen, methods = self._chosen(request)
         cells = list(make_cells(request, chosen, methods))
         for attack, share in self._grid(request):
@@ -132,7 +101,7 @@ class RobustTable:
         cases += [
             Case(method.label, attack.label, share) for attack, share in grid for method in methods
         ]
-        results = _results(finished, cases)
+        results = results_of(finished, cases)
         tables = [self._table(one, cases, results) for one in chosen]
         attacks = choose_attacks(request.attacks, self.attacks)
         tables += [self._breaks(one, methods, attacks, results) for one in chosen]
@@ -156,13 +125,13 @@ class RobustTable:
         for case in cases:
             found = results.get((one.task.name, case))
             clean = results.get((one.task.name, Case(case.method)))
-            rise = _rise(found, clean)
+            higher = rise(found, clean)
             texts = [_NONE] * 4
             if found is not None:
                 numbers = (found.tail, found.mean, found.corrupted, found.backdoor)
                 texts = [_NONE if number is None else str(number) for number in numbers]
-            texts.insert(1, _NONE if rise is None else f"{rise:+.1%}")
-            rows.append((case.attack, _percent(case.share), case.method, *texts))
+            texts.insert(1, _NONE if higher is None else f"{higher:+.1%}")
+            rows.append((case.attack, percent(case.share), case.method, *texts))
             records.append(
                 {
                     "task": one.task.name,
@@ -170,8 +139,8 @@ class RobustTable:
                     "method": case.method,
                     "attack": case.attack,
                     "share": float(case.share),
-                    "seeds": len(found.tail.values) if found else 0,
-                    "p90_relative_rise": rise,
+                    "seeds": len(found.seeds) if found else 0,
+                    "p90_relative_rise": higher,
                     **_record(found),
                 }
             )
@@ -204,24 +173,26 @@ class RobustTable:
             row = [attack.label]
             for method in methods:
                 rises = {
-                    share: _rise(
+                    share: rise(
                         results.get((one.task.name, Case(method.label, attack.label, share))),
                         results.get((one.task.name, Case(method.label))),
                     )
                     for share in self.shares
                 }
-                text, share = _breaking(rises)
-                row.append(text)
+                found = breaking(rises)
+                row.append(str(found))
                 records.append(
                     {
                         "task": one.task.name,
                         "method": method.label,
                         "attack": attack.label,
-                        "breaks_at": None if share is None else float(share),
+                        "breaks_at": None if found.at is None else float(found.at),
+                        "is_bound": found.is_bound,
+                        "not_at": None if found.not_at is None else float(found.not_at),
                     }
                 )
             rows.append(tuple(row))
-        tried = ", ".join(map(_percent, self.shares))
+        tried = ", ".join(map(percent, self.shares))
         return Table(
             name=f"{self.name}-{one.task.name}-breaks",
             title=f"Share of attackers at which each breaks, {one.label} (tried: {tried})",
@@ -275,9 +246,11 @@ class RobustTable:
 
 _NOTES: Final = (
     "Errors are of honest devices' test data; the attackers' share is of the weight of the devices "
-    "kept, by claimed numbers of samples, averaged over rounds.",
+    "kept, by claimed numbers of samples, averaged over rounds. A geometric median gives a device "
+    "far from the others less than that.",
     f"A method breaks at the smallest share tried at which its 90th percentile is more than "
-    f"{BREAKS:.0%} above that of its own clean runs (relative, averages over seeds).",
+    f"{BREAKS:.0%} above that of its own clean runs (relative, averages over the seeds that both "
+    "have). A share that was not tried, or whose runs are missing, says nothing.",
 )
 
 
@@ -288,59 +261,6 @@ def _merged(
         section: {**first.get(section, {}), **then.get(section, {})}
         for section in {**first, **then}
     }
-
-
-def _results(finished: Sequence[Finished], cases: Sequence[Case]) -> Results:
-    """What runs came to, over their seeds."""
-    named = {str(case): case for case in cases}
-    found: dict[tuple[str, Case], list[tuple[float, float, float | None, float | None]]] = {}
-    for one in finished:
-        evaluation = read_last_evaluation(one.directory.metrics)
-        if evaluation is None:
-            continue
-        error = summarise_test_error(evaluation.test)
-        case = named[one.cell.method]
-        corrupted, backdoor = _attacked(one) if case.share else (None, None)
-        found.setdefault((one.cell.task, case), []).append(
-            (error.percentiles[90], error.mean, corrupted, backdoor)
-        )
-    return {key: _measured(values) for key, values in found.items()}
-
-
-def _attacked(one: Finished) -> tuple[float | None, float | None]:
-    noted = read_attacked(one.directory.attacked)
-    shares = list(noted.shares.values())
-    backdoor = noted.backdoor[max(noted.backdoor)] if noted.backdoor else None
-    return (sum(shares) / len(shares) if shares else None), backdoor
-
-
-def _measured(values: Sequence[tuple[float, float, float | None, float | None]]) -> Measured:
-    tail, mean, corrupted, backdoor = (_over_seeds(column) for column in zip(*values, strict=True))
-    if tail is None or mean is None:
-        raise RuntimeError("an evaluation without an error: this is a bug")
-    return Measured(tail, mean, corrupted, backdoor)
-
-
-def _over_seeds(values: Sequence[float | None]) -> OverSeeds | None:
-    known = tuple(100 * value for value in values if value is not None)
-    return OverSeeds(known) if known else None
-
-
-def _rise(found: Measured | None, clean: Measured | None) -> float | None:
-    """How much higher a 90th percentile is than the clean one, relative to it."""
-    if found is None or clean is None or found is clean or not clean.tail.mean:
-        return None
-    return found.tail.mean / clean.tail.mean - 1
-
-
-def _breaking(rises: Mapping[Fraction, float | None]) -> tuple[str, Fraction | None]:
-    """The smallest share at which a method breaks, in words and as a number."""
-    if all(rise is None for rise in rises.values()):
-        return _NONE, None
-    for share, rise in rises.items():
-        if rise is not None and rise > BREAKS:
-            return _percent(share), share
-    return f"not at {_percent(max(rises))}", None
 
 
 def _record(found: Measured | None) -> Mapping[str, object]:
@@ -356,7 +276,3 @@ def _numbers(found: Measured) -> Iterator[tuple[str, float | None]]:
     ):
         yield f"{name}_mean", number.mean if number else None
         yield f"{name}_std", number.std if number else None
-
-
-def _percent(share: Fraction) -> str:
-    return f"{float(share):.3g}" if share == 0 else f"{100 * float(share):g} %"

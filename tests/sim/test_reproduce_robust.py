@@ -14,7 +14,16 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.experiment import Finished, Request
 from deltafl.sim.reproduce.lies import ATTACKS
-from deltafl.sim.reproduce.robust import BREAKS, COMPARED
+from deltafl.sim.reproduce.robust import COMPARED
+from deltafl.sim.reproduce.robust_results import (
+    BREAKS,
+    Case,
+    Measured,
+    breaking,
+    results_of,
+    rise,
+)
+from deltafl.sim.reproduce.tables import OverSeeds
 from deltafl.sim.settings.attackers import Claim, Kind
 from deltafl.sim.settings.config_io import flatten
 
@@ -79,6 +88,15 @@ def test_the_option_is_for_these_tables(capsys):
     assert "--attacks needs robust" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["share", "kind", "loss", "weight"])
+def test_what_the_rows_differ_in_is_not_set_for_all(name):
+    with pytest.raises(ConfigError, match=f"attackers.{name}: the rows of robust differ in it"):
+        cells(overrides={"attackers": {name: "1/5"}})
+    scaled = cells(overrides={"attackers": {"scale": 5.0}}, attacks=("sign",), methods=("fedavg",))
+    assert {one.config.attackers.scale for one in scaled} == {5.0}
+    assert [one.config.attackers.lie for one in scaled] == [False] * 3 + [True] * 3
+
+
 def played(tmp_path, made, error_of):
     """Cells whose devices all err as `error_of` says; a fifth of the weight is the attackers'."""
     finished = []
@@ -128,3 +146,62 @@ def test_a_method_that_does_not_break_and_runs_that_are_missing(tmp_path):
     assert report.tables[1].rows == (("labels y → C − 1 − y", "not at 10 %", "–"),)
     assert report.tables[0].rows[-1][2:] == ("Δ-FL θ=0.5", "–", "–", "–", "–", "–")
     assert report.figures == {}
+
+
+def test_an_attacked_case_is_compared_with_the_same_seeds():
+    def measured(**tails):
+        seeds = tuple(int(name.removeprefix("seed")) for name in tails)
+        numbers = OverSeeds(tuple(tails.values()))
+        return Measured(seeds, numbers, numbers, None, None)
+
+    clean = measured(seed1=20.0, seed2=60.0, seed3=40.0)
+    assert rise(measured(seed2=66.0, seed1=22.0), clean) == pytest.approx(0.1)
+    assert rise(measured(seed3=44.0), clean) == pytest.approx(0.1)
+    assert rise(measured(seed4=44.0), clean) is None
+    assert rise(clean, clean) is None
+    assert rise(None, clean) is None
+    assert rise(clean, None) is None
+    assert rise(clean, measured(seed1=0.0, seed2=0.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("rises", "text"),
+    [
+        ((0.0, 0.05, BREAKS), "not at 20 %"),
+        ((-0.5, 0.05, 0.11), "20 %"),
+        ((0.0, 0.2, 0.0), "10 %"),
+        ((0.2, None, None), "5 %"),
+        ((0.0, 0.05, None), "not at 10 %"),
+        ((0.0, None, 0.05), "not at 20 %"),
+        ((None, 0.2, 0.3), "at most 10 %"),
+        ((0.0, None, 0.2), "at most 20 %"),
+        ((None, None, None), "–"),
+    ],
+)
+def test_nothing_is_said_of_shares_without_a_result(rises, text):
+    shares = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5))
+    assert str(breaking(dict(zip(shares, rises, strict=True)))) == text
+
+
+def test_the_numbers_of_a_case_by_hand(tmp_path):
+    made = cells(methods=("fedavg",), attacks=("backdoor",), seeds=1)
+    attacked = made[-1]
+    directory = RunDirectory(tmp_path / "run")
+    directory.prepare(attacked.config)
+    errors = [DeviceMetrics(str(k), 10, 1.0, k / 10) for k in range(11)]
+    write_evaluation(directory.metrics, Evaluation(0, errors[:1], errors[:1]))
+    write_evaluation(directory.metrics, Evaluation(2, errors[:1], errors))
+    log = AttackLog(directory.attacked, Population(9, 9, (2,)), None)
+    log.add_backdoor(0, 0.9)
+    log.add_round(1, {1: 3, 2: 1}, Aggregated({1: 3, 2: 1}))
+    log.add_round(2, {1: 3, 2: 1}, Aggregated({1: 3}))
+    log.add_round(3, {1: 3, 2: 1}, Aggregated({}))
+    log.add_backdoor(2, 0.6)
+    log.close()
+    case = Case("FedAvg", "backdoor, 2 × update", Fraction(1, 10))
+    found = results_of([Finished(attacked, directory)], [case])["emnist-linear", case]
+    assert found.seeds == (1,)
+    assert found.tail.mean == pytest.approx(90)
+    assert found.mean.mean == pytest.approx(50)
+    assert found.corrupted.mean == pytest.approx((25 + 0) / 2), "the third round kept nobody"
+    assert found.backdoor.mean == pytest.approx(60), "of the last evaluation"
