@@ -1,28 +1,18 @@
 """Norm clipping under secure sums: the step in clear up to rounding, its audit, a run resumed."""
 
 from dataclasses import replace
-from fractions import Fraction
 
-import lenient
 import numpy as np
 import pytest
 from doubles import Killed, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resumed import kill_at_write, result
+from robust_twins import HALF, RESOLUTION_BITS, SESSIONS, START, WHOLE, in_clear, private
 from toy_devices import drawn_devices
 
 from deltafl.fl.strategies.base import TrainingState
-from deltafl.fl.strategies.delta_fl import DeltaFL
-from deltafl.fl.strategies.fedavg import FedAvg
-from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.norm_clipping import RADIUS, NormClipping
-from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from deltafl.fl.strategies.robust_mean import RobustMean
-from deltafl.protocol.configuration import UpdateParams
-from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import ThreatModel
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
@@ -33,21 +23,7 @@ from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.run.algorithms import build_strategy
 from deltafl.sim.settings.config_io import build_config
 
-HALF, WHOLE = Fraction(1, 2), Fraction(1)
-SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), ThreatModel(0.1, 0.2), min_cohort=5)
-START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
-RESOLUTION_BITS = 12
 CLIPPING = NormClipping(quantile=0.55, rate=0.5, radius=1.2)
-
-
-def private(theta, robustly=CLIPPING):
-    encoding = Encoding(update=UpdateParams(clip=4.0, resolution_bits=RESOLUTION_BITS))
-    rounds = PrivateDeltaFL(theta, encoding, robustly=robustly)
-    return MaskedMean(FedAvg(), rounds) if theta == 1 else rounds
-
-
-def in_clear(theta):
-    return RobustMean(FedAvg(), CLIPPING) if theta == 1 else DeltaFL(theta, robustly=CLIPPING)
 
 
 @pytest.mark.parametrize("theta", [WHOLE, HALF])
@@ -63,8 +39,12 @@ def test_three_rounds_are_those_in_clear(theta, seed):
     radii = []
     for _ in range(3):
         secure = replace(secure, memory=clear.memory, model=clear.model)
-        clear, plain = in_clear(theta).apply(clear, cohort_of(devices, IdealRounds(SESSIONS)))
-        secure, report = private(theta).apply(secure, cohort_of(devices, IdealRounds(SESSIONS)))
+        clear, plain = in_clear(theta, CLIPPING).apply(
+            clear, cohort_of(devices, IdealRounds(SESSIONS))
+        )
+        secure, report = private(theta, CLIPPING).apply(
+            secure, cohort_of(devices, IdealRounds(SESSIONS))
+        )
         bound = len(devices) * 2.0**-RESOLUTION_BITS / (2 * plain.kept_weight)
         assert report.kept_devices == plain.kept_devices
         assert np.abs(secure.model - clear.model).max() <= bound + 1e-6
@@ -80,7 +60,9 @@ def test_real_sums_and_ideal_ones_are_the_same_to_the_bit(theta):
     for rounds in (IdealRounds(SESSIONS), MaskedRounds(SESSIONS)):
         state = TrainingState(START)
         for index in range(2):
-            state, report = private(theta).apply(state, cohort_of(drawn_devices(index), rounds))
+            state, report = private(theta, CLIPPING).apply(
+                state, cohort_of(drawn_devices(index), rounds)
+            )
             assert report.aborted is None
         found.append(state)
     one, other = found

@@ -1,28 +1,22 @@
 """Geometric medians under secure sums: the step in clear up to rounding, and their audit."""
 
 from dataclasses import replace
-from fractions import Fraction
 
-import lenient
 import numpy as np
 import pytest
 from doubles import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from robust_twins import HALF, RESOLUTION_BITS, SESSIONS, START, WHOLE, in_clear, private
 from toy_devices import drawn_devices
 
 from deltafl.fl.strategies.base import TrainingState
-from deltafl.fl.strategies.delta_fl import DeltaFL
-from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.geometric_median import SMOOTHING, Robustly
 from deltafl.fl.strategies.masked import MaskedMean
-from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.q_ffl import QFFL
-from deltafl.fl.strategies.robust_mean import RobustMean
-from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import Stage, Step, ThreatModel, Vanish
+from deltafl.secagg import Stage, Step, Vanish
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
@@ -32,21 +26,7 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.run.algorithms import build_strategy
 from deltafl.sim.settings.config_io import build_config
 
-HALF, WHOLE = Fraction(1, 2), Fraction(1)
-SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), ThreatModel(0.1, 0.2), min_cohort=5)
-START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
-RESOLUTION_BITS = 12
 ROBUSTLY = Robustly(passes=3, smoothing=0.5)
-
-
-def private(theta, robustly=ROBUSTLY):
-    encoding = Encoding(update=UpdateParams(clip=4.0, resolution_bits=RESOLUTION_BITS))
-    rounds = PrivateDeltaFL(theta, encoding, robustly=robustly)
-    return MaskedMean(FedAvg(), rounds) if theta == 1 else rounds
-
-
-def in_clear(theta):
-    return RobustMean(FedAvg(), ROBUSTLY) if theta == 1 else DeltaFL(theta, robustly=ROBUSTLY)
 
 
 @pytest.mark.parametrize("theta", [WHOLE, HALF])
@@ -65,8 +45,12 @@ def test_three_rounds_are_those_in_clear(theta, seed):
     for _ in range(3):
         nu = ROBUSTLY.smoothing_of(clear)
         secure = replace(secure, memory=clear.memory, model=clear.model)
-        clear, plain = in_clear(theta).apply(clear, cohort_of(devices, IdealRounds(SESSIONS)))
-        secure, report = private(theta).apply(secure, cohort_of(devices, IdealRounds(SESSIONS)))
+        clear, plain = in_clear(theta, ROBUSTLY).apply(
+            clear, cohort_of(devices, IdealRounds(SESSIONS))
+        )
+        secure, report = private(theta, ROBUSTLY).apply(
+            secure, cohort_of(devices, IdealRounds(SESSIONS))
+        )
         updates = np.array([one.given_update for one in devices])
         widest = np.linalg.norm(updates[:, None] - updates[None], axis=2).max()
         least = min(1.0, nu / (widest + 1)) * min(one.weight for one in devices)
@@ -85,7 +69,9 @@ def test_real_sums_and_ideal_ones_are_the_same_to_the_bit(theta):
     for rounds in (IdealRounds(SESSIONS), MaskedRounds(SESSIONS)):
         state = TrainingState(START)
         for index in range(2):
-            state, report = private(theta).apply(state, cohort_of(drawn_devices(index), rounds))
+            state, report = private(theta, ROBUSTLY).apply(
+                state, cohort_of(drawn_devices(index), rounds)
+            )
             assert report.aborted is None
         found.append(state)
     one, other = found
@@ -102,7 +88,7 @@ def test_a_device_that_is_lost_after_the_first_sum_ends_the_passes():
     vanish = {4: Vanish(Step(Stage.UNMASK, 0), late=False)}
     for rounds in (IdealRounds(SESSIONS), MaskedRounds(SESSIONS)):
         cohort = cohort_of(drawn_devices(3), rounds, dropouts=lambda *_: vanish)
-        state, report = private(WHOLE).apply(TrainingState(START), cohort)
+        state, report = private(WHOLE, ROBUSTLY).apply(TrainingState(START), cohort)
         mean, _ = private(WHOLE, None).apply(
             TrainingState(START), cohort_of(drawn_devices(3), IdealRounds(SESSIONS))
         )
