@@ -21,6 +21,7 @@ Spec: §12.9, §12.15.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -231,7 +232,7 @@ class Round:
         """The outcome where updates were summed with noise; all devices weigh the same."""
         means = NoisyMeans(None, 0, None, 0)
         if self._totals:
-            means = noisy.read(self._totals, self.config.theta, self._num_summed)
+            means = noisy.read(self._totals, self._kept_share, self._num_summed)
         bound = self.config.search.grid.bound
         return RoundOutcome(
             search=self._found,
@@ -246,6 +247,16 @@ class Round:
             asked=self._asked,
             passes=self._num_passes,
         )
+
+    @property
+    def _kept_share(self) -> Fraction:
+        """The share of devices that the announced threshold is to keep: all, if nobody is below it.
+
+        Spec: §12.16.
+        """
+        threshold = None if self._found is None else self._found.threshold
+        keeps_all = threshold is not None and threshold.passes(0)
+        return Fraction(1) if keeps_all else self.config.theta
 
     def _ask(self) -> None:
         self.question = self._search.query

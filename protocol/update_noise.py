@@ -7,9 +7,10 @@ devices weigh the same. Each of the three is worth at most Q steps, an eighth of
 change in the update, so that they cost the update 2 % of noise. The whole contribution of one
 device, whatever it sends instead, moves the sum by at most `Sizes.sensitivity`.
 
-The mean is taken over θ times the devices in the sum, or over as many as have surely passed by the
-noisy count. Where many losses are equal, such as under a model of zeros, more devices pass than θ
-says. The count itself would make steps shorter on average, and a small one would blow the noise up.
+The mean is taken over the share of the devices in the sum that was to pass, or over as many as have
+surely passed by the noisy count. Where many losses are equal, such as under a model of zeros, more
+devices pass than θ says. The count itself would make steps shorter on average, and a small one
+would blow the noise up.
 
 Source: Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
 Learning with Secure Aggregation", algorithms 1 and 2. Here shares and numbers are clipped where
@@ -246,17 +247,17 @@ class NoisyUpdates:
         parts = np.split(values, range(sizes.length, values.size))
         return dict(zip(FIELDS, parts, strict=True))
 
-    def read(self, sums: Mapping[str, Integers], theta: Fraction, num_summed: int) -> "NoisyMeans":
+    def read(self, sums: Mapping[str, Integers], share: Fraction, num_summed: int) -> "NoisyMeans":
         """What the server reads from a sum.
 
         Args:
             sums: The sums of all fields, in steps.
-            theta: The share of devices that were to pass.
+            share: Of the devices, those that were to pass: θ, or 1 if the threshold keeps all.
             num_summed: Devices in the sum, at least 1.
         """
         count, loss, clipped = (float(sums[name][0]) / self.sizes.scalar for name in FIELDS[1:])
         spread = math.sqrt(num_summed) * self.noise.deviation / self.sizes.scalar
-        divisor = max(float(theta * num_summed), min(count - 2 * spread, num_summed))
+        divisor = max(float(share * num_summed), min(count - 2 * spread, num_summed))
         unit = self.noise.norm / self.sizes.clip / divisor
         return NoisyMeans(
             update=unrotate(

@@ -20,6 +20,8 @@ from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
+from deltafl.protocol.round import Round
+from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.update_noise import FIELDS, NoisyUpdates, Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
@@ -445,3 +447,15 @@ def test_noise_in_the_count_makes_no_step_shorter():
     assert np.mean(steps, axis=0) == pytest.approx(exact, rel=0.01, abs=1e-9)
     shorter = num / 2 / np.maximum(num / 2, counts / sizes.scalar)
     assert shorter.mean() < 0.99
+
+
+def test_where_the_threshold_keeps_all_the_mean_is_over_all():
+    """A search over too few devices, or one that found nothing, keeps everybody."""
+    theta = Fraction(1, 2)
+    base = make_config(cohort_size=COHORT, update_length=LENGTH, max_weight=1, theta=theta)
+    few = replace(base.search, min_cohort=COHORT + 1)
+    update = UpdateParams(4.0, 12, 1, noise=NOISE)
+    keeping_all = Round(replace(base, update=update, search=few))
+    assert keeping_all.question == Threshold(0, 0)
+    assert keeping_all._kept_share == 1
+    assert Round(replace(base, update=update))._kept_share == theta

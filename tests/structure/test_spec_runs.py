@@ -701,7 +701,9 @@ def check_update_noise(page, rng):
     fields["count"] = np.array([round(surely)])
     read = noisy.read(fields | {"update": np.array(sums)}, config.theta, 2)
     counted = int(fields["count"][0])
-    np.testing.assert_allclose(read.update, page.noisy_mean(c, sums, counted, 2), atol=1e-9)
+    np.testing.assert_allclose(
+        read.update, page.noisy_mean(c, sums, counted, 2, config.theta), atol=1e-9
+    )
     number = rng.randint(0, 99)
     assert page.participation_entry(number) == participations.entry(number)
 
@@ -1080,7 +1082,7 @@ WRONG = [
     ),
     ("update_noise", "7 * S + 7 * R", "7 * S + 6 * R"),
     ("update_noise", "max(norm, c.update_norm)", "norm"),
-    ("update_noise", "max(c.theta * num_summed, min(surely, num_summed))", "num_summed"),
+    ("update_noise", "max(share * num_summed, min(surely, num_summed))", "num_summed"),
     ("update_noise", "min(surely, num_summed)", "surely"),
     ("update_noise", "(count - 2 * sqrt(num_summed) * c.update_deviation)", "count"),
     ("contributions", "* 4**c.update_resolution_bits >=", "* 2**c.update_resolution_bits >="),
