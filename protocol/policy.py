@@ -39,8 +39,10 @@ class RoundPolicy(DevicePolicy):
             weigh the same. In a verified search, the device also holds the tails themselves to it,
             whatever devices weigh; in others it does not know them.
         unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
-            device cannot check, or several passes over the updates. The server can then single out
-            the device with the largest loss; for passes, see `max_passes`.
+            device cannot check, several passes over the updates, or a radius of updates. The
+            server can then single out the device with the largest loss; for passes, see
+            `max_passes`; by two radii over models that hardly differ, it can find the longest
+            update.
         max_levels: Most conformity levels of one session.
         min_search_cohort: Fewest devices to search over. With fewer, losses follow from the sums.
         max_query_pivots: Most pivots of one query.
@@ -131,6 +133,11 @@ class RoundPolicy(DevicePolicy):
         _insist(
             passes == 1 or not insists,
             f"passes={passes}: the server chooses the centres, and unverified_if_active is not set",
+        )
+        radius = levels.common.update.radius
+        _insist(
+            radius is None or not insists,
+            f"radius={radius}: the server chooses it, and unverified_if_active is not set",
         )
         self.check(params)
         self._check_numbers(levels.common)

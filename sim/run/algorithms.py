@@ -43,6 +43,7 @@ from deltafl.sim.settings.config import (
     MEAN,
     PRIVATE,
     PROVED,
+    RFA,
     TRUSTED,
     VERIFIED,
     PolicyConfig,
@@ -57,6 +58,9 @@ if TYPE_CHECKING:  # loads torch, which reading the settings does not need
 
 _ROBUST: Final = ("fedavg", "fedprox", DELTA_FL)
 """Algorithms whose updates may be averaged robustly."""
+
+_CHOSEN: Final = {CLIPPED: "radius", RFA: "centres"}
+"""What the server chooses in a robust round."""
 
 
 def build_strategy(
@@ -147,15 +151,13 @@ def _check_aggregation(config: RunConfig) -> None:
             f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "
             "session of several models makes one sum of each model's updates"
         )
-    if given == CLIPPED:
-        if config.dp.noise:
-            raise ConfigError(
-                f"strategy.aggregation = {given!r}: must be {MEAN!r} with dp.noise, because "
-                "devices that add noise clip their updates to dp.clip already"
-            )
-        return
+    if given == CLIPPED and config.dp.noise:
+        raise ConfigError(
+            f"strategy.aggregation = {given!r}: must be {MEAN!r} with dp.noise, because devices "
+            "that add noise clip their updates to dp.clip already"
+        )
     passes, most = config.strategy.rfa_passes, config.policy.max_passes
-    if federation.is_private and passes > most:
+    if given == RFA and federation.is_private and passes > most:
         raise ConfigError(
             f"policy.max_passes = {most}: must be at least strategy.rfa_passes = {passes} with "
             f"strategy.aggregation = {given!r} by secure sums; the differences of several sums of "
@@ -164,9 +166,9 @@ def _check_aggregation(config: RunConfig) -> None:
     if federation.is_private and config.privacy.adversary == "active" and not _is_trusted(config):
         raise ConfigError(
             f"strategy.aggregation = {given!r} by secure sums with privacy.adversary = 'active': "
-            "devices cannot check the centres that they are told; they only believe a server that "
-            f"they trust with its search too, which is quantile.search = {TRUSTED!r} with "
-            f"{PRIVATE + DELTA_FL!r} and a theta below 1"
+            f"devices cannot check the {_CHOSEN[given]} that they are told; they only believe a "
+            "server that they trust with its search too, which is quantile.search = "
+            f"{TRUSTED!r} with {PRIVATE + DELTA_FL!r} and a theta below 1"
         )
 
 

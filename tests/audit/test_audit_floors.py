@@ -12,9 +12,9 @@ from deltafl.sim.record.transcript import Sum
 NOISE = UpdateNoise(norm=1.5, deviation=40, num_devices=5)
 
 
-def session(*, noise=None, passes=1, follows=True, words=(9, 9, 1, 0)):
+def session(*, noise=None, passes=1, radius=None, follows=True, words=(9, 9, 1, 0)):
     """A session whose only slot released one sum over five devices."""
-    update = SimpleNamespace(noise=noise, passes=passes)
+    update = SimpleNamespace(noise=noise, passes=passes, radius=radius)
     released = Sum(1, 0, 1, 0, 4, bytes(32), np.arange(5, dtype=np.uint32), np.array(words))
     return SimpleNamespace(
         config=SimpleNamespace(update=update, update_slot=0),
@@ -36,11 +36,16 @@ def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
 
 
 @pytest.mark.parametrize(
-    ("follows", "passes", "active", "times"),
-    [(True, 1, True, 0), (False, 1, True, 1), (True, 3, True, 1), (False, 3, False, 0)],
+    ("told", "active", "times"),
+    [
+        ({}, True, 0),
+        ({"follows": False}, True, 1),
+        ({"passes": 3}, True, 1),
+        ({"radius": 1.0}, True, 1),
+        ({"follows": False, "passes": 3}, True, 2),
+        ({"follows": False, "radius": 1.0}, False, 0),
+    ],
 )
-def test_what_devices_have_to_believe_of_a_lying_server_is_named(follows, passes, active, times):
-    found = list(
-        floors._unverified(session(passes=passes, follows=follows), expected(active=active))
-    )
+def test_what_devices_have_to_believe_of_a_lying_server_is_named(told, active, times):
+    found = list(floors._unverified(session(**told), expected(active=active)))
     assert [one.rule for one in found] == ["search.unverified"] * times

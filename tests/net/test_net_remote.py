@@ -70,8 +70,9 @@ def test_the_models_are_the_same_where_devices_drop_out(tmp_path, name):
     ],
 )
 def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm, adversary):
-    """Devices that trust no server take one as well: the sum is the only one."""
-    clipped = {"strategy": {"aggregation": "clipped", "clipped_radius": 0.2}}
+    """An active server is believed the radius where it is believed the threshold."""
+    trusting = {"quantile": {"search": "trusted"}} if adversary == "active" else {}
+    clipped = {"strategy": {"aggregation": "clipped", "clipped_radius": 0.2}, **trusting}
     config = settings(algorithm, {"privacy": {"adversary": adversary}, **clipped})
     federation = Federation(config)
     with wired(federation, vanishing(federation)) as federation.wires:
@@ -80,8 +81,9 @@ def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm, adversary):
     assert state.model.tobytes() == expected.model.tobytes()
     assert state.memory["robust.radius"].tobytes() == expected.memory["robust.radius"].tobytes()
     assert state.memory["robust.radius"] != 0.2
-    assert is_clean(tmp_path / "net")
-    plain = settings(algorithm, {"privacy": {"adversary": adversary}})
+    found = {f.rule for f in audit(tmp_path / "net").findings if f.severity >= Severity.MEDIUM}
+    assert found == ({"search.unverified"} if trusting else set())
+    plain = settings(algorithm, {"privacy": {"adversary": adversary}, **trusting})
     mean = simulate(plain, tmp_path / "mean", federation.dataset)
     assert mean.model.tobytes() != state.model.tobytes()
 

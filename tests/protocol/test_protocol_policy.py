@@ -279,7 +279,12 @@ def test_the_session_is_held_to_the_policy_too():
     assert "min_cohort=10 is below" in verdict(replace(DEFAULT, min_cohort=11), PLAIN)
     active = replace(DEFAULT, adversary=Adversary.ACTIVE)
     assert "not verified" in verdict(active, PLAIN)
-    assert "not signed" in verdict(replace(active, unverified_if_active=True), PLAIN)
+    trusting = replace(active, unverified_if_active=True)
+    assert "not signed" in verdict(trusting, PLAIN)
+    scaled = changed_round(PLAIN, theta=Fraction(1), radius=1.0)
+    assert "radius=1.0: the server chooses it" in verdict(active, scaled)
+    assert "not signed" in verdict(trusting, scaled)
+    assert "radius" not in str(verdict(DEFAULT, scaled))
 
 
 def tail(theta, num_devices):

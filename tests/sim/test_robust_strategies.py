@@ -140,6 +140,10 @@ def test_devices_that_trust_no_server_do_not_believe_its_centres():
             build_strategy(config_of(name, **given))
     trusting = {**given, "quantile": {"search": "trusted"}}
     build_strategy(config_of("private-delta-fl", **trusting))
+    clipped = {**given, "strategy": {"aggregation": "clipped"}}
+    with pytest.raises(ConfigError, match=r"devices cannot check the radius"):
+        build_strategy(config_of("private-delta-fl", **clipped))
+    build_strategy(config_of("private-delta-fl", **clipped, quantile={"search": "trusted"}))
 
 
 @pytest.mark.parametrize("name", ["q-ffl", "private-tilted-erm", "afl", "propfair", "fedmgda"])

@@ -38,6 +38,18 @@ def noise_that_nobody_adds(edit):
     assert edit.entries
 
 
+class SilentAndFewStage(SilentNoiseStage):
+    """The same where an update is padded by one number: no sum shows it, and all of them do."""
+
+    length = 63
+    num_rounds = 12
+
+
+@leak("noise.too-little", stage=SilentAndFewStage, round=None)
+def noise_that_nobody_adds_to_the_only_number(edit):
+    assert edit.entries
+
+
 class SilentSearchStage(NoisySearchStage):
     """Devices say that they add noise to their answers to a search, and add none."""
 

@@ -3,7 +3,9 @@
 An update is padded with zeros before it is rotated. So once a sum is rotated back, the numbers
 behind the update are noise and nothing else, and their size can be compared with what the fewest
 devices add that the noise is due from. Where the number of parameters is a power of two, there are
-no such numbers.
+no such numbers; where it is little below one, there are few, so the sums of all rounds are tested
+together, too. Only the size is tested: noise that is used again, or that fewer devices add while
+more than are due take part, is not noticed.
 
 In the answers to a noisy search, every device counts in one bin, and once more without noise. So
 what the bins come to together is the number of devices, and noise. That is one number of a search,
@@ -41,7 +43,11 @@ RULES: Final = Rules(
 )
 
 _UPDATES: Final = "noise of updates"
+_ALL_UPDATES: Final = "noise of all updates"
 _SEARCHES: Final = "noise of searches"
+
+_FEWEST: Final = 4
+"""Numbers of noise in a run from which the absence of noise can be told."""
 
 
 class AddedNoise(Check):
@@ -49,11 +55,14 @@ class AddedNoise(Check):
 
     name = "noise in sums"
     rules = RULES
-    tests = MappingProxyType({_UPDATES: "noise.too-little", _SEARCHES: "noise.too-little"})
+    tests = MappingProxyType(dict.fromkeys((_UPDATES, _ALL_UPDATES, _SEARCHES), "noise.too-little"))
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._measured = 0
+        self._measured: set[int] = set()  # rounds with a sum that was measured
+        self._numbers = 0
+        self._of_updates = 0.0  # squares over variances, added up
+        self._first_update: Evidence | None = None
         self._without: set[int] = set()  # rounds with sums that cannot be measured
         self._searches = 0
         self._of_searches = 0.0  # squares over variances, added up
@@ -69,7 +78,12 @@ class AddedNoise(Check):
         return ()
 
     def on_end(self) -> tuple[()]:
-        """Test what all searches come to."""
+        """Test what all sums of updates, and all searches, come to."""
+        if self._first_update is not None:
+            value = float(special.gammainc(self._numbers / 2, self._of_updates / 2))
+            size = (self._of_updates / self._numbers) ** 0.5
+            detail = f"in {self._numbers} numbers of noise, it is {size:.3g} times what is due"
+            self._premises.budget.add(PValue(_ALL_UPDATES, value, detail), self._first_update)
         if self._first is not None:
             value = float(special.gammainc(self._searches / 2, self._of_searches / 2))
             size = (self._of_searches / self._searches) ** 0.5
@@ -79,8 +93,9 @@ class AddedNoise(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds without noise are covered: there is nothing to measure in them."""
-        detail = f"{self._measured} sums of updates, {self._searches} searches"
-        return Coverage(max(tally.told - len(self._without), 0), detail)
+        detail = f"{self._numbers} numbers in sums of updates, {self._searches} searches"
+        without = self._without | (self._measured if self._numbers < _FEWEST else set())
+        return Coverage(max(tally.told - len(without), 0), detail)
 
     def _note_searches(self, over: RoundOver, level: SessionView, config: RoundConfig) -> None:
         for index, slot in level.slots.items():
@@ -102,9 +117,12 @@ class AddedNoise(Check):
         if added is None or not added.size:
             self._without.add(over.view.number)
             return
-        self._measured += 1
+        self._measured.add(over.view.number)
         least = noise.num_devices * noise.deviation**2
         found = float(np.square(added).sum())
+        self._numbers += added.size
+        self._of_updates += found / least
+        self._first_update = self._first_update or place_of(slot.sums[0])
         value = float(special.gammainc(added.size / 2, found / least / 2))
         detail = (
             f"its {added.size} numbers of noise have a standard deviation of "
@@ -145,14 +163,18 @@ def noise_of_search(config: RoundConfig, words: Vector) -> float | None:
 
 
 def noise_in(config: RoundConfig, words: Vector) -> Floats | None:
-    """The numbers of a sum in which there is only noise, in steps; none if there are none.
+    """The sizes of the numbers of a sum in which there is only noise; none if there are none.
+
+    A sum of whole numbers that is rotated back has numbers that lie 2/√D apart. Each is taken to be
+    half of that larger than it is, so that it may be compared with a continuous number.
 
     Args:
         config: A round with noise in its sum of updates.
         words: The sum, ring words.
 
     Returns:
-        float64 of shape (padded length - update length,); None if the sum is outside its layout.
+        In steps, float64 of shape (padded length - update length,); None if the sum is outside its
+        layout.
     """
     noisy = config.noisy_updates
     if noisy is None or len(words) != config.update_layout.length:
@@ -162,4 +184,6 @@ def noise_in(config: RoundConfig, words: Vector) -> Floats | None:
     except EncodingError:
         return None
     length = noisy.sizes.length
-    return unrotate(sums["update"].astype(np.float64), noisy.seed, length)[config.update_length :]
+    numbers = unrotate(sums["update"].astype(np.float64), noisy.seed, length)
+    sizes: Floats = np.abs(numbers[config.update_length :]) + length**-0.5
+    return sizes

@@ -134,6 +134,9 @@ def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
     if levels.common.update.passes > 1:
         detail = "devices have to believe the centres that they are told"
         yield RULES.found("search.unverified", detail, [place], severity)
+    if levels.common.update.radius is not None:
+        detail = "devices have to believe the radius that they are told"
+        yield RULES.found("search.unverified", detail, [place], severity)
 
 
 def _tails(session: SessionView, expected: Expected) -> Iterator[Finding]:
