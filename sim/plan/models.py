@@ -15,6 +15,7 @@ _SHAPES: Final[Mapping[str, tuple[int, int]]] = {
     "digits": (64, 10),
     "femnist": (784, 62),
     "unipen62": (784, 62),
+    "qmnist": (784, 10),
     "synthetic-emnist": (784, 10),
     "synthetic-sent140": (50, 2),
 }

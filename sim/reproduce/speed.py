@@ -14,11 +14,10 @@ from typing import Final
 
 import torch
 
-from deltafl.fl.read.regular import read_regular
-from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.cohort.hardware import processor, usable_cores
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.rundir import MAX_JSON_BYTES, RunDirectory, read_json, write_json
+from deltafl.sim.record.events import read_events
+from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.reproduce.cells import directories_of, key_of, run_cells
 from deltafl.sim.reproduce.experiment import Cell
 from deltafl.sim.settings.config import RunConfig
@@ -115,8 +114,7 @@ def speed_of(place: RunDirectory, rounds: int) -> Speed:
         place: the probe.
         rounds: how many it has, at least 2.
     """
-    lines = read_regular(place.events, MAX_JSON_BYTES).splitlines()
-    walls = [_number(parse_json(line), "wall_s") for line in lines]
+    walls = [_number(event, "wall_s") for event in read_events(place.events)]
     evaluated = _written(place.metrics / f"round-{rounds:06}.parquet")
     evaluation_s = max(0.0, evaluated - _written(place.checkpoints / f"round-{rounds:06}.npz"))
     first = _written(place.metrics / f"round-{0:06}.parquet") - _written(place.config)

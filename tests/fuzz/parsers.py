@@ -69,6 +69,7 @@ from deltafl.sim.record.events import EventLog, read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import TRANSCRIPT, read_transcript
 from deltafl.sim.record.truth import TRUTH, read_truth
+from deltafl.sim.reproduce.speed import Speeds
 from deltafl.sim.run.predict import read_samples
 from deltafl.sim.settings.config_io import (
     assignment,
@@ -575,6 +576,8 @@ OF_NPZ = (*OF_FILES, "fl/read/npz.py", "fl/read/zipped.py")
 OF_JSON = (*OF_FILES, "fl/read/strict_json.py")
 OF_ROWS = (*OF_FILES, "fl/data/delimited.py")
 
+_SPEEDS: Final = b'{"a run": {"round_s": 0.5, "evaluation_s": 1, "start_s": 0}}'
+
 PARSERS: tuple[Target, ...] = (
     *map(_wire, range(len(targets.READERS))),
     Target(
@@ -710,6 +713,8 @@ PARSERS: tuple[Target, ...] = (
            lambda: _entry_file("x.npy"), is_file=False),
     Target("download", (*OF_FILES, "fl/read/zipped.py", "sim/data/fetch.py"), "a.zip", _zip, RUN,
            _zips, is_file=False),
+    Target("speeds", (*OF_JSON, "sim/reproduce/speed.py"), "seconds.json",
+           lambda path: Speeds(path.parent), RUN, lambda: [_SPEEDS]),
     Target("ledger", ("secagg/sqlite_ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ SHAPES = {
     "digits": ((64,), 10),
     "unipen62.npz": ((28, 28), 62),
     "femnist": ((28, 28), 62),
+    "qmnist": ((28, 28), 10),
     "synthetic-sent140": ((50,), 2),
     "synthetic-emnist": ((784,), 10),
 }
