@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="METHOD",
-        help="what the others are compared with (default: fedavg if it is there, else the first)",
+        help="what the others are compared with (default: the only fedavg, else the first method)",
     )
     parser.add_argument(
         "--percentile",
@@ -81,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: the runs cannot be compared, or a file of a run would be replaced.
     """
-    from deltafl.sim.compare.pairs import compare_in_pairs
+    from deltafl.sim.compare.pairs import compare_in_pairs, differing
     from deltafl.sim.compare.runs import read_methods
     from deltafl.sim.compare.tables import as_latex, as_table
     from deltafl.sim.record.atomic import write_file
@@ -102,6 +102,10 @@ def main(options: argparse.Namespace) -> int:
         raise UserError(str(error)) from error
     what = _MEAN if percentile is None else f"percentile {percentile:g}"
     table = as_table(compared, f"{what} of the test error over devices", options.level)
+    for method in methods:
+        if others := differing(method, baseline):
+            told = f"deltafl: note: {method.label} has {'; '.join(others)} of {baseline.label}"
+            print(visible(told), file=sys.stderr)
     if options.json:
         print(as_json_lines(table), end="")
     else:
@@ -120,6 +124,8 @@ def _check_outputs(options: argparse.Namespace) -> None:
         Path(word if Path(word).exists() else word.partition("=")[2]) for word in options.runs
     ]
     files = [file for place in places for file in RunDirectory(place).files]
+    if options.csv is not None and options.csv == options.latex:
+        raise UserError(f"--csv and --latex are both {options.csv}: name two files")
     for output in (options.csv, options.latex):
         if output is not None:
             check_output(output, files)
@@ -135,7 +141,13 @@ def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
         )
     known = {method.label: method for method in methods}
     if wanted is None:
-        return known.get(_FEDAVG, methods[0])
+        averaging = [method for method in methods if method.algorithm == _FEDAVG]
+        if len(averaging) > 1:
+            raise UserError(
+                "several methods are FedAvg: choose one by --baseline "
+                f"({', '.join(repr(method.label) for method in averaging)})"
+            )
+        return averaging[0] if averaging else methods[0]
     if wanted not in known:
         raise UserError(f"--baseline: there is no {wanted!r}: {nearest(wanted, list(known))}")
     return known[wanted]

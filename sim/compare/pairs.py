@@ -20,8 +20,19 @@ from deltafl.sim.reproduce.statistics import (
     resampled_p,
     statistic_of,
 )
+from deltafl.sim.settings.config_io import show
 
 _RESAMPLING_SEED: Final = 0
+_OF_ALGORITHMS: Final = (
+    "federation.algorithm",
+    "federation.theta",
+    "federation.levels",
+    "strategy.",
+    "privacy.",
+    "quantile.",
+    "policy.",
+    "dp.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ def compare_in_pairs(
         level: coverage of the intervals, in (0, 1).
 
     Raises:
-        UserError: a method has no seed in common with the baseline, or other test devices.
+        UserError: a method has no seed in common with the baseline, or other data or test devices.
         ValueError: a number is out of range, or a result is not finite.
     """
     others = [method for method in methods if method is not baseline]
@@ -99,6 +110,11 @@ def _compared(method: Method, baseline: Method, percentile: float | None, level:
                 f"{method.label} and {baseline.label}, seed {pair[1]}: their test devices are not "
                 "the same, so they are no pair"
             )
+        if method.data[pair] != baseline.data[pair]:
+            raise UserError(
+                f"{method.label} and {baseline.label}, seed {pair[1]}: their data are not the same "
+                "(data_sha256 in versions.json), so they are no pair"
+            )
     values, others = _values(ours, percentile), _values(theirs, percentile)
     splits = {split for split, _ in pairs}
     devices = None
@@ -117,6 +133,18 @@ def _compared(method: Method, baseline: Method, percentile: float | None, level:
         resampled_p(values, others, test_share=method.test_share)
         if several and len(splits) == len(pairs)
         else None,
+    )
+
+
+def differing(method: Method, baseline: Method) -> tuple[str, ...]:
+    """Settings in which a method differs from the baseline, beside those of the algorithm itself.
+
+    Each as "key = ours, not theirs".
+    """
+    return tuple(
+        f"{key} = {show(value)}, not {show(baseline.settings[key])}"
+        for key, value in method.settings.items()
+        if value != baseline.settings[key] and not key.startswith(_OF_ALGORITHMS)
     )
 
 

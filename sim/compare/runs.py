@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import build_config, flatten, read_config_file, show
 
@@ -40,11 +40,17 @@ class Method:
         label: what to call it.
         runs: the last evaluation of each, by pair.
         test_share: of the devices, who test, in (0, 1).
+        algorithm: that it trains by.
+        data: digest of each run's data, hex; None where it is not recorded.
+        settings: those that its runs have in common.
     """
 
     label: str
     runs: Mapping[Pair, Evaluation]
     test_share: float
+    algorithm: str
+    data: Mapping[Pair, str | None]
+    settings: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +59,7 @@ class _Run:
     config: RunConfig
     path: Path
     evaluation: Evaluation
+    data: str | None
 
     @property
     def pair(self) -> Pair:
@@ -80,8 +87,8 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
         words: run directories, or NAME=DIRECTORY.
 
     Raises:
-        UserError: one is no run directory or has no evaluation of devices, two runs of a method
-            have one seed and different results, or two methods have one name.
+        UserError: one is no run directory, is not finished or has no evaluation of devices, two
+            runs of a method have one seed and different results, or two methods have one name.
     """
     groups: dict[tuple[str, Settings], dict[Pair, _Run]] = {}
     for word in words:
@@ -93,14 +100,18 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
                     f"{other.path} and {run.path} have the same settings and seed and different "
                     "results: leave one out, or name them apart (NAME=RUN)"
                 )
-    labels = _labels([(given, next(iter(runs.values()))) for (given, _), runs in groups.items()])
+    firsts = [next(iter(runs.values())) for runs in groups.values()]
+    labels = _labels([(given, first) for (given, _), first in zip(groups, firsts, strict=True)])
     return tuple(
         Method(
             label,
             {pair: run.evaluation for pair, run in sorted(runs.items())},
-            float(next(iter(runs.values())).config.data.test_fraction),
+            float(first.config.data.test_fraction),
+            first.config.federation.algorithm,
+            {pair: run.data for pair, run in runs.items()},
+            dict(first.settings),
         )
-        for label, runs in zip(labels, groups.values(), strict=True)
+        for label, first, runs in zip(labels, firsts, groups.values(), strict=True)
     )
 
 
@@ -111,8 +122,16 @@ def _read(word: str) -> Iterator[_Run]:
     if not top.config.exists():
         raise UserError(f"{place} is not a run directory (it has no config.toml)")
     arms = sorted(top.arms.iterdir()) if top.arms.is_dir() else []
-    for directory in (top, *map(RunDirectory, arms)):
+    found = [top, *(one for one in map(RunDirectory, arms) if one.config.exists())]
+    whole = len(build_config([read_config_file(top.config)]).arms())
+    if len(found) < whole:
+        raise UserError(
+            f"{place} has {len(found)} of the {whole} runs of its experiment: finish it with "
+            "`deltafl run --resume`, or name its single runs"
+        )
+    for directory in found:
         config = build_config([read_config_file(directory.config)])
+        data = (read_json(directory.versions) or {}).get("data_sha256")
         for theta, folder in directory.metrics_of(config.federation).items():
             evaluation = read_last_evaluation(folder)
             if evaluation is None or not evaluation.test:
@@ -120,7 +139,15 @@ def _read(word: str) -> Iterator[_Run]:
                     f"{directory.path} has no evaluation of single devices, so it cannot be "
                     "compared in pairs"
                 )
-            yield _Run(given, _of_level(config, theta), directory.path, evaluation)
+            if evaluation.round != config.federation.rounds:
+                raise UserError(
+                    f"{directory.path} was evaluated last after round {evaluation.round} of "
+                    f"{config.federation.rounds}: finish it with `deltafl run --resume`, or leave "
+                    "it out"
+                )
+            level = _of_level(config, theta)
+            digest = data if isinstance(data, str) else None
+            yield _Run(given, level, directory.path, evaluation, digest)
 
 
 def _of_level(config: RunConfig, theta: Fraction) -> RunConfig:

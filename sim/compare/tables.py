@@ -1,10 +1,12 @@
 """A comparison as a table: on the terminal, as CSV, and as LaTeX."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 from deltafl.sim.compare.pairs import Compared
 from deltafl.sim.reproduce.experiment import Table
+from deltafl.sim.visible import visible
 
 _NONE: Final = "–"
 _LATEX: Final = {
@@ -77,7 +79,7 @@ def as_latex(table: Table) -> str:
     \end{tabular}
     """
     lines = [
-        f"% {table.title}",
+        f"% {_plain(table.title)}",
         f"\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
         r"\toprule",
         _line(table.columns),
@@ -89,8 +91,14 @@ def as_latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _plain(text: str) -> str:
+    """A name without what would end its line."""
+    return visible(text).replace("\n", " ")
+
+
 def _line(cells: Sequence[str]) -> str:
-    return " & ".join("".join(_LATEX.get(sign, sign) for sign in cell) for cell in cells) + r" \\"
+    texts = ("".join(_LATEX.get(sign, sign) for sign in _plain(cell)) for cell in cells)
+    return " & ".join(texts) + r" \\"
 
 
 def _row(one: Compared) -> tuple[str, ...]:
@@ -101,7 +109,7 @@ def _row(one: Compared) -> tuple[str, ...]:
         str(one.pairs),
         f"{100 * one.mean:.2f}{spread}",
         _NONE if seeds is None else _interval(seeds.mean, seeds.low, seeds.high),
-        _NONE if seeds is None else f"{seeds.effect:+.2f}",
+        _NONE if seeds is None or not math.isfinite(seeds.effect) else f"{seeds.effect:+.2f}",
         _p(seeds.p_t if seeds else None),
         _p(one.adjusted_p_seeds),
         _p(seeds.p_signed_rank if seeds else None),

@@ -136,7 +136,7 @@ def read_evaluation(path: Path) -> Evaluation:
             with pq.ParquetFile(opened, read_dictionary=["split", "device"]) as file:
                 if file.metadata.num_rows > max(_FEW_ROWS, size):
                     raise ValueError(f"{file.metadata.num_rows:,} rows are not in {size:,} bytes")
-                table = file.read()
+                table = file.read(use_threads=False)  # a few thousand rows
                 table.validate(full=True)  # pyarrow believes the places in a dictionary
                 columns = [_column(table, field) for field in _SCHEMA]
     except RunDirectoryError:

@@ -12,8 +12,8 @@ from deltafl.sim.compare.pairs import compare_in_pairs
 from deltafl.sim.compare.runs import read_methods
 from deltafl.sim.compare.tables import as_latex, as_table
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.evaluations import Evaluation, read_evaluation, write_evaluation
+from deltafl.sim.record.rundir import RunDirectory, write_json
 from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
 from deltafl.sim.settings.config_io import build_config
 
@@ -25,7 +25,7 @@ def errors_of(seed, shift):
     return drawn + shift + np.random.default_rng([seed, 1]).normal(0, 0.003, DEVICES) * bool(shift)
 
 
-def write_run(directory, algorithm, seed, shift=0.0, *, split=0, prefix="d", **sections):
+def write_run(directory, algorithm, seed, shift=0.0, *, split=0, prefix="d", data="aa", **sections):
     layers = [
         {
             "federation": {"algorithm": algorithm},
@@ -41,7 +41,8 @@ def write_run(directory, algorithm, seed, shift=0.0, *, split=0, prefix="d", **s
         for number, error in enumerate(errors_of(seed, shift))
     ]
     for folder in directory.metrics_of(config.federation).values():
-        write_evaluation(folder, Evaluation(3, devices, devices))
+        write_evaluation(folder, Evaluation(config.federation.rounds, devices, devices))
+    write_json(directory.versions, {"data_sha256": data})
     return directory
 
 
@@ -186,7 +187,9 @@ def compare_in_pairs_of(label):
 
     device = DeviceMetrics("d", 1, 1.0, 0.5)
     runs = {(0, 1): Evaluation(1, [device], [device])}
-    methods = Method("fedavg", runs, 0.5), Method(label, runs, 0.5)
+    methods = [
+        Method(name, runs, 0.5, "fedavg", dict.fromkeys(runs), {}) for name in ("fedavg", label)
+    ]
     return compare_in_pairs(methods, methods[0], percentile=None)
 
 
@@ -212,3 +215,67 @@ def test_one_method_alone_is_not_compared(tmp_path, capsys):
     code, _, err = call(capsys, tmp_path / "one")
     assert code == 2
     assert "there is one method only, fedavg" in err
+
+
+def test_runs_that_are_not_finished_are_not_compared(experiment, capsys):
+    """An evaluation on the way, or the first one, is no result."""
+    (last,) = experiment.arm("fedavg", 2).metrics.rglob("round-*.parquet")
+    devices = read_evaluation(last).test
+    last.unlink()
+    write_evaluation(last.parent, Evaluation(0, devices, devices))
+    code, _, err = call(capsys, experiment.path)
+    assert code == 2
+    assert "was evaluated last after round" in err
+
+
+def test_an_experiment_of_which_runs_are_missing_is_not_compared(tmp_path, capsys):
+    top = RunDirectory(tmp_path / "run")
+    write_run(top, "delta-fl", 1, experiment={"seed": 1, "num_seeds": 2, "baselines": ["fedavg"]})
+    for algorithm, seed in (("delta-fl", 2), ("fedavg", 1)):
+        write_run(top.arm(algorithm, seed), algorithm, seed)
+    (top.arms / ".DS_Store").write_text("no run")
+    assert "has 3 of the 4 runs of its experiment" in call(capsys, top.path)[2]
+    write_run(top.arm("fedavg", 2), "fedavg", 2)
+    assert call(capsys, top.path)[0] == 0
+
+
+def test_other_data_are_no_pair(experiment, tmp_path, capsys):
+    write_run(RunDirectory(tmp_path / "other"), "fedprox", 1, data="bb")
+    code, _, err = call(capsys, experiment.path, tmp_path / "other")
+    assert code == 2
+    assert "fedprox and fedavg, seed 1: their data are not the same" in err
+
+
+def test_what_else_differs_is_noted(experiment, tmp_path, capsys):
+    write_run(RunDirectory(tmp_path / "prox"), "fedprox", 1, training={"learning_rate": 0.75})
+    code, _, err = call(capsys, experiment.path, tmp_path / "prox")
+    assert code == 0
+    assert err.startswith("deltafl: note: fedprox has training.learning_rate = 0.75, not ")
+    assert err.count("\n") == 1
+
+
+def test_which_fedavg_is_meant_has_to_be_said(experiment, tmp_path, capsys):
+    write_run(RunDirectory(tmp_path / "slow"), "fedavg", 1, training={"learning_rate": 0.75})
+    words = experiment.path, tmp_path / "slow"
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert "several methods are FedAvg: choose one by --baseline ('fedavg, training" in err
+    chosen = err[err.index("('") + 2 : err.index("', '")]
+    assert call(capsys, *words, "--baseline", chosen)[0] == 0
+
+
+def test_one_file_is_not_written_twice(experiment, tmp_path, capsys):
+    file = tmp_path / "table"
+    code, _, err = call(capsys, experiment.path, "--csv", file, "--latex", file)
+    assert code == 2
+    assert "name two files" in err
+    assert not file.exists()
+
+
+def test_names_do_not_end_the_lines_of_latex(experiment, tmp_path, capsys):
+    file = tmp_path / "t.tex"
+    named = f"a\nb\x1b={experiment.path}"
+    assert call(capsys, named, "--latex", file)[0] == 0
+    text = file.read_text()
+    assert "\x1b" not in text
+    assert len(text.splitlines()) == 9
