@@ -190,7 +190,7 @@ def run_within(
     jobs = usable_cores() if jobs is None else jobs
     end = time.monotonic() + hours * HOUR_S
     speeds = Speeds(request.out)
-    _probe(survey(plans, request, speeds), speeds, _PROBING * hours * HOUR_S, quiet=quiet)
+    _probe(survey(plans, request, speeds), speeds, _PROBING * hours * HOUR_S, end, quiet=quiet)
     failures: dict[Path, Failure] = {}
     while (left := end - time.monotonic()) > 0:
         items = [one for one in survey(plans, request, speeds) if one.place.path not in failures]
@@ -245,15 +245,21 @@ def tables(
     return rounds, Table("hours", title, columns, tuple(rows))
 
 
-def _probe(items: Sequence[Item], speeds: Speeds, seconds: float, *, quiet: bool) -> None:
-    """Measure how long runs take of which that is not known, the most telling first."""
+def _probe(
+    items: Sequence[Item], speeds: Speeds, seconds: float, whole: float, *, quiet: bool
+) -> None:
+    """Measure how long runs take of which that is not known, the most telling first.
+
+    Where nothing is known, nothing can be planned, so the first probe may take the whole budget.
+    """
     end = time.monotonic() + seconds
     for item in Bar(in_order(items), desc="probes", unit="run", quiet=quiet):
         now = time.monotonic()
         if now >= end:
             return
         if speeds.of(item.cell) is None:
-            speeds.measure(item.cell, min(end, now + seconds / 2))
+            is_known = any(speeds.of(one.cell) is not None for one in items)
+            speeds.measure(item.cell, min(end, now + seconds / 2) if is_known else whole)
 
 
 def _outcome(cells: Sequence[Cell], out: Path, failures: Mapping[Path, Failure]) -> Outcome:

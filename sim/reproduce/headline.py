@@ -6,6 +6,7 @@ there before the runs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from deltafl.sim.reproduce.declared import (
     CURVE,
@@ -20,7 +21,7 @@ from deltafl.sim.reproduce.declared import (
 )
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.figures.headline import draw_devices, draw_headline
-from deltafl.sim.reproduce.headline_results import compare, label_of, read_arms
+from deltafl.sim.reproduce.headline_results import Test, compare, label_of, read_arms
 from deltafl.sim.reproduce.headline_settings import CHOSEN
 from deltafl.sim.reproduce.headline_tables import (
     devices_table,
@@ -33,6 +34,7 @@ from deltafl.sim.reproduce.methods import FEDAVG, Method, choose_methods
 from deltafl.sim.reproduce.tasks import Task, choose_tasks
 from deltafl.sim.settings.config import PRIVATE
 
+_NUM_TESTS: Final = sum(len(methods) - 1 for methods in FAMILIES.values())
 _WHAT = (
     "Every seed divides the writers into halves anew; all methods meet the same halves and "
     "cohorts. p-values are one-sided (small where the method's 90th percentile is lower than "
@@ -83,10 +85,11 @@ class Headline:
         """Tables and figures of each task."""
         at = request.rounds if isinstance(request.rounds, int) else ROUNDS
         tables: list[Table] = []
-        figures = {}
+        figures, made = {}, []
         for one in choose_tasks(request, self.tasks):
             arms = read_arms([each for each in finished if each.cell.task == one.task.name])
             tests = compare(arms, at)
+            made.append(tests)
             tables += [
                 tests_table(f"{self.name}-tests", one.label, tests, at),
                 errors_table(f"{self.name}-errors", one.label, arms, at),
@@ -99,6 +102,15 @@ class Headline:
         notes = [_WHAT]
         if at != ROUNDS or request.seeds not in (None, SEEDS) or request.methods:
             notes.append("Seeds, rounds or methods are not the declared ones: this is a trial.")
+        if request.overrides:
+            notes.append(
+                "Settings were given by --set: this is a trial, and they win over those below."
+            )
+        if not all(map(_is_whole, made)):
+            notes.append(
+                f"Not all of the {_NUM_TESTS} declared tests were made on {SEEDS} seeds: this is a "
+                "trial."
+            )
         notes += [
             f"{family}, {method.label}: {setting_of(family, method)}."
             for family, method in _wanted(request)
@@ -106,6 +118,11 @@ class Headline:
         ]
         notes.append(f"{SMALL_STEPS}: {setting_of(SMALL_STEPS, FEDAVG)}, for all methods.")
         return Report(tuple(tables), figures, tuple(notes))
+
+
+def _is_whole(tests: Sequence[Test]) -> bool:
+    """Whether all declared tests were made, each on all seeds; else Holm corrects for too few."""
+    return len(tests) == _NUM_TESTS and all(one.seeds >= SEEDS for one in tests)
 
 
 def setting_of(family: str, method: Method) -> Setting:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deltafl.fl.metrics import summarise_test_error
+from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.declared import (
     BUDGET,
     EVERY,
@@ -136,8 +137,16 @@ def config_at(
         layer: of the grid.
         rounds: how many; `ROUNDS` by default.
         tested: whether the part is that of the tested devices.
+
+    Raises:
+        ConfigError: the rounds are a share of those of a paper.
     """
-    number = request.rounds if isinstance(request.rounds, int) else rounds or ROUNDS
+    if request.rounds is not None and not isinstance(request.rounds, int):
+        raise ConfigError(
+            f"--rounds {float(100 * request.rounds):g}%: must be a number of rounds; no paper says "
+            "how many the headline has"
+        )
+    number = request.rounds or rounds or ROUNDS
     data: dict[str, object] = {
         "source": str(parts.testing if tested else parts.tuning),
         "format": "npz",

@@ -1,6 +1,7 @@
 """The headline: its runs are those that were declared, and its tests are what they say."""
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +204,20 @@ class TestReport:
 
     def test_a_trial_says_that_it_is_one(self, report):
         assert any("this is a trial" in note for note in report.notes)
+        assert any("Not all of the 14 declared tests" in note for note in report.notes)
+
+    def test_the_declared_runs_are_no_trial_unless_settings_are_given(self, archive, tmp_path):
+        made = cells(archive, tmp_path)
+        finished = played(tmp_path / "runs", made, gain)
+        headline = experiment_named("headline")
+        notes = headline.report(request(archive, tmp_path), finished).notes
+        assert not any("trial" in note for note in notes)
+        given = {"training": {"learning_rate": 3}}
+        notes = headline.report(request(archive, tmp_path, overrides=given), finished).notes
+        assert any("Settings were given by --set: this is a trial" in note for note in notes)
+        fewer = [one for one in finished if one.cell.seed > 1 or "q-FFL" not in one.cell.method]
+        notes = headline.report(request(archive, tmp_path), fewer).notes
+        assert any("Not all of the 14 declared tests" in note for note in notes)
 
 
 def arm(method, errors_of, seeds=range(1, 7), count=30):
@@ -257,3 +272,8 @@ def test_the_data_must_be_given():
 
 def test_the_module_reads_what_was_chosen():
     assert headline_module.setting_of(SMALL_STEPS, TUNED_METHODS[0]) == Setting(SMALL_RATE, 1.0)
+
+
+def test_a_share_of_rounds_that_no_paper_says_is_refused(archive, tmp_path):
+    with pytest.raises(ConfigError, match=r"--rounds 15%: must be a number of rounds"):
+        cells(archive, tmp_path, rounds=Fraction(15, 100))

@@ -1,7 +1,7 @@
 """`deltafl reproduce … --budget`: what is run first, what fits, and how far each run has come."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -85,6 +85,7 @@ class Machine:
     rate: dict
     broken: str = ""
     now: float = 0.0
+    untils: list = field(default_factory=list)
 
     def monotonic(self):
         return self.now
@@ -92,7 +93,8 @@ class Machine:
     def of(self, one):
         return self.rate.get(one.method)
 
-    def measure(self, *_):
+    def measure(self, until):
+        self.untils.append(until)
         self.now += 1
 
     def run(self, cells, out, *, until, **_):
@@ -122,7 +124,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(budget_module.time, "monotonic", double.monotonic)
         monkeypatch.setattr(budget_module, "run_cells", double.run)
         monkeypatch.setattr(Speeds, "of", lambda _, one: double.of(one))
-        monkeypatch.setattr(Speeds, "measure", lambda *_: double.measure())
+        monkeypatch.setattr(Speeds, "measure", lambda _, __, until: double.measure(until))
         return double
 
     return install
@@ -181,9 +183,17 @@ class TestWithin:
         wanted = request(tmp_path)
         run_within(plans(wanted), wanted, 30 / 3600, jobs=1, quiet=True)
         assert double.now == 3.0
+        assert double.untils == [30.0] * 3  # nothing is known, so each may take what is left
         rounds, hours = tables(plans(wanted), wanted)
         assert {row[4] for row in rounds.rows} == {"not measured"}
         assert hours.rows[0][3] == "more than 0"
+
+
+def test_once_something_is_known_a_probe_takes_half_of_the_share(tmp_path, machine):
+    double = machine({"FedAvg": 1.0})
+    wanted = request(tmp_path)
+    run_within(plans(wanted), wanted, 30 / 3600, jobs=1, quiet=True)
+    assert double.untils == [1.5, 2.5, 3.0]
 
 
 WORDS = ["reproduce", "table2", "--data=digits", "--methods=fedavg", "--seeds=1", "--quiet"]
