@@ -81,6 +81,7 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: the runs cannot be compared, or a file of a run would be replaced.
     """
+    from deltafl.fl.registry import ERROR
     from deltafl.sim.compare.pairs import compare_in_pairs, differing
     from deltafl.sim.compare.runs import read_methods
     from deltafl.sim.compare.tables import as_latex, as_table
@@ -100,8 +101,15 @@ def main(options: argparse.Namespace) -> int:
         compared = compare_in_pairs(methods, baseline, percentile=percentile, level=options.level)
     except ValueError as error:
         raise UserError(str(error)) from error
+    metric = _metric(methods)
     what = _MEAN if percentile is None else f"percentile {percentile:g}"
-    table = as_table(compared, f"{what} of the test error over devices", options.level)
+    measured = "test error" if metric == ERROR else f"test {metric}"
+    table = as_table(
+        compared,
+        f"{what} of the {measured} over devices",
+        options.level,
+        is_share=metric == ERROR,
+    )
     for method in methods:
         if others := differing(method, baseline):
             told = f"deltafl: note: {method.label} has {'; '.join(others)} of {baseline.label}"
@@ -129,6 +137,16 @@ def _check_outputs(options: argparse.Namespace) -> None:
     for output in (options.csv, options.latex):
         if output is not None:
             check_output(output, files)
+
+
+def _metric(methods: "Sequence[Method]") -> str:
+    """What was measured of all methods."""
+    metrics = sorted({method.metric for method in methods})
+    if len(metrics) > 1:
+        raise UserError(
+            f"training.metric is {' and '.join(map(repr, metrics))}: compare runs of one metric"
+        )
+    return metrics[0]
 
 
 def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":

@@ -41,6 +41,7 @@ class Method:
         runs: the last evaluation of each, by pair.
         test_share: of the devices, who test, in (0, 1).
         algorithm: that it trains by.
+        metric: what was measured of each device, by its name in the settings.
         data: digest of each run's data, hex; None where it is not recorded.
         settings: those that its runs have in common.
     """
@@ -49,6 +50,7 @@ class Method:
     runs: Mapping[Pair, Evaluation]
     test_share: float
     algorithm: str
+    metric: str
     data: Mapping[Pair, str | None]
     settings: Mapping[str, object]
 
@@ -108,6 +110,7 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
             {pair: run.evaluation for pair, run in sorted(runs.items())},
             float(first.config.data.test_fraction),
             first.config.federation.algorithm,
+            first.config.training.metric,
             {pair: run.data for pair, run in runs.items()},
             dict(first.settings),
         )

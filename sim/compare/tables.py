@@ -29,8 +29,10 @@ _LATEX: Final = {
 }
 
 
-def as_table(compared: Sequence[Compared], statistic: str, level: float) -> Table:
-    """Errors in percent, differences in percentage points.
+def as_table(
+    compared: Sequence[Compared], statistic: str, level: float, *, is_share: bool = True
+) -> Table:
+    """Shares in percent with differences in percentage points; other numbers as they are.
 
     Columns that would be empty for every method are left out.
 
@@ -38,12 +40,14 @@ def as_table(compared: Sequence[Compared], statistic: str, level: float) -> Tabl
         compared: of `compare_in_pairs`.
         statistic: what was compared, in words.
         level: the coverage of the intervals.
+        is_share: whether it is a share, such as an error rate.
     """
+    scale, unit, points = (100.0, " (%)", " (points)") if is_share else (1.0, "", "")
     width = f"{100 * level:g}%"
     columns = (
         "method",
         "pairs",
-        f"{statistic} (%), mean ± std",
+        f"{statistic}{unit}, mean ± std",
         f"difference over runs [{width}]",
         "effect (d)",
         "p over runs (t)",
@@ -54,11 +58,11 @@ def as_table(compared: Sequence[Compared], statistic: str, level: float) -> Tabl
         "p over devices",
         "Holm, devices",
     )
-    rows = [_row(one) for one in compared]
+    rows = [_row(one, scale) for one in compared]
     filled = [place for place in range(len(columns)) if any(row[place] != _NONE for row in rows)]
     return Table(
         "compare",
-        f"{statistic[:1].upper()}{statistic[1:]}, less {compared[0].method} (points)",
+        f"{statistic[:1].upper()}{statistic[1:]}, less {compared[0].method}{points}",
         tuple(columns[place] for place in filled),
         tuple(tuple(row[place] for place in filled) for row in rows),
         tuple(_record(one) for one in compared),
@@ -101,20 +105,23 @@ def _line(cells: Sequence[str]) -> str:
     return " & ".join(texts) + r" \\"
 
 
-def _row(one: Compared) -> tuple[str, ...]:
-    spread = "" if one.std is None else f" ± {100 * one.std:.2f}"
+def _row(one: Compared, scale: float) -> tuple[str, ...]:
+    number = "{:.2f}" if scale != 1 else "{:.4g}"
+    spread = "" if one.std is None else f" ± {number.format(scale * one.std)}"
     seeds, devices = one.seeds, one.devices
     return (
         one.method,
         str(one.pairs),
-        f"{100 * one.mean:.2f}{spread}",
-        _NONE if seeds is None else _interval(seeds.mean, seeds.low, seeds.high),
+        f"{number.format(scale * one.mean)}{spread}",
+        _NONE if seeds is None else _interval(scale, seeds.mean, seeds.low, seeds.high),
         _NONE if seeds is None or not math.isfinite(seeds.effect) else f"{seeds.effect:+.2f}",
         _p(seeds.p_t if seeds else None),
         _p(one.adjusted_p_seeds),
         _p(seeds.p_signed_rank if seeds else None),
         _p(one.new_devices_p),
-        _NONE if devices is None else _interval(devices.difference, devices.low, devices.high),
+        _NONE
+        if devices is None
+        else _interval(scale, devices.difference, devices.low, devices.high),
         _p(devices.p if devices else None),
         _p(one.adjusted_p_devices),
     )
@@ -145,8 +152,10 @@ def _record(one: Compared) -> dict[str, object]:
     }
 
 
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{100 * value:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
+def _interval(scale: float, value: float, low: float, high: float) -> str:
+    value, low, high = scale * value, scale * low, scale * high
+    number = "{:+.2f}" if scale != 1 else "{:+.4g}"
+    return f"{number.format(value)} [{number.format(low)}, {number.format(high)}]"
 
 
 def _p(value: float | None) -> str:

@@ -188,7 +188,8 @@ def compare_in_pairs_of(label):
     device = DeviceMetrics("d", 1, 1.0, 0.5)
     runs = {(0, 1): Evaluation(1, [device], [device])}
     methods = [
-        Method(name, runs, 0.5, "fedavg", dict.fromkeys(runs), {}) for name in ("fedavg", label)
+        Method(name, runs, 0.5, "fedavg", "error", dict.fromkeys(runs), {})
+        for name in ("fedavg", label)
     ]
     return compare_in_pairs(methods, methods[0], percentile=None)
 
@@ -279,3 +280,19 @@ def test_names_do_not_end_the_lines_of_latex(experiment, tmp_path, capsys):
     text = file.read_text()
     assert "\x1b" not in text
     assert len(text.splitlines()) == 9
+
+
+def test_what_is_no_share_is_not_printed_in_percent(tmp_path, capsys):
+    for seed in (1, 2):
+        for number, name in enumerate(("fedavg", "fedprox")):
+            place = RunDirectory(tmp_path / f"{name}{seed}")
+            write_run(place, name, seed, 0.05 * number, training={"metric": "mae"})
+    code, out, _ = call(capsys, *sorted(tmp_path.iterdir()))
+    assert code == 0
+    assert "test mae over devices" in out
+    assert "%)" not in out
+    assert "points" not in out
+    tails = [[np.percentile(errors_of(seed, by), 90) for seed in (1, 2)] for by in (0.05, 0)]
+    assert f"+{compare_over_seeds(*tails).mean:.4g} [" in out
+    write_run(RunDirectory(tmp_path / "share"), "fedprox", 1)
+    assert "compare runs of one metric" in call(capsys, *sorted(tmp_path.iterdir()))[2]
