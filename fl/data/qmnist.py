@@ -64,6 +64,8 @@ def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> Federa
         )
     parts = [_part(folder, "train", "train"), _part(folder, "t10k", "test")]
     x, y, writer = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    if not len(y):
+        raise DataError(f"{folder}: its files have no images: fetch them again")
     numbers, index = np.unique(writer, return_inverse=True)
     order = np.argsort(index, kind="stable")
     ends = np.cumsum(np.bincount(index, minlength=len(numbers)))[:-1]

@@ -99,6 +99,18 @@ def test_files_that_do_not_fit_are_refused(tmp_path, name, data, message):
         load_qmnist(write(tmp_path, **{name: data}), Split())
 
 
+def test_files_without_images_are_refused(tmp_path):
+    none = {
+        f"{part}-images-idx3-ubyte.gz": idx(images_of("train")[:0]) for part in ("train", "t10k")
+    }
+    none |= {f"{part}-labels-idx1-ubyte.gz": idx(np.zeros(0, "u1")) for part in ("train", "t10k")}
+    none |= {
+        f"qmnist-{part}-labels-idx2-int.gz": idx(rows_of("train")[:0]) for part in ("train", "test")
+    }
+    with pytest.raises(DataError, match="its files have no images"):
+        load_qmnist(write(tmp_path, **none), Split())
+
+
 def test_a_writer_that_is_no_number_is_refused(tmp_path):
     rows = rows_of("train")
     rows[3, 2] = -1

@@ -61,6 +61,9 @@ def main(arguments=None) -> int:
 
     place = Place.here()
     only = {name for name in options.only.split(",") if name}
+    known = [step.name for step in (*CHECKS, *FIGURES)]
+    if wrong := sorted(only - set(known)):
+        parser.error(f"--only {', '.join(wrong)}: the steps are {', '.join(known)}")
     steps = [step for step in (*CHECKS, *FIGURES) if not only or step.name in only]
     return play(steps, place, options.out, started + options.budget)
 

@@ -121,6 +121,13 @@ def test_missing_packages_are_named():
     assert gpu_run.missing() == []
 
 
+def test_a_step_that_there_is_none_of_is_refused(capsys):
+    with pytest.raises(SystemExit) as refused:
+        gpu_run.main(["--only", "backends,nix"])
+    assert refused.value.code == 2
+    assert "--only nix: the steps are masks" in capsys.readouterr().err
+
+
 BARE = """
 import sys
 OTHERS = "scipy pandas pyarrow matplotlib sklearn tqdm jinja2 PIL shtab cloudpickle dp_accounting"
