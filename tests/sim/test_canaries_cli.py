@@ -70,10 +70,10 @@ def test_what_cannot_be_measured_is_said_in_a_sentence(capsys, more, said):
 
 def test_people_read_both_bounds_beside_the_claim():
     measured, bare = Measured(1000, 125, 89, 0.567), Measured(1000, 1000, 1000, 5.81)
-    found = Comparison(2.52, 1e-6, 0.95, 20, 1, measured, bare)
+    found = Comparison(2.521, 1e-6, 0.95, 20, 1, measured, bare)
     assert describe(found).splitlines()[:3] == [
-        "claimed        ε = 2.52 at δ = 1e-06, by the accountant",
-        "measured       ε ≥ 0.567: 89 of 125 guesses right, of 1,000 canaries",
+        "claimed        ε = 2.53 at δ = 1e-06, by the accountant",
+        "measured       ε ≥ 0.56: 89 of 125 guesses right, of 1,000 canaries",
         "without noise  ε ≥ 5.81: 1,000 of 1,000 guesses right, of 1,000 canaries",
     ]
     assert (found.holds, found.control) == (True, True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.run.bound import rounded_down, rounded_up
 from deltafl.sim.settings.config import SUMS, RunConfig
 from deltafl.sim.settings.config_io import assignment, build_config
 from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
@@ -213,9 +214,9 @@ def describe(found: Comparison) -> str:
     """What was found, for people."""
     on, off = found.with_noise, found.without_noise
     rows = [
-        ("claimed", f"ε = {found.claimed:.3g} at δ = {found.delta:g}, by the accountant"),
-        ("measured", f"ε ≥ {on.epsilon:.3g}: {_guesses(on)}"),
-        ("without noise", f"ε ≥ {off.epsilon:.3g}: {_guesses(off)}"),
+        ("claimed", f"ε = {rounded_up(found.claimed)} at δ = {found.delta:g}, by the accountant"),
+        ("measured", f"ε ≥ {rounded_down(on.epsilon)}: {_guesses(on)}"),
+        ("without noise", f"ε ≥ {rounded_down(off.epsilon)}: {_guesses(off)}"),
         (
             "played",
             f"{found.rounds} rounds, each canary in {found.participations} at most; "
