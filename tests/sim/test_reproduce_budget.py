@@ -85,7 +85,7 @@ class Machine:
     rate: dict
     broken: str = ""
     now: float = 0.0
-    untils: list = field(default_factory=list)
+    deadlines: list = field(default_factory=list)
 
     def monotonic(self):
         return self.now
@@ -94,7 +94,7 @@ class Machine:
         return self.rate.get(one.method)
 
     def measure(self, until):
-        self.untils.append(until)
+        self.deadlines.append(until)
         self.now += 1
 
     def run(self, cells, out, *, until, **_):
@@ -183,7 +183,7 @@ class TestWithin:
         wanted = request(tmp_path)
         run_within(plans(wanted), wanted, 30 / 3600, jobs=1, quiet=True)
         assert double.now == 3.0
-        assert double.untils == [30.0] * 3  # nothing is known, so each may take what is left
+        assert double.deadlines == [30.0] * 3  # nothing is known, so each may take what is left
         rounds, hours = tables(plans(wanted), wanted)
         assert {row[4] for row in rounds.rows} == {"not measured"}
         assert hours.rows[0][3] == "more than 0"
@@ -193,7 +193,7 @@ def test_once_something_is_known_a_probe_takes_half_of_the_share(tmp_path, machi
     double = machine({"FedAvg": 1.0})
     wanted = request(tmp_path)
     run_within(plans(wanted), wanted, 30 / 3600, jobs=1, quiet=True)
-    assert double.untils == [1.5, 2.5, 3.0]
+    assert double.deadlines == [1.5, 2.5, 3.0]
 
 
 WORDS = ["reproduce", "table2", "--data=digits", "--methods=fedavg", "--seeds=1", "--quiet"]
