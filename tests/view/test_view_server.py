@@ -265,11 +265,11 @@ def browser():
 
 def until(page, holds):
     """Wait until something holds; the page's policy keeps the browser from looking for it."""
-    for _ in range(100):
+    for _ in range(600):
         if holds():
             return
         page.wait_for_timeout(100)
-    pytest.fail("it has not come to hold in ten seconds")
+    pytest.fail("it has not come to hold in a minute")
 
 
 def says(seen, place, text):
