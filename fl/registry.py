@@ -105,6 +105,7 @@ MODELS: Final[Mapping[str, "ModelEntry[nn.Module]"]] = {
 
 FORMATS: Final[Mapping[str, str]] = {
     "digits": "deltafl.fl.data.digits:FORMAT",
+    "digits-by-writer": "deltafl.fl.data.digits_by_writer:FORMAT",
     "npz": "deltafl.fl.data.npz:FORMAT",
     "csv": "deltafl.fl.data.csv_table:FORMAT",
     "parquet": "deltafl.fl.data.parquet_table:FORMAT",

@@ -13,6 +13,7 @@ from deltafl.sim.settings.config import RunConfig
 
 _SHAPES: Final[Mapping[str, tuple[int, int]]] = {
     "digits": (64, 10),
+    "digits-by-writer": (64, 10),
     "femnist": (784, 62),
     "unipen62": (784, 62),
     "qmnist": (784, 10),

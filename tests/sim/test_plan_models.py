@@ -14,6 +14,7 @@ SHAPES = {
     "femnist": ((28, 28), 62),
     "qmnist": ((28, 28), 10),
     "synthetic-sent140": ((50,), 2),
+    "digits-by-writer": ((8, 8), 10),
     "synthetic-emnist": ((784,), 10),
 }
 
