@@ -113,17 +113,23 @@ class AcceleratedLearner:
             return
         load_vector(self._module, vector)
         self._module.train()
+        # taken once: by the next stack, the caller may have had another model evaluated
+        origins = [parameter.detach().clone() for parameter in self._module.parameters()]
         work = zip(devices, seeds, strict=True)
         while window := list(islice(work, self._clients)):
-            # the largest first, so that devices which have finished are at a stack's end
+            # the largest first, so that devices which have finished are at a stack's end; one
+            # without samples has no step, and there is nothing to pad it with
             order = sorted(range(len(window)), key=lambda i: window[i][0].num_samples, reverse=True)
-            rows = self._train(self._steps, [window[i] for i in order], training, objective)
-            places = np.argsort(order)
-            yield from (rows[place] for place in places)
+            members = [i for i in order if window[i][0].num_samples]
+            stack = [window[i] for i in members]
+            rows = self._train(self._steps, origins, stack, training, objective) if stack else ()
+            found = dict(zip(members, rows, strict=True))
+            yield from (found.get(i, np.zeros_like(vector)) for i in range(len(window)))
 
     def _train(
         self,
         steps: RecordedSteps,
+        origins: Sequence[torch.Tensor],
         work: Sequence[tuple[DeviceData, int]],
         training: LocalTraining,
         objective: LocalObjective,
@@ -135,7 +141,6 @@ class AcceleratedLearner:
         x, y = (torch.cat(parts) for parts in zip(*samples, strict=True))
         self._check(x)
         order = _Order(work, training.batch_size)
-        origins = [parameter.detach().clone() for parameter in self._module.parameters()]
         stack = steps.begin(origins, len(work), x, y, training, objective)
         for _ in range(training.epochs):
             index = order.shuffled().to(self._device)  # [steps, c, batch]

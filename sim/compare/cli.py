@@ -1,6 +1,7 @@
 """The command `deltafl compare`."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 _MEAN: Final = "mean"
 _FEDAVG: Final = "fedavg"
+_CSV_BEGINS: Final = rb"method,pairs,mean,std,"
+_LATEX_BEGINS: Final = rb"% [^\n]*\n\\begin\{tabular\}\{lr+\}\n\\toprule\nmethod & pairs & "
+_HEAD: Final = 1 << 16  # bytes in which a table has begun
 
 _DESCRIPTION: Final = """\
 Compare finished runs in pairs: differences with intervals, p-values and effect sizes.
@@ -22,7 +26,8 @@ Compare finished runs in pairs: differences with intervals, p-values and effect 
 Runs that differ in their seeds alone are one method. Two runs are a pair if they have the same
 experiment.seed and data.split_seed, so that they met the same devices and cohorts. All runs of an
 experiment count, with its other seeds and its baselines; of a run of several conformity levels,
-each level is a method. What is compared is the last evaluation.
+each level is a method. What is compared is the last evaluation. Runs without a pair do not count:
+the baseline's mean is over those that are in any pair.
 """
 
 _EXAMPLES: Final = """\
@@ -70,8 +75,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="L",
         help="coverage of the intervals (default: 0.95)",
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every number here")
-    parser.add_argument("--latex", type=Path, metavar="FILE", help="write a LaTeX table here")
+    parser.add_argument(
+        "--csv",
+        type=Path,
+        metavar="FILE",
+        help="write every number here (replaces an earlier table, and no other file)",
+    )
+    parser.add_argument(
+        "--latex", type=Path, metavar="FILE", help="write a LaTeX table here (likewise)"
+    )
     add_json(parser)
 
 
@@ -82,7 +94,7 @@ def main(options: argparse.Namespace) -> int:
         UserError: the runs cannot be compared, or a file of a run would be replaced.
     """
     from deltafl.fl.registry import ERROR
-    from deltafl.sim.compare.pairs import compare_in_pairs, differing
+    from deltafl.sim.compare.pairs import compare_in_pairs, differing, left_out
     from deltafl.sim.compare.runs import read_methods
     from deltafl.sim.compare.tables import as_latex, as_table
     from deltafl.sim.record.atomic import write_file
@@ -111,6 +123,9 @@ def main(options: argparse.Namespace) -> int:
         is_share=metric == ERROR,
     )
     for method in methods:
+        if unpaired := left_out(method, baseline):
+            told = f"deltafl: note: {method.label}: {unpaired} have no pair and do not count"
+            print(visible(told), file=sys.stderr)
         if others := differing(method, baseline):
             told = f"deltafl: note: {method.label} has {'; '.join(others)} of {baseline.label}"
             print(visible(told), file=sys.stderr)
@@ -134,9 +149,22 @@ def _check_outputs(options: argparse.Namespace) -> None:
     files = [file for place in places for file in RunDirectory(place).files]
     if options.csv is not None and options.csv == options.latex:
         raise UserError(f"--csv and --latex are both {options.csv}: name two files")
-    for output in (options.csv, options.latex):
+    for output, begins in ((options.csv, _CSV_BEGINS), (options.latex, _LATEX_BEGINS)):
         if output is not None:
             check_output(output, files)
+            if output.exists() and not _is_table(output, begins):
+                raise UserError(
+                    f"{output} exists and is no table of `deltafl compare`: choose another file to "
+                    "write to, or remove it"
+                )
+
+
+def _is_table(file: Path, begins: bytes) -> bool:
+    """Whether a file may be replaced, since a call like this one has written it."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return re.match(begins, opened.read(_HEAD)) is not None
 
 
 def _metric(methods: "Sequence[Method]") -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.sim.compare.runs import Method
+from deltafl.sim.compare.runs import Method, Pair
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.statistics import (
@@ -41,9 +41,10 @@ class Compared:
 
     Attributes:
         method: its label.
-        pairs: how many runs were paired; of the baseline itself, its runs.
+        pairs: how many runs were paired; of the baseline itself, those that are in any pair.
         mean: of the statistic over these runs.
         std: its standard deviation, divisor n − 1; None with one run.
+        baseline_mean: of the baseline over the same pairs; None for the baseline itself.
         seeds: over runs; None for the baseline itself, and with one pair.
         devices: over test devices, if all pairs have one split; None otherwise.
         new_devices_p: if every pair has a split of its own, the p-value for new devices.
@@ -55,6 +56,7 @@ class Compared:
     pairs: int
     mean: float
     std: float | None
+    baseline_mean: float | None = None
     seeds: SeedComparison | None = None
     devices: DeviceComparison | None = None
     new_devices_p: float | None = None
@@ -85,7 +87,10 @@ def compare_in_pairs(
     found = [_compared(method, baseline, percentile, level) for method in others]
     of_seeds = _adjusted([one.seeds.p_t if one.seeds else None for one in found])
     of_devices = _adjusted([one.devices.p if one.devices else None for one in found])
-    values = _values([*baseline.runs.values()], percentile)
+    paired = {pair for method in others for pair in _pairs(method, baseline)}
+    values = _values(
+        [run for pair, run in baseline.runs.items() if pair in paired or not others], percentile
+    )
     first = Compared(baseline.label, len(values), float(values.mean()), _std(values))
     return (
         first,
@@ -97,7 +102,7 @@ def compare_in_pairs(
 
 
 def _compared(method: Method, baseline: Method, percentile: float | None, level: float) -> Compared:
-    pairs = sorted(method.runs.keys() & baseline.runs.keys())
+    pairs = sorted(_pairs(method, baseline))
     if not pairs:
         raise UserError(
             f"{method.label} and {baseline.label} have no seed in common: run both with the same "
@@ -128,12 +133,28 @@ def _compared(method: Method, baseline: Method, percentile: float | None, level:
         len(pairs),
         float(values.mean()),
         _std(values),
+        float(others.mean()),
         compare_over_seeds(values, others, level=level) if several else None,
         devices,
         resampled_p(values, others, test_share=method.test_share)
         if several and len(splits) == len(pairs)
         else None,
     )
+
+
+def left_out(method: Method, baseline: Method) -> str:
+    """Which runs are in no pair of the two, in words; empty if all are in one."""
+    pairs = _pairs(method, baseline)
+    parts = [
+        f"{len(one.runs) - len(pairs)} of the {len(one.runs)} runs of {one.label}"
+        for one in (method, baseline)
+        if len(one.runs) > len(pairs)
+    ]
+    return " and ".join(parts)
+
+
+def _pairs(method: Method, baseline: Method) -> set[Pair]:
+    return set(method.runs.keys() & baseline.runs.keys())
 
 
 def differing(method: Method, baseline: Method) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ class _Run:
     given: str  # the name that a person gave it; empty for none
     config: RunConfig
     path: Path
+    folder: Path  # of its evaluations; each level of a run has one of its own
     evaluation: Evaluation
     data: str | None
 
@@ -90,11 +91,19 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
 
     Raises:
         UserError: one is no run directory, is not finished or has no evaluation of devices, two
-            runs of a method have one seed and different results, or two methods have one name.
+            runs of a method have one seed and different results, two methods have one name, or one
+            run has two names.
     """
     groups: dict[tuple[str, Settings], dict[Pair, _Run]] = {}
+    names: dict[Path, str] = {}
     for word in words:
         for run in _read(word):
+            first = names.setdefault(run.folder.resolve(), run.given)
+            if first != run.given:
+                raise UserError(
+                    f"{run.path} is named twice, {_as(first)} and {_as(run.given)}: it would be "
+                    "compared with itself; name each run once"
+                )
             known = groups.setdefault((run.given, run.settings), {})
             other = known.setdefault(run.pair, run)
             if other.evaluation != run.evaluation:
@@ -150,7 +159,11 @@ def _read(word: str) -> Iterator[_Run]:
                 )
             level = _of_level(config, theta)
             digest = data if isinstance(data, str) else None
-            yield _Run(given, level, directory.path, evaluation, digest)
+            yield _Run(given, level, directory.path, folder, evaluation, digest)
+
+
+def _as(given: str) -> str:
+    return f"as {given!r}" if given else "without a name"
 
 
 def _of_level(config: RunConfig, theta: Fraction) -> RunConfig:

@@ -48,6 +48,7 @@ def as_table(
         "method",
         "pairs",
         f"{statistic}{unit}, mean ± std",
+        f"{compared[0].method}, same pairs{unit}",
         f"difference over runs [{width}]",
         "effect (d)",
         "p over runs (t)",
@@ -58,7 +59,7 @@ def as_table(
         "p over devices",
         "Holm, devices",
     )
-    rows = [_row(one, scale) for one in compared]
+    rows = [_row(one, compared[0].pairs, scale) for one in compared]
     filled = [place for place in range(len(columns)) if any(row[place] != _NONE for row in rows)]
     return Table(
         "compare",
@@ -105,7 +106,7 @@ def _line(cells: Sequence[str]) -> str:
     return " & ".join(texts) + r" \\"
 
 
-def _row(one: Compared, scale: float) -> tuple[str, ...]:
+def _row(one: Compared, pairs: int, scale: float) -> tuple[str, ...]:
     number = "{:.2f}" if scale != 1 else "{:.4g}"
     spread = "" if one.std is None else f" ± {number.format(scale * one.std)}"
     seeds, devices = one.seeds, one.devices
@@ -113,6 +114,10 @@ def _row(one: Compared, scale: float) -> tuple[str, ...]:
         one.method,
         str(one.pairs),
         f"{number.format(scale * one.mean)}{spread}",
+        # where it is that of the first row, the column says nothing
+        _NONE
+        if one.baseline_mean is None or one.pairs == pairs
+        else number.format(scale * one.baseline_mean),
         _NONE if seeds is None else _interval(scale, seeds.mean, seeds.low, seeds.high),
         _NONE if seeds is None or not math.isfinite(seeds.effect) else f"{seeds.effect:+.2f}",
         _p(seeds.p_t if seeds else None),
@@ -134,6 +139,7 @@ def _record(one: Compared) -> dict[str, object]:
         "pairs": one.pairs,
         "mean": one.mean,
         "std": one.std,
+        "baseline_mean": one.baseline_mean,
         "difference": seeds.mean if seeds else None,
         "low": seeds.low if seeds else None,
         "high": seeds.high if seeds else None,

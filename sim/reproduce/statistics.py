@@ -31,6 +31,7 @@ RESAMPLES: Final = 2000
 
 _CHUNK: Final = 1 << 22  # numbers drawn at a time, so that large populations fit into memory
 _EXACT_SEEDS: Final = 12  # 2^12 sign patterns are enumerated; beyond, the normal approximation
+_ROUNDING: Final = 2.0**-40  # of the largest value: what rounding leaves of equal differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +119,12 @@ def compare_over_seeds(
     (-0.0267, True)
     """
     _check_level(level)
-    differences = _paired(ours, baseline, ndim=1)
+    differences = _differences(ours, baseline)
     size = len(differences)
     if size < 2:
         raise ValueError("one pair of seeds shows no spread: pass at least two")
     mean = float(differences.mean())
-    error = float(differences.std(ddof=1)) / math.sqrt(size)
+    error = _std(differences) / math.sqrt(size)
     reach = error * float(stats.t.ppf((1 + level) / 2, size - 1))
     signs = differences[differences != 0]
     return SeedComparison(
@@ -163,12 +164,12 @@ def resampled_p(
     """
     if not 0 < test_share < 1:
         raise ValueError(f"test_share={test_share} is not in (0, 1)")
-    differences = _paired(ours, baseline, ndim=1)
+    differences = _differences(ours, baseline)
     size = len(differences)
     if size < 2:
         raise ValueError("one split shows no spread: pass at least two")
     factor = 1 / size + test_share / (1 - test_share)
-    error = float(differences.std(ddof=1)) * math.sqrt(factor)
+    error = _std(differences) * math.sqrt(factor)
     return _p_t(float(differences.mean()), error, size)
 
 
@@ -233,7 +234,8 @@ def compare_over_devices(
         )
     found = np.concatenate(parts)
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    exceeding = float((found > 0).sum() + 0.5 * (found == 0).sum())
+    least = _rounding(ours, baseline)
+    exceeding = float((found > least).sum() + 0.5 * (abs(found) <= least).sum())
     difference = statistic_of(ours, percentile) - statistic_of(baseline, percentile)
     return DeviceComparison(
         difference=float(difference.mean()),
@@ -487,6 +489,33 @@ def _p_signed_rank(differences: Numbers) -> float:
     patterns = (np.arange(2**size)[:, np.newaxis] >> np.arange(size)) & 1
     observed = ranks[differences > 0].sum()
     return float((patterns @ ranks <= observed).mean())
+
+
+def _differences(ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers) -> Numbers:
+    """Of pairs; those that only rounding tells apart, or from zero, are made equal.
+
+    0.3 - 0.2 and 0.2 - 0.1 are not the same in floating point, and a test by ranks would put one
+    before the other.
+    """
+    found = _paired(ours, baseline, ndim=1)
+    least = _rounding(ours, baseline)
+    order = np.argsort(abs(found), kind="stable")
+    sizes = np.concatenate(([0.0], abs(found)[order]))  # zero first, so that it draws to itself
+    starts = np.concatenate(([True], np.diff(sizes) > least))
+    equal = sizes[starts][np.cumsum(starts) - 1][1:]
+    snapped = np.empty_like(found)
+    snapped[order] = np.copysign(equal, found[order])
+    return snapped
+
+
+def _rounding(ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers) -> float:
+    """The largest difference that rounding may have made."""
+    return _ROUNDING * float(max(np.abs(ours).max(), np.abs(baseline).max()))
+
+
+def _std(differences: Numbers) -> float:
+    """Divisor n - 1; exactly 0 if all are equal, which the mean of equal numbers need not be."""
+    return float(differences.std(ddof=1)) if np.ptp(differences) else 0.0
 
 
 def _paired(

@@ -139,6 +139,27 @@ def test_a_device_without_samples_cannot_be_measured():
         learner.losses(start, [devices[0], empty])
 
 
+def test_a_model_that_is_measured_between_stacks_moves_no_update():
+    """Updates are made as they are asked for, and others may use the learner in between."""
+    learner, plain, start, devices = case("linear", clients=2)
+    asked = start, devices, TRAINING, range(len(devices))
+    found, other = [], np.random.default_rng(2).normal(size=start.shape).astype(np.float32)
+    for update in learner.updates(*asked):
+        found.append(update)
+        learner.evaluate(other, devices)
+    assert far(found, plain.updates(*asked)) < 2e-6
+
+
+@pytest.mark.parametrize("sizes", [(3, 0, 7), (0, 5, 0), (0, 0)])
+def test_a_device_without_samples_is_not_moved(sizes):
+    learner, plain, start, _ = case("linear")
+    devices = [device_of("linear", number, size) for number, size in enumerate(sizes)]
+    found = list(learner.updates(start, devices, TRAINING, range(len(devices))))
+    for seed, (device, update) in enumerate(zip(devices, found, strict=True)):
+        right = plain.updates(start, [device], TRAINING, [seed]) if device.num_samples else [0]
+        assert far([update], right) < 2e-6
+
+
 def test_a_step_before_a_stack_is_a_bug():
     steps = RecordedSteps(None, CPU)
     with pytest.raises(RuntimeError, match="this is a bug"):

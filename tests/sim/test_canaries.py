@@ -151,6 +151,52 @@ def test_randomised_response_is_not_refuted():
     assert np.median(bounds) > 1.2
 
 
+def plainly(right, guesses, canaries, epsilon, delta):
+    """Theorem 5.2 as it is written: β + 2mδ·max_i (P[v > W ≥ v - i]) / i, by sums of binomials."""
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    chances = [
+        math.comb(guesses, k) * truth**k * (1 - truth) ** (guesses - k) for k in range(guesses + 1)
+    ]
+    nearly = max(
+        (math.fsum(chances[max(right - i, 0) : right]) / i for i in range(1, canaries + 1)),
+    )
+    return min(math.fsum(chances[right:]) + 2 * canaries * delta * nearly, 1.0)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 1e-4, 1e-3])
+@pytest.mark.parametrize(("guesses", "canaries"), [(12, 12), (20, 80), (60, 60)])
+def test_the_chance_is_that_of_the_theorem(guesses, canaries, delta):
+    for right in range(guesses + 1):
+        for epsilon in (0.0, 0.7, 2.5):
+            found = chance(right, guesses, canaries, epsilon, delta)
+            expected = plainly(right, guesses, canaries, epsilon, delta)
+            assert found == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("more", [1, 5, 20])
+def test_what_happens_with_probability_delta_is_not_refuted(more):
+    """Randomised response that, with a probability of mδ/i, lays i more coins bare."""
+    epsilon, canaries, delta, generator = 1.0, 1000, 1e-4, np.random.default_rng(4)
+    right = generator.binomial(canaries, 1 / (1 + math.exp(-epsilon)), 4000)
+    right += more * (generator.random(4000) < canaries * delta / more)
+    refuted = min(
+        v for v in range(700, 1000) if chance(v, canaries, canaries, epsilon, delta) < 0.05
+    )
+    assert np.mean(right >= refuted) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 4000)
+
+
+@pytest.mark.parametrize(("too_little", "found"), [(1, False), (2, False), (5, True), (10, True)])
+def test_a_fifth_of_the_noise_is_found_and_a_half_is_not(too_little, found):
+    """The preset: a claim of 2.53, and a signal of 0.21 in a thousand scores."""
+    canaries, delta, claimed, strength = 1000, 1e-6, 2.53, 0.2123
+    generator = np.random.default_rng(5)
+    guesses = guesses_to_make(strength, canaries, delta)
+    coins = generator.choice([-1, 1], canaries)
+    told = Told(coins * strength * too_little + generator.normal(size=canaries), coins)
+    bound = epsilon_at_least(told.right(guesses), guesses, canaries, delta)
+    assert (bound > claimed) == found
+
+
 def test_chances_are_probabilities_that_fall_with_right_guesses():
     told = [chance(right, 50, 60, 1.0, 1e-4) for right in range(51)]
     assert told[0] == 1

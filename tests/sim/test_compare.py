@@ -111,6 +111,38 @@ def test_only_runs_with_the_same_seeds_are_pairs(experiment, tmp_path):
         compare_in_pairs(none, none[1])
 
 
+def test_the_baselines_mean_is_over_the_runs_of_pairs(experiment, tmp_path, capsys):
+    """Else a difference is not that of the two means beside it."""
+    write_run(RunDirectory(tmp_path / "two"), "fedprox", 2)
+    write_run(RunDirectory(tmp_path / "nine"), "fedprox", 9)
+    (two,) = read_methods([str(tmp_path / "two")])
+    fedavg = fedavg_of(read_methods([str(experiment.path)]))
+    first, found = compare_in_pairs([two, fedavg], fedavg)
+    tail = np.percentile(errors_of(2, 0), 90)
+    assert (first.pairs, first.mean, found.baseline_mean) == (1, tail, tail)
+
+    _, out, err = call(capsys, experiment.path, tmp_path / "two", tmp_path / "nine", "--json")
+    first, ours, prox = map(json.loads, out.splitlines())
+    tails = [np.percentile(errors_of(seed, 0), 90) for seed in (1, 2, 3)]
+    assert first["mean"] == ours["baseline_mean"] == pytest.approx(np.mean(tails))
+    assert prox["baseline_mean"] == pytest.approx(tail)
+    assert first["baseline_mean"] is None
+    assert "fedprox: 1 of the 2 runs of fedprox and 2 of the 3 runs of fedavg have no pair" in err
+    assert err.count("note: ") == 1
+
+    methods = read_methods([str(experiment.path), str(tmp_path / "two")])
+    table = as_table(compare_in_pairs(methods, fedavg_of(methods)), "p90", 0.95)
+    place = table.columns.index("fedavg, same pairs (%)")
+    assert [row[place] for row in table.rows] == ["–", "–", f"{100 * tail:.2f}"]
+    alike = read_methods([str(experiment.path)])
+    columns = as_table(compare_in_pairs(alike, fedavg_of(alike)), "p90", 0.95).columns
+    assert "fedavg, same pairs (%)" not in columns
+
+
+def fedavg_of(methods):
+    return next(method for method in methods if method.label == "fedavg")
+
+
 def test_splits_of_their_own_give_a_p_value_for_new_devices_and_no_bootstrap(tmp_path):
     for seed in (1, 2, 3):
         for algorithm, shift in (("fedavg", 0.0), ("fedprox", -0.05)):
@@ -153,6 +185,21 @@ def test_equal_runs_count_once_and_contradictions_are_refused(experiment, tmp_pa
     write_run(RunDirectory(tmp_path / "other"), "fedavg", 1, 0.1)
     with pytest.raises(UserError, match="same settings and seed and different results"):
         read_methods([str(experiment.path), str(tmp_path / "other")])
+
+
+def test_a_run_is_not_compared_with_itself(experiment, tmp_path):
+    top, arm = experiment.path, experiment.arm("fedavg", 2).path
+    (tmp_path / "link").symlink_to(top)
+    for words in ([f"a={top}", f"b={top}"], [f"a={tmp_path}/link", f"b={top}"], [f"b={arm}", top]):
+        with pytest.raises(UserError, match=r"is named twice, (as '[ab]'|without a name) and "):
+            read_methods([str(word) for word in words])
+    assert len(read_methods([str(top), str(arm), f"{tmp_path}/link"])) == 2
+
+
+def test_levels_of_one_run_are_methods_of_their_own(tmp_path):
+    write_run(RunDirectory(tmp_path / "a"), "delta-fl", 1, federation={"levels": ["0.8", "0.5"]})
+    methods = read_methods([f"a={tmp_path}/a", f"a={tmp_path}/a/"])
+    assert [method.label for method in methods] == ["a: delta-fl θ=0.8", "a: delta-fl θ=0.5"]
 
 
 def test_other_devices_are_no_pairs(experiment, tmp_path):
@@ -248,8 +295,10 @@ def test_other_data_are_no_pair(experiment, tmp_path, capsys):
 
 
 def test_what_else_differs_is_noted(experiment, tmp_path, capsys):
-    write_run(RunDirectory(tmp_path / "prox"), "fedprox", 1, training={"learning_rate": 0.75})
-    code, _, err = call(capsys, experiment.path, tmp_path / "prox")
+    for seed in (1, 2, 3):
+        place = RunDirectory(tmp_path / f"prox{seed}")
+        write_run(place, "fedprox", seed, training={"learning_rate": 0.75})
+    code, _, err = call(capsys, experiment.path, *sorted(tmp_path.glob("prox?")))
     assert code == 0
     assert err.startswith("deltafl: note: fedprox has training.learning_rate = 0.75, not ")
     assert err.count("\n") == 1
@@ -271,6 +320,23 @@ def test_one_file_is_not_written_twice(experiment, tmp_path, capsys):
     assert code == 2
     assert "name two files" in err
     assert not file.exists()
+
+
+@pytest.mark.parametrize("flag", ["--csv", "--latex"])
+def test_only_a_table_is_replaced(flag, experiment, tmp_path, capsys):
+    file = tmp_path / "table"
+    for text in ("", "method,theta\n", "% of mine\n"):
+        file.write_text(text)
+        code, out, err = call(capsys, experiment.path, flag, file)
+        assert (code, out) == (2, "")
+        assert f"{file} exists and is no table of `deltafl compare`" in err
+        assert file.read_text() == text
+    file.unlink()
+    assert call(capsys, experiment.path, flag, file, "--mean")[0] == 0
+    before = file.read_text()
+    assert call(capsys, experiment.path, flag, file)[0] == 0
+    assert file.read_text() != before
+    assert file.read_text().count("\n") == before.count("\n")
 
 
 def test_names_do_not_end_the_lines_of_latex(experiment, tmp_path, capsys):

@@ -76,6 +76,32 @@ def test_many_seeds_and_ties_are_no_trouble():
     assert tied.p_signed_rank == tied.p_sign == 0.25
 
 
+@pytest.mark.parametrize("size", [2, 3, 5, 8, 14])
+def test_rounding_breaks_no_ties(size):
+    """Tenths, whose differences are not exact, are tested as the whole numbers are."""
+    for ours, baseline in rng(size).integers(0, 7, (5, 2, size)).astype(float):
+        check_that_tenths_are_as_whole_numbers(ours, baseline)
+    shifted = np.arange(size) + 1.0
+    check_that_tenths_are_as_whole_numbers(shifted, shifted + 1)
+
+
+def check_that_tenths_are_as_whole_numbers(ours, baseline):
+    exact, tenths = (compare_over_seeds(ours * by, baseline * by) for by in (1.0, 0.1))
+    assert tenths.p_signed_rank == exact.p_signed_rank
+    assert tenths.p_sign == exact.p_sign
+    assert tenths.p_t == pytest.approx(exact.p_t)
+    assert np.isfinite(tenths.effect) == np.isfinite(exact.effect)
+    new = (resampled_p(ours * by, baseline * by, test_share=0.5) for by in (1.0, 0.1))
+    assert next(new) == pytest.approx(next(new))
+
+
+def test_differences_that_are_small_but_real_are_not_rounded_away():
+    ours = 0.5 - np.array([1e-9, 2e-9, 4e-9])
+    found = compare_over_seeds(ours, [0.5] * 3)
+    assert found.p_signed_rank == found.p_sign == 1 / 8
+    assert found.mean == pytest.approx(-7e-9 / 3, rel=1e-6)
+
+
 def test_equal_methods_give_no_evidence():
     found = compare_over_seeds([0.1, 0.2], [0.1, 0.2])
     assert (found.mean, found.low, found.high) == (0, 0, 0)
@@ -207,6 +233,15 @@ def test_equal_models_get_no_star_and_the_same_seed_the_same_numbers():
     other = compare_over_devices(errors, errors**2, rng=rng(), resamples=50)
     assert other == compare_over_devices(errors, errors**2, rng=rng(), resamples=50)
     assert other != compare_over_devices(errors, errors**2, rng=rng(9), resamples=50)
+
+
+def test_a_difference_that_is_only_rounding_is_a_tie_of_the_bootstrap():
+    """Two seeds cancel: 0.3 - 0.2 is not 0.2 - 0.1 in floating point."""
+    ours, theirs = np.full((2, 20), 0.2), np.full((2, 20), 0.3)
+    theirs[1] = 0.1
+    for mine, other in ((ours, theirs), (theirs, ours)):
+        found = compare_over_devices(mine, other, rng=rng(), percentile=None)
+        assert found.p == pytest.approx(0.5, abs=1e-3)
 
 
 def test_no_bootstrap_is_certain():
