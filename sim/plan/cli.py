@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 
 from deltafl.sim.errors import ConfigError
@@ -20,7 +21,8 @@ _DESCRIPTION = """\
 Say what a run would be like, before it is run: how many drop-outs a round
 survives, trips and bytes, what the server learns, and what would be possible.
 It takes the settings of `deltafl run`, reads no data and trains nothing. Settings
-that cannot work are refused, with those that would.
+that a run would refuse are refused, with those that would work, as far as that
+does not depend on the data.
 """
 
 _EPILOG = """\
@@ -29,6 +31,8 @@ examples:
   deltafl plan my.toml --set privacy.expected_dropout=0.3
       what another rate of drop-outs asks for
   deltafl plan --preset unipen62-linear --parameters 48608 --json
+  deltafl plan --preset quickstart --set attackers.share=0.1 --devices 30
+      with the number of devices that train, all is refused that a run refuses
 
 bytes are those of the messages themselves, by the code that writes them, in a
 round in which nobody is lost; TLS and WebSocket come on top. typical: the search
@@ -48,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=whole("[1, inf)"),
         help="numbers of the model, where they are not known before the data are read",
+    )
+    parser.add_argument(
+        "--devices",
+        metavar="N",
+        type=whole("[1, inf)"),
+        help="devices that train; what depends on them is checked only if they are given",
     )
     add_json(parser)
 
@@ -69,12 +79,19 @@ def main(options: argparse.Namespace) -> int:
             "begins with 'private-'"
         )
     # imported here, so that help and refusals of single settings are instant
-    from deltafl.sim.plan.models import known_parameters
+    from deltafl.sim.plan.models import known_data, known_parameters
     from deltafl.sim.plan.plan import plan_of
     from deltafl.sim.plan.table import as_text
+    from deltafl.sim.run.noisy_updates import note_on_delta
 
     parameters = options.parameters
-    plan = plan_of(config, known_parameters(config) if parameters is None else parameters)
+    plan = plan_of(
+        config,
+        known_parameters(config) if parameters is None else parameters,
+        known_data(config, options.devices),
+    )
+    if note := note_on_delta(config.dp, options.devices or config.federation.cohort_size):
+        print(f"deltafl: note: {note}", file=sys.stderr)
     if options.json:
         print(json.dumps(asdict(plan), indent=2, ensure_ascii=False, allow_nan=False))
     else:

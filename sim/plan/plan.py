@@ -7,13 +7,15 @@ from typing import Final
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import expected_tail
 from deltafl.secagg import SessionParams, ring, wire
-from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import Trip, trips
 from deltafl.sim.plan.search import typical_queries
-from deltafl.sim.plan.sessions import REFUSALS, fewest_devices, largest_dropout, session_of
+from deltafl.sim.plan.sessions import fewest_devices, largest_dropout
 from deltafl.sim.plan.survival import fewer_stay
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.arms import check_arms, check_data, session_of
+from deltafl.sim.run.known import KnownData
 from deltafl.sim.run.spending import account_of
 from deltafl.sim.settings.config import RunConfig
 
@@ -137,38 +139,25 @@ class Plan:
     largest_dropout: float | None
 
 
-def plan_of(config: RunConfig, num_parameters: int) -> Plan:
+def plan_of(config: RunConfig, num_parameters: int, data: KnownData) -> Plan:
     """What a run with these settings would have in each round.
 
     Args:
         config: settings; of an experiment, the first run's are taken.
         num_parameters: of the model of one conformity level.
+        data: what is known of the data.
 
     Raises:
         ConfigError: the settings cannot work; the message says which would.
     """
     first = config.arms()[0]
-    for arm in config.arms()[:: config.experiment.num_seeds]:
-        if arm.federation.is_private:
-            _check(arm, num_parameters)
+    try:
+        check_data(config, data)
+        check_arms(config, num_parameters, data.num_devices)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{_remedy(first, num_parameters)}") from error
     levels, params = session_of(first, num_parameters)
     return _plan(first, num_parameters, levels, params)
-
-
-def _check(config: RunConfig, num_parameters: int) -> None:
-    """Refuse what a run would refuse, and say what would work."""
-    try:
-        session_of(config, num_parameters)
-        account = account_of(config, config.federation.cohort_size, num_parameters)
-        if account is not None:  # who is in more than one round depends on how many there are
-            account.check(1)
-    except RunError as error:
-        raise ConfigError(str(error)) from error
-    except REFUSALS as error:
-        raise ConfigError(
-            f"{config.federation.algorithm} cannot run with these settings: {error}"
-            f"{_remedy(config, num_parameters)}"
-        ) from error
 
 
 def _remedy(config: RunConfig, num_parameters: int) -> str:

@@ -1,23 +1,13 @@
-"""The session that a run with some settings would open, by the code that the run itself uses."""
+"""With which other settings a run would have a session, by the code that the run itself uses."""
 
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
-from deltafl.fl.strategies.base import TrainingState
-from deltafl.fl.strategies.levels import PrivateLevels
-from deltafl.fl.strategies.masked import MaskedMean
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
-from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
 from deltafl.protocol.errors import ProtocolError
-from deltafl.protocol.levels import Levels
-from deltafl.secagg import SessionParams
 from deltafl.secagg.errors import SecAggError
-from deltafl.secagg.params import DIGEST_SIZE, MAX_LENGTH
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.arms import session_of
 from deltafl.sim.settings.config import RunConfig
 
 REFUSALS: Final = (ConfigError, ProtocolError, SecAggError, ValueError)
@@ -27,38 +17,6 @@ _PARTS: Final = 100  # of rates: hundredths are tried
 _CLOSELY: Final = 100  # cohorts that are tried one by one
 _FACTOR: Final = 1.1  # between the others
 _LARGE: Final = 2000  # beyond, a session takes long to find, and other settings are the cheaper way
-
-
-def session_of(config: RunConfig, num_parameters: int) -> tuple[Levels, SessionParams]:
-    """What the first round announces, and the parameters of its session.
-
-    Args:
-        config: settings of one private run.
-        num_parameters: of the model of one level.
-
-    Raises:
-        ConfigError: the settings contradict each other, or the algorithm is not private.
-        ProtocolError: a sum would not fit the ring, or a setting is out of its range.
-        SecAggError: no session withstands the threat with so few devices, or it falls short of the
-            devices' policy.
-    """
-    strategy = strategy_of(config)
-    if isinstance(strategy, WithServerOptimizer):
-        strategy = strategy.strategy
-    if not isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
-        raise ConfigError(
-            f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
-            "sees what each device sends, and there are no sums to plan"
-        )
-    if not 1 <= num_parameters <= MAX_LENGTH:
-        raise ConfigError(
-            f"{num_parameters} parameters: must be from 1 to {MAX_LENGTH}, which fit a sum"
-        )
-    # zeros that are never touched take no memory; nothing but the digest depends on the model
-    model = np.zeros(num_parameters * len(config.federation.thetas), dtype=np.float32)
-    levels = strategy.levels_for(TrainingState(model), config.federation.cohort_size)
-    params = sessions_of(config).params_of_levels(levels, b"", bytes(DIGEST_SIZE))
-    return levels, params
 
 
 def with_cohort(config: RunConfig, cohort_size: int) -> RunConfig:

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from deltafl.fl.data.federated import FederatedDataset
 from deltafl.sim.cohort.attackers.drawn import num_attackers
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.known import KnownData
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deltafl.sim.run.summary import Summary
 
 
-def check_attackers(settings: AttackersConfig, dataset: FederatedDataset) -> None:
+def check_attackers(settings: AttackersConfig, data: KnownData) -> None:
     """Find attackers that cannot do with these data what they are to do.
 
     Raises:
@@ -25,31 +25,31 @@ def check_attackers(settings: AttackersConfig, dataset: FederatedDataset) -> Non
     """
     if not settings.lie:
         return
-    devices = len(dataset.train)
-    number = num_attackers(settings.share, devices)
-    if not 0 < number < devices:
-        raise ConfigError(
-            f"attackers.share = {show(settings.share)}: that is {number} of the {devices} training "
-            f"devices of {dataset.name}, rounded: must be at least 1 and leave an honest one"
-        )
+    if (devices := data.num_devices) is not None:
+        number = num_attackers(settings.share, devices)
+        if not 0 < number < devices:
+            raise ConfigError(
+                f"attackers.share = {show(settings.share)}: that is {number} of the {devices} "
+                f"training devices of {data.name}, rounded: must be at least 1 and leave an honest "
+                "one"
+            )
     if settings.kind in (Kind.FLIPPED_LABELS, Kind.BACKDOOR):
-        _check_labels(settings, dataset)
+        _check_labels(settings, data)
     if settings.kind == Kind.BACKDOOR:
-        _check_trigger(settings, dataset)
+        _check_trigger(settings, data)
 
 
-def _check_labels(settings: AttackersConfig, dataset: FederatedDataset) -> None:
-    classes, kind = dataset.num_classes, settings.kind
-    if not classes:
+def _check_labels(settings: AttackersConfig, data: KnownData) -> None:
+    classes, kind = data.num_classes, settings.kind
+    if classes == 0:
         raise ConfigError(
-            f"attackers.kind = {kind!r}: {dataset.name} has no classes, and this attack changes "
+            f"attackers.kind = {kind!r}: {data.name} has no classes, and this attack changes "
             "labels: take one that changes updates, such as 'sign-flipped'"
         )
-    for name in ("from_class", "to_class"):
+    for name in ("from_class", "to_class") if classes is not None else ():
         if (value := getattr(settings, name)) >= classes:
             raise ConfigError(
-                f"attackers.{name} = {value}: must be below {classes}, the classes of "
-                f"{dataset.name}"
+                f"attackers.{name} = {value}: must be below {classes}, the classes of {data.name}"
             )
     if kind == Kind.FLIPPED_LABELS and settings.from_class == settings.to_class:
         raise ConfigError(
@@ -58,13 +58,14 @@ def _check_labels(settings: AttackersConfig, dataset: FederatedDataset) -> None:
         )
 
 
-def _check_trigger(settings: AttackersConfig, dataset: FederatedDataset) -> None:
-    if dataset.train[0].is_tokens:
+def _check_trigger(settings: AttackersConfig, data: KnownData) -> None:
+    if data.is_tokens:
         raise ConfigError(
-            f"attackers.kind = {settings.kind!r}: {dataset.name} has tokens, and the trigger is "
+            f"attackers.kind = {settings.kind!r}: {data.name} has tokens, and the trigger is "
             "for images and tables: take another kind"
         )
-    shape = dataset.input_shape
+    if (shape := data.input_shape) is None:
+        return
     largest = min(shape[-2:]) if len(shape) > 1 else math.prod(shape)
     if settings.trigger_size > largest:
         raise ConfigError(

@@ -33,6 +33,7 @@ from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.record.versions import Versions, check_versions, versions_now
 from deltafl.sim.run.engine import Progress, Stop, play
 from deltafl.sim.run.fitting import check_fit
+from deltafl.sim.run.noisy_updates import note_on_delta
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.settings.backends import CUDA
@@ -109,6 +110,8 @@ def run_experiment(
     subject = subject or _subject_of(config)
     dataset, spec = subject.dataset, subject.spec(config)
     check_fit(config, dataset, spec, subject.strategy)
+    if note := note_on_delta(config.dp, len(dataset.train)):
+        warn(note)
     training = config.training if subject.own is None else _usually_here(config.training)
     choice = choose(training, config.model.name, samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -13,15 +12,11 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.registry import DELTA_FL
-from deltafl.fl.strategies.base import Strategy, TrainingState
-from deltafl.protocol.errors import ProtocolError
-from deltafl.secagg.errors import SecAggError
+from deltafl.fl.strategies.base import Strategy
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.errors import ConfigError, RunError
-from deltafl.sim.run.algorithms import check_session
-from deltafl.sim.run.attacks import check_attackers
-from deltafl.sim.run.levels import strategy_of
-from deltafl.sim.run.spending import Account, account_of
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.run.arms import check_arms, check_data
+from deltafl.sim.run.known import KnownData
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
 _ASKED: Final = 32
@@ -50,50 +45,23 @@ def check_fit(
     Raises:
         ConfigError: the message says which settings do not fit, or what of the model does not.
     """
-    size, available = config.federation.cohort_size, len(dataset.train)
-    if size > available:
-        raise ConfigError(
-            f"federation.cohort_size = {size} is more than the {available} training devices of "
-            f"{dataset.name} ({dataset.rule}): lower it to {available} or less"
-        )
-    check_attackers(config.attackers, dataset)
+    check_data(config, known_of(dataset))
     module = _module(config, spec, dataset.train[0])
     if not spec.criterion.is_usual:
         _check_scale(config, module, spec, dataset.train)
-    for arm in config.arms():
-        if arm.federation.algorithm == "aaggff-s":
-            _check_full_participation(arm, available)
-        try:
-            models = np.tile(to_vector(module), len(arm.federation.thetas))
-            check_session(arm, strategy_of(arm, own), TrainingState(models), size)
-            account = account_of(arm, available, models.size, own)
-            if account is not None:
-                account.check(arm.federation.rounds)
-            if arm.federation.is_private:  # elsewhere, devices count nothing
-                _check_participations(arm, account)
-        except RunError as error:
-            raise ConfigError(str(error)) from error
-        except (ProtocolError, SecAggError) as error:
-            raise ConfigError(
-                f"{arm.federation.algorithm} cannot run with these settings: {error}"
-            ) from error
+    check_arms(config, to_vector(module).size, len(dataset.train), own)
 
 
-def _check_participations(config: RunConfig, account: Account | None) -> None:
-    """Refuse a run that its own devices would leave.
-
-    Without an account, cohorts are drawn, and a device may be in all of them.
-
-    Raises:
-        ConfigError: a device would be invited more often than it takes part.
-    """
-    most, rounds = config.policy.max_participations, config.federation.rounds
-    times = rounds if account is None else account.after(rounds).participations
-    if most and times > most:
-        raise ConfigError(
-            f"policy.max_participations = {most}: in {rounds} rounds, a device is invited up to "
-            f"{times} times; lower federation.rounds or federation.cohort_size, or raise the limit"
-        )
+def known_of(dataset: FederatedDataset) -> KnownData:
+    """What settings are held against, of data that have been read."""
+    return KnownData(
+        name=dataset.name,
+        num_devices=len(dataset.train),
+        num_classes=dataset.num_classes,
+        input_shape=dataset.input_shape,
+        is_tokens=dataset.train[0].is_tokens,
+        rule=dataset.rule,
+    )
 
 
 def _module(config: RunConfig, spec: ModelSpec, first: DeviceData) -> nn.Module:
@@ -155,18 +123,3 @@ def _check_scale(
         f"first {len(asked)} devices go up to {largest:.4g}: scale the targets, or pass settings="
         f"{{'quantile': {{'loss_bound': {bound}, 'resolution_bits': {bits}}}, 'policy': {policy}}}"
     )
-
-
-def _check_full_participation(config: RunConfig, available: int) -> None:
-    name, faults = config.federation.algorithm, config.faults
-    if config.federation.cohort_size != available:
-        raise ConfigError(
-            f"federation.cohort_size = {config.federation.cohort_size}: must be {available}, the "
-            f"number of training devices, with the algorithm {name!r}; 'aaggff-d' works with "
-            "smaller cohorts"
-        )
-    if faults.dropout:
-        raise ConfigError(
-            f"faults.dropout = {faults.dropout}: must be 0 with the algorithm {name!r}, which "
-            "needs every device in every round"
-        )

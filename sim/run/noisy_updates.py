@@ -72,6 +72,25 @@ def check_dp(config: RunConfig) -> None:
         )
 
 
+def note_on_delta(dp: DPConfig, num_devices: int) -> str | None:
+    """What to say of a δ that promises next to nothing; None if it does not, or nothing is noisy.
+
+    Args:
+        dp: the settings.
+        num_devices: how many train, or that many at least.
+
+    Returns:
+        A sentence that names a δ below which there is nothing to say.
+    """
+    if not dp.noise or dp.delta * num_devices < 1:
+        return None
+    return (
+        f"dp.delta = {dp.delta:g}: should be far below 1/{num_devices} ({1 / num_devices:.1g}), "
+        "one over the number of training devices; a run that shows each device's data with "
+        "probability δ would keep the same promise"
+    )
+
+
 def update_noise_of(dp: DPConfig, sessions: Sessions) -> Callable[[int, int], UpdateNoise | None]:
     """From the cohort size and the number of parameters to the noise of a sum of updates."""
     if not dp.noise:

@@ -421,14 +421,15 @@ class DPConfig:
             `privacy.min_cohort` devices minus the colluding ones; more devices add more. All
             devices weigh the same: `privacy.max_weight` must be 1.
         clip: C, the L2 norm of a device's update; longer ones are scaled down to it.
-        delta: δ of the ε that is printed.
+        delta: δ of the ε that is printed; to be far below 1 over the number of devices that train,
+            because a run that shows each device with probability δ would keep the promise.
         epsilon_budget: the largest ε that a run may spend at δ. A run that would spend more is
             refused; 0 means no limit.
     """
 
     noise: Annotated[Fraction, Interval("[0, 1000000]")] = Fraction(0)
     clip: Positive = 1.0
-    delta: Annotated[float, Interval("(0, 1)")] = 1e-5
+    delta: Annotated[float, Interval("(0, 0.1]")] = 1e-5
     epsilon_budget: NotNegative = 0.0
 
 

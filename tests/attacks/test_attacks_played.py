@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from deltafl.secagg import PeerError, Refusal
 from deltafl.sim.inspect.attacks.attack import NotPlayed, presuppose
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 from deltafl.sim.inspect.attacks.own_round import UPDATE_ROUND, make_devices
@@ -42,6 +43,22 @@ def test_what_is_taken_is_the_update_to_the_last_digit_that_is_sent(name):
     devices = make_devices(UPDATE_ROUND)
     error = np.abs(loot.read(loot.taken) - devices[max(devices)].update).max()
     assert 0 < error <= 2.0**-UPDATE_ROUND.update.resolution_bits
+
+
+def test_two_radii_give_the_longest_update_of_the_tail_if_devices_trust_the_server():
+    loot = once(BY_NAME["difference-of-two-radii"], defended=False)
+    devices = list(make_devices(UPDATE_ROUND).values())
+    in_tail = [one.update for one in devices if one.loss >= 2.5]
+    longest = max(in_tail, key=np.linalg.norm)
+    assert np.abs(loot.read(loot.taken) - longest).max() <= 2.0**-9
+    others = [one.update for one in devices if one.update is not longest]
+    assert all(np.abs(loot.read(loot.taken) - other).max() > 0.5 for other in others)
+
+
+def test_two_radii_are_refused_in_the_first_round_by_default():
+    with pytest.raises(PeerError, match="unverified_if_active is not set") as refused:
+        BY_NAME["difference-of-two-radii"].play(True)
+    assert refused.value.reason is Refusal.POLICY
 
 
 # --- how defences are taken away ----------------------------------------------------------------

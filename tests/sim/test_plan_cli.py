@@ -96,6 +96,8 @@ def test_settings_that_cannot_work_are_refused_with_those_that_would(capsys):
         ({"policy": {"max_pivots": 3}}, "max_pivots=3"),
         ({"privacy": {"max_weight": 9000}}, "max_weight=9000"),
         ({"data": {"source": "own.csv"}}, "--parameters N"),
+        ({"policy": {"max_participations": 59}}, "in 60 rounds, a device is invited up to 60"),
+        ({"dp": {"noise": 1}, "privacy": {"max_weight": 1}}, "set quantile.method = 'noisy'"),
     ],
 )
 def test_what_a_run_refuses_is_refused(settings, reason, capsys):
@@ -113,6 +115,29 @@ def test_a_number_of_parameters_that_no_model_has_is_refused(number, capsys):
         code = exit_.code
     assert code == 2
     assert number[:20] in capsys.readouterr().err
+
+
+def test_what_hangs_on_the_devices_takes_their_number(capsys):
+    lying = "--set=attackers.share=0.01"
+    assert planned(capsys, lying)[0] == 0
+    code, out, err = planned(capsys, lying, "--devices", "30")
+    assert (code, out) == (2, "")
+    assert "0 of the 30 training devices of digits" in err
+    assert planned(capsys, lying, "--devices", "100")[0] == 0
+
+
+def test_a_delta_that_promises_next_to_nothing_is_noted(capsys):
+    noisy = {
+        "quantile": {"method": "noisy", "weights": "equal", "noise": 4},
+        "privacy": {"colluding": 0.0, "max_weight": 1},
+        "dp": {"noise": 2.0, "delta": 0.05},
+        "experiment": {"baselines": "[]"},
+    }
+    code, out, err = planned(capsys, *as_flags(noisy), "--json")
+    assert code == json.loads(out)["privacy"]["delta"] - 0.05 == 0
+    assert err.startswith("deltafl: note: dp.delta = 0.05: should be far below 1/20 (0.05)")
+    code, _, err = planned(capsys, *as_flags(noisy), "--devices", "30")
+    assert (code, err.partition(" (")[0][-4:]) == (0, "1/30")
 
 
 # --- what would be reachable ---------------------------------------------------------------------
@@ -160,7 +185,7 @@ def test_noise_is_accounted_for(capsys):
         out.split()
     )
     assert "sums of updates are not part of it" in " ".join(out.split())
-    hidden = {"dp": {"noise": 2.0, "clip": 1.0}}
+    hidden = {"dp": {"noise": 2.0, "clip": 1.0}, "experiment": {"baselines": "[]"}}
     noisy["privacy"]["max_weight"] = 1
     _, out, _ = planned(capsys, *as_flags({**noisy, **hidden}), "--json")
     with_updates = json.loads(out)["privacy"]
@@ -175,6 +200,7 @@ def test_a_budget_below_the_price_of_one_round_is_refused(capsys):
         "quantile": {"method": "noisy", "weights": "equal", "noise": 4},
         "privacy": {"colluding": 0.0, "max_weight": 1},
         "dp": {"noise": 2.0, "clip": 1.0, "epsilon_budget": 0.01},
+        "experiment": {"baselines": "[]"},
     }
     code, out, err = planned(capsys, *as_flags(settings))
     assert (code, out) == (2, "")

@@ -20,6 +20,7 @@ from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import read_transcript
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.attacks import check_attackers
+from deltafl.sim.run.fitting import known_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.attackers import AttackersConfig, Claim, Kind
 from deltafl.sim.settings.config_io import build_config
@@ -320,7 +321,9 @@ IMAGES = labelled(np.ones((3, 8, 4), dtype=np.uint8))
 )
 def test_attackers_that_do_not_fit_the_data_are_refused(data, attackers, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        check_attackers(AttackersConfig(**{"share": Fraction(1, 4), **_exact(attackers)}), data)
+        check_attackers(
+            AttackersConfig(**{"share": Fraction(1, 4), **_exact(attackers)}), known_of(data)
+        )
 
 
 def _exact(given):
@@ -338,4 +341,6 @@ def _exact(given):
     ],
 )
 def test_and_those_that_do_are_not(data, attackers):
-    check_attackers(AttackersConfig(**{"share": Fraction(1, 4), **_exact(attackers)}), data)
+    check_attackers(
+        AttackersConfig(**{"share": Fraction(1, 4), **_exact(attackers)}), known_of(data)
+    )

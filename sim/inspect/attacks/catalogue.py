@@ -17,6 +17,7 @@ from deltafl.sim.inspect.attacks import (
     passes,
     plain_sums,
     quantile,
+    radii,
     reuse,
     rounds,
     seeds,
@@ -48,6 +49,7 @@ _MODULES: Final = (
     exposures,
     crafted_models,
     passes,
+    radii,
     plain_sums,
 )
 

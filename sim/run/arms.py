@@ -1,0 +1,158 @@
+"""What is refused of a run before it begins; `deltafl run` and `deltafl plan` both ask here.
+
+Samples are not looked at, and torch is not loaded: this is what follows from the settings, from how
+many parameters the model has and, where that is known, from how many devices train.
+"""
+
+import numpy as np
+
+from deltafl.fl.strategies.base import Strategy, TrainingState
+from deltafl.fl.strategies.levels import PrivateLevels
+from deltafl.fl.strategies.masked import MaskedMean
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
+from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.levels import Levels
+from deltafl.secagg import SessionParams
+from deltafl.secagg.errors import SecAggError
+from deltafl.secagg.params import DIGEST_SIZE, MAX_LENGTH
+from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.attacks import check_attackers
+from deltafl.sim.run.known import KnownData
+from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.spending import Account, account_of
+from deltafl.sim.settings.config import RunConfig
+
+
+def check_data(config: RunConfig, data: KnownData) -> None:
+    """Find settings that do not fit the data, as far as these are known.
+
+    Args:
+        config: all settings.
+        data: what is known of the data.
+
+    Raises:
+        ConfigError: the message says which setting does not fit, and what would.
+    """
+    size, available = config.federation.cohort_size, data.num_devices
+    if available is not None and size > available:
+        rule = data.rule and f" ({data.rule})"
+        raise ConfigError(
+            f"federation.cohort_size = {size} is more than the {available} training devices of "
+            f"{data.name}{rule}: lower it to {available} or less"
+        )
+    check_attackers(config.attackers, data)
+
+
+def check_arms(
+    config: RunConfig, num_parameters: int, num_devices: int | None, own: Strategy | None = None
+) -> None:
+    """Find what would stop a run, or one of its baselines, later.
+
+    Args:
+        config: all settings.
+        num_parameters: of the model of one conformity level.
+        num_devices: how many train; None if nobody knows yet, so that nothing is said of a cohort
+            that has to be all of them, nor of what a device spends that is in several rounds.
+        own: the strategy, if it is one of the caller's own.
+
+    Raises:
+        ConfigError: the message says which settings do not fit, and what would.
+    """
+    for arm in config.arms()[:: config.experiment.num_seeds]:
+        _check_arm(arm, num_parameters, num_devices, own)
+
+
+def _check_arm(
+    config: RunConfig, num_parameters: int, num_devices: int | None, own: Strategy | None
+) -> None:
+    federation = config.federation
+    try:
+        if federation.algorithm == "aaggff-s":
+            _check_full_participation(config, num_devices)
+        if federation.is_private:
+            session_of(config, num_parameters, own)
+        else:
+            strategy_of(config, own)
+        account = account_of(config, num_devices or federation.cohort_size, num_parameters, own)
+        if account is not None:
+            account.check(1 if num_devices is None else federation.rounds)
+        if federation.is_private:  # elsewhere, devices count nothing
+            _check_participations(config, account, is_known=num_devices is not None)
+    except RunError as error:
+        raise ConfigError(str(error)) from error
+    except (ProtocolError, SecAggError) as error:
+        raise ConfigError(
+            f"{federation.algorithm} cannot run with these settings: {error}"
+        ) from error
+
+
+def session_of(
+    config: RunConfig, num_parameters: int, own: Strategy | None = None
+) -> tuple[Levels, SessionParams]:
+    """What the first round announces, and the parameters of its session.
+
+    Args:
+        config: settings of one private run.
+        num_parameters: of the model of one level.
+        own: the strategy, if it is one of the caller's own.
+
+    Raises:
+        ConfigError: the settings contradict each other, or the algorithm is not private.
+        ProtocolError: a sum would not fit the ring, or a setting is out of its range.
+        SecAggError: no session withstands the threat with so few devices, or it falls short of the
+            devices' policy.
+    """
+    strategy = strategy_of(config, own)
+    if isinstance(strategy, WithServerOptimizer):
+        strategy = strategy.strategy
+    if not isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
+        raise ConfigError(
+            f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
+            "sees what each device sends, and there are no sums to plan"
+        )
+    if not 1 <= num_parameters <= MAX_LENGTH:
+        raise ConfigError(
+            f"{num_parameters} parameters: must be from 1 to {MAX_LENGTH}, which fit a sum"
+        )
+    # zeros that are never touched take no memory; nothing but the digest depends on the model
+    model = np.zeros(num_parameters * len(config.federation.thetas), dtype=np.float32)
+    levels = strategy.levels_for(TrainingState(model), config.federation.cohort_size)
+    params = sessions_of(config).params_of_levels(levels, b"", bytes(DIGEST_SIZE))
+    return levels, params
+
+
+def _check_full_participation(config: RunConfig, num_devices: int | None) -> None:
+    name, size, dropout = (
+        config.federation.algorithm,
+        config.federation.cohort_size,
+        config.faults.dropout,
+    )
+    if num_devices is not None and size != num_devices:
+        raise ConfigError(
+            f"federation.cohort_size = {size}: must be {num_devices}, the number of training "
+            f"devices, with the algorithm {name!r}; 'aaggff-d' works with smaller cohorts"
+        )
+    if dropout:
+        raise ConfigError(
+            f"faults.dropout = {dropout}: must be 0 with the algorithm {name!r}, which needs every "
+            "device in every round"
+        )
+
+
+def _check_participations(config: RunConfig, account: Account | None, *, is_known: bool) -> None:
+    """Refuse a run that its own devices would leave.
+
+    Without an account, cohorts are drawn, and a device may be in all of them. With one they are
+    dealt, and how often a device is invited depends on how many there are.
+    """
+    most, rounds = config.policy.max_participations, config.federation.rounds
+    if account is not None and not is_known:
+        return
+    times = rounds if account is None else account.after(rounds).participations
+    if most and times > most:
+        raise ConfigError(
+            f"policy.max_participations = {most}: in {rounds} rounds, a device is invited up to "
+            f"{times} times; lower federation.rounds or federation.cohort_size, or raise the limit"
+        )

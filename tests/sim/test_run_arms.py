@@ -1,0 +1,250 @@
+"""What is refused before a run: `deltafl run` and `deltafl plan` refuse the same settings."""
+
+from fractions import Fraction
+from typing import Annotated, get_args, get_origin, get_type_hints
+
+import pytest
+from doubles import Silent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.plan.models import known_data, known_parameters
+from deltafl.sim.plan.plan import plan_of
+from deltafl.sim.run.arms import check_data
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.run.fitting import check_fit
+from deltafl.sim.run.known import KnownData
+from deltafl.sim.run.noisy_updates import note_on_delta
+from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.settings.config import ALGORITHMS, DataConfig, DPConfig, RunConfig
+from deltafl.sim.settings.config_io import build_config
+from deltafl.sim.settings.constraints import Interval, OneOf
+
+DIGITS = build_dataset(DataConfig())
+DEVICES = len(DIGITS.train)
+SECTIONS = ("attackers", "dp", "quantile", "strategy", "privacy")
+HINTS = {
+    name: get_type_hints(section, include_extras=True)
+    for name, section in get_type_hints(RunConfig).items()
+}
+NUMBERS = (0, 1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999, 1, 2, 3, 4, 8, 10, 16, 20, 64, 100, 1000)
+
+
+def run_refuses(config):
+    """What a run says, or "" if it begins."""
+    try:
+        check_fit(config, DIGITS, spec_of(config, DIGITS))
+    except ConfigError as error:
+        return str(error).replace(f" ({DIGITS.rule})", "")  # only who reads them knows it
+    return ""
+
+
+def plan_refuses(config, num_devices=DEVICES):
+    """What a plan says, or "" if there is one."""
+    try:
+        plan_of(config, known_parameters(config), known_data(config, num_devices))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def merged(*layers):
+    return build_config(layers)
+
+
+# --- drawn at random ------------------------------------------------------------------------------
+
+
+def values_of(hint):
+    """Values of a setting that its own constraint accepts, most of them at an end of its range."""
+    constraints = ()
+    if get_origin(hint) is Annotated:
+        hint, *constraints = get_args(hint)
+    for one in constraints:
+        if isinstance(one, OneOf):
+            return one.words
+        if isinstance(one, Interval):
+            ends = [end for end in one._ends() if abs(end) <= 1e6]
+            fitting = [number for number in (*NUMBERS, *ends) if one.holds(number)]
+            return [int(x) for x in fitting if x == int(x)] if hint is int else fitting
+    return (False, True) if hint is bool else ("headers", "full", "every=3")
+
+
+SETTINGS = [
+    (section, key, value)
+    for section in SECTIONS
+    for key, hint in HINTS[section].items()
+    for value in values_of(hint)
+]
+WHOLE = (
+    {},
+    {},
+    {"federation": {"levels": ["0.8", "0.5"]}},
+    {"federation": {"theta": 1}},
+    {"faults": {"dropout": 0.5}},
+    {"policy": {"max_participations": 7}},
+    {"attackers": {"share": "0.3", "kind": "backdoor"}},
+    {"attackers": {"share": "0.3", "kind": "flipped-labels"}},
+    {"strategy": {"aggregation": "rfa"}, "policy": {"max_passes": 3}},
+    {"strategy": {"aggregation": "clipped"}},
+    {"quantile": {"method": "noisy", "noise": 4, "weights": "equal"}},
+    {
+        "quantile": {"method": "noisy", "noise": 4, "weights": "equal"},
+        "privacy": {"max_weight": 1, "colluding": 0.0},
+        "dp": {"noise": 1},
+    },
+    {"privacy": {"adversary": "active"}},
+    {"policy": {"max_weight": 2**30, "max_update_clip": 1e6, "min_update_clip": 1e-9}},
+)
+PRIVATE = [name for name in ALGORITHMS if name.startswith("private-")]
+
+
+@st.composite
+def configs(draw):
+    """Settings of private runs that are in order one by one."""
+    layers = [
+        draw(st.sampled_from(WHOLE)),
+        {"federation": {"algorithm": draw(st.sampled_from(("private-delta-fl", *PRIVATE)))}},
+        {"experiment": {"baselines": draw(st.lists(st.sampled_from(ALGORITHMS), max_size=1))}},
+        {"federation": {"cohort_size": draw(st.sampled_from((20, DEVICES, DEVICES + 1)))}},
+    ]
+    for section, key, value in draw(st.lists(st.sampled_from(SETTINGS), max_size=3)):
+        layers.append({section: {key: value}})
+    try:
+        return merged(*layers)
+    except ConfigError:  # neither command gets as far
+        return merged(layers[0])
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(configs())
+def test_a_plan_refuses_what_a_run_refuses_and_nothing_else(config):
+    with pytest.MonkeyPatch.context() as patch:  # looking for what would work takes long
+        patch.setattr("deltafl.sim.plan.plan.fewest_devices", lambda *_: None)
+        patch.setattr("deltafl.sim.plan.plan.largest_dropout", lambda *_: None)
+        assert plan_refuses(config) == run_refuses(config)
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+LIE = {"share": "1/10", "kind": "flipped-labels"}
+NOISY = {
+    "quantile": {"method": "noisy", "noise": 4, "weights": "equal"},
+    "privacy": {"max_weight": 1, "colluding": 0.0},
+    "dp": {"noise": 1},
+}
+
+REFUSED = {
+    "classes that are one": ({"attackers": {**LIE, "from_class": 3, "to_class": 3}}, "3 is attac"),
+    "no such class": ({"attackers": {**LIE, "to_class": 10}}, "to_class = 10: must be below 10"),
+    "no class to begin with": ({"attackers": {**LIE, "from_class": 10}}, "from_class = 10: must"),
+    "a backdoor to no class": ({"attackers": {**LIE, "kind": "backdoor", "to_class": 11}}, "10"),
+    "a large trigger": ({"attackers": {**LIE, "kind": "backdoor", "trigger_size": 9}}, "at most 8"),
+    "a baseline without noise": ({**NOISY, "experiment": {"baselines": ["fedavg"]}}, "'fedavg'"),
+    "a baseline without radius": (
+        {"strategy": {"aggregation": "clipped"}, "experiment": {"baselines": ["afl"]}},
+        "must be 'mean' with federation.algorithm = 'afl'",
+    ),
+    "a baseline that needs all": (
+        {
+            "experiment": {"baselines": ["aaggff-s"]},
+            "faults": {"dropout": 0.1},
+            "federation": {"cohort_size": DEVICES},
+        },
+        "faults.dropout = 0.1: must be 0",
+    ),
+    "devices that leave": ({"policy": {"max_participations": 29}}, "in 30 rounds, a device"),
+}
+
+BY_DEVICES = {
+    "a share of nobody": ({"attackers": {**LIE, "share": "0.01"}}, "0 of the 30 training devices"),
+    "a share of all": ({"attackers": {**LIE, "share": "0.99"}}, "30 of the 30 training devices"),
+    "a large cohort": ({"federation": {"cohort_size": 31}}, "31 is more than the 30 training"),
+    "not all of them": ({"experiment": {"baselines": ["aaggff-s"]}}, "must be 30, the number of"),
+    "rounds beyond the budget": (
+        {**NOISY, "dp": {"noise": 1, "epsilon_budget": 20}},
+        "30 rounds would spend",
+    ),
+    "devices that leave noisy rounds": (
+        {**NOISY, "policy": {"max_participations": 29}},
+        "invited up to 30 times",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_settings_alone_tell_is_refused_by_both_with_the_same_words(case):
+    changes, complaint = REFUSED[case]
+    config = merged(changes)
+    assert complaint in run_refuses(config)
+    assert plan_refuses(config, None) == run_refuses(config)
+
+
+@pytest.mark.parametrize("case", BY_DEVICES)
+def test_what_hangs_on_the_devices_is_refused_if_they_are_known(case):
+    changes, complaint = BY_DEVICES[case]
+    config = merged(changes)
+    assert complaint in run_refuses(config)
+    assert plan_refuses(config) == run_refuses(config)
+    assert plan_refuses(config, None) == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attackers": {**LIE, "from_class": 9, "to_class": 0}},
+        {"attackers": {**LIE, "kind": "backdoor", "to_class": 9, "trigger_size": 8}},
+        {"attackers": {"share": 0, "kind": "backdoor", "to_class": 99}},
+        {"policy": {"max_participations": 30}},
+        {"experiment": {"baselines": ["aaggff-s"]}, "federation": {"cohort_size": 30}},
+    ],
+)
+def test_what_is_just_right_is_refused_by_neither(changes):
+    config = merged(changes)
+    assert (run_refuses(config), plan_refuses(config), plan_refuses(config, None)) == ("", "", "")
+
+
+def test_of_data_that_nobody_knows_nothing_is_said_but_what_the_settings_say():
+    lying = {"attackers": {**LIE, "kind": "backdoor", "to_class": 50, "trigger_size": 900}}
+    check_data(merged(lying), KnownData("own.csv"))
+    given_classes = merged({**lying, "data": {"source": "own.csv", "num_classes": 50}})
+    with pytest.raises(ConfigError, match="to_class = 50: must be below 50"):
+        check_data(given_classes, known_data(given_classes))
+    same = {"attackers": {**LIE, "from_class": 0}}
+    with pytest.raises(ConfigError, match="nothing would be flipped"):
+        check_data(merged(same), KnownData("own.csv"))
+
+
+# --- δ --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [0, 0.11, 0.5, 0.999999, 1])
+def test_a_delta_that_promises_nothing_is_refused(delta):
+    with pytest.raises(ConfigError, match=r"dp.delta = .*: must lie in \(0, 0.1\]"):
+        merged({"dp": {"delta": delta}})
+    assert merged({"dp": {"delta": 0.1}}).dp.delta == 0.1
+
+
+def test_a_delta_that_lets_one_device_of_a_run_be_shown_is_noted():
+    noisy = DPConfig(noise=Fraction(1), delta=1 / 32)
+    assert note_on_delta(noisy, 31) is None
+    assert "dp.delta = 0.03125: should be far below 1/32 (0.03)" in note_on_delta(noisy, 32)
+    assert note_on_delta(DPConfig(delta=0.1), 1000) is None, "without noise it is not used"
+
+
+def test_a_run_says_so_once(tmp_path, no_figures):
+    told = []
+    changes = {
+        **NOISY,
+        "dp": {"noise": 1, "delta": 0.05},
+        "federation": {"rounds": 1, "cohort_size": 20},
+        "privacy": {**NOISY["privacy"], "sums": "ideal"},
+        "training": {"backend": "reference", "device": "cpu", "batch_size": 64},
+    }
+    run_experiment(
+        merged(changes), tmp_path / "run", resume=False, progress=Silent(), warn=told.append
+    )
+    assert [one for one in told if "dp.delta" in one] == [note_on_delta(merged(changes).dp, 30)]
