@@ -123,6 +123,12 @@ inline look()
         set_of_sum++
     :: else -> break
     od;
+    known = sums; p = ABSENT;
+    do
+    :: p < HONEST -> known = known && revealed[p]; p++
+    :: else -> break
+    od;
+    GETS_TO(known);
     p = 0;
     do
     :: p < HONEST ->

@@ -40,6 +40,14 @@
 /* A property, by its name: what Spin says when it is violated. */
 #define MUST(name, holds) name = (holds); assert(name)
 
+/* With REACH, Spin has to find a state in which this holds: the model gets there. */
+#ifdef REACH
+#define GETS_TO(holds) unreached = !(holds); assert(unreached)
+hidden byte unreached;
+#else
+#define GETS_TO(holds) skip
+#endif
+
 /* A move by the table of spec 9.1. A test reads these lines and compares them with the code's. */
 #ifndef MOVE
 #define MOVE(d, from, event, to) assert(state[d] == from); state[d] = to

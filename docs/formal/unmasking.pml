@@ -37,6 +37,7 @@ inline give_shares(d, survivors)
             p++
         :: else -> break
         od;
+        GETS_TO(SEED_KNOWN(0) && KEY_KNOWN(1));
         p = 0
     }
 }

@@ -29,7 +29,7 @@ byte survivors_signed[SLOTS * HONEST];
 byte answered[SLOTS * HONEST];        /* whole: the list that the vector was masked for */
 byte revealed[SLOTS * HONEST];        /* tolerant: the list that shares were given for */
 
-hidden byte p, q, slot_of_sum, set_of_sum, sums, signers, found, before, known, shrunk;
+hidden byte p, q, slot_of_sum, set_of_sum, sums, signers, found, before, known, shrunk, every;
 hidden byte one_sum, large_sum, whole_list, same_devices, never_back;
 
 inline count_members(d, set, slot)
@@ -132,7 +132,7 @@ inline sums_of(slot)
  * devices have since agreed on the survivors of a tolerant slot. */
 inline look()
 {
-    before = 0; shrunk = false; slot_of_sum = 0;
+    before = 0; shrunk = false; every = true; slot_of_sum = 0;
     do
     :: slot_of_sum < SLOTS ->
         sums_of(slot_of_sum);
@@ -147,11 +147,12 @@ inline look()
             MUST(never_back, !before || SUBSET(found, before));
             MUST(same_devices, !before || !IS_WHOLE(slot_of_sum) || shrunk || found == before);
             before = found; shrunk = false
-        :: else
+        :: else -> every = false
         fi;
         slot_of_sum++
     :: else -> break
-    od
+    od;
+    GETS_TO(every)
 }
 
 #ifdef BROKEN_NOT_AGREED   /* a whole slot over any cohort that passes 9.4 (spec 9.7: NOT_AGREED) */

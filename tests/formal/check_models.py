@@ -20,6 +20,8 @@ def row(run: Run, answer: Answer) -> str:
     found = "holds: " + ", ".join(f"`{name}`" for name in run.properties)
     if run.violates is not None:
         found = f"attack on `{run.violates}`" if run.violates != "no deadlock" else "deadlock"
+    if run.reaches is not None:
+        found = f"reached: {run.reaches}"
     states = f"{answer.states:,}"
     return f"| `{run.name}` | {run.says} | {found} | {states} | {answer.seconds:.1f} |"
 
@@ -50,10 +52,10 @@ def main() -> int:
             continue
         with tempfile.TemporaryDirectory() as folder:
             answer = ask(run.file, run.defines, Path(folder))
-        if run.violates is None:
+        if run.expected is None:
             asked.setdefault(run.file, []).append(answer)
-        verdict = "as expected" if answer.violated == run.violates else "NOT AS EXPECTED"
-        wrong += answer.violated != run.violates
+        verdict = "as expected" if answer.violated == run.expected else "NOT AS EXPECTED"
+        wrong += answer.violated != run.expected
         rows.append(row(run, answer))
         print(
             f"{run.name}: {answer.violated or 'nothing'} violated, {answer.states:,} states, "

@@ -12,6 +12,7 @@ from typing import Final
 
 MODELS: Final = Path(__file__).parents[2] / "docs" / "formal"
 DEADLOCK: Final = "no deadlock"
+UNREACHED: Final = "unreached"
 _LIMIT_S: Final = 600.0
 
 
@@ -26,6 +27,7 @@ class Run:
         defines: What the preprocessor is told.
         properties: What must hold; empty where something is violated.
         violates: The property that must be violated; None where nothing may be.
+        reaches: In words, what the model must get to; None of a run that asks for something else.
         fast: Whether the test suite asks it, too.
     """
 
@@ -35,7 +37,13 @@ class Run:
     defines: tuple[str, ...] = ()
     properties: tuple[str, ...] = ()
     violates: str | None = None
+    reaches: str | None = None
     fast: bool = False
+
+    @property
+    def expected(self) -> str | None:
+        """What Spin has to say is violated; None if nothing may be."""
+        return self.violates if self.reaches is None else UNREACHED
 
 
 @dataclass(frozen=True, slots=True)
