@@ -2,9 +2,9 @@
 
 On a GPU the calls of a step (some forty for the GRU's every token) take longer than the step. A
 CUDA graph plays all of them in one. It works on fixed addresses, so a stack's parameters, its
-minibatch and its weights lie in buffers that stay. A stack loses the devices that have finished:
-there is a graph for each power of two, and devices beyond those that take part have weights of 0
-and are not moved.
+minibatch and its weights lie in buffers that stay, with room for a power of two of devices. A stack
+loses the devices that have finished: there is a graph for each power of two, and devices beyond
+those that take part have weights of 0 and are not moved.
 
 Elsewhere than on a GPU the same step is simply called.
 """
@@ -21,14 +21,14 @@ from deltafl.fl.stacked import Stacked
 
 @dataclass(slots=True, eq=False)
 class _Buffers:
-    """What a step reads and writes, for up to `clients` devices.
+    """What a step reads and writes, for up to `room` devices.
 
     Attributes:
-        parameters: of each device, each [clients, *shape].
+        parameters: of each device, each [room, *shape].
         origins: where they began, each [*shape].
-        x: the minibatches, [clients, batch, *input_shape].
-        y: their labels, [clients, batch, …].
-        weights: of their samples, [clients, batch].
+        x: the minibatches, [room, batch, *input_shape].
+        y: their labels, [room, batch, …].
+        weights: of their samples, [room, batch].
         rate: γ, shape [].
         graphs: what is played for how many devices.
     """
@@ -84,20 +84,23 @@ class RecordedSteps:
         Returns:
             The devices' parameters, each [clients, *shape], which `step` changes.
         """
+        # one tail has five devices and the next one six: room for eight serves both, and what was
+        # recorded for one stack is played for the other
+        room = 1 << (clients - 1).bit_length()
         key = (
-            clients, training.batch_size, x.shape[1:], x.dtype, y.shape[1:], y.dtype,
+            room, training.batch_size, x.shape[1:], x.dtype, y.shape[1:], y.dtype,
             training.l2, objective,
         )  # fmt: skip
         if key not in self._kept:
             # one size at a time: buffers of another would stay on the device for nothing
-            self._kept = {key: self._allocate(origins, clients, x, y, training.batch_size)}
+            self._kept = {key: self._allocate(origins, room, x, y, training.batch_size)}
         self._now = buffers = self._kept[key]
         self._l2, self._objective = training.l2, objective
         buffers.rate.fill_(training.learning_rate)
         for origin, kept, stack in zip(origins, buffers.origins, buffers.parameters, strict=True):
             kept.copy_(origin)
             stack.copy_(origin.expand_as(stack))
-        return buffers.parameters
+        return [stack[:clients] for stack in buffers.parameters]
 
     def step(self, active: int, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor) -> None:
         """Do one step of the first `active` devices of the stack that was begun.
@@ -111,10 +114,10 @@ class RecordedSteps:
         buffers = self._now
         if buffers is None:
             raise RuntimeError("a step before a stack was begun: this is a bug")
-        clients = len(x)
-        size = min(clients, 1 << (active - 1).bit_length())
+        size = 1 << (active - 1).bit_length()
+        filled = min(size, len(x))  # nobody reads what becomes of the room beyond
         for kept, new in ((buffers.x, x), (buffers.y, y), (buffers.weights, weights)):
-            kept[:size].copy_(new[:size])
+            kept[:filled].copy_(new[:filled])
         if size not in buffers.graphs:
             buffers.graphs[size] = self._record(buffers, size)
         buffers.graphs[size]()
@@ -122,17 +125,17 @@ class RecordedSteps:
     def _allocate(
         self,
         origins: Sequence[torch.Tensor],
-        clients: int,
+        room: int,
         x: torch.Tensor,
         y: torch.Tensor,
         batch: int,
     ) -> _Buffers:
         return _Buffers(
-            [torch.empty(clients, *o.shape, device=self._device) for o in origins],
+            [torch.empty(room, *o.shape, device=self._device) for o in origins],
             [torch.empty_like(o, memory_format=torch.contiguous_format) for o in origins],
-            x.new_zeros(clients, batch, *x.shape[1:]),
-            y.new_zeros(clients, batch, *y.shape[1:]),
-            torch.zeros(clients, batch, device=self._device),
+            x.new_zeros(room, batch, *x.shape[1:]),
+            y.new_zeros(room, batch, *y.shape[1:]),
+            torch.zeros(room, batch, device=self._device),
             torch.zeros((), device=self._device),
             {},
         )

@@ -139,6 +139,25 @@ def test_a_device_without_samples_cannot_be_measured():
         learner.losses(start, [devices[0], empty])
 
 
+def test_stacks_of_like_sizes_are_played_by_the_same_recordings(monkeypatch):
+    """The tail of a round has some devices more or less than the one before."""
+    recorded, record = [], RecordedSteps._record
+    monkeypatch.setattr(
+        RecordedSteps,
+        "_record",
+        lambda steps, buffers, size: recorded.append(size) or record(steps, buffers, size),
+    )
+    learner, plain, start, _ = case("linear")
+    for count in (8, 5, 7, 8, 6):
+        devices = [device_of("linear", number, 3 + number) for number in range(count)]
+        asked = start, devices, TRAINING, range(count)
+        assert far(learner.updates(*asked), plain.updates(*asked)) < 2e-6
+    assert sorted(recorded) == [1, 2, 4, 8]
+    asked = start, devices[:3], TRAINING, range(3)  # of which one has a second step
+    assert far(learner.updates(*asked), plain.updates(*asked)) < 2e-6
+    assert sorted(recorded) == [1, 1, 2, 4, 4, 8]
+
+
 def test_a_model_that_is_measured_between_stacks_moves_no_update():
     """Updates are made as they are asked for, and others may use the learner in between."""
     learner, plain, start, devices = case("linear", clients=2)
