@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.events import Event, event_line, read_events
@@ -20,6 +21,7 @@ from deltafl.sim.record.own_files import open_own
 CORRUPTED: Final = "corrupted_weight"
 _KEPT: Final = "kept_weight"
 _BACKDOOR: Final = "backdoor_success"
+_MOST_ROUNDS: Final = 1 << 31
 
 
 @dataclass(slots=True)
@@ -161,10 +163,10 @@ def read_attacked(path: Path) -> Attacked:
         for line in lines[1:]:
             number = _round_of(path, line)
             if _BACKDOOR in line:
-                backdoor[number] = float(cast("float", line[_BACKDOOR]))
+                backdoor[number] = _share(cast("float", line[_BACKDOOR]))
             elif kept := cast("float", line[_KEPT]):
-                shares[number] = cast("float", line[CORRUPTED]) / kept
-    except (LookupError, TypeError, ValueError) as error:
+                shares[number] = _share(cast("float", line[CORRUPTED]) / kept)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, f"it is not what a run writes: {json.dumps(str(error))}") from error
     return Attacked(population, shares, backdoor)
 
@@ -178,8 +180,14 @@ def _population(line: Event) -> Population:
     return Population(devices, tests, tuple(attackers))
 
 
+def _share(value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{shortened(value)} is not a share from 0 to 1")
+    return float(value)
+
+
 def _round_of(path: Path, line: Event) -> int:
     number = line.get("round")
-    if type(number) is not int:
+    if type(number) is not int or not 0 <= number < _MOST_ROUNDS:
         raise damaged(path, "a line is of no round")
     return number

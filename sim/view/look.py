@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.sim.errors import UserError, damaged
+from deltafl.sim.record.attacked import Attacked, read_attacked
 from deltafl.sim.record.evaluations import read_evaluation
 from deltafl.sim.record.events import Event, follow_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
@@ -96,6 +97,7 @@ class Trained:
         events: what is shown of its rounds, of this conformity level.
         tested: its evaluations, by round.
         summed: of a federation: what its devices measured together, by round.
+        attacked: what the simulator knows of devices that lie; None without any, or not yet.
     """
 
     seed: int
@@ -104,6 +106,7 @@ class Trained:
     events: Sequence[Event] = ()
     tested: Sequence[Tested] = ()
     summed: Sequence[Summed] = ()
+    attacked: Attacked | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,6 +168,7 @@ class Reader:
         self._top = RunDirectory(path)
         self._logs: dict[Path, _Log] = {}
         self._evaluations: dict[Path, tuple[tuple[int, int], Tested]] = {}
+        self._attackers: dict[Path, tuple[tuple[int, int], Attacked]] = {}
         self._ids: tuple[str, ...] = ()
         self._problems: list[str] = []
 
@@ -215,9 +219,14 @@ class Reader:
         federation = config.federation
         events = self._events(directory.events)
         folders = directory.metrics_of(federation)
+        attacked = self._attacked(directory.attacked) if config.attackers.lie else None
         for number, (theta, folder) in enumerate(folders.items()):
             run = Trained(
-                config.experiment.seed, federation.rounds, directory.path, _of_level(events, None)
+                config.experiment.seed,
+                federation.rounds,
+                directory.path,
+                _of_level(events, None),
+                attacked=attacked,
             )
             label = federation.algorithm
             if len(folders) > 1:
@@ -228,6 +237,23 @@ class Reader:
             else:
                 run = replace(run, tested=tuple(self._tested(folder)))
             yield label, run
+
+    def _attacked(self, path: Path) -> Attacked | None:
+        """What is noted of attackers; None where it is not there, or damaged."""
+        if not path.exists():  # the run has not begun
+            return None
+        try:
+            stat = path.stat()
+            stamp = stat.st_size, stat.st_mtime_ns
+            if path not in self._attackers or self._attackers[path][0] != stamp:
+                self._attackers[path] = stamp, read_attacked(path)
+        except OSError as error:
+            self._problems.append(str(damaged(path, error.strerror)))
+            return None
+        except UserError as error:
+            self._problems.append(str(error))
+            return None
+        return self._attackers[path][1]
 
     def _events(self, path: Path) -> list[Event]:
         log = self._logs.setdefault(path, _Log())

@@ -31,6 +31,7 @@ SECTIONS: Final = (
     "searches",
     "costs",
     "dropouts",
+    "attackers",
     "audit",
     "settings",
 )
@@ -46,6 +47,7 @@ OF_RESULTS: Final = (
     "searches",
     "costs",
     "dropouts",
+    "attackers",
     "audit",
     "settings",
 )

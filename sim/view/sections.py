@@ -16,6 +16,7 @@ from deltafl.sim.run.spending import SPENT
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
 from deltafl.sim.view import charts, device_charts, series
+from deltafl.sim.view.attackers import attackers_of
 from deltafl.sim.view.charts import Chart
 from deltafl.sim.view.device_charts import PairChart
 from deltafl.sim.view.look import Look, Method, Trained
@@ -145,6 +146,7 @@ def shown(
         audit=audit or AuditShown("none", sentence=_no_audit(methods)),
         runs=tuple(_settings(look) for look in looks),
         about=tuple(_about(look) for look in looks if look.config is not None),
+        attackers=attackers_of(looks, methods),
     )
 
 

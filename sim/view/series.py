@@ -131,6 +131,18 @@ def dropout_curves(methods: Sequence[Method]) -> list[Curve]:
     return _curves(methods, values)
 
 
+def corrupted_curves(methods: Sequence[Method]) -> list[Curve]:
+    """The attackers' share of the aggregate by round, of the methods that have any."""
+    return _curves(methods, lambda run: () if run.attacked is None else run.attacked.shares.items())
+
+
+def backdoor_curves(methods: Sequence[Method]) -> list[Curve]:
+    """How well a backdoor works by round, of the methods that have one."""
+    return _curves(
+        methods, lambda run: () if run.attacked is None else run.attacked.backdoor.items()
+    )
+
+
 def _curves(
     methods: Sequence[Method], values: Callable[[Trained], Iterable[tuple[int, float]]]
 ) -> list[Curve]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.reproduce.statistics import Comparison
@@ -88,6 +89,42 @@ class Compared:
     rows: tuple[Comparison, ...]
 
 
+Facts: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupted:
+    """What attackers came to under a method, over its seeds; as texts.
+
+    Attributes:
+        look: how the method is drawn.
+        share: their share of the aggregate's weight, on average over rounds.
+        largest: the largest of a round.
+        backdoor: how often the backdoor of the last model evaluated works.
+    """
+
+    look: charts.Look
+    share: str
+    largest: str
+    backdoor: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttackersShown:
+    """What only the simulator knows of devices that lie.
+
+    Attributes:
+        about: of each run that has any, who they are, what they send and what they claim.
+        charts: their share of the aggregate by round, and how often a backdoor works.
+        methods: what they came to.
+    """
+
+    about: tuple[Facts, ...]
+    charts: tuple[charts.Chart, ...]
+    methods: tuple[Corrupted, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """Everything on a page.
@@ -119,6 +156,7 @@ class Shown:
         compared_problem: why there are none, in a sentence.
         runs: settings and versions: of each run its name, the settings as TOML, and versions.
         about: of each run, what it was, as names and values.
+        attackers: devices that lie; None where no run has any.
     """
 
     name: str
@@ -146,4 +184,5 @@ class Shown:
     compared: tuple[Compared, ...] = ()
     compared_problem: str = ""
     runs: tuple[tuple[str, str, Mapping[str, object]], ...] = ()
-    about: tuple[tuple[tuple[str, str], ...], ...] = ()
+    about: tuple[Facts, ...] = ()
+    attackers: AttackersShown | None = None

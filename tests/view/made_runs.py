@@ -3,6 +3,7 @@
 import json
 
 from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.sim.record.attacked import Aggregated, AttackLog, Population
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.events import event_line
 from deltafl.sim.record.rundir import RunDirectory
@@ -83,6 +84,8 @@ def make_run(path, *, played=None, finished=False, devices=8, names=None, make_e
         directory.events.write_bytes(
             b"".join(event_line(make_event(at)) for at in range(1, rounds + 1))
         )
+        if config.attackers.lie:
+            note_attackers(directory, rounds, 0.1 * (1 + method))
         for folder in directory.metrics_of(arm.federation).values():
             folder.mkdir(parents=True)
             for at in range(0, rounds + 1, arm.federation.evaluate_every):
@@ -97,3 +100,14 @@ def make_run(path, *, played=None, finished=False, devices=8, names=None, make_e
         found = {"data": "digits", "train_devices": 4, "test_devices": len(ids)}
         top.summary.write_text(json.dumps(found), encoding="utf-8")
     return config
+
+
+def note_attackers(directory, rounds, share):
+    """Note three liars of thirty devices: a share of each aggregate, and a backdoor in the end."""
+    log = AttackLog(directory.attacked, Population(30, 12, (2, 5, 7)), None)
+    for at in range(1, rounds + 1):
+        log.add_round(
+            at, {1: 10, 2: 10}, Aggregated({1: round(100 * (1 - share)), 2: round(100 * share)})
+        )
+    log.add_backdoor(rounds, 0.75)
+    log.close()

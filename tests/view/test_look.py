@@ -171,6 +171,45 @@ def test_a_damaged_line_does_not_cost_those_before_it(tmp_path):
         assert len(look.problems) == 1
 
 
+LIES = {"share": "0.1"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        '{"round": 5, "kept_weight": 10, "corrupted_weight": 11}',
+        '{"round": 5, "kept_weight": -10, "corrupted_weight": 1}',
+        '{"round": 5, "kept_weight": 1, "corrupted_weight": "<script>"}',
+        '{"round": 5, "kept_weight": 1e-300, "corrupted_weight": 1e300}',
+        '{"round": -1, "kept_weight": 10, "corrupted_weight": 1}',
+        '{"round": 4294967296, "kept_weight": 10, "corrupted_weight": 1}',
+        '{"round": 5, "backdoor_success": 1.5}',
+        '{"round": 5, "backdoor_success": null}',
+    ],
+)
+def test_what_is_noted_of_attackers_may_be_damaged(tmp_path, line):
+    make_run(tmp_path / "run", seeds=1, baselines=("fedavg",), attackers=LIES)
+    noted = tmp_path / "run" / "attackers.jsonl"
+    reader = Reader(tmp_path / "run")
+    assert reader.look().runs[0].attacked.shares == pytest.approx(dict.fromkeys(range(1, 5), 0.1))
+    with noted.open("a") as file:
+        file.write(f"{line}\n")
+    look = reader.look()
+    assert look.runs[0].attacked is None
+    assert len(look.problems) == 1
+    assert "attackers.jsonl is damaged" in look.problems[0]
+    assert look.runs[1].attacked.backdoor == {4: 0.75}
+    assert len(look.runs[0].events) == 4
+
+
+def test_attackers_are_looked_for_only_where_the_settings_have_any(tmp_path):
+    make_run(tmp_path / "run", seeds=1, baselines=())
+    (tmp_path / "run" / "attackers.jsonl").write_text("nonsense\n")
+    look = Reader(tmp_path / "run").look()
+    assert (look.problems, look.runs[0].attacked) == ((), None)
+
+
 def test_links_that_lead_nowhere_are_a_sentence(tmp_path):
     make_run(tmp_path / "run")
     link = tmp_path / "run" / "metrics" / "round-000003.parquet"

@@ -53,7 +53,17 @@ def absent(folder):
     return [Reader(folder / "run").look()]
 
 
-MADE = {"rich": rich, "hostile": hostile, "early": early, "absent": absent}
+LIES = {"share": "0.1", "kind": "backdoor", "loss": "top", "to_class": 7}
+
+
+def lying(folder):
+    """A run with attackers, in a folder whose name is markup."""
+    path = folder / SCRIPT.replace("/", "∕")
+    make_run(path, attackers=LIES, finished=True, seeds=1)
+    return [Reader(path).look()]
+
+
+MADE = {"rich": rich, "hostile": hostile, "early": early, "absent": absent, "lying": lying}
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +135,61 @@ def test_the_page_says_how_far_the_run_is_and_what_cannot_be_read(pages):
     hostile = words(pages["hostile", "page_of_moment"])
     assert "Not everything can be read" in hostile
     assert "fedavg-seed-2/events.jsonl is damaged" in hostile
+
+
+def section_of(text, name):
+    """A section's words, and its names and values."""
+    section = re.search(rf'<section id="{name}".*?</section>', text, re.DOTALL)[0]
+    return words(section), dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", section))
+
+
+@pytest.mark.parametrize("kind", ["page_of_moment", "page_of_results"])
+def test_devices_that_lie_are_shown_as_what_only_the_simulator_knows(pages, kind):
+    text, facts = section_of(pages["lying", kind], "attackers")
+    assert "Only the simulator knows what this section says: no server does" in text
+    assert "All errors on this page are of honest devices" in text
+    assert facts.pop("Run").endswith("alert(1)&gt;")
+    assert facts == {
+        "Share that is asked for": "0.1",
+        "Devices that lie": "3 of 30 training devices",
+        "Kind": "backdoor",
+        "Scale": "2",
+        "Label of the trigger": "7",
+        "Loss that they claim": "top",
+        "Samples that they claim": "their own",
+    }
+    for row in ("delta-fl10 %10 %75 %", "fedavg20 %20 %75 %"):
+        assert row in text
+
+
+def test_the_share_is_drawn_by_round_and_method(all_shown):
+    share, backdoor = all_shown["lying"].attackers.charts
+    assert share.head == ("round", "delta-fl", "fedavg")
+    assert share.rows == tuple((str(at), "10 %", "20 %") for at in (1, 2, 3, 4))
+    assert backdoor.rows == (("4", "75 %", "75 %"),)
+
+
+@pytest.mark.parametrize("name", ["rich", "hostile", "early", "absent"])
+def test_where_nobody_lies_by_the_settings_the_page_says_no_more(pages, all_shown, name):
+    assert all_shown[name].attackers is None
+    text, facts = section_of(pages[name, "page_of_moment"], "attackers")
+    assert text.startswith("Devices that lie By the settings, no device lies.")
+    assert facts == {}
+
+
+def test_attackers_of_a_run_that_has_not_begun_are_those_of_its_settings(tmp_path):
+    make_run(
+        tmp_path / "run",
+        attackers={**LIES, "kind": "flipped-labels", "weight": "largest"},
+        played=[None] * 4,
+    )
+    text = page.page_of_moment(shown([Reader(tmp_path / "run").look()]))
+    told, facts = section_of(text, "attackers")
+    assert facts["Devices that lie"] == "not known yet"
+    assert facts["Labels"] == "every y to C − 1 − y"
+    assert facts["Samples that they claim"] == "largest"
+    assert "Scale" not in facts
+    assert "Share of the aggregate" not in told
 
 
 def test_results_have_differences_settings_and_versions(pages, all_shown):

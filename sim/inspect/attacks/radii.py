@@ -138,8 +138,9 @@ def difference_of_two_radii(defended: bool) -> Loot:
     )
 
 
-def _as_words(update: npt.NDArray[np.floating]) -> npt.NDArray[np.uint32]:
-    return np.rint(update * 2.0**_READ_BITS).astype(np.int64).astype(np.uint32)
+def _as_words(update: Numbers | npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
+    steps: Numbers = np.rint(update.astype(np.float64) * 2.0**_READ_BITS)
+    return steps.astype(np.int64).astype(np.uint32)
 
 
 def _as_numbers(words: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
