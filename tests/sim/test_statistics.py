@@ -378,6 +378,9 @@ def test_the_effect_is_in_standard_deviations_of_the_differences():
     assert found.effect == pytest.approx(differences.mean() / differences.std(ddof=1))
     assert compare_over_seeds([0.25, 0.5], [0.5, 0.75]).effect == -np.inf
     assert np.isnan(compare_over_seeds([0.25, 0.5], [0.25, 0.5]).effect)
+    # the mean of equal numbers is not always that number
+    for size in (3, 5, 6, 7):
+        assert compare_over_seeds(np.zeros(size), np.full(size, 0.1)).effect == -np.inf
 
 
 def test_overlapping_splits_count_as_fewer_than_they_are():
