@@ -87,7 +87,9 @@ class BatchedLearner:
         work = zip(devices, seeds, strict=True)
         while window := list(islice(work, _STACKS * clients)):
             largest_first = sorted(
-                range(len(window)), key=lambda i: window[i][0].num_samples, reverse=True
+                (i for i in range(len(window)) if window[i][0].num_samples),
+                key=lambda i: window[i][0].num_samples,
+                reverse=True,
             )
             found: dict[int, Vector] = {}
             for members in _evenly(largest_first, clients):
@@ -96,7 +98,8 @@ class BatchedLearner:
                     self._module(stack.one_sample())  # which refuses inputs of the wrong kind
                 rows = stack.train(kernel, origins, training, objective).cpu().numpy()
                 found.update(zip(members, rows, strict=True))
-            yield from (found[i] for i in range(len(window)))
+            # a device without samples is not moved
+            yield from (found.get(i, np.zeros_like(vector)) for i in range(len(window)))
 
 
 def _evenly(devices: Sequence[int], at_most: int) -> Iterator[Sequence[int]]:

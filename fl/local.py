@@ -181,7 +181,7 @@ class Learner:
             objective: what to minimise, in addition to the L2 term of `training`.
 
         Returns:
-            Δ_k = w_k − w_t, float32; NaN or infinite where training diverged.
+            Δ_k = w_k − w_t, float32; NaN or infinite where training diverged; 0 without samples.
 
         Raises:
             ValueError: `vector` does not fit the module.
@@ -283,6 +283,8 @@ def _slope(loss: torch.Tensor, objective: LocalObjective) -> float:
 def _batches(
     num_samples: int, training: LocalTraining, generator: torch.Generator
 ) -> Iterator[torch.Tensor]:
+    if num_samples == 0:  # nothing would be split into one batch of nothing, and be a step
+        return
     for _ in range(training.epochs):
         order = torch.randperm(num_samples, generator=generator)
         yield from torch.split(order, training.batch_size)

@@ -210,3 +210,12 @@ def test_no_model_makes_training_raise_or_warn(craft, name, batched):
     updates = list(learner.updates(vector, data, LocalTraining(1e30, 2, l2=2e-30), [1, 2]))
     assert [update.shape for update in updates] == [vector.shape] * 2
     assert all(isinstance(loss, float) for loss in learner.losses(vector, data))
+
+
+@pytest.mark.parametrize("learner", [Learner, BatchedLearner])
+def test_a_device_without_samples_is_not_moved(learner):
+    module = build_model("linear", input_shape=(3,), num_classes=4, seed=0)
+    w = np.ones(12, np.float32)
+    training = LocalTraining(0.5, 6, 2, l2=0.1)
+    (delta,) = learner(module).updates(w, [device(0, (3,), 4)], training, [1])
+    np.testing.assert_array_equal(delta, 0)
