@@ -396,14 +396,15 @@ def _families(experiment: "Experiment") -> list[str]:
     """The kinds of data that an experiment uses when all data sets are given."""
     from deltafl.sim.reproduce.experiment import Request
     from deltafl.sim.reproduce.headline import Headline
+    from deltafl.sim.reproduce.headline_rates import HeadlineRates
     from deltafl.sim.reproduce.headline_tuning import HeadlineTuning
     from deltafl.sim.reproduce.tables import DataTable
     from deltafl.sim.reproduce.tasks import DATA_SETS, task_named
 
     if isinstance(
-        experiment, DataTable | Headline | HeadlineTuning
+        experiment, DataTable | Headline | HeadlineTuning | HeadlineRates
     ):  # its cells read the data, or none
-        return [task.family for task in experiment.tasks]
+        return list(dict.fromkeys(task.family for task in experiment.tasks))
     everything = {data.family: data.name for data in reversed(DATA_SETS) if data.source is None}
     given = {name: Path(name) for name in everything.values()}
     cells = experiment.cells(Request(out=Path(), data=given, methods=("fedavg",), seeds=1))
