@@ -19,3 +19,6 @@ CHOSEN: Final[Mapping[str, Setting]] = {
     "Δ-FL θ=0.5": Setting(0.3, 0.6),
     "Δ-FL θ=0.1": Setting(0.1, 1.0),
 }
+
+CHOSEN_BY_TASK: Final[Mapping[str, Mapping[str, Setting]]] = {}
+"""The same of the other studies, from the name of the task."""

@@ -1,4 +1,4 @@
-"""All studies of the headline, the first one as it was declared, and which of them are asked for."""
+"""All studies of the headline, the first as it was declared, and which of them are asked for."""
 
 from types import MappingProxyType
 from typing import Final
