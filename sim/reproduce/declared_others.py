@@ -95,7 +95,6 @@ def _study(task: str, users: str, small_rate: float, rates: tuple[float, ...]) -
         small_rate=small_rate,
         families=_FAMILIES,
         grids=grids_at(rates),
-        curve=100,
     )
 
 
