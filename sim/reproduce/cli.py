@@ -53,6 +53,8 @@ examples:
       the grids over which the paper tunes the learning rate and the penalty
   deltafl reproduce robust --data digits --rounds 20 --seeds 3 --attacks labels,sign-top
       FedAvg and Δ-FL, in clear and private, while a tenth of the devices lies
+  deltafl reproduce headline --data qmnist=data/qmnist --models convnet
+      the declared tests of docs/results.md; without --models, those with a linear model alone
   deltafl reproduce all --data unipen62=u.npz --budget 8
       overnight: what fits into eight hours, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5

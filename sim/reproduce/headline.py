@@ -49,7 +49,7 @@ class Headline:
     tasks: tuple[Task, ...]
     name: str = "headline"
     title: str = "Does Δ-FL lower the 90th percentile of the test error?"
-    source: str = "ours; the tests were declared in sim/reproduce/declared.py before the runs"
+    source: str = "ours; the tests were declared in sim/reproduce/declared*.py before the runs"
 
     def cells(self, request: Request) -> Sequence[Cell]:
         """Both families, seeds varying slowest, so that an interrupted run has whole seeds."""

@@ -34,7 +34,7 @@ class HeadlineTuning:
 
     tasks: tuple[Task, ...]
     name: str = "headline-tuning"
-    title: str = "Tuning before the headline, on writers that are never tested"
+    title: str = "Tuning before the headline, on devices that are never tested"
     source: str = "ours; sim/reproduce/declared.py"
 
     def cells(self, request: Request) -> Sequence[Cell]:

@@ -8,7 +8,7 @@ from headline_runs import gain, played
 
 from deltafl.sim.reproduce import declared
 from deltafl.sim.reproduce.catalogue import experiment_named
-from deltafl.sim.reproduce.declared import SMALL_STEPS, TUNED
+from deltafl.sim.reproduce.declared import SMALL_STEPS, TUNED, Setting
 from deltafl.sim.reproduce.declared_others import MARGIN, RATES
 from deltafl.sim.reproduce.experiment import Request
 from deltafl.sim.reproduce.headline import setting_of
@@ -105,6 +105,11 @@ class TestCells:
         for cell in made:
             family, label = cell.method.split(": ")
             setting = setting_of(family, methods[family, label], study)
+            chosen = CHOSEN if study is MNIST_LINEAR else CHOSEN_BY_TASK[study.task]
+            if family == SMALL_STEPS:
+                assert setting == Setting(study.small_rate, 1.0)
+            else:
+                assert setting == chosen[label.removeprefix("private ")]
             assert cell.config.training.learning_rate == setting.rate
             assert cell.config.training.decay == setting.decay
             assert cell.config.federation.cohort_size == 10
