@@ -3,7 +3,7 @@
 Question, number, test and corrections are those of `deltafl.sim.reproduce.declared_others`, and so
 is the rule for the small rate. The writers who tune are those of the first study.
 
-A ConvNet takes a hundred times as long as a linear model, so this study is smaller than the others:
+A ConvNet takes much longer than a linear model, so this study is smaller than the others:
 25 rounds, at most 50 images of a writer (drawn anew by each seed, so errors are multiples of 2 %),
 tuning with one seed, eight settings for each method, the tests after the last round, no curves.
 Compared are FedAvg and Δ-FL at θ = 0.8, 0.5 and 0.1; θ = 0.1 at the small rate only.
