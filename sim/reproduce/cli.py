@@ -441,7 +441,7 @@ def _list(*, as_json: bool) -> int:
         print(f"  {experiment.name:<{width}}  {experiment.title} ({experiment.source}); {needs}")
     print("\ntasks (--models takes the model, or the full name of the task)")
     for task in TASKS:
-        print(f"  {task.name:<16} {task.title}; data: {task.family}; model: {task.model}")
+        print(f"  {task.name:<20} {task.title}; data: {task.family}; model: {task.model}")
     print("\ndata sets (--data NAME=PATH, or --data NAME where no path is needed)")
     for data in DATA_SETS:
         kind = "stand-in for" if data.is_stand_in else "for"

@@ -1,6 +1,6 @@
 """The tuning that precedes the headline: every method on its grid, on writers who are not tested.
 
-The grids, the rule and the budget are those of `deltafl.sim.reproduce.declared`. What was chosen
+The grids, the rule and the budget are declared, see `deltafl.sim.reproduce.study`. What was chosen
 there stands in `deltafl.sim.reproduce.headline_settings`.
 """
 
@@ -35,7 +35,7 @@ class HeadlineTuning:
     tasks: tuple[Task, ...]
     name: str = "headline-tuning"
     title: str = "Tuning before the headline, on devices that are never tested"
-    source: str = "ours; sim/reproduce/declared.py"
+    source: str = "ours; sim/reproduce/declared*.py"
 
     def cells(self, request: Request) -> Sequence[Cell]:
         """Every method at every point of its grid."""
