@@ -9,11 +9,13 @@ from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
 from deltafl.sim.reproduce.experiment import Experiment
 from deltafl.sim.reproduce.figures import FIGURES
 from deltafl.sim.reproduce.headline import Headline
+from deltafl.sim.reproduce.headline_rates import HeadlineRates
 from deltafl.sim.reproduce.headline_tuning import HeadlineTuning
 from deltafl.sim.reproduce.lies import ATTACKS, FLIPPED, SIGN, SIGN_TOP
 from deltafl.sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
 from deltafl.sim.reproduce.published import AVERAGE_ACCURACY, MEAN_ERROR, TAIL_ERROR, WORST_ACCURACY
 from deltafl.sim.reproduce.robust import COMPARED, RobustTable
+from deltafl.sim.reproduce.studies import STUDIES
 from deltafl.sim.reproduce.tables import (
     CROSS_DEVICE_METRICS,
     CROSS_SILO_METRICS,
@@ -31,7 +33,7 @@ _EMNIST: Final = (task_named("emnist-linear"), task_named("emnist-convnet"))
 _SENT140: Final = (task_named("sent140-linear"), task_named("sent140-lstm"))
 _SHAKESPEARE: Final = (task_named("shakespeare-gru"),)
 
-_MNIST: Final = (task_named("mnist-linear"),)
+_STUDIES: Final = tuple(task_named(study.task) for study in STUDIES)
 
 _TAIL: Final = "90th percentile of the test error over devices"
 _MEAN: Final = "Mean of the test error over devices"
@@ -115,8 +117,9 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
         (FLIPPED, SIGN, SIGN_TOP),
         tuple(Fraction(percent, 100) for percent in (5, 10, 20, 30, 40)),
     ),
-    Headline(_MNIST),
-    HeadlineTuning(_MNIST),
+    Headline(_STUDIES),
+    HeadlineTuning(_STUDIES),
+    HeadlineRates(_STUDIES[1:]),
     AlgorithmOne(),
     *FIGURES,
 )

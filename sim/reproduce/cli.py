@@ -53,6 +53,8 @@ examples:
       the grids over which the paper tunes the learning rate and the penalty
   deltafl reproduce robust --data digits --rounds 20 --seeds 3 --attacks labels,sign-top
       FedAvg and Δ-FL, in clear and private, while a tenth of the devices lies
+  deltafl reproduce headline --data qmnist=data/qmnist --models convnet
+      the declared tests of docs/results.md; without --models, those with a linear model alone
   deltafl reproduce all --data unipen62=u.npz --budget 8
       overnight: what fits into eight hours, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
@@ -396,14 +398,15 @@ def _families(experiment: "Experiment") -> list[str]:
     """The kinds of data that an experiment uses when all data sets are given."""
     from deltafl.sim.reproduce.experiment import Request
     from deltafl.sim.reproduce.headline import Headline
+    from deltafl.sim.reproduce.headline_rates import HeadlineRates
     from deltafl.sim.reproduce.headline_tuning import HeadlineTuning
     from deltafl.sim.reproduce.tables import DataTable
     from deltafl.sim.reproduce.tasks import DATA_SETS, task_named
 
     if isinstance(
-        experiment, DataTable | Headline | HeadlineTuning
+        experiment, DataTable | Headline | HeadlineTuning | HeadlineRates
     ):  # its cells read the data, or none
-        return [task.family for task in experiment.tasks]
+        return list(dict.fromkeys(task.family for task in experiment.tasks))
     everything = {data.family: data.name for data in reversed(DATA_SETS) if data.source is None}
     given = {name: Path(name) for name in everything.values()}
     cells = experiment.cells(Request(out=Path(), data=given, methods=("fedavg",), seeds=1))
@@ -438,7 +441,7 @@ def _list(*, as_json: bool) -> int:
         print(f"  {experiment.name:<{width}}  {experiment.title} ({experiment.source}); {needs}")
     print("\ntasks (--models takes the model, or the full name of the task)")
     for task in TASKS:
-        print(f"  {task.name:<16} {task.title}; data: {task.family}; model: {task.model}")
+        print(f"  {task.name:<20} {task.title}; data: {task.family}; model: {task.model}")
     print("\ndata sets (--data NAME=PATH, or --data NAME where no path is needed)")
     for data in DATA_SETS:
         kind = "stand-in for" if data.is_stand_in else "for"

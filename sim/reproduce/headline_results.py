@@ -11,7 +11,7 @@ from deltafl.fl.metrics import summarise_test_error
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.reproduce.declared import FAMILIES, PERCENTILE
 from deltafl.sim.reproduce.experiment import Finished
-from deltafl.sim.reproduce.methods import FEDAVG
+from deltafl.sim.reproduce.methods import FEDAVG, Method
 from deltafl.sim.reproduce.statistics import (
     SeedComparison,
     compare_over_seeds,
@@ -96,10 +96,12 @@ def label_of(family: str, method: str) -> str:
     return f"{family}: {method}"
 
 
-def read_arms(finished: Sequence[Finished]) -> dict[tuple[str, str], Arm]:
+def read_arms(
+    finished: Sequence[Finished], families: Mapping[str, Sequence[Method]] = FAMILIES
+) -> dict[tuple[str, str], Arm]:
     """Read all runs of one task, by family and method, in the order of the declaration."""
     arms = {}
-    for family, methods in FAMILIES.items():
+    for family, methods in families.items():
         for method in methods:
             label = label_of(family, method.label)
             mine = sorted(

@@ -9,14 +9,14 @@ from deltafl.sim.reproduce.declared import FAMILIES, LEVEL, SMALL_STEPS
 from deltafl.sim.reproduce.experiment import Table
 from deltafl.sim.reproduce.headline_results import MEAN, TAIL, Arm, Numbers, Test
 from deltafl.sim.reproduce.methods import FEDAVG
-from deltafl.sim.reproduce.statistics import SeedComparison, compare_over_seeds
+from deltafl.sim.reproduce.statistics import SeedComparison, compare_over_seeds, holm
 
 _ROUNDS: Final = (10, 25, 50, 75, 100)
 _GROUPS: Final = ("best-served third", "middle third", "worst-served third", "worst-served tenth")
 
 
-def tests_table(name: str, label: str, tests: Sequence[Test], at: int) -> Table:
-    """The declared tests."""
+def tests_table(name: str, label: str, tests: Sequence[Test], at: int, users: str) -> Table:
+    """The declared tests, on devices that are called `users`."""
     rows = [
         (
             test.family,
@@ -56,12 +56,60 @@ def tests_table(name: str, label: str, tests: Sequence[Test], at: int) -> Table:
             "p (t)",
             "p (t), Holm",
             "p (signed rank)",
-            "p for new writers",
+            f"p for new {users}",
             f"lower at {LEVEL:g}",
             "mean error, 95% interval",
         ),
         tuple(rows),
         tuple(records),
+    )
+
+
+def together_table(name: str, made: Mapping[str, Sequence[Test]]) -> Table:
+    """All tests of several studies, corrected for the number of all of them.
+
+    Args:
+        name: of the table.
+        made: the tests of each study, by its label.
+    """
+    tests = [(label, test) for label, own in made.items() for test in own]
+    together = holm([test.tail.p_t for _, test in tests])
+    return Table(
+        name,
+        f"All {len(tests)} tests of all studies, less FedAvg of the same family (points)",
+        (
+            "study",
+            "family",
+            "method",
+            "90th percentile, 95% interval",
+            "p (t), Holm of the study",
+            "p (t), Holm of all",
+            f"lower at {LEVEL:g}, of all",
+        ),
+        tuple(
+            (
+                label,
+                test.family,
+                test.method,
+                interval(test.tail),
+                p_value(test.adjusted_p),
+                p_value(p),
+                "lower" if p < LEVEL else "no",
+            )
+            for (label, test), p in zip(tests, together, strict=True)
+        ),
+        tuple(
+            {
+                "study": label,
+                "family": test.family,
+                "method": test.method,
+                "p90_difference": test.tail.mean,
+                "p90_p_t": test.tail.p_t,
+                "adjusted_p": test.adjusted_p,
+                "together_p": p,
+            }
+            for (label, test), p in zip(tests, together, strict=True)
+        ),
     )
 
 
@@ -138,7 +186,13 @@ def rounds_table(name: str, label: str, arms: Mapping[tuple[str, str], Arm]) -> 
     )
 
 
-def devices_table(name: str, label: str, arms: Mapping[tuple[str, str], Arm], at: int) -> Table:
+def devices_table(
+    name: str,
+    label: str,
+    arms: Mapping[tuple[str, str], Arm],
+    at: int,
+    users: str,
+) -> Table:
     """Who gains and who loses.
 
     Devices are ranked by FedAvg's error in the odd seeds, and what changes is measured in the even
@@ -164,7 +218,7 @@ def devices_table(name: str, label: str, arms: Mapping[tuple[str, str], Arm], at
     return Table(
         name,
         f"{label}, after {at} rounds: change of the mean error against FedAvg (points), by how "
-        "FedAvg served the writers in other seeds",
+        f"FedAvg served the {users} in other seeds",
         ("family", "method", *_GROUPS),
         tuple(rows),
         tuple(records),

@@ -1,6 +1,6 @@
 """The tuning that precedes the headline: every method on its grid, on writers who are not tested.
 
-The grids, the rule and the budget are those of `deltafl.sim.reproduce.declared`. What was chosen
+The grids, the rule and the budget are declared, see `deltafl.sim.reproduce.study`. What was chosen
 there stands in `deltafl.sim.reproduce.headline_settings`.
 """
 
@@ -9,22 +9,14 @@ from dataclasses import dataclass, replace
 
 from deltafl.fl.metrics import summarise_test_error
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.reproduce.declared import (
-    BUDGET,
-    EVERY,
-    PERCENTILE,
-    ROUNDS,
-    TUNED_METHODS,
-    TUNING_SEEDS,
-    TUNING_SHARE,
-    Setting,
-    grid_of,
-)
+from deltafl.sim.reproduce.declared import PERCENTILE, TUNING_SHARE, Setting
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.grid import config_of
 from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods
+from deltafl.sim.reproduce.studies import choose_studies, study_of
+from deltafl.sim.reproduce.study import Study
 from deltafl.sim.reproduce.tables import OverSeeds, read_runs
-from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
+from deltafl.sim.reproduce.tasks import Chosen, Task
 from deltafl.sim.reproduce.writers import Parts, divide
 from deltafl.sim.settings.config import RunConfig
 
@@ -42,8 +34,8 @@ class HeadlineTuning:
 
     tasks: tuple[Task, ...]
     name: str = "headline-tuning"
-    title: str = "Tuning before the headline, on writers that are never tested"
-    source: str = "ours; sim/reproduce/declared.py"
+    title: str = "Tuning before the headline, on devices that are never tested"
+    source: str = "ours; sim/reproduce/declared*.py"
 
     def cells(self, request: Request) -> Sequence[Cell]:
         """Every method at every point of its grid."""
@@ -54,20 +46,21 @@ class HeadlineTuning:
                 seed,
                 config_at(request, one, method, parts_of(request, one), seed, setting.layer),
             )
-            for one in choose_tasks(request, self.tasks)
-            for method in choose_methods(request.methods, TUNED_METHODS)
-            for setting in grid_of(method)
-            for seed in range(1, (request.seeds or TUNING_SEEDS) + 1)
+            for one, study in choose_studies(request, self.tasks)
+            for method in _wanted(request, study)
+            for setting in study.grids[method.label]
+            for seed in range(1, (request.seeds or study.tuning_seeds) + 1)
         ]
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """A table with a row for each point."""
+        """A table for each task, with a row for each point."""
         runs = read_runs(finished)
-        rows, records, notes = [], [], []
-        for one in choose_tasks(request, self.tasks):
-            for method in choose_methods(request.methods, TUNED_METHODS):
+        tables, notes = [], []
+        for one, study in choose_studies(request, self.tasks):
+            rows, records = [], []
+            for method in _wanted(request, study):
                 found: dict[Setting, tuple[OverSeeds, OverSeeds]] = {}
-                for setting in grid_of(method):
+                for setting in study.grids[method.label]:
                     evaluations = runs.get((one.task.name, f"{method.label}, {setting}"), ())
                     errors = [summarise_test_error(each.test) for _, each in evaluations]
                     if errors:
@@ -95,14 +88,22 @@ class HeadlineTuning:
                     )
                 if best is not None:
                     notes.append(f"{one.task.name}, {method.label}: {best}.")
-        table = Table(
-            self.name,
-            f"Error of held-out tuning writers after {ROUNDS} rounds (%), {BUDGET} settings each",
-            ("method", "setting", "90th percentile", "mean"),
-            tuple(rows),
-            tuple(records),
-        )
-        return Report((table,), notes=tuple(notes))
+            tables.append(
+                Table(
+                    study.file(self.name),
+                    f"{one.label}: error of held-out tuning {study.users} after {study.rounds} "
+                    f"rounds (%), {study.budget} settings each",
+                    ("method", "setting", "90th percentile", "mean"),
+                    tuple(rows),
+                    tuple(records),
+                )
+            )
+        return Report(tuple(tables), notes=tuple(notes))
+
+
+def _wanted(request: Request, study: Study) -> list[Method]:
+    """The methods that are tuned, of those that are asked for."""
+    return [one for one in choose_methods(request.methods, study.tuned) if one.label in study.grids]
 
 
 def chosen_of(found: Mapping[Setting, tuple[OverSeeds, OverSeeds]]) -> Setting | None:
@@ -135,7 +136,7 @@ def config_at(
         parts: the files.
         seed: of the halves and of the run.
         layer: of the grid.
-        rounds: how many; `ROUNDS` by default.
+        rounds: how many; those of the tests by default.
         tested: whether the part is that of the tested devices.
 
     Raises:
@@ -146,19 +147,22 @@ def config_at(
             f"--rounds {float(100 * request.rounds):g}%: must be a number of rounds; no paper says "
             "how many the headline has"
         )
-    number = request.rounds or rounds or ROUNDS
+    study = study_of(one.task.name)
+    number = request.rounds or rounds or study.rounds
     data: dict[str, object] = {
         "source": str(parts.testing if tested else parts.tuning),
         "format": "npz",
         "min_samples": 0,
         "split_seed": seed,
     }
-    every = min(EVERY, number)
+    if study.max_samples:
+        data["max_samples"] = study.max_samples
+    every = min(study.every, number)
     fixed: Layer = {
         "data": data,
         "federation": {"rounds": number, "evaluate_every": every if tested else number},
         # the same models as the other backends give, but for the last bits, in half the time
-        "training": {"backend": "batched"} if tested else {},
+        "training": {"backend": "batched"} if tested or study.tunes_batched else {},
     }
     overrides = merged(merged(layer, fixed), request.overrides)
     return config_of(replace(request, overrides=overrides, rounds=None), one, method, seed)

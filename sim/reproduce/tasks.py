@@ -182,6 +182,38 @@ TASKS: Final = (
         _with(_p(0.05, 10, 50, 5, 10), model={"name": "linear"}),
         seeds=12,
     ),
+    # likewise; rates, rounds and seeds are in `deltafl.sim.reproduce.declared_others`
+    *(
+        Task(
+            f"{data}-linear",
+            data,
+            "linear",
+            title,
+            _with(_p(0.1, 10, 50, 10, 10), model={"name": "linear"}),
+            seeds=10,
+        )
+        for data, title in (
+            ("unipen-digits", "UNIPEN's digits, linear"),
+            ("unipen-lower", "UNIPEN's lower case, linear"),
+            ("unipen-all", "UNIPEN's 62 classes, linear"),
+        )
+    ),
+    Task(
+        "schools-logistic",
+        "schools",
+        "logistic",
+        "Pupils by school, logistic",
+        _with(_p(0.1, 10, 50, 10, 10), model={"name": "logistic-bias"}),
+        seeds=10,
+    ),
+    Task(
+        "mnist-convnet",
+        "mnist",
+        "convnet",
+        "MNIST by writer, ConvNet",
+        _with(_p(0.1, 10, 50, 50, 10), model={"name": "convnet"}),
+        seeds=10,
+    ),
 )
 """P's five tasks, then the cross-silo ones of A and of AFL, and ours."""
 
@@ -189,6 +221,7 @@ _TABLE_1_RULE: Final = {"test_fraction": "1/2"}
 _SILO_RULE: Final = {"split": "samples", "test_fraction": "1/5"}
 _EMNIST: Final = {"min_samples": 100, "num_classes": 62, **_TABLE_1_RULE}
 _WRITERS: Final = {"min_samples": 50, "num_classes": 10, **_TABLE_1_RULE}
+_UNIPEN: Final = {"format": "npz", "max_samples": 200, **_TABLE_1_RULE}
 VECTORS: Final = "glove"
 """The word in --data for the file of word vectors."""
 
@@ -307,6 +340,31 @@ DATA_SETS: Final = (
         "mnist",
         "MNIST by writer, in an .npz archive",
         settings={"data": {"format": "npz", **_WRITERS}},
+    ),
+    # docs/results.md says how these archives are made; of a writer, at most 200 characters
+    DataSet(
+        "unipen-digits",
+        "unipen-digits",
+        "UNIPEN's digits by writer, in an .npz archive",
+        settings={"data": {**_UNIPEN, "min_samples": 20, "num_classes": 10}},
+    ),
+    DataSet(
+        "unipen-lower",
+        "unipen-lower",
+        "UNIPEN's lower-case letters by writer, in an .npz archive",
+        settings={"data": {**_UNIPEN, "min_samples": 50, "num_classes": 26}},
+    ),
+    DataSet(
+        "unipen-all",
+        "unipen-all",
+        "UNIPEN's digits and letters by writer, in an .npz archive",
+        settings={"data": {**_UNIPEN, "min_samples": 100, "num_classes": 62}},
+    ),
+    DataSet(
+        "schools",
+        "schools",
+        "pupils by school (Hsb82 of R's mlmRev), in an .npz archive",
+        settings={"data": {"format": "npz", "min_samples": 30, "num_classes": 2, **_TABLE_1_RULE}},
     ),
     DataSet(VECTORS, VECTORS, "word vectors, for sent140 and mqp"),
 )

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from headline_runs import gain, played
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce import headline as headline_module
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.declared import (
@@ -28,7 +28,7 @@ from deltafl.sim.reproduce.declared import (
     Setting,
     grid_of,
 )
-from deltafl.sim.reproduce.experiment import Finished, Request
+from deltafl.sim.reproduce.experiment import Request
 from deltafl.sim.reproduce.headline_results import Arm, compare
 from deltafl.sim.reproduce.headline_settings import CHOSEN
 from deltafl.sim.reproduce.headline_tables import changes_by_rank
@@ -144,30 +144,6 @@ class TestCells:
     def test_other_rounds_are_for_all_runs(self, archive, tmp_path):
         made = cells(archive, tmp_path, seeds=1, rounds=3)
         assert {cell.config.federation.rounds for cell in made} == {3}
-
-
-def played(tmp_path, made, shift_of):
-    """Runs whose errors are those of their seed, and lower by what the method gains."""
-    finished = []
-    for number, cell in enumerate(made):
-        directory = RunDirectory(tmp_path / str(number))
-        directory.prepare(cell.config)
-        for at in (0, 25, 50, 100):
-            if at > cell.config.federation.rounds:
-                continue
-            drawn = np.random.default_rng([cell.seed, at]).uniform(0.1, 0.4, 20)
-            own = np.random.default_rng([cell.seed, at, number]).normal(0, 0.002, 20)
-            devices = [
-                DeviceMetrics(f"d{k}", 50, 1.0, float(error))
-                for k, error in enumerate(drawn + own + shift_of(cell, at))
-            ]
-            write_evaluation(directory.metrics, Evaluation(at, devices, devices))
-        finished.append(Finished(cell, directory))
-    return finished
-
-
-def gain(cell, at):
-    return -0.02 if "Δ-FL θ=0.5" in cell.method and cell.method.startswith(SMALL_STEPS) else 0.0
 
 
 class TestReport:

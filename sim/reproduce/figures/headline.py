@@ -30,7 +30,7 @@ def draw_headline(arms: Arms, tests: Sequence[Test], at: int) -> Figure:
     return figure
 
 
-def draw_devices(arms: Arms, at: int) -> Figure:
+def draw_devices(arms: Arms, at: int, users: str) -> Figure:
     """Each device's error under FedAvg and under Δ-FL, averaged over the seeds that tested it."""
     figure = Figure(figsize=(5, 4.6), layout="constrained")
     panel = figure.add_subplot()
@@ -51,12 +51,12 @@ def draw_devices(arms: Arms, at: int) -> Figure:
                 linewidths=0,
                 color=Stroke(number).colour,
                 marker=Stroke(number).marker,
-                label=f"{int(chosen.sum())} writers {word}",
+                label=f"{int(chosen.sum())} {users} {word}",
             )
         most = float(pairs.max()) * 1.03
         panel.plot([0, most], [0, most], color="0.5", linewidth=0.8)
         panel.legend(frameon=False, fontsize="small")
-    panel.set_xlabel("test error of a writer with FedAvg (%)")
+    panel.set_xlabel(f"test error of a {users.removesuffix('s')} with FedAvg (%)")
     panel.set_ylabel(f"with {_SHOWN} (%)")
     panel.set_title(f"{SMALL_STEPS}, after {at} rounds", fontsize="medium")
     return figure

@@ -1,0 +1,210 @@
+"""The headline's studies: equal grids, chosen where nobody is tested, and the first as it was."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from headline_runs import gain, played
+
+from deltafl.sim.reproduce import declared
+from deltafl.sim.reproduce.catalogue import experiment_named
+from deltafl.sim.reproduce.declared import SMALL_STEPS, TUNED, Setting
+from deltafl.sim.reproduce.declared_others import MARGIN, RATES
+from deltafl.sim.reproduce.experiment import Request
+from deltafl.sim.reproduce.headline import setting_of
+from deltafl.sim.reproduce.headline_rates import small_rate_of
+from deltafl.sim.reproduce.headline_settings import CHOSEN, CHOSEN_BY_TASK
+from deltafl.sim.reproduce.statistics import holm
+from deltafl.sim.reproduce.studies import MNIST_LINEAR, STUDIES, study_of
+from deltafl.sim.reproduce.tasks import task_named
+
+OTHERS = [study for study in STUDIES if study is not MNIST_LINEAR]
+DATA = {
+    "mnist-linear": "mnist-writers",
+    "unipen-digits-linear": "unipen-digits",
+    "unipen-lower-linear": "unipen-lower",
+    "unipen-all-linear": "unipen-all",
+    "schools-logistic": "schools",
+    "mnist-convnet": "mnist-writers",
+}
+
+
+def named(study):
+    return study.task
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
+    """Sixteen devices of 101 samples for each data set, and one that is too small."""
+    user = np.repeat(np.arange(17), [*[101] * 16, 20])
+    found = {}
+    for name in set(DATA.values()):
+        found[name] = tmp_path_factory.mktemp("data") / f"{name}.npz"
+        shape = (len(user), 5) if name == "schools" else (len(user), 28, 28)
+        x = np.zeros(shape, np.float32 if name == "schools" else np.uint8)
+        np.savez(found[name], x=x, y=np.arange(len(user)) % 2, user=user)
+    return found
+
+
+def asked(archives, out, study, **settings) -> Request:
+    data = {DATA[study.task]: archives[DATA[study.task]]}
+    return Request(out=out, data=data, models=(study.task,), **settings)
+
+
+@pytest.mark.parametrize("study", OTHERS, ids=named)
+class TestDeclaration:
+    def test_every_method_has_as_many_settings_and_the_same_rates(self, study):
+        rates = {setting.rate for setting in study.grids["FedAvg"]}
+        assert [method.label for method in study.tuned] == list(study.grids)
+        for grid in study.grids.values():
+            assert len(set(grid)) == len(grid) == study.budget
+            assert {setting.rate for setting in grid} == rates
+            assert {setting.decay for setting in grid} >= {1.0, 0.6}
+
+    def test_what_was_chosen_is_on_the_grid(self, study):
+        assert set(CHOSEN_BY_TASK[study.task]) == set(study.grids)
+        for label, setting in CHOSEN_BY_TASK[study.task].items():
+            assert setting in study.grids[label]
+
+    def test_the_small_rate_was_tried(self, study):
+        assert study.small_rate in RATES
+
+    def test_both_families_have_fedavg_to_compare_with(self, study):
+        assert {methods[0].label for methods in study.families.values()} == {"FedAvg"}
+        assert study.num_tests == sum(len(one) - 1 for one in study.families.values())
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=named)
+class TestCells:
+    def test_no_device_that_is_tested_has_tuned(self, study, archives, tmp_path):
+        request = asked(archives, tmp_path, study, seeds=1, methods=("fedavg",))
+        made = {
+            name: experiment_named(name).cells(request)
+            for name in ("headline-rates", "headline-tuning", "headline")
+            if study is not MNIST_LINEAR or name != "headline-rates"
+        }
+        sources = {
+            name: {cell.config.data.source for cell in cells} for name, cells in made.items()
+        }
+        devices = {name: set(np.load(source)["users"]) for name, (source,) in sources.items()}
+        tested = devices.pop("headline")
+        assert len(tested) == 12
+        for tuning in devices.values():
+            assert len(tuning) == 4
+            assert not tuning & tested
+
+    def test_runs_have_the_declared_rounds_and_settings(self, study, archives, tmp_path):
+        request = asked(archives, tmp_path, study, seeds=1)
+        made = experiment_named("headline").cells(request)
+        methods = {
+            (family, method.label): method
+            for family, own in study.families.items()
+            for method in own
+        }
+        assert [tuple(cell.method.split(": ")) for cell in made] == list(methods)
+        for cell in made:
+            family, label = cell.method.split(": ")
+            setting = setting_of(family, methods[family, label], study)
+            chosen = CHOSEN if study is MNIST_LINEAR else CHOSEN_BY_TASK[study.task]
+            if family == SMALL_STEPS:
+                assert setting == Setting(study.small_rate, 1.0)
+            else:
+                assert setting == chosen[label.removeprefix("private ")]
+            assert cell.config.training.learning_rate == setting.rate
+            assert cell.config.training.decay == setting.decay
+            assert cell.config.federation.cohort_size == 10
+            assert cell.config.training.backend == "batched"
+            assert cell.config.data.max_samples == (
+                study.max_samples or (200 if "unipen" in study.task else 0)
+            )
+            is_clear = not label.startswith("private")
+            assert cell.config.federation.rounds == study.rounds_of(family, clear=is_clear)
+
+
+def test_the_first_study_is_as_it_was_declared():
+    assert STUDIES[0] is MNIST_LINEAR is study_of("mnist-linear")
+    assert (MNIST_LINEAR.seeds, MNIST_LINEAR.tuning_seeds, MNIST_LINEAR.budget) == (12, 2, 8)
+    assert (MNIST_LINEAR.rounds, MNIST_LINEAR.curve, MNIST_LINEAR.every) == (50, 100, 10)
+    assert (MNIST_LINEAR.small_rate, MNIST_LINEAR.num_tests) == (0.05, 14)
+    assert not MNIST_LINEAR.only_if_named
+    assert MNIST_LINEAR.max_samples == 0
+    assert MNIST_LINEAR.tuned == declared.TUNED_METHODS
+    assert MNIST_LINEAR.families is declared.FAMILIES
+    for method in declared.TUNED_METHODS:
+        assert MNIST_LINEAR.grids[method.label] == declared.grid_of(method)
+        assert setting_of(TUNED, method) == CHOSEN[method.label]
+    assert {str(setting) for setting in CHOSEN.values()} == {
+        "rate 2, decay 0.6",
+        "rate 1, decay 0.6, proximal = 0.01",
+        "rate 1, decay 0.6, q = 0.1",
+        "rate 1, decay 0.6, tilt = 0.5",
+        "rate 1, decay 0.6, mixture_rate = 0.1",
+        "rate 1, decay 0.6",
+        "rate 0.3, decay 0.6",
+        "rate 0.1, decay 1",
+    }
+
+
+def test_data_alone_ask_for_the_first_study_and_not_for_the_long_one(archives, tmp_path):
+    data = {"mnist-writers": archives["mnist-writers"]}
+    request = Request(out=tmp_path, data=data, seeds=1, methods=("fedavg",))
+    made = experiment_named("headline").cells(request)
+    assert {cell.task for cell in made} == {"mnist-linear"}
+    made = experiment_named("headline").cells(replace(request, models=("convnet",)))
+    assert {cell.task for cell in made} == {"mnist-convnet"}
+    assert {cell.config.model.name for cell in made} == {"convnet"}
+
+
+def test_the_small_rate_is_the_smallest_that_is_nearly_as_good():
+    assert small_rate_of({0.1: 30.0, 0.2: 20.0 + MARGIN, 0.5: 20.0, 1.0: 40.0}) == 0.2
+    assert small_rate_of({0.1: 20.1 + MARGIN, 0.2: 20.0}) == 0.2
+    assert small_rate_of({}) is None
+
+
+def test_tests_of_several_studies_are_corrected_for_all_of_them(archives, tmp_path):
+    wanted = {"seeds": 6, "methods": ("fedavg", "delta-fl-0.5")}
+    data = {name: archives[name] for name in ("mnist-writers", "schools")}
+    request = Request(out=tmp_path, data=data, **wanted)
+    made = experiment_named("headline").cells(request)
+    assert {cell.task for cell in made} == {"mnist-linear", "schools-logistic"}
+    report = experiment_named("headline").report(request, played(tmp_path / "runs", made, gain))
+    names = [table.name for table in report.tables]
+    assert len(set(names)) == len(names) == 9
+    assert set(report.figures) == {
+        "headline",
+        "headline-devices",
+        "headline-schools-logistic",
+        "headline-devices-schools-logistic",
+    }
+    tests = [table for table in report.tables if "headline-tests" in table.name]
+    assert ["p for new writers" in table.columns for table in tests] == [True, False]
+    together = report.tables[-1]
+    raw = [record["p90_p_t"] for record in together.records]
+    assert len(raw) == sum(len(table.rows) for table in tests) == 4
+    assert [record["together_p"] for record in together.records] == list(holm(raw))
+    assert [record["adjusted_p"] for record in together.records] == [
+        record["adjusted_p"] for table in tests for record in table.records
+    ]
+    lower = [row[-1] for row in together.rows]
+    assert lower == ["lower" if SMALL_STEPS in row else "no" for row in together.rows]
+    trials = [note for note in report.notes if "this is a trial" in note]
+    assert {note.split(": ")[0] for note in trials} == {"mnist-linear", "schools-logistic"}
+
+
+def test_rates_are_reported_with_the_one_that_the_rule_chooses(archives, tmp_path):
+    study = study_of("schools-logistic")
+    request = asked(archives, tmp_path, study)
+    rates = experiment_named("headline-rates")
+    made = rates.cells(request)
+    assert len(made) == len(RATES) * study.tuning_seeds
+    assert {cell.config.federation.algorithm for cell in made} == {"fedavg"}
+
+    def worse_when_small(cell, at):
+        return 0.2 if cell.config.training.learning_rate < 0.1 else 0.0
+
+    (table,) = rates.report(request, played(tmp_path / "runs", made, worse_when_small)).tables
+    assert [row[0] for row in table.rows if row[2]] == ["0.1"]
+
+
+def test_every_task_of_a_study_is_known():
+    assert [task_named(study.task).name for study in STUDIES] == list(DATA)
