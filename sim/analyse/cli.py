@@ -34,6 +34,8 @@ examples:
       --range 0 60 --level 0.9
   deltafl analyse histogram --data app.parquet --user person --column minutes \\
       --range 0 180 --bins 12 --cap 7 --noise 2
+  deltafl analyse count --data visits.csv --user hospital --column age \\
+      --range 65 120 --out analyses/over-65 && deltafl audit analyses/over-65
 
 Values outside of the range count as its nearest end, and a secure sum says how
 many these were; count leaves them out. --cap bounds how many rows of one device
@@ -41,7 +43,8 @@ count, the first ones; with --of devices, each device has one value, the mean of
 its rows. Values are rounded to a 262,144th of the range or less; whole numbers of
 a smaller range that begins at one are not rounded. Without --noise, sums are
 exact, which is not differential privacy. With it, they are rounded to a 1,024th,
-and the ± is about one standard deviation.
+and the ± is about one standard deviation. --out keeps a record of what the server
+sees, for `deltafl audit`.
 exit codes: 0 success, 2 invalid request, or too few devices.
 """
 
@@ -97,6 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--colluding", type=float, default=0.1, metavar="P", help="share that may collude"
     )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="keep a record of what the server sees, in here"
+    )
     add_json(parser)
 
 
@@ -109,6 +115,7 @@ def main(options: argparse.Namespace) -> int:
     from deltafl.fl.errors import DataError
     from deltafl.secagg import ThreatModel, UsageError
     from deltafl.sim.analyse.analysis import Guard, analyse_tables
+    from deltafl.sim.analyse.asking import About
     from deltafl.sim.analyse.question import Question
     from deltafl.sim.analyse.tables import read_tables
 
@@ -131,7 +138,13 @@ def main(options: argparse.Namespace) -> int:
     except (DataError, UsageError) as error:
         raise UserError(str(error)) from error
     guard = Guard(options.min_cohort, threat)
-    answer = analyse_tables(dict(enumerate(tables.values())), question, guard)
+    answer = analyse_tables(
+        dict(enumerate(tables.values())),
+        question,
+        guard,
+        out=options.out,
+        about=About(options.user, options.column, options.where or ""),
+    )
     if options.json:
         print(json.dumps(asdict(answer), indent=2, ensure_ascii=False, allow_nan=False))
     else:

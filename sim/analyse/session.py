@@ -32,9 +32,6 @@ class AnalysisSession:
         vanishing: who vanishes, and when.
         observer: watches.
 
-    Attributes:
-        num_sums: the sums that the server has learnt.
-
     Raises:
         PeerError: the parameters fall short of the policy.
         SessionAborted: too few devices are left.
@@ -50,7 +47,6 @@ class AnalysisSession:
     ) -> None:
         policy.check(params)
         enrolment = Enrolment()
-        self.num_sums = 0
         self._observer = observer or NoObserver()
         self._vanishing = vanishing
         self._server = Server(params, devices, enrolment)
@@ -66,7 +62,11 @@ class AnalysisSession:
         self._exchange_all(self._server.start(), lambda _: None, b"")
 
     def sum(
-        self, slot: int, answers: Callable[[ClientId], Vector], binding: bytes
+        self,
+        slot: int,
+        answers: Callable[[ClientId], Vector],
+        binding: bytes,
+        tell: Callable[[], None] = lambda: None,
     ) -> SlotSum | None:
         """Open a slot, and sum what the devices answer; None if a device of a whole slot is gone.
 
@@ -74,18 +74,19 @@ class AnalysisSession:
             slot: of the session, above every one before.
             answers: what a device contributes; asked once for each that is asked.
             binding: digest of the question, to which the masks are bound.
+            tell: called before the slot is opened, if it is.
 
         Raises:
             SessionAborted: too few devices are left.
         """
         if not self._server.can_sum(slot):
             return None
+        tell()
         self._exchange_all(self._server.open_slot(slot, binding), answers, binding)
         if not self._server.has_sum:
             return None
         taken = self._server.take_sum()
         self._observer.revealed(taken)
-        self.num_sums += 1
         return taken
 
     def _exchange_all(

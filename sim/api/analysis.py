@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,7 @@ def analyse(
     noise: float | str = 0,
     min_cohort: int = 10,
     threat: ThreatModel | None = None,
+    out: str | Path | None = None,
 ) -> "Answer":
     """Find a statistic of what devices have, by a session of secure sums in this process.
 
@@ -48,12 +50,15 @@ def analyse(
         min_cohort: fewest devices to sum over, and fewest that have a value.
         threat: what the session must withstand; by default, a tenth of the devices colluding, and a
             tenth vanishing.
+        out: a folder for the record of what the server sees, which `deltafl audit` reads; devices
+            are numbered in the order of `values`. None keeps no record.
 
     Returns:
         The statistic, and everything else that was revealed for it.
 
     Raises:
-        UserError: an argument is out of range, there are too few devices, or sums do not fit.
+        UserError: an argument is out of range, there are too few devices, sums do not fit, or the
+            folder has a record already.
         ValueError: a value is not a finite number, or masked.
     """
     tables = {}
@@ -69,7 +74,8 @@ def analyse(
         level=_exact(level),
         noise=_exact(noise),
     )
-    return analyse_tables(tables, question, Guard(min_cohort, threat or ThreatModel()))
+    guard = Guard(min_cohort, threat or ThreatModel())
+    return analyse_tables(tables, question, guard, out=None if out is None else Path(out))
 
 
 def _numbers(device: object, given: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -15,6 +15,8 @@ from deltafl.secagg.session import NoObserver
 from deltafl.secagg.stages import Stage, Step, Vanish
 from deltafl.sim.analyse import analysis
 from deltafl.sim.analyse.analysis import Guard, analyse_tables
+from deltafl.sim.analyse.deduction import Deduction
+from deltafl.sim.analyse.plan import Plan
 from deltafl.sim.analyse.privacy import noise_of, rho_of_sums
 from deltafl.sim.analyse.question import HOLDERS, STATISTICS, Question, sums_of
 from deltafl.sim.errors import UserError
@@ -287,14 +289,9 @@ def test_a_smallest_cohort_is_a_whole_number_from_two_on(count):
 
 def noisy(statistic, found, **more):
     """What an analysis with noise makes of sums."""
-    analysed = analysis._Analysis(
-        {i: np.ones(1) for i in range(12)},
-        Question(statistic, -5, 5, noise=Fraction(1), cap=1, **more),
-        GUARD,
-        {},
-        None,
-    )
-    return analysed._found(
+    question = Question(statistic, -5, 5, noise=Fraction(1), cap=1, **more)
+    deduced = Deduction(Plan(question, GUARD, 12), lambda *_: None)
+    return deduced._found(
         {name: [Fraction(one) for one in numbers] for name, numbers in found.items()}
     )
 
@@ -308,16 +305,15 @@ def test_what_noise_has_moved_out_of_the_range_is_moved_back():
 
 
 def test_devices_with_rows_are_at_least_none_and_at_most_those_summed(monkeypatch):
-    tables = {i: np.ones(1) for i in range(12)}
-    question = Question("count", 0, 2, noise=Fraction(30), cap=1)
-    monkeypatch.setattr(analysis._Analysis, "_sum_all", lambda *_: ({"holders": [told]}, 12))
-    analysed = analysis._Analysis(tables, question, GUARD, {}, None)
+    plan = Plan(Question("count", 0, 2, noise=Fraction(30), cap=1), GUARD, 12)
+    monkeypatch.setattr(Deduction, "_sum_all", lambda *_: ({"holders": [told]}, 12))
+    deduced = Deduction(plan, lambda *_: None)
     told = Fraction(99)
-    assert analysed._count_holders() == 12
+    assert deduced._count_holders() == 12
     told = Fraction(-9)
-    spent = rounded_up(analysed._epsilon(HOLDERS))
+    spent = rounded_up(plan.epsilon(HOLDERS))
     with pytest.raises(UserError, match=rf"^0 devices .* has spent ε = {spent} at"):
-        analysed._count_holders()
+        deduced._count_holders()
 
 
 def test_a_noisy_quantile_says_how_far_noise_moves_it():
