@@ -14,7 +14,7 @@ from deltafl.secagg import Adversary
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.catalogue import EVERY_RULE
 from deltafl.sim.inspect.audit.expected import (
     DEFAULT_FALSE_ALARM_RATE,
     DEFAULT_MIN_TAIL,
@@ -200,7 +200,7 @@ def describe(report: AuditReport) -> str:
 
 
 def _finding(finding: Finding) -> list[str]:
-    rule = RULES[finding.rule]
+    rule = EVERY_RULE[finding.rule]
     more = f" ({finding.count} places)" if finding.count > 1 else ""
     return [
         f"{finding.severity.name:<8} {finding.rule}: {rule.title}{more}",

@@ -150,6 +150,8 @@ def _knows(question: Question | None, released: Sum) -> str:
     if isinstance(question, Query):
         pivots = len(question.pivots)
         return f"ranks of {count} devices at {pivots} {'pivot' if pivots == 1 else 'pivots'}"
+    if question is None:
+        return f"a sum over {count} devices"
     return f"the sum of updates over those of {count} devices that passed"
 
 

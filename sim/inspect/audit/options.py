@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.bracketed import Bracketed
 from deltafl.secagg import Adversary
+from deltafl.sim.analyse.plan import FIRST_QUERY, Guard
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.expected import (
     DEFAULT_FALSE_ALARM_RATE,
@@ -60,6 +62,8 @@ def expected_of(source: Source, options: Options) -> Expected:
         ConfigError: a limit that was given is unknown, or not in its range.
     """
     policy = RoundPolicy() if source.config is None else policy_of(source.config)
+    if source.asking is not None:
+        policy = _policy_of(source.asking.guard)
     looser = looser_limits(policy)
     if options.adversary is not None:
         policy = replace(policy, adversary=options.adversary)
@@ -76,6 +80,19 @@ def expected_of(source: Source, options: Options) -> Expected:
     )
     return Expected(
         policy, options.min_difference, options.min_tail, options.false_alarm_rate, looser
+    )
+
+
+def _policy_of(guard: Guard) -> RoundPolicy:
+    """What the devices of an analysis insist on."""
+    threat = guard.threat
+    return RoundPolicy(
+        threat.adversary,
+        threat.colluding_rate,
+        threat.dropout_rate,
+        min_cohort=guard.min_cohort,
+        min_threshold=2,
+        max_slots=FIRST_QUERY + Bracketed().default_max_queries,
     )
 
 

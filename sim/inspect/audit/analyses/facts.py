@@ -1,0 +1,41 @@
+"""What a report says of an analysis, so that it can be compared with others."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SumFacts:
+    """One sum that an analysis released.
+
+    Attributes:
+        names: of the numbers in it.
+        devices: whose numbers, ascending.
+    """
+
+    names: tuple[str, ...]
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisFacts:
+    """An analysis.
+
+    Attributes:
+        statistic: that was asked for.
+        column: of which column; "" if it is not recorded.
+        where: of which rows, as NAME=VALUE; "" of all.
+        terms: range, cap and bins.
+        sums: that were released.
+        holders: devices that have a row that counts; an estimate with noise; None without answer.
+        rho: ρ of its sums, in zero-concentrated differential privacy; None without noise.
+        epsilon: ε of its answer; None without noise or answer.
+    """
+
+    statistic: str
+    column: str
+    where: str
+    terms: str
+    sums: tuple[SumFacts, ...]
+    holders: float | None
+    rho: float | None
+    epsilon: float | None

@@ -1,0 +1,139 @@
+"""Several analyses of the same devices: what they give away together.
+
+Devices are taken to be the same where they have the same number.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.analyses.facts import AnalysisFacts
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.rules import A11, A13, Rule, Rules
+from deltafl.sim.run.accounting import DELTA, epsilon_of
+
+RULES: Final = Rules(
+    {
+        "analyses.same-sum": Rule(
+            Severity.HIGH,
+            "two analyses summed the same numbers over devices that differ by few",
+            "The difference of the sums is about those few devices.",
+            "Ask each question once, and keep a ledger of what devices have answered.",
+            A13,
+        ),
+        "analyses.near-groups": Rule(
+            Severity.MEDIUM,
+            "two analyses of one column are about groups that may differ by few devices",
+            "If one group is in the other, the difference of the answers is about those few.",
+            "Ask about groups that differ by many devices, or with noise.",
+            A13,
+        ),
+        "analyses.noise-again": Rule(
+            Severity.MEDIUM,
+            "a noisy question was asked again",
+            "Noise averages out over answers to one question, and ε adds up.",
+            "Ask once, with as little noise as the answer can do with.",
+            A11,
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What several analyses come to.
+
+    Attributes:
+        analyses: how many.
+        sums: released by all of them.
+        epsilon: ε of all noisy sums together, at `delta`; None if none has noise.
+        delta: its δ; None without ε.
+        exact: how many of them have no noise, so that ε does not cover them.
+        findings: about pairs of them, worst first.
+    """
+
+    analyses: int
+    sums: int
+    epsilon: float | None
+    delta: float | None
+    exact: int
+    findings: tuple[Finding, ...]
+
+
+def together(named: Sequence[tuple[str, AnalysisFacts]], min_difference: int) -> Together:
+    """Compare analyses with each other, and add up.
+
+    Args:
+        named: the analyses, each with its name.
+        min_difference: devices by which sums, or groups, must differ at least.
+
+    Raises:
+        UserError: there is only one.
+    """
+    if len(named) < 2:
+        raise UserError("one analysis is compared with nothing: give two or more")
+    rhos = [one.rho for _, one in named if one.rho is not None]
+    found = [
+        finding
+        for (a, first), (b, second) in combinations(named, 2)
+        for finding in _compare((a, first), (b, second), min_difference)
+    ]
+    return Together(
+        len(named),
+        sum(len(one.sums) for _, one in named),
+        epsilon_of(sum(rhos), DELTA) if rhos else None,
+        DELTA if rhos else None,
+        len(named) - len(rhos),
+        tuple(sorted(found, key=lambda one: -one.severity)),
+    )
+
+
+_Named = tuple[str, AnalysisFacts]
+
+
+def _compare(one: _Named, other: _Named, fewest: int) -> Iterator[Finding]:
+    (a, first), (b, second) = one, other
+    if first.column != second.column:
+        return
+    pair, place = f"{a} and {b}", [Evidence()]
+    if first.where == second.where:
+        yield from _same_values(pair, first, second, fewest)
+    elif first.holders is not None and second.holders is not None:
+        apart = abs(first.holders - second.holders)
+        if apart < fewest and first.rho is None and second.rho is None:
+            detail = (
+                f"{pair}: {first.holders:g} devices have rows where {first.where or 'all'!r}, and "
+                f"{second.holders:g} where {second.where or 'all'!r}"
+            )
+            yield RULES.found("analyses.near-groups", detail, place)
+
+
+def _same_values(
+    pair: str, first: AnalysisFacts, second: AnalysisFacts, fewest: int
+) -> Iterator[Finding]:
+    place = [Evidence()]
+    if first.rho is not None and second.rho is not None:
+        both = {name for one in first.sums for name in _keys(one.names, first)} & {
+            name for one in second.sums for name in _keys(one.names, second)
+        }
+        if both:
+            detail = f"{pair}: both summed {', '.join(name for name, _ in sorted(both))}"
+            yield RULES.found("analyses.noise-again", detail, place)
+    apart: dict[tuple[int, ...], str] = {}
+    for mine in first.sums:
+        for other in second.sums:
+            same = _keys(mine.names, first) & _keys(other.names, second)
+            devices = tuple(sorted(set(mine.devices) ^ set(other.devices)))
+            if same and 0 < len(devices) < fewest:
+                apart.setdefault(devices, min(name for name, _ in same))
+    for devices, name in apart.items():
+        shown = ", ".join(map(str, devices))
+        detail = f"{pair}: {name} with and without devices {shown}"
+        yield RULES.found("analyses.same-sum", detail, place)
+
+
+def _keys(names: tuple[str, ...], of: AnalysisFacts) -> set[tuple[str, str]]:
+    """What was summed: a name, and the range and cap, on which all but holders depend."""
+    return {(name, "" if name == "holders" else of.terms) for name in names}
