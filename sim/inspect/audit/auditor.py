@@ -397,9 +397,13 @@ class _Audit:
             searches=facts["searches"],
             statistics=facts["statistics"],
             participation=facts["participation"],
-            not_checked=(*uncovered(results, tally, sums), *unchecked),
+            not_checked=(
+                *uncovered(results, tally, sums, is_analysis=self._source.asking is not None),
+                *unchecked,
+            ),
             limits=self._limits(has_truth=tally.has_truth),
             reproduce=reproduce(self._source, self._options),
+            is_analysis=self._source.asking is not None,
             analysis=facts.get("analysis"),
         )
 

@@ -62,9 +62,10 @@ def expected_of(source: Source, options: Options) -> Expected:
         ConfigError: a limit that was given is unknown, or not in its range.
     """
     policy = RoundPolicy() if source.config is None else policy_of(source.config)
+    usual = None
     if source.asking is not None:
-        policy = _policy_of(source.asking.guard)
-    looser = looser_limits(policy)
+        policy, usual = _policy_of(source.asking.guard), _policy_of(Guard())
+    looser = looser_limits(policy, usual)
     if options.adversary is not None:
         policy = replace(policy, adversary=options.adversary)
     if options.colluding is not None:

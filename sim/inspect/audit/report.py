@@ -97,7 +97,9 @@ class AuditReport:
         not_checked: What could have been checked, or is beside what is, and was not: phrases.
         limits: What the audit cannot show, in sentences.
         reproduce: Commands that reproduce this report.
-        analysis: The analysis that it is of; None of a run.
+        is_analysis: Whether it is of an analysis; else of a run.
+        analysis: What of an analysis is compared with others; None of a run, and where the record
+            does not say enough.
     """
 
     source: str
@@ -122,6 +124,7 @@ class AuditReport:
     not_checked: tuple[str, ...]
     limits: tuple[str, ...]
     reproduce: tuple[str, ...]
+    is_analysis: bool = False
     analysis: AnalysisFacts | None = None
 
     def worst(self) -> Severity | None:

@@ -74,6 +74,9 @@ _ROUNDED: Final = frozenset({"plus_minus", "epsilon"})
 
 _TOLERANCE: Final = 1e-9
 
+TOLD: Final = ("question", "answer", "privacy")
+"""Names of the facts of an analysis."""
+
 
 class Answers(Check):
     """Plays the analysis again from its sums, and compares."""
@@ -261,6 +264,7 @@ def _facts(asking: Asking, plan: Plan, found: Outcome, said: Told) -> AnalysisFa
         rho = plan.rho(HOLDERS, *(plan.sums if any(one.slot == 1 for one in needed) else ()))
     return AnalysisFacts(
         statistic=question.statistic,
+        user=about.user,
         column=about.column,
         where=about.where,
         terms=(

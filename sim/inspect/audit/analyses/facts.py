@@ -22,6 +22,7 @@ class AnalysisFacts:
 
     Attributes:
         statistic: that was asked for.
+        user: the column that names devices; "" if it is not recorded.
         column: of which column; "" if it is not recorded.
         where: of which rows, as NAME=VALUE; "" of all.
         terms: range, cap and bins.
@@ -32,6 +33,7 @@ class AnalysisFacts:
     """
 
     statistic: str
+    user: str
     column: str
     where: str
     terms: str

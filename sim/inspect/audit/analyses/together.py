@@ -3,10 +3,10 @@
 Devices are taken to be the same where they have the same number.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final
+from typing import Final, Protocol
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.analyses.facts import AnalysisFacts
@@ -51,6 +51,7 @@ class Together:
         epsilon: ε of all noisy sums together, at `delta`; None if none has noise.
         delta: its δ; None without ε.
         exact: how many of them have no noise, so that ε does not cover them.
+        not_compared: the names of those whose records do not say enough.
         findings: about pairs of them, worst first.
     """
 
@@ -59,21 +60,69 @@ class Together:
     epsilon: float | None
     delta: float | None
     exact: int
+    not_compared: tuple[str, ...]
     findings: tuple[Finding, ...]
 
+    def to_json(self, rules: Mapping[str, Rule]) -> dict[str, object]:
+        """The same as JSON values; each finding includes the texts of its rule."""
+        findings = [
+            {
+                "rule": one.rule,
+                "severity": one.severity.name.lower(),
+                "detail": one.detail,
+                **rules[one.rule].texts(),
+            }
+            for one in self.findings
+        ]
+        return {
+            "analyses": self.analyses,
+            "sums": self.sums,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "exact": self.exact,
+            "not_compared": list(self.not_compared),
+            "findings": findings,
+        }
 
-def together(named: Sequence[tuple[str, AnalysisFacts]], min_difference: int) -> Together:
+
+class OfAnalysis(Protocol):
+    """What is needed of a report."""
+
+    @property
+    def source(self) -> str:
+        """What was audited."""
+
+    @property
+    def run_id(self) -> str:
+        """Id of the record."""
+
+    @property
+    def is_analysis(self) -> bool:
+        """Whether it is of an analysis."""
+
+    @property
+    def analysis(self) -> AnalysisFacts | None:
+        """The analysis; None where the record does not say enough."""
+
+
+def together(reports: Sequence[OfAnalysis], min_difference: int) -> Together:
     """Compare analyses with each other, and add up.
 
     Args:
-        named: the analyses, each with its name.
+        reports: on the analyses.
         min_difference: devices by which sums, or groups, must differ at least.
 
     Raises:
-        UserError: there is only one.
+        UserError: one is of a run, or is given twice.
     """
-    if len(named) < 2:
-        raise UserError("one analysis is compared with nothing: give two or more")
+    first: dict[str, str] = {}
+    for one in reports:
+        if not one.is_analysis:
+            raise UserError(f"{one.source} is of a run: only analyses are audited together")
+        if one.run_id in first:
+            raise UserError(f"{one.source} and {first[one.run_id]} are one record: give it once")
+        first[one.run_id] = one.source
+    named = [(one.source, one.analysis) for one in reports if one.analysis is not None]
     rhos = [one.rho for _, one in named if one.rho is not None]
     found = [
         finding
@@ -81,11 +130,12 @@ def together(named: Sequence[tuple[str, AnalysisFacts]], min_difference: int) ->
         for finding in _compare((a, first), (b, second), min_difference)
     ]
     return Together(
-        len(named),
+        len(reports),
         sum(len(one.sums) for _, one in named),
         epsilon_of(sum(rhos), DELTA) if rhos else None,
         DELTA if rhos else None,
         len(named) - len(rhos),
+        tuple(one.source for one in reports if one.analysis is None),
         tuple(sorted(found, key=lambda one: -one.severity)),
     )
 
@@ -95,14 +145,14 @@ _Named = tuple[str, AnalysisFacts]
 
 def _compare(one: _Named, other: _Named, fewest: int) -> Iterator[Finding]:
     (a, first), (b, second) = one, other
-    if first.column != second.column:
+    if (first.user, first.column) != (second.user, second.column):
         return
     pair, place = f"{a} and {b}", [Evidence()]
     if first.where == second.where:
         yield from _same_values(pair, first, second, fewest)
     elif first.holders is not None and second.holders is not None:
         apart = abs(first.holders - second.holders)
-        if apart < fewest and first.rho is None and second.rho is None:
+        if 0 < apart < fewest and first.rho is None and second.rho is None:
             detail = (
                 f"{pair}: {first.holders:g} devices have rows where {first.where or 'all'!r}, and "
                 f"{second.holders:g} where {second.where or 'all'!r}"
