@@ -583,8 +583,8 @@ def _record(path: Path, link: Link, form: Format = TRANSCRIPT) -> Record:
         raise _malformed(path, link, f"it is no record: {error}") from None
     if isinstance(record, Opening) != (link.number == 0):
         raise _malformed(path, link, "the opening is the first record and no other")
-    if form is ANALYSIS and not isinstance(record, Opening | Closing | Resumed) and record.round != 1:
-        raise _malformed(path, link, f"an analysis has no round {record.round}")
+    if form is ANALYSIS and _round_of(record) != 1:
+        raise _malformed(path, link, f"an analysis has one round, not {_round_of(record)}")
     if (
         isinstance(record, Message)
         and record.is_whole
@@ -592,6 +592,13 @@ def _record(path: Path, link: Link, form: Format = TRANSCRIPT) -> Record:
     ):
         raise _malformed(path, link, "the digest is not that of its message")
     return record
+
+
+def _round_of(record: Record) -> int:
+    """The round that a record is of, or how many there are; 1 where it says nothing of rounds."""
+    if isinstance(record, Closing):
+        return record.rounds
+    return 1 if isinstance(record, Opening | Resumed) else record.round
 
 
 def _malformed(path: Path, link: Link, problem: str) -> ChainError:

@@ -7,13 +7,15 @@ fine enough, its sums are whole numbers, and say nothing of it.
 """
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
-from scipy import special
 
 from deltafl.secagg import SecAggError
+from deltafl.secagg.ring import Vector
 from deltafl.sim.analyse.plan import Plan
 from deltafl.sim.analyse.question import HOLDERS, Sum
 from deltafl.sim.inspect.audit.analyses.terms import cohort_of, plan_of
@@ -37,7 +39,11 @@ RULES: Final = Rules(
 )
 
 _TEST: Final = "noise of an analysis"
-_ENOUGH: Final = 8.0  # standard deviations, beyond which nothing is added up
+_ENOUGH: Final = 9.0  # standard deviations, beyond which nothing is added up
+_RATES: Final = tuple(2.0**k for k in range(-2, 24))  # of Chernoff's bound; each gives a bound
+
+Distance: TypeAlias = tuple[int, int, float]
+"""Of a number of a sum: to the nearest whole number, in steps; steps of one; variance in steps²."""
 
 
 class AnalysisNoise(Check):
@@ -49,7 +55,8 @@ class AnalysisNoise(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._is_noisy, self._measured, self._mute = False, 0, 0
+        self._is_noisy, self._mute = False, 0
+        self._distances: list[Distance] = []
 
     def on_round(self, over: RoundOver) -> tuple[()]:
         """Measure the sums; the alarms come when all tests are made."""
@@ -58,7 +65,7 @@ class AnalysisNoise(Check):
         if not isinstance(plan, Plan) or not plan.is_noisy:
             return ()
         self._is_noisy = True
-        logs, last = 0.0, Evidence(over.view.number)
+        last = Evidence(over.view.number)
         for session in over.view.sessions.values():
             for index, sums in enumerate(((HOLDERS,), plan.sums)):
                 slot = session.slots.get(index)
@@ -66,78 +73,87 @@ class AnalysisNoise(Check):
                 if words is None or slot is None:
                     continue
                 last = Evidence(over.view.number, slot.sums[0].number, slot.sums[0].offset)
-                logs += self._measure(plan, index, sums, words)
-        if self._measured:
-            # Fisher's sum of logarithms; under at least the noise that is due, it is no larger
-            value = float(special.gammaincc(self._measured, logs))
-            detail = f"{self._measured} sums are closer to whole numbers than noise leaves them"
+                self._measure(plan, index, sums, words)
+        if self._distances:
+            value = closer(self._distances)
+            total = sum(rest / steps for rest, steps, _ in self._distances)
+            mean = total / len(self._distances)
+            detail = f"{len(self._distances)} sums are {mean:.3g} away from whole numbers on average"
             self._premises.budget.add(PValue(_TEST, value, detail), last)
         return ()
 
-    def _measure(
-        self, plan: Plan, index: int, sums: tuple[Sum, ...], words: np.ndarray
-    ) -> float:
-        """The sum of -log p over the numbers of a slot that have fractions."""
-        layout, logs = plan.layouts[index], 0.0
+    def _measure(self, plan: Plan, index: int, sums: Sequence[Sum], words: Vector) -> None:
+        """Take the numbers of a slot that have fractions."""
+        layout = plan.layouts[index]
         if len(words) != layout.length:
-            return 0.0
+            return
         try:
-            decoded = layout.decode(words)
+            decoded = layout.decode(words.astype(np.uint64))
         except SecAggError:
-            return 0.0  # `Answers` says that it is out of range
+            return  # `Answers` says that it is out of range
         for one in sums:
             noise = plan.noise(one)
             if noise is None or not noise.resolution_bits:
                 self._mute += one.size
                 continue
             steps = 1 << noise.resolution_bits
-            sigma = math.sqrt(float(noise.variance))
+            variance = float(noise.share_variance * noise.num_devices)
             for number in decoded[one.name].tolist():
                 rest = int(number) % steps
-                logs -= math.log(near_whole(min(rest, steps - rest), steps, sigma))
-                self._measured += 1
-        return logs
+                self._distances.append((min(rest, steps - rest), steps, variance))
 
     def coverage(self, tally: Tally) -> Coverage:
         """An analysis without noise is covered: there is nothing to measure in it."""
         if not self._is_noisy:
             return Coverage(tally.told, "no noise was announced")
-        detail = f"{self._measured} sums with fractions, {self._mute} without"
-        return Coverage(tally.told if self._measured else 0, detail)
+        detail = f"{len(self._distances)} sums with fractions, {self._mute} without"
+        return Coverage(tally.told if self._distances else 0, detail)
 
     def unchecked(self) -> tuple[str, ...]:
         """Noise hides what it is added to, and so how large it is."""
         if not self._is_noisy:
             return ()
         return (
-            f"how large the noise is: {self._measured} sums show whether there is any of about one "
+            f"how large the noise is: {len(self._distances)} sums show whether there is any of about one "
             f"or less, and {self._mute} show nothing of it",
         )
 
 
-def near_whole(rest: int, steps: int, sigma: float) -> float:
-    """Probability that Gaussian noise is at most so far from a whole number; 1 at most.
+def closer(distances: Sequence[Distance]) -> float:
+    """A bound on the probability that noise is as close to whole numbers as this, all together.
 
-    Noise of a larger σ is farther away. Half a step is added, since noise comes in steps.
+    Chernoff's bound, of the sum of the distances in whole numbers. Noise of a larger variance is
+    farther away, so it is a bound for more devices than are certain to bring noise, too.
 
     Args:
-        rest: the distance, in steps.
-        steps: steps of one.
-        sigma: σ of the noise, in whole numbers.
+        distances: each in steps; with the steps of one, and the variance of the noise in steps².
 
-    >>> round(near_whole(0, 16, 10.0), 4), round(near_whole(1, 16, 0.05), 2), near_whole(8, 16, 1.0)
-    (0.0625, 0.94, 1.0)
+    >>> closer([(0, 8, 13.0)] * 40) < 1e-30, closer([(4, 8, 13.0), (2, 8, 13.0)])
+    (True, 1.0)
     """
-    most = (rest + 0.5) / steps
-    if most >= 0.5:
-        return 1.0
-    last = math.ceil(_ENOUGH * sigma) + 1
-    whole = np.arange(-last, last + 1)
-    within = special.ndtr((whole + most) / sigma) - special.ndtr((whole - most) / sigma)
-    return min(float(within.sum()), 1.0)
+    total = sum(rest / steps for rest, steps, _ in distances)
+    counts = Counter((steps, variance) for _, steps, variance in distances)
+    least = 0.0
+    for rate in _RATES:
+        logs = sum(
+            count * math.log(_moment(rate, steps, variance))
+            for (steps, variance), count in counts.items()
+        )
+        least = min(least, rate * total + logs)
+    return math.exp(least)
 
 
-def _words(over: RoundOver, tag: bytes, slot: SlotView) -> np.ndarray | None:
+def _moment(rate: float, steps: int, variance: float) -> float:
+    """Mean of exp(-rate·d), where d is the distance of discrete Gaussian noise to whole numbers."""
+    last = math.ceil(_ENOUGH * math.sqrt(variance))
+    drawn = np.arange(-last, last + 1)
+    weights = np.exp(-(drawn**2) / (2 * variance))
+    rest = drawn % steps
+    distance = np.minimum(rest, steps - rest) / steps
+    return float((weights * np.exp(-rate * distance)).sum() / weights.sum())
+
+
+def _words(over: RoundOver, tag: bytes, slot: SlotView) -> Vector | None:
     """All words of a slot's sum; None where they are not known."""
     if not slot.sums:
         return None
