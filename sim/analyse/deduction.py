@@ -153,9 +153,7 @@ class Deduction:
         (one,) = (one for one in self._plan.sums if one.name == name)
         return float(self._question.noise * one.most)
 
-    def _sum_all(
-        self, slot: int, sums: Sequence[Sum]
-    ) -> tuple[dict[str, list[Fraction]], int]:
+    def _sum_all(self, slot: int, sums: Sequence[Sum]) -> tuple[dict[str, list[Fraction]], int]:
         """Sums by name, in one slot that tolerates drop-outs; and over how many devices."""
         layout = self._plan.layouts[slot]
         taken = self._taken(slot, sums)

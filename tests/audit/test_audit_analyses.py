@@ -11,6 +11,7 @@ from analysed import GUARD, NOISY, SMALL, TABLES, question, recorded, rules_of
 
 from deltafl.secagg import Adversary, ThreatModel
 from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.sim.analyse.analysis import analyse_tables
 from deltafl.sim.analyse.asking import About, Asking, json_line, read_asking
 from deltafl.sim.analyse.plan import Guard
 from deltafl.sim.analyse.question import STATISTICS
@@ -120,13 +121,15 @@ def test_a_question_is_read_as_it_was_written(more):
 )
 def test_a_question_that_nobody_can_ask_is_refused(name, value):
     document = {**json.loads(asking().to_bytes()), name: value}
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         read_asking(json_line(document))
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"[" * 5000, b"\xff", b" " + asking().to_bytes()])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b"[" * 5000, b"\xff", b" " + asking().to_bytes()]
+)
 def test_what_is_no_question_is_refused(data):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         read_asking(data)
 
 
@@ -134,8 +137,6 @@ def test_a_record_is_never_replaced(tmp_path):
     recorded(tmp_path / "a")
     before = (tmp_path / "a" / "analysis.bin").read_bytes()
     with pytest.raises(UserError, match="never replaced"):
-        from deltafl.sim.analyse.analysis import analyse_tables
-
         analyse_tables(TABLES, question(), GUARD, out=tmp_path / "a")
     assert (tmp_path / "a" / "analysis.bin").read_bytes() == before
 
@@ -232,6 +233,4 @@ def test_what_is_no_record_is_refused(data, tmp_path, capsys):
 def test_the_record_can_be_a_link_to_nowhere(tmp_path):
     (tmp_path / "analysis.bin").symlink_to(Path("nowhere"))
     with pytest.raises(UserError, match="exists"):
-        from deltafl.sim.analyse.analysis import analyse_tables
-
         analyse_tables(TABLES, question(), GUARD, out=tmp_path)

@@ -144,9 +144,7 @@ class _Audit:
     def run(self, progress: Progress) -> AuditReport:
         size = self._source.transcript.stat().st_size
         try:
-            for record, digest in read_with_digests(
-                self._source.transcript, self._source.form
-            ):
+            for record, digest in read_with_digests(self._source.transcript, self._source.form):
                 self._num_records, self._digest = record.number + 1, digest
                 self._take(record)
                 for check in self._checks:

@@ -84,7 +84,11 @@ RULES: Final = Rules({id_: rule for check in CHECKS for id_, rule in check.rules
 """Every rule of a run by its id."""
 
 EVERY_RULE: Final = Rules(
-    {**RULES, **{id_: rule for check in OWN_CHECKS for id_, rule in check.rules.items()}, **TOGETHER}
+    {
+        **RULES,
+        **{id_: rule for check in OWN_CHECKS for id_, rule in check.rules.items()},
+        **TOGETHER,
+    }
 )
 """Every rule by its id, of runs and of analyses."""
 

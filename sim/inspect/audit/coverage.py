@@ -63,7 +63,11 @@ def outcome_of(
 
 
 def uncovered(
-    results: Iterable[CheckResult], tally: Tally, sums: tuple[int, int], *, is_analysis: bool = False
+    results: Iterable[CheckResult],
+    tally: Tally,
+    sums: tuple[int, int],
+    *,
+    is_analysis: bool = False,
 ) -> Iterator[str]:
     """Say what was not checked because the record does not hold it, in phrases.
 

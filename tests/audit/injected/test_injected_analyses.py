@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-import msgpack
 import numpy as np
 import pytest
 from analysed import (
@@ -19,13 +18,10 @@ from analysed import (
     BEGIN,
     CLOSING,
     END,
-    GUARD,
     MESSAGE,
     NOISY,
     OPENING,
-    SMALL,
     SUM,
-    TABLES,
     answer_of,
     entries,
     of_kind,
@@ -100,7 +96,7 @@ def add_to_sum(slot):
 
 
 def tell_twice(records):
-    (first, second) = of_kind(records, ASKED)
+    _, second = of_kind(records, ASKED)
     records.insert(records.index(second) + 1, [*second[:4], b"count"])
 
 
@@ -192,7 +188,7 @@ LIES = [
         sum_again_without_one),
     Lie("a sum that nobody needs", ("analysis.unasked-sum",), one_sum_more),
     Lie("a device that is not on the list", ("analysis.strange-devices",), forget_a_device),
-    Lie("sums over a device less", ("analysis.fewer-devices",), lambda r: None,
+    Lie("sums over a device less", ("analysis.fewer-devices",), len,
         gone={3: Vanish(Step(Stage.MASK, 1))}),
 ]  # fmt: skip
 
@@ -228,9 +224,12 @@ def without_floor(monkeypatch):
 
     monkeypatch.setattr(plan.Plan, "_params", lower)
     monkeypatch.setattr(
-        plan.Plan, "policy", property(lambda self: replace(
-        policy(self), min_cohort=3, colluding_rate=0.0, dropout_rate=0.5
-    )))
+        plan.Plan,
+        "policy",
+        property(
+            lambda self: replace(policy(self), min_cohort=3, colluding_rate=0.0, dropout_rate=0.5)
+        ),
+    )
 
 
 def ends_the_search(monkeypatch):
@@ -376,10 +375,17 @@ def other_than(value):
     raise AssertionError(value)
 
 
-def test_every_field_matters_under_a_right_chain(honest, tmp_path):
+KINDS = (OPENING, MESSAGE, SUM, END, CLOSING, BEGIN, ASKED, ANSWER)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_matters_under_a_right_chain(kind, honest, tmp_path):
     """All but the id of the record, which is random and names nothing."""
     records, missed = entries(honest), []
+    assert {one[0] for one in records} == set(KINDS)
     for number, (place, at) in enumerate(fields_of(records)):
+        if records[place][0] != kind:
+            continue
         changed = [[*one] for one in records]
         changed[place][at] = other_than(changed[place][at])
         if changed[place][0] == MESSAGE and at == 7 and isinstance(changed[place][at], bytes):
@@ -390,10 +396,7 @@ def test_every_field_matters_under_a_right_chain(honest, tmp_path):
             continue
         if not found:
             missed.append((records[place][0], at))
-    assert missed == [(OPENING, 2)]
-    assert {records[place][0] for place, _ in fields_of(records)} == {
-        OPENING, MESSAGE, SUM, END, CLOSING, BEGIN, ASKED, ANSWER
-    }  # fmt: skip
+    assert missed == ([(OPENING, 2)] if kind == OPENING else [])
 
 
 def test_the_helpers_change_nothing_by_themselves(honest, tmp_path):
@@ -401,6 +404,3 @@ def test_the_helpers_change_nothing_by_themselves(honest, tmp_path):
     again = rewritten(honest, entries(honest), tmp_path / "a")
     assert (again / "analysis.bin").read_bytes() == (honest / "analysis.bin").read_bytes()
     assert rules_of(again) == set()
-    assert msgpack.packb(entries(honest)[0])
-    assert SMALL not in rules_of(again)
-    assert len(TABLES) > GUARD.min_cohort

@@ -172,7 +172,9 @@ class Answers(Check):
             return
         due = asdict(found.answer)
         if said.keys() != due.keys():
-            detail = f"it has {', '.join(sorted(said.keys() ^ due.keys()))[:80]} too much or too few"
+            detail = (
+                f"it has {', '.join(sorted(said.keys() ^ due.keys()))[:80]} too much or too few"
+            )
             yield RULES.found("analysis.answer", detail, [place])
             return
         for name, wanted in due.items():
@@ -238,10 +240,13 @@ def _question(asking: Asking) -> Iterable[tuple[str, str]]:
     of = f" of {about.column}" if about.column else ""
     where = f", where {about.where}" if about.where else ""
     level = f" {question.level}" if question.statistic == "quantile" else ""
-    yield "question", (
-        f"{question.statistic}{level}{of}{where}, of {question.of}, each in [{question.low:.15g}, "
-        f"{question.high:.15g}], cap {question.cap}, noise {float(question.noise):g}, smallest "
-        f"cohort {asking.guard.min_cohort}"
+    yield (
+        "question",
+        (
+            f"{question.statistic}{level}{of}{where}, of {question.of}, each in [{question.low:.15g}, "
+            f"{question.high:.15g}], cap {question.cap}, noise {float(question.noise):g}, smallest "
+            f"cohort {asking.guard.min_cohort}"
+        ),
     )
 
 

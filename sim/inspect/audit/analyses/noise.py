@@ -78,7 +78,9 @@ class AnalysisNoise(Check):
             value = closer(self._distances)
             total = sum(rest / steps for rest, steps, _ in self._distances)
             mean = total / len(self._distances)
-            detail = f"{len(self._distances)} sums are {mean:.3g} away from whole numbers on average"
+            detail = (
+                f"{len(self._distances)} sums are {mean:.3g} away from whole numbers on average"
+            )
             self._premises.budget.add(PValue(_TEST, value, detail), last)
         return ()
 
@@ -114,8 +116,8 @@ class AnalysisNoise(Check):
         if not self._is_noisy:
             return ()
         return (
-            f"how large the noise is: {len(self._distances)} sums show whether there is any of about one "
-            f"or less, and {self._mute} show nothing of it",
+            f"how large the noise is: {len(self._distances)} sums show whether there is any, up to "
+            f"about one, and {self._mute} show nothing of it",
         )
 
 

@@ -153,7 +153,9 @@ class _Played:
 def names_of(what: What) -> tuple[str, ...]:
     """The names of the numbers that are summed."""
     asked = told(what)
-    return (asked.decode("utf-8", "replace"),) if asked.startswith(b"ranks ") else tuple(_names(what))
+    return (
+        (asked.decode("utf-8", "replace"),) if asked.startswith(b"ranks ") else tuple(_names(what))
+    )
 
 
 def _names(what: What) -> Iterator[str]:
