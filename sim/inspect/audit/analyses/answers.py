@@ -243,9 +243,9 @@ def _question(asking: Asking) -> Iterable[tuple[str, str]]:
     yield (
         "question",
         (
-            f"{question.statistic}{level}{of}{where}, of {question.of}, each in [{question.low:.15g}, "
-            f"{question.high:.15g}], cap {question.cap}, noise {float(question.noise):g}, smallest "
-            f"cohort {asking.guard.min_cohort}"
+            f"{question.statistic}{level}{of}{where}, of {question.of}, each in "
+            f"[{question.low:.15g}, {question.high:.15g}], cap {question.cap}, noise "
+            f"{float(question.noise):g}, smallest cohort {asking.guard.min_cohort}"
         ),
     )
 
