@@ -7,7 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from analysed import GUARD, NOISY, SMALL, TABLES, question, recorded, rules_of
+from analysed import (
+    GUARD,
+    NOISY,
+    SMALL,
+    TABLES,
+    entries,
+    question,
+    recorded,
+    rewritten,
+    rules_of,
+)
 
 from deltafl.secagg import Adversary, ThreatModel
 from deltafl.secagg.stages import Stage, Step, Vanish
@@ -177,6 +187,14 @@ def test_a_group_without_one_device_is_found(tmp_path):
     assert [one.rule for one in joint(every, without).findings] == ["analyses.near-groups"]
     other = recorded(tmp_path / "other", tables=less, about=About("who", "weight", "who!=2"))
     assert joint(every, other).findings == ()
+
+
+def test_a_copy_under_another_id_is_found(tmp_path):
+    one = recorded(tmp_path / "1")
+    records = entries(one)
+    records[0][2] = bytes(16)
+    other = rewritten(one, records, tmp_path / "2")
+    assert [one.rule for one in joint(one, other).findings] == ["analyses.same-session"]
 
 
 def test_a_record_given_twice_and_a_run_are_refused(tmp_path):

@@ -250,6 +250,17 @@ def records_another_level(monkeypatch):
     monkeypatch.setattr(analysis, "Asking", other)
 
 
+def draws_zeros(monkeypatch):
+    monkeypatch.setattr(analysis, "system_randomness", bytes)
+
+
+def gives_up(monkeypatch):
+    def tired(*_):
+        raise UserError("the server was tired")
+
+    monkeypatch.setattr(analysis._Devices, "_ranks", tired)
+
+
 SERVICES = [
     (without_noise, BINS, {}, "analysis.too-little-noise"),
     (with_little_noise, BINS, {}, "analysis.too-little-noise"),
@@ -257,6 +268,7 @@ SERVICES = [
     (without_floor, {}, {}, "analysis.question"),
     (ends_the_search, {"statistic": "quantile"}, {}, "analysis.asked"),
     (records_another_level, {"statistic": "quantile"}, {}, "analysis.asked"),
+    (draws_zeros, {}, {}, "analysis.seed"),
 ]
 
 
@@ -266,6 +278,12 @@ def test_a_service_that_lies_is_found(lies, asked, gone, rule, tmp_path, monkeyp
         lies(patch)
         path = recorded(tmp_path / "a", question(**asked), vanishing=gone)
     assert rule in rules_of(path)
+
+
+def test_who_gives_up_while_all_answer_has_no_reason(tmp_path, monkeypatch):
+    gives_up(monkeypatch)
+    report = audit(recorded(tmp_path / "a", question("quantile")))
+    assert {one.rule for one in report.findings if one.severity >= 2} == {"analysis.given-up"}
 
 
 def test_a_value_beyond_the_cap_is_found(tmp_path, monkeypatch):

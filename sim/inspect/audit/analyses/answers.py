@@ -18,7 +18,8 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A17, A18, A19, A20, Rule, Rules
-from deltafl.sim.inspect.audit.views import place_of
+from deltafl.sim.inspect.audit.steps import steps_of
+from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.transcript import Answered, Asked, Record
 from deltafl.sim.run.bound import rounded_up
 
@@ -121,7 +122,8 @@ class Answers(Check):
         session = next(iter(view.sessions.values()), None)
         found = played(plan, self._said, session)
         self._plan, self._found, self._problem = plan, found, found.problem
-        self._facts = _facts(asking, plan, found, self._said)
+        seed = b"" if session is None else session.params.graph_seed
+        self._facts = _facts(asking, plan, found, self._said, seed)
         for detail, place in found.asked:
             yield RULES.found("analysis.asked", detail, [place])
         for extra in found.extra:
@@ -153,8 +155,9 @@ class Answers(Check):
             yield RULES.found("analysis.answer", detail, [place_of(end)])
         else:
             detail = f"{len(self._said.sums)} sums were released, then: {reason:.200}"
-            # with all sums at hand, a server that says nothing has no reason that shows
-            severity = Severity.MEDIUM if found.answer is not None else None
+            # with all sums at hand, or while all devices answer, there is no reason to give up
+            has_reason = bool(found.reason) or (found.answer is None and _lacks_some(over.view))
+            severity = None if has_reason else Severity.MEDIUM
             yield RULES.found("analysis.given-up", detail, [place_of(end)], severity)
 
     def _compare_answer(self, one: Answered, found: Outcome) -> Iterator[Finding]:
@@ -200,6 +203,16 @@ class Answers(Check):
         if self._facts is not None:
             facts["analysis"] = self._facts
         return facts
+
+
+def _lacks_some(view: RoundView) -> bool:
+    """Whether a device that was asked has not answered, in the last step of any session."""
+    for session in view.sessions.values():
+        if steps := steps_of(session):
+            last = steps[-1]
+            if not last.asked <= {seen.record.peer for seen in last.came}:
+                return True
+    return False
 
 
 def _place(one: Answered) -> Evidence:
@@ -260,7 +273,7 @@ def _shown(answer: Answer) -> Iterable[tuple[str, str]]:
         yield "privacy", "sums are exact: this is not differential privacy"
 
 
-def _facts(asking: Asking, plan: Plan, found: Outcome, said: Told) -> AnalysisFacts:
+def _facts(asking: Asking, plan: Plan, found: Outcome, said: Told, seed: bytes) -> AnalysisFacts:
     """What is compared with other analyses."""
     question, about = asking.question, asking.about
     needed = [one for one in said.sums if one.slot in found.names]
@@ -276,6 +289,7 @@ def _facts(asking: Asking, plan: Plan, found: Outcome, said: Told) -> AnalysisFa
             f"{question.of}, [{question.low!r}, {question.high!r}], cap {question.cap}, "
             f"bins {question.bins}"
         ),
+        seed=seed.hex(),
         sums=tuple(
             SumFacts(found.names[one.slot], tuple(one.contributors.tolist())) for one in needed
         ),

@@ -26,6 +26,7 @@ class AnalysisFacts:
         column: of which column; "" if it is not recorded.
         where: of which rows, as NAME=VALUE; "" of all.
         terms: range, cap and bins.
+        seed: the public seed of its session, in hex; "" without a session.
         sums: that were released.
         holders: devices that have a row that counts; an estimate with noise; None without answer.
         rho: ρ of its sums, in zero-concentrated differential privacy; None without noise.
@@ -37,6 +38,7 @@ class AnalysisFacts:
     column: str
     where: str
     terms: str
+    seed: str
     sums: tuple[SumFacts, ...]
     holders: float | None
     rho: float | None

@@ -10,9 +10,10 @@ from deltafl.sim.analyse.asking import Asking
 from deltafl.sim.analyse.plan import Plan
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import Check, RoundOver
+from deltafl.sim.inspect.audit.checks.parameters import MIN_DISTINCT
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A4, A19, Rule, Rules
+from deltafl.sim.inspect.audit.rules import A4, A6, A19, Rule, Rules
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
 
 RULES: Final = Rules(
@@ -30,6 +31,14 @@ RULES: Final = Rules(
             "The server may have added devices of its own, of which it knows the answers.",
             "Find out who the devices are.",
             A4,
+        ),
+        "analysis.seed": Rule(
+            Severity.HIGH,
+            "the public seed or the salt of an analysis has a pattern",
+            "Whoever knows in advance who is next to whom can place colluding devices around one. "
+            "A pattern may also be a message to whoever reads the record.",
+            "Draw both anew for every analysis, the seed after the devices are known.",
+            A6,
         ),
         "analysis.too-few-devices": Rule(
             Severity.HIGH,
@@ -64,6 +73,10 @@ class Terms(Check):
             yield RULES.found("analysis.question", detail, places)
         for session in sessions:
             place = session.announcements[0].place
+            for name, drawn in (("seed", session.params.graph_seed), ("salt", asking.salt)):
+                if len(set(drawn)) < MIN_DISTINCT:
+                    detail = f"its {name} has only {len(set(drawn))} distinct bytes: {drawn.hex()}"
+                    yield RULES.found("analysis.seed", detail, [place])
             for detail in _differing(asking, session, len(invited)):
                 yield RULES.found("analysis.question", detail, [place])
             asked = {seen.record.peer for seen in session.announcements}

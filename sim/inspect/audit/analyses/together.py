@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.analyses.facts import AnalysisFacts
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A11, A13, Rule, Rules
+from deltafl.sim.inspect.audit.rules import A6, A11, A13, Rule, Rules
 from deltafl.sim.run.accounting import DELTA, epsilon_of
 
 RULES: Final = Rules(
@@ -22,6 +22,13 @@ RULES: Final = Rules(
             "The difference of the sums is about those few devices.",
             "Ask each question once, and keep a ledger of what devices have answered.",
             A13,
+        ),
+        "analyses.same-session": Rule(
+            Severity.HIGH,
+            "two records are of one session",
+            "One of them is a copy, or a session was run twice, so that its masks may repeat.",
+            "Get the records from where they were written.",
+            A6,
         ),
         "analyses.near-groups": Rule(
             Severity.MEDIUM,
@@ -145,6 +152,9 @@ _Named = tuple[str, AnalysisFacts]
 
 def _compare(one: _Named, other: _Named, fewest: int) -> Iterator[Finding]:
     (a, first), (b, second) = one, other
+    if first.seed and first.seed == second.seed:
+        yield RULES.found("analyses.same-session", f"{a} and {b}", [Evidence()])
+        return
     if (first.user, first.column) != (second.user, second.column):
         return
     pair, place = f"{a} and {b}", [Evidence()]
