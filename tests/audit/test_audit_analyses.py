@@ -28,11 +28,14 @@ from deltafl.sim.analyse.question import STATISTICS
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.analyses.catalogue import ANALYSIS_CHECKS
+from deltafl.sim.inspect.audit.analyses.noise import AnalysisNoise
 from deltafl.sim.inspect.audit.analyses.together import together
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.run.accounting import DELTA, epsilon_of
+
+FEW = ("count", "mean", "variance")
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +48,9 @@ def test_an_honest_analysis_is_clean(statistic, noise, tmp_path):
     report = audit(recorded(tmp_path / "a", asked, tables=tables, guard=Guard()))
     assert [finding for finding in report.findings if finding.severity > 0] == []
     assert [made.name for made in report.checks] == [check.name for check in ANALYSIS_CHECKS]
-    assert {made.outcome for made in report.checks} == {Outcome.PASSED}
+    open_ = {made.name for made in report.checks if made.outcome is not Outcome.PASSED}
+    # of two to four noisy sums, nobody can tell whether they have noise; of ten, they can
+    assert open_ == ({AnalysisNoise.name} if noise and statistic in FEW else set())
     assert report.sums_replayed == report.sums_released == len(report.analysis.sums) >= 2
     facts = dict(report.facts)
     assert facts["question"].startswith(statistic)

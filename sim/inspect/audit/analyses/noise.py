@@ -109,15 +109,23 @@ class AnalysisNoise(Check):
         if not self._is_noisy:
             return Coverage(tally.told, "no noise was announced")
         detail = f"{len(self._distances)} sums with fractions, {self._mute} without"
-        return Coverage(tally.told if self._distances else 0, detail)
+        if not self._is_able:
+            return Coverage(0, f"{detail}: too few to tell whether there is noise")
+        return Coverage(tally.told, detail)
+
+    @property
+    def _is_able(self) -> bool:
+        """Whether sums without any noise would be found."""
+        budget = self._premises.budget
+        silent = [(0, steps, variance) for _, steps, variance in self._distances]
+        return closer(silent) <= budget.rate / max(budget.num_tests, 1)
 
     def unchecked(self) -> tuple[str, ...]:
         """Noise hides what it is added to, and so how large it is."""
         if not self._is_noisy:
             return ()
         return (
-            f"how large the noise is: {len(self._distances)} sums show whether there is any, up to "
-            f"about one, and {self._mute} show nothing of it",
+            "how large the noise is: sums show at most whether there is any, up to about one",
         )
 
 
