@@ -173,8 +173,7 @@ def main(options: argparse.Namespace) -> int:
     if options.html is not None:
         inputs = source, chosen.truth
         check_output(options.html, [path for path in inputs if path is not None])
-    with _Progress(quiet=options.quiet or options.json) as bar:
-        report = audit(source, chosen, bar)
+    report = _audited(source, chosen, options)
     if options.html is not None:
         write_file(options.html, render(report).encode())
     if options.json:
@@ -187,6 +186,11 @@ def main(options: argparse.Namespace) -> int:
     return int(_fails(report.findings, options))
 
 
+def _audited(source: Path, chosen: Options, options: argparse.Namespace) -> AuditReport:
+    with _Progress(quiet=options.quiet or options.json) as bar:
+        return audit(source, chosen, bar)
+
+
 def _fails(findings: Iterable[Finding], options: argparse.Namespace) -> bool:
     worst = max((finding.severity for finding in findings), default=None)
     return worst is not None and worst >= Severity[options.fail_on.upper()]
@@ -196,10 +200,7 @@ def _main_of_several(options: argparse.Namespace, chosen: Options) -> int:
     """Audit several analyses, and compare them with each other."""
     if options.html is not None or options.head is not None or options.truth is not None:
         raise UserError("--html, --head and --truth are of one record: give one")
-    reports = []
-    for source in options.source:
-        with _Progress(quiet=options.quiet or options.json) as bar:
-            reports.append(audit(source, chosen, bar))
+    reports = [_audited(source, chosen, options) for source in options.source]
     joint = together(reports, chosen.min_difference)
     found = [*joint.findings, *(one for report in reports for one in report.findings)]
     if options.json:
