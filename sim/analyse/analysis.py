@@ -8,7 +8,7 @@ import numpy as np
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.quantile.bracketed import Bracketed
 from deltafl.protocol.quantile.search import Query
-from deltafl.secagg import ClientId, SecAggError
+from deltafl.secagg import ClientId, SecAggError, SessionParams
 from deltafl.secagg.params import DIGEST_SIZE
 from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.ring import Vector, reduce, zeros
@@ -64,9 +64,10 @@ def analyse_tables(
     try:
         plan = Plan(question, guard, len(tables))
         asking = Asking(question, guard, about or About(), system_randomness(DIGEST_SIZE))
+        params = plan.params(system_randomness(DIGEST_SIZE), asking.context)
         recording = NoRecording(observer) if out is None else Recording(out, asking, observer)
         with recording:
-            return _Devices(tables, plan, asking, vanishing or {}, recording).answer()
+            return _Devices(tables, plan, params, vanishing or {}, recording).answer()
     except (SecAggError, ConfigurationError) as error:
         raise UserError(f"the {question.statistic} cannot be found: {error}") from error
 
@@ -78,13 +79,12 @@ class _Devices:
         self,
         tables: Mapping[int, Values],
         plan: Plan,
-        asking: Asking,
+        params: SessionParams,
         vanishing: Vanishing,
         recording: NoRecording,
     ) -> None:
         self._plan, self._recording = plan, recording
         self._parts = {ClientId(i): plan.question.of_device(rows) for i, rows in tables.items()}
-        params = plan.params(system_randomness(DIGEST_SIZE), asking.context)
         recording.begin(self._parts)
         self._session = AnalysisSession(
             params, list(self._parts), plan.policy, vanishing, recording.observer

@@ -231,6 +231,12 @@ def test_the_command_reports_one_and_several(tmp_path, capsys):
     assert document["together"]["findings"][0]["rule"] == "analyses.noise-again"
 
 
+def test_a_page_does_not_replace_the_record(tmp_path, capsys):
+    path = recorded(tmp_path / "a")
+    assert main(["audit", str(path), "--html", str(path / "analysis.bin")]) == 2
+    assert "is what is read" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flags", [("--html", "r.html"), ("--head", "00" * 32)])
 def test_what_is_of_one_record_is_refused_for_several(flags, tmp_path, capsys):
     path = str(recorded(tmp_path / "a"))

@@ -12,6 +12,7 @@ from typing import Final
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
+from deltafl.sim.analyse.recording import FILE
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.audit.analyses.answers import TOLD
@@ -171,7 +172,7 @@ def main(options: argparse.Namespace) -> int:
         return _main_of_several(options, chosen)
     (source,) = options.source
     if options.html is not None:
-        inputs = source, chosen.truth
+        inputs = source, source / FILE, chosen.truth
         check_output(options.html, [path for path in inputs if path is not None])
     report = _audited(source, chosen, options)
     if options.html is not None:

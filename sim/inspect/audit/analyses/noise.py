@@ -124,9 +124,7 @@ class AnalysisNoise(Check):
         """Noise hides what it is added to, and so how large it is."""
         if not self._is_noisy:
             return ()
-        return (
-            "how large the noise is: sums show at most whether there is any, up to about one",
-        )
+        return ("how large the noise is: sums show at most whether there is any, up to about one",)
 
 
 def closer(distances: Sequence[Distance]) -> float:
