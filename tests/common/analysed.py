@@ -80,6 +80,19 @@ def with_sum(one: list[object], words: np.ndarray) -> None:
     one[7] = data
 
 
+def mended(records: list[list[object]]) -> list[list[object]]:
+    """The same records, of which those that repeat a message name the first that has it."""
+    data = {one[6]: one[7] for one in records if one[0] == MESSAGE and isinstance(one[7], bytes)}
+    first: dict[object, int] = {}
+    found = []
+    for number, (*one,) in enumerate(records):
+        if one[0] == MESSAGE and one[3]:
+            place = first.setdefault(one[6], number)
+            one[7] = data[one[6]] if place == number else place
+        found.append(one)
+    return found
+
+
 SMALL = "policy.looser"
 """What is found of every analysis whose guard is `GUARD`: usually, cohorts are larger."""
 

@@ -22,8 +22,10 @@ from analysed import (
     NOISY,
     OPENING,
     SUM,
+    TABLES,
     answer_of,
     entries,
+    mended,
     of_kind,
     question,
     recorded,
@@ -196,6 +198,24 @@ LIES = [
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)
 def test_a_lie_is_found(lie, tmp_path):
     assert rules_of(lie.record(tmp_path)) >= set(lie.rules)
+
+
+def test_another_session_in_the_same_record_is_found(tmp_path):
+    """Two questions to the same devices, of which the record names one."""
+    one, other = (entries(recorded(tmp_path / name, question(name))) for name in ("mean", "count"))
+    at = one.index(of_kind(one, ANSWER)[0])
+    second = [entry for entry in other if entry[0] in (MESSAGE, ASKED, SUM)]
+    changed = mended([*one[:at], *second, *one[at:]])
+    found = rules_of(rewritten(tmp_path, changed, tmp_path / "both"))
+    assert found >= {"analysis.question", "analysis.unasked-sum", "session.twice"}
+
+
+def test_a_device_that_is_taken_out_of_the_record_is_found(tmp_path):
+    records = entries(recorded(tmp_path / "a"))
+    records = [one for one in records if one[0] != MESSAGE or one[4] != 3]
+    records[1][3] = np.array([i for i in TABLES if i != 3], "<u4").tobytes()
+    found = rules_of(rewritten(tmp_path, mended(records), tmp_path / "b"))
+    assert found >= {"analysis.question", "cohort.uninvited", "sums.unreplayable"}
 
 
 # --- a service that does something else -----------------------------------------------------------
@@ -423,6 +443,6 @@ def test_every_field_matters_under_a_right_chain(kind, honest, tmp_path):
 
 def test_the_helpers_change_nothing_by_themselves(honest, tmp_path):
     """Control: a record that is written anew as it was is clean, and the same."""
-    again = rewritten(honest, entries(honest), tmp_path / "a")
+    again = rewritten(honest, mended(entries(honest)), tmp_path / "a")
     assert (again / "analysis.bin").read_bytes() == (honest / "analysis.bin").read_bytes()
     assert rules_of(again) == set()
