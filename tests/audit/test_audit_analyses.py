@@ -65,6 +65,9 @@ def test_an_honest_analysis_is_clean(statistic, noise, tmp_path):
         ("count", {3: Vanish(Step(Stage.UNMASK, 0)), 4: Vanish(Step(Stage.MASK, 1), late=True)}),
         ("quantile", {3: Vanish(Step(Stage.UNMASK, 1))}),
         ("quantile", {3: Vanish(Step(Stage.MASK, 6))}),
+        ("quantile", {3: Vanish(Step(Stage.UNMASK, 1), late=True)}),
+        ("quantile", {7: Vanish(Step(Stage.MASK, 6), late=True)}),
+        ("quantile", {7: Vanish(Step(Stage.RECEIPT))}),
     ],
 )
 def test_devices_that_vanish_are_no_finding(statistic, vanishing, tmp_path):
@@ -95,7 +98,7 @@ def test_too_few_devices_with_rows_are_an_end_and_no_fault(tmp_path):
 
 
 def test_a_session_that_lost_its_devices_is_told(tmp_path):
-    gone = {i: Vanish(Step(Stage.MASK, 1)) for i in range(5)}
+    gone = {i: Vanish(Step(Stage.MASK, 1), late=i > 2) for i in range(5)}
     report = audit(recorded(tmp_path / "a", vanishing=gone))
     assert [(one.rule, one.severity) for one in report.findings] == [
         ("analysis.given-up", 1),

@@ -18,8 +18,7 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A17, A18, A19, A20, Rule, Rules
-from deltafl.sim.inspect.audit.steps import steps_of
-from deltafl.sim.inspect.audit.views import RoundView, place_of
+from deltafl.sim.inspect.audit.views import place_of
 from deltafl.sim.record.transcript import Answered, Asked, Record
 from deltafl.sim.run.bound import rounded_up
 
@@ -124,8 +123,8 @@ class Answers(Check):
         self._plan, self._found, self._problem = plan, found, found.problem
         seed = b"" if session is None else session.params.graph_seed
         self._facts = _facts(asking, plan, found, self._said, seed)
-        for detail, place in found.asked:
-            yield RULES.found("analysis.asked", detail, [place])
+        for detail, place, severity in found.asked:
+            yield RULES.found("analysis.asked", detail, [place], severity)
         for extra in found.extra:
             detail = f"a sum of slot {extra.slot} over {len(extra.contributors)} devices"
             yield RULES.found("analysis.unasked-sum", detail, [place_of(extra)])
@@ -155,9 +154,8 @@ class Answers(Check):
             yield RULES.found("analysis.answer", detail, [place_of(end)])
         else:
             detail = f"{len(self._said.sums)} sums were released, then: {reason:.200}"
-            # with all sums at hand, or while all devices answer, there is no reason to give up
-            has_reason = bool(found.reason) or (found.answer is None and _lacks_some(over.view))
-            severity = None if has_reason else Severity.MEDIUM
+            # answers may have been late, but with all sums at hand there is no reason
+            severity = None if found.answer is None else Severity.MEDIUM
             yield RULES.found("analysis.given-up", detail, [place_of(end)], severity)
 
     def _compare_answer(self, one: Answered, found: Outcome) -> Iterator[Finding]:
@@ -203,16 +201,6 @@ class Answers(Check):
         if self._facts is not None:
             facts["analysis"] = self._facts
         return facts
-
-
-def _lacks_some(view: RoundView) -> bool:
-    """Whether a device that was asked has not answered, in the last step of any session."""
-    for session in view.sessions.values():
-        if steps := steps_of(session):
-            last = steps[-1]
-            if not last.asked <= {seen.record.peer for seen in last.came}:
-                return True
-    return False
 
 
 def _place(one: Answered) -> Evidence:

@@ -8,7 +8,7 @@ from deltafl.secagg import SecAggError
 from deltafl.secagg.ring import Vector
 from deltafl.sim.analyse.deduction import Answer, Deduction, Taken, TooFewError
 from deltafl.sim.analyse.plan import FIRST_QUERY, Plan, What, told
-from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import Asked, Sum
 
@@ -36,7 +36,8 @@ class Outcome:
         answer: the answer; None if there is none.
         reason: why there is none, as the server must say it; "" if anything may be the reason.
         problem: why it is not known whether there is one; "" if it is known.
-        asked: what was asked and should not have been, or the other way round, and where.
+        asked: what was asked and should not have been, or the other way round; where, and how bad
+            it is, if that is not as usual.
         extra: sums that the question does not need.
         out_of_range: why a sum is not one that devices can give, and where; None if all are.
         names: the names of the numbers of each slot that was needed.
@@ -45,7 +46,7 @@ class Outcome:
     answer: Answer | None = None
     reason: str = ""
     problem: str = ""
-    asked: list[tuple[str, Evidence]] = field(default_factory=list)
+    asked: list[tuple[str, Evidence, Severity | None]] = field(default_factory=list)
     extra: list[Sum] = field(default_factory=list)
     out_of_range: tuple[str, Evidence] | None = None
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -83,8 +84,9 @@ class _Played:
         self._play(plan)
         self._compare_order()
 
-    def _note(self, detail: str, at: Asked | Sum) -> None:
-        self.outcome.asked.append((detail, Evidence(at.round, at.number, at.offset)))
+    def _note(self, detail: str, at: Asked | Sum, severity: Severity | None = None) -> None:
+        place = Evidence(at.round, at.number, at.offset)
+        self.outcome.asked.append((detail, place, severity))
 
     def _play(self, plan: Plan) -> None:
         outcome = self.outcome
@@ -127,7 +129,10 @@ class _Played:
         return Taken(words, len(total.contributors))
 
     def _check_end(self, slot: int) -> None:
-        """A search ends before its next query only if a device is gone."""
+        """A search ends before its next query only if a device is gone.
+
+        LOW after a slot with shares: the last of these may have come too late.
+        """
         before = self._sums.get(slot - 1)
         if before is None or self._session is None:
             return
@@ -136,7 +141,7 @@ class _Played:
         is_whole = slot - 1 >= FIRST_QUERY
         if is_whole or set(before.contributors.tolist()) <= helped:
             detail = f"the search ended before slot {slot}, and no device was gone"
-            self._note(detail, before)
+            self._note(detail, before, None if is_whole else Severity.LOW)
 
     def _compare_order(self) -> None:
         """Devices are told of a slot after the sum before it, and before it opens."""
