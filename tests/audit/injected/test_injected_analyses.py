@@ -274,6 +274,11 @@ def draws_zeros(monkeypatch):
     monkeypatch.setattr(analysis, "system_randomness", bytes)
 
 
+def asks_for_more(monkeypatch):
+    """Devices are told of other numbers, and the record says so."""
+    monkeypatch.setattr(analysis, "told", lambda what: plan.told(what) + b",age")
+
+
 def gives_up(monkeypatch):
     numbers = analysis._Devices._numbers
 
@@ -293,6 +298,7 @@ SERVICES = [
     (ends_the_search, {"statistic": "quantile"}, {}, "analysis.asked"),
     (records_another_level, {"statistic": "quantile"}, {}, "analysis.asked"),
     (draws_zeros, {}, {}, "analysis.seed"),
+    (asks_for_more, {}, {}, "analysis.asked"),
 ]
 
 
