@@ -19,7 +19,9 @@ from analysed import (
     rules_of,
 )
 
+from deltafl.protocol.noise import Noise, discrete_gaussian
 from deltafl.secagg import Adversary, ThreatModel
+from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.stages import Stage, Step, Vanish
 from deltafl.sim.analyse.analysis import analyse_tables
 from deltafl.sim.analyse.asking import About, Asking, json_line, read_asking
@@ -28,7 +30,7 @@ from deltafl.sim.analyse.question import STATISTICS
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.analyses.catalogue import ANALYSIS_CHECKS
-from deltafl.sim.inspect.audit.analyses.noise import AnalysisNoise
+from deltafl.sim.inspect.audit.analyses.noise import AnalysisNoise, closer
 from deltafl.sim.inspect.audit.analyses.together import together
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.facts import Outcome
@@ -104,6 +106,22 @@ def test_a_session_that_lost_its_devices_is_told(tmp_path):
         ("analysis.given-up", 1),
         (SMALL, 1),
     ]
+
+
+@pytest.mark.parametrize("sigma", [Fraction(1, 4), Fraction(1), Fraction(4)])
+def test_true_noise_raises_no_alarm(sigma):
+    """What is small with some probability is small at most as often; more noise is no alarm."""
+    noise, drawn = Noise(sigma**2, 8), SeededRandomness(bytes(32))
+    steps = 1 << noise.resolution_bits
+    variance = noise.share_variance * noise.num_devices
+    values = []
+    for more in (1, 1, 1, 2):
+        for _ in range(50):
+            numbers = [discrete_gaussian(variance * more, drawn) % steps for _ in range(11)]
+            far = [(min(rest, steps - rest), steps, float(variance)) for rest in numbers]
+            values.append(closer(far))
+    assert sum(value < 0.1 for value in values) <= 0.1 * len(values)
+    assert closer([(0, steps, float(variance))] * 11) < min(values)
 
 
 # --- questions on record --------------------------------------------------------------------------
