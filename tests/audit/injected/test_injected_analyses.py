@@ -154,7 +154,7 @@ def answer_twice(records):
 LIES = [
     Lie("another value", ("analysis.answer",), lambda r: with_answer(r, value=3.5)),
     Lie("another count", ("analysis.answer",), lambda r: with_answer(r, count=99)),
-    Lie("a whole number as a float", ("analysis.answer",), lambda r: with_answer(r, count=17.0)),
+    Lie("a whole number as a float", ("analysis.answer",), lambda r: with_answer(r, count=float(answer_of(r)["count"]))),
     Lie("more than an answer has", ("analysis.answer",), lambda r: with_answer(r, secret=1)),
     Lie("another spelling", ("analysis.answer",), answer_otherwise),
     Lie("two answers", ("analysis.answer",), answer_twice),
