@@ -146,6 +146,10 @@ def give_up(records):
     of_kind(records, END)[0][3] = "the server was tired"
 
 
+def count_as_float(records):
+    with_answer(records, count=float(answer_of(records)["count"]))
+
+
 def answer_twice(records):
     (one,) = of_kind(records, ANSWER)
     records.insert(records.index(one), [*one])
@@ -154,7 +158,7 @@ def answer_twice(records):
 LIES = [
     Lie("another value", ("analysis.answer",), lambda r: with_answer(r, value=3.5)),
     Lie("another count", ("analysis.answer",), lambda r: with_answer(r, count=99)),
-    Lie("a whole number as a float", ("analysis.answer",), lambda r: with_answer(r, count=float(answer_of(r)["count"]))),
+    Lie("a whole number as a float", ("analysis.answer",), count_as_float),
     Lie("more than an answer has", ("analysis.answer",), lambda r: with_answer(r, secret=1)),
     Lie("another spelling", ("analysis.answer",), answer_otherwise),
     Lie("two answers", ("analysis.answer",), answer_twice),
