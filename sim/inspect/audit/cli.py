@@ -56,6 +56,8 @@ A transcript is all that is needed: every message is decoded, every sum is compu
 messages, every question and every model from the sums; lists, keys, shares, signatures, cohorts and
 sizes are compared; masked bytes are tested. With a run directory, the run's own account is compared
 too; with a truth file, which only simulations write, masked bytes are compared with what they hide.
+Of an analysis (`deltafl analyse --out`), session, questions, answer and ε are compared with the
+question and the sums; several are also compared with one another.
 """
 
 _EXAMPLES: Final = """\
