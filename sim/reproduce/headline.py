@@ -1,7 +1,8 @@
 """The headline: does Δ-FL lower the 90th percentile of the test error, and at what price?
 
 What is asked, and how it is tested, is written down before the runs: of the first study in
-`deltafl.sim.reproduce.declared`, of the others in `declared_others` and `declared_convnet`.
+`deltafl.sim.reproduce.declared`, of the others in `declared_others`, `declared_convnet` and
+`declared_plays`.
 """
 
 from collections.abc import Sequence

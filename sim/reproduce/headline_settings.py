@@ -66,5 +66,10 @@ CHOSEN_BY_TASK: Final[Mapping[str, Mapping[str, Setting]]] = {
         "Δ-FL θ=0.8": Setting(0.15, 1.0),
         "Δ-FL θ=0.5": Setting(0.15, 1.0),
     },
+    "plays-gru": {
+        "FedAvg": Setting(2.0, 0.6),
+        "Δ-FL θ=0.8": Setting(1.0, 1.0),
+        "Δ-FL θ=0.5": Setting(1.0, 1.0),
+    },
 }
 """The same of the other studies, from the name of the task."""

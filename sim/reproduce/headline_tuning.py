@@ -151,8 +151,9 @@ def config_at(
     number = request.rounds or rounds or study.rounds
     data: dict[str, object] = {
         "source": str(parts.testing if tested else parts.tuning),
-        "format": "npz",
+        "format": parts.format,
         "min_samples": 0,
+        "num_users": 0,
         "split_seed": seed,
     }
     if study.max_samples:

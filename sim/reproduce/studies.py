@@ -6,6 +6,7 @@ from typing import Final
 from deltafl.sim.reproduce import declared
 from deltafl.sim.reproduce.declared_convnet import MNIST_CONVNET
 from deltafl.sim.reproduce.declared_others import OTHERS
+from deltafl.sim.reproduce.declared_plays import PLAYS_GRU
 from deltafl.sim.reproduce.experiment import Request
 from deltafl.sim.reproduce.study import FIRST, Study
 from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
@@ -24,7 +25,7 @@ MNIST_LINEAR: Final = Study(
     tunes_batched=False,
 )
 
-STUDIES: Final = (MNIST_LINEAR, *OTHERS, MNIST_CONVNET)
+STUDIES: Final = (MNIST_LINEAR, *OTHERS, MNIST_CONVNET, PLAYS_GRU)
 """In the order in which their tables are printed."""
 
 

@@ -214,6 +214,14 @@ TASKS: Final = (
         _with(_p(0.1, 10, 50, 50, 10), model={"name": "convnet"}),
         seeds=10,
     ),
+    Task(
+        "plays-gru",
+        "plays",
+        "gru",
+        "Shakespeare by role, GRU",
+        _with(_p(0.5, 10, 30, 30, 10), model={"name": "gru"}),
+        seeds=8,
+    ),
 )
 """P's five tasks, then the cross-silo ones of A and of AFL, and ours."""
 
@@ -365,6 +373,21 @@ DATA_SETS: Final = (
         "schools",
         "pupils by school (Hsb82 of R's mlmRev), in an .npz archive",
         settings={"data": {"format": "npz", "min_samples": 30, "num_classes": 2, **_TABLE_1_RULE}},
+    ),
+    DataSet(
+        "plays",
+        "plays",
+        "200 of Shakespeare's roles",
+        settings={
+            "data": {
+                "format": "shakespeare",
+                "min_samples": 100,
+                "num_users": 200,
+                "max_samples": 100,
+                "num_classes": 53,
+                **_TABLE_1_RULE,
+            }
+        },
     ),
     DataSet(VECTORS, VECTORS, "word vectors, for sent140 and mqp"),
 )

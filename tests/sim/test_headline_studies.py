@@ -1,11 +1,16 @@
 """The headline's studies: equal grids, chosen where nobody is tested, and the first as it was."""
 
+import json
 from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from headline_runs import gain, played
 
+from deltafl.fl.data.shakespeare import ALPHABETS
+from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.reproduce import declared
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.declared import SMALL_STEPS, TUNED, Setting
@@ -17,6 +22,8 @@ from deltafl.sim.reproduce.headline_settings import CHOSEN, CHOSEN_BY_TASK
 from deltafl.sim.reproduce.statistics import holm
 from deltafl.sim.reproduce.studies import MNIST_LINEAR, STUDIES, study_of
 from deltafl.sim.reproduce.tasks import task_named
+from deltafl.sim.reproduce.writers import divide
+from deltafl.sim.settings.config import DataConfig
 
 OTHERS = [study for study in STUDIES if study is not MNIST_LINEAR]
 DATA = {
@@ -26,6 +33,7 @@ DATA = {
     "unipen-all-linear": "unipen-all",
     "schools-logistic": "schools",
     "mnist-convnet": "mnist-writers",
+    "plays-gru": "plays",
 }
 
 
@@ -38,12 +46,24 @@ def archives(tmp_path_factory):
     """Sixteen devices of 101 samples for each data set, and one that is too small."""
     user = np.repeat(np.arange(17), [*[101] * 16, 20])
     found = {}
-    for name in set(DATA.values()):
+    for name in set(DATA.values()) - {"plays"}:
         found[name] = tmp_path_factory.mktemp("data") / f"{name}.npz"
         shape = (len(user), 5) if name == "schools" else (len(user), 28, 28)
         x = np.zeros(shape, np.float32 if name == "schools" else np.uint8)
         np.savez(found[name], x=x, y=np.arange(len(user)) % 2, user=user)
+    found["plays"] = tmp_path_factory.mktemp("data") / "plays.json"
+    texts = {f"role {k:03}": {"raw": "To be or not, " * 20} for k in range(200)}
+    counts = [280 - 20] * len(texts)
+    whole = {"users": list(texts), "num_samples": counts, "user_data": texts}
+    found["plays"].write_text(json.dumps(whole))
     return found
+
+
+def devices_in(source):
+    """The names in a file of a part."""
+    if source.endswith(".json"):
+        return set(json.loads(Path(source).read_text())["users"])
+    return set(np.load(source)["users"])
 
 
 def asked(archives, out, study, **settings) -> Request:
@@ -86,11 +106,12 @@ class TestCells:
         sources = {
             name: {cell.config.data.source for cell in cells} for name, cells in made.items()
         }
-        devices = {name: set(np.load(source)["users"]) for name, (source,) in sources.items()}
+        devices = {name: devices_in(source) for name, (source,) in sources.items()}
         tested = devices.pop("headline")
-        assert len(tested) == 12
+        quarter = 50 if study.task == "plays-gru" else 4
+        assert len(tested) == 3 * quarter
         for tuning in devices.values():
-            assert len(tuning) == 4
+            assert len(tuning) == quarter
             assert not tuning & tested
 
     def test_runs_have_the_declared_rounds_and_settings(self, study, archives, tmp_path):
@@ -114,9 +135,8 @@ class TestCells:
             assert cell.config.training.decay == setting.decay
             assert cell.config.federation.cohort_size == 10
             assert cell.config.training.backend == "batched"
-            assert cell.config.data.max_samples == (
-                study.max_samples or (200 if "unipen" in study.task else 0)
-            )
+            of_data = 200 if "unipen" in study.task else 100 if study.task == "plays-gru" else 0
+            assert cell.config.data.max_samples == (study.max_samples or of_data)
             is_clear = not label.startswith("private")
             assert cell.config.federation.rounds == study.rounds_of(family, clear=is_clear)
 
@@ -208,3 +228,36 @@ def test_rates_are_reported_with_the_one_that_the_rule_chooses(archives, tmp_pat
 
 def test_every_task_of_a_study_is_known():
     assert [task_named(study.task).name for study in STUDIES] == list(DATA)
+
+
+def test_a_part_of_a_text_has_windows_from_all_of_it(tmp_path):
+    letters = ALPHABETS["letters"].characters
+    lines = "".join(letters[27 + k % 26] + letters[1 + k // 26] for k in range(600))
+    texts = {f"role {k}": {"raw": lines} for k in range(4)}
+    whole = {"users": list(texts), "num_samples": [1180] * 4, "user_data": texts}
+    (tmp_path / "plays.json").write_text(json.dumps(whole))
+    data = DataConfig(source=str(tmp_path / "plays.json"), format="shakespeare", max_samples=50)
+    parts = divide(data, Fraction(1, 2), tmp_path)
+    drawn = []
+    for path in (parts.tuning, parts.testing):
+        made = build_dataset(replace(data, source=str(path), format=parts.format))
+        for device in (*made.train, *made.test):
+            assert device.is_tokens
+            places = [
+                lines.index("".join(letters[code] for code in [*window, label]))
+                for window, label in zip(device.x, device.y, strict=True)
+            ]
+            assert len(set(places)) == 50
+            drawn.append(places)
+    assert min(map(max, drawn)) > 900
+    assert len({tuple(places) for places in drawn}) == 4
+
+
+def test_runs_read_their_part_of_a_text(archives, tmp_path):
+    request = asked(archives, tmp_path, study_of("plays-gru"), methods=("fedavg",))
+    made = {name: experiment_named(name).cells(request) for name in ("headline-rates", "headline")}
+    for name, size in (("headline-rates", 25), ("headline", 75)):
+        data = build_dataset(made[name][0].config.data)
+        assert [len(data.train), len(data.test)] == [size, size]
+        assert {device.x.shape for device in data.train} == {(100, 20)}
+        assert data.num_classes == 53
