@@ -201,7 +201,8 @@ class Deduction:
         wanted = float(self._question.level) * total
         # a sum of half of the bins has the most noise that a rank can have
         off = self._deviation("bins") * math.sqrt(len(bins) / 2)
-        ranks = np.clip([wanted, wanted - off, wanted + off], 0, total)
+        # the last of the ends is the total but for rounding, and no rank is beyond it
+        ranks = np.clip([wanted, wanted - off, wanted + off], 0, ends[-1])
         rising = np.flatnonzero(np.diff(ends)) + 1  # empty bins hold no quantile
         at = rising[np.searchsorted(ends[rising], ranks)]
         parts = (ranks - ends[at - 1]) / (ends[at] - ends[at - 1])

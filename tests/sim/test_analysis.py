@@ -304,6 +304,18 @@ def test_what_noise_has_moved_out_of_the_range_is_moved_back():
     assert noisy("count", {"count": [-3]})[0] == -3  # no bias
 
 
+@settings(max_examples=200)
+@given(
+    st.lists(st.integers(-50 << 10, 400 << 10), min_size=10, max_size=10),
+    st.fractions(min_value=Fraction(1, 100), max_value=Fraction(99, 100), max_denominator=100),
+)
+def test_a_quantile_of_noisy_bins_is_in_the_range(bins, level):
+    found = {"bins": [Fraction(one, 1 << 10) for one in bins]}
+    value, plus_minus = noisy("quantile", found, bins=10, level=level)
+    assert value is None or -5 <= value <= 5
+    assert 0 <= plus_minus <= 10
+
+
 def test_devices_with_rows_are_at_least_none_and_at_most_those_summed(monkeypatch):
     plan = Plan(Question("count", 0, 2, noise=Fraction(30), cap=1), GUARD, 12)
     monkeypatch.setattr(Deduction, "_sum_all", lambda *_: ({"holders": [told]}, 12))
