@@ -64,6 +64,7 @@ class Question:
         _insist(self.of in OF, f"of {self.of!r}: must be one of {', '.join(OF)}")
         for name, end in (("low", self.low), ("high", self.high)):
             _insist(is_number(end), f"{name} {end!r:.40}: must be a number")
+            object.__setattr__(self, name, _double(name, end))
         is_interval = math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high
         said = f"range {self.low:g} {self.high:g}"
         _insist(is_interval, f"{said}: must be two finite numbers, the first the smaller")
@@ -102,7 +103,7 @@ class Question:
         if not len(rows):
             return Part(np.zeros(0), 0, 0)
         left_out = max(0, len(rows) - self.cap) if self.of == SAMPLES else 0
-        values = rows[: self.cap] if self.of == SAMPLES else np.array([np.mean(rows)])
+        values = rows[: self.cap] if self.of == SAMPLES else np.array([_mean(rows)])
         clipped = np.clip(values, self.low, self.high)
         return Part(clipped, int(np.count_nonzero(clipped != values)), min(left_out, _MOST_ROWS))
 
@@ -182,6 +183,20 @@ def sums_of(question: Question) -> tuple[Sum, ...]:
     if not question.noise:
         found += notes_of(question)
     return tuple(found)
+
+
+def _double(name: str, end: float) -> float:
+    try:
+        return float(end)
+    except OverflowError:
+        raise UserError(f"{name}: it is too large for a double") from None
+
+
+def _mean(rows: Values) -> float:
+    """The mean, of values whose sum is too large for a double too."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(np.mean(rows))
+    return mean if math.isfinite(mean) else math.fsum(rows / len(rows))
 
 
 HOLDERS: Final = Sum("holders", 1, 1, lambda part: np.array([int(len(part.values) > 0)]))

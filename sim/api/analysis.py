@@ -91,7 +91,8 @@ def _numbers(device: object, given: npt.ArrayLike) -> npt.NDArray[np.float64]:
         raise ValueError(
             f"device {device!r:.40} has values of {values.dtype}, which are no numbers"
         )
-    numbers = values.astype(np.float64)
+    with np.errstate(over="ignore"):  # what is too large is infinite, and refused
+        numbers = values.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError(f"device {device!r:.40} has a value that is not a finite number")
     return numbers

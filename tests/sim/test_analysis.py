@@ -42,6 +42,22 @@ def asked(statistic, tables=TABLES, guard=GUARD, **more):
 # --- without noise: to the last bit --------------------------------------------------------------
 
 
+def test_a_mean_of_rows_whose_sum_is_too_large_is_found():
+    asked = Question("mean", -10, 10, of="devices")
+    many = np.tile([1e308] * 4 + [-1e308] * 4, 20)
+    assert asked.of_device(many).values.tolist() == [0.0]
+    assert asked.of_device(np.array([1e308] * 3)).values.tolist() == [10.0]
+
+
+def test_ends_of_ranges_may_be_of_any_type_of_numbers():
+    asked = Question("mean", np.float32(-0.5), np.int64(8))
+    assert (asked.low, asked.high) == (-0.5, 8.0)
+    assert asked == Question("mean", -0.5, 8)
+    assert Question("mean", -(10**60), 10**60).of_device(np.zeros(1)).outside == 0
+    with pytest.raises(UserError, match="high: it is too large"):
+        Question("mean", 0, 10**400)
+
+
 @pytest.mark.slow
 def test_statistics_are_those_of_numpy():
     values = capped()
