@@ -48,7 +48,7 @@ def read_tables(
     if where is not None:
         name, wanted = where
         chosen = _read(path, name, column).users
-        same = [_meant(other) == _meant(wanted) for other in chosen.names]
+        same = [meant(other) == meant(wanted) for other in chosen.names]
         if not any(same):
             raise UserError(f"{path}: no row has {wanted!r:.40} in column {name!r:.200}")
         kept = np.array(same)[chosen.codes]
@@ -59,8 +59,12 @@ def read_tables(
     return dict(zip(rows.users.names, parts, strict=True))
 
 
-def _meant(text: str) -> str | float:
-    """A value of a column to select by: the number that a text is, or else the text."""
+def meant(text: str) -> str | float:
+    """A value of a column to select by: the number that a text is, or else the text.
+
+    >>> meant("1.0") == meant("true"), meant("one")
+    (True, 'one')
+    """
     if text.lower() in _TRUTH:
         return _TRUTH[text.lower()]
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from analysed import (
+    ANSWER,
     GUARD,
     NOISY,
     SMALL,
@@ -31,6 +32,7 @@ from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.analyses.catalogue import ANALYSIS_CHECKS
 from deltafl.sim.inspect.audit.analyses.noise import AnalysisNoise, closer
+from deltafl.sim.inspect.audit.analyses.numbers import depends_on
 from deltafl.sim.inspect.audit.analyses.together import together
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.facts import Outcome
@@ -206,6 +208,39 @@ def test_one_device_less_in_another_analysis_is_found(tmp_path):
     assert joint(one, recorded(tmp_path / "3")).findings == ()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [question(bins=11), question(low=-0.0), question("variance", high=9)],
+    ids=["bins that do not matter", "minus zero", "another range"],
+)
+def test_rows_of_a_device_are_found_whatever_else_is_asked(asked, tmp_path):
+    """Holders of all devices, and then counts of rows of all and of all but one."""
+    late = {2: Vanish(Step(Stage.MASK, 1))}
+    one, other = recorded(tmp_path / "1"), recorded(tmp_path / "2", asked, vanishing=late)
+    (found,) = joint(one, other).findings
+    assert found.rule == "analyses.same-sum"
+    assert "count with and without devices 2" in found.detail
+
+
+def test_one_number_has_one_key():
+    zero, minus = question("histogram"), question("histogram", low=-0.0)
+    assert depends_on("bins", zero) == depends_on("bins", minus)
+    assert depends_on("bins", zero) != depends_on("bins", question("histogram", bins=11))
+    assert depends_on("outside", zero) != depends_on("outside", question(high=9))
+    assert depends_on("count", question("count")) != depends_on("count", question("count", high=9))
+    assert depends_on("count", question()) != depends_on("count", question(cap=2))
+
+
+@pytest.mark.parametrize("spelled", ["ward=1.0", "ward=true", "ward=+1"])
+def test_one_selection_is_found_in_every_spelling(spelled, tmp_path):
+    asked = question("count", **NOISY)
+    one = recorded(tmp_path / "1", asked, about=About("who", "age", "ward=1"))
+    other = recorded(tmp_path / "2", asked, about=About("who", "age", spelled))
+    assert [found.rule for found in joint(one, other).findings] == ["analyses.noise-again"]
+    third = recorded(tmp_path / "3", asked, about=About("who", "age", "ward=2"))
+    assert joint(one, third).findings == ()
+
+
 def test_a_group_without_one_device_is_found(tmp_path):
     less = {i: rows if i != 2 else np.zeros(0) for i, rows in TABLES.items()}
     every = recorded(tmp_path / "all", about=About("who", "age", ""))
@@ -250,6 +285,19 @@ def test_the_command_reports_one_and_several(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert len(document["analyses"]) == 2
     assert document["together"]["findings"][0]["rule"] == "analyses.noise-again"
+
+
+def test_names_and_reasons_do_not_pass_for_lines_of_the_report(tmp_path, capsys):
+    lie = "age\nprivacy: ε = 0.01 at δ = 1e-05\n" + "x" * 300
+    path = recorded(tmp_path / "a", about=About("who", lie, f"{lie}=1"))
+    records = [one for one in entries(path) if one[0] != ANSWER]
+    records[-2][3] = lie
+    assert main(["audit", str(rewritten(path, records, tmp_path / "b"))]) == 1
+    told = capsys.readouterr().out
+    assert not any(line.startswith("privacy: ε") for line in told.splitlines())
+    assert "of age\\nprivacy" in told
+    assert "then: age\\nprivacy" in told
+    assert "x" * 200 not in told
 
 
 def test_a_page_does_not_replace_the_record(tmp_path, capsys):

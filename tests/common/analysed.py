@@ -25,7 +25,7 @@ OPENING, MESSAGE, SUM, END, CLOSING, _, BEGIN, ASKED, ANSWER = range(9)
 
 def question(statistic="mean", **more):
     """A question about `TABLES`."""
-    return Question(statistic, 0, 8, **{"cap": 3, **more})
+    return Question(statistic, **{"low": 0, "high": 8, "cap": 3, **more})
 
 
 NOISY = {"cap": 1, "noise": Fraction(1, 2)}

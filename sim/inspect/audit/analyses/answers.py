@@ -11,6 +11,7 @@ from deltafl.sim.analyse.deduction import Answer
 from deltafl.sim.analyse.plan import Plan
 from deltafl.sim.analyse.question import HOLDERS
 from deltafl.sim.inspect.audit.analyses.facts import AnalysisFacts, SumFacts
+from deltafl.sim.inspect.audit.analyses.numbers import depends_on
 from deltafl.sim.inspect.audit.analyses.replaying import Outcome, Told, played
 from deltafl.sim.inspect.audit.analyses.terms import cohort_of, plan_of
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
@@ -73,6 +74,9 @@ _ROUNDED: Final = frozenset({"plus_minus", "epsilon"})
 """Numbers of an answer that processors round differently."""
 
 _TOLERANCE: Final = 1e-9
+
+_SHOWN: Final = 200
+"""Characters of a text that the report shows."""
 
 TOLD: Final = ("question", "answer", "privacy")
 """Names of the facts of an analysis."""
@@ -153,7 +157,7 @@ class Answers(Check):
             detail = f"its reason is {reason!r:.80}, and {found.reason!r:.80} is due"
             yield RULES.found("analysis.answer", detail, [place_of(end)])
         else:
-            detail = f"{len(self._said.sums)} sums were released, then: {reason:.200}"
+            detail = f"{len(self._said.sums)} sums were released, then: {_in_line(reason)}"
             # answers may have been late, but with all sums at hand there is no reason
             severity = None if found.answer is None else Severity.MEDIUM
             yield RULES.found("analysis.given-up", detail, [place_of(end)], severity)
@@ -173,9 +177,8 @@ class Answers(Check):
             return
         due = asdict(found.answer)
         if said.keys() != due.keys():
-            detail = (
-                f"it has {', '.join(sorted(said.keys() ^ due.keys()))[:80]} too much or too few"
-            )
+            apart = _in_line(", ".join(sorted(said.keys() ^ due.keys())))
+            detail = f"it has {apart} too much or too few"
             yield RULES.found("analysis.answer", detail, [place])
             return
         for name, wanted in due.items():
@@ -236,10 +239,16 @@ def _typed(value: object) -> object:
     return type(value).__name__, value
 
 
+def _in_line(text: str) -> str:
+    """A text of the server's, which must not pass for lines of the report."""
+    shown = text if text.isprintable() else repr(text)[1:-1]
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+
+
 def _question(asking: Asking) -> Iterable[tuple[str, str]]:
     question, about = asking.question, asking.about
-    of = f" of {about.column}" if about.column else ""
-    where = f", where {about.where}" if about.where else ""
+    of = f" of {_in_line(about.column)}" if about.column else ""
+    where = f", where {_in_line(about.where)}" if about.where else ""
     level = f" {question.level}" if question.statistic == "quantile" else ""
     yield (
         "question",
@@ -273,13 +282,14 @@ def _facts(asking: Asking, plan: Plan, found: Outcome, said: Told, seed: bytes) 
         user=about.user,
         column=about.column,
         where=about.where,
-        terms=(
-            f"{question.of}, [{question.low!r}, {question.high!r}], cap {question.cap}, "
-            f"bins {question.bins}"
-        ),
         seed=seed.hex(),
         sums=tuple(
-            SumFacts(found.names[one.slot], tuple(one.contributors.tolist())) for one in needed
+            SumFacts(
+                found.names[one.slot],
+                tuple(depends_on(name, question) for name in found.names[one.slot]),
+                tuple(one.contributors.tolist()),
+            )
+            for one in needed
         ),
         holders=None if found.answer is None else found.answer.holders,
         rho=rho,

@@ -9,10 +9,12 @@ class SumFacts:
 
     Attributes:
         names: of the numbers in it.
+        terms: for each name, what else of the question the number depends on.
         devices: whose numbers, ascending.
     """
 
     names: tuple[str, ...]
+    terms: tuple[str, ...]
     devices: tuple[int, ...]
 
 
@@ -25,7 +27,6 @@ class AnalysisFacts:
         user: the column that names devices; "" if it is not recorded.
         column: of which column; "" if it is not recorded.
         where: of which rows, as NAME=VALUE; "" of all.
-        terms: range, cap and bins.
         seed: the public seed of its session, in hex; "" without a session.
         sums: that were released.
         holders: devices that have a row that counts; an estimate with noise; None without answer.
@@ -37,7 +38,6 @@ class AnalysisFacts:
     user: str
     column: str
     where: str
-    terms: str
     seed: str
     sums: tuple[SumFacts, ...]
     holders: float | None

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Protocol
 
+from deltafl.sim.analyse.tables import meant
 from deltafl.sim.errors import UserError
-from deltafl.sim.inspect.audit.analyses.facts import AnalysisFacts
+from deltafl.sim.inspect.audit.analyses.facts import AnalysisFacts, SumFacts
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A6, A11, A13, Rule, Rules
 from deltafl.sim.run.accounting import DELTA, epsilon_of
@@ -158,7 +159,7 @@ def _compare(one: _Named, other: _Named, fewest: int) -> Iterator[Finding]:
     if (first.user, first.column) != (second.user, second.column):
         return
     pair, place = f"{a} and {b}", [Evidence()]
-    if first.where == second.where:
+    if first.where == second.where or _rows(first.where) == _rows(second.where):
         yield from _same_values(pair, first, second, fewest)
     elif first.holders is not None and second.holders is not None:
         apart = abs(first.holders - second.holders)
@@ -175,8 +176,8 @@ def _same_values(
 ) -> Iterator[Finding]:
     place = [Evidence()]
     if first.rho is not None and second.rho is not None:
-        both = {name for one in first.sums for name in _keys(one.names, first)} & {
-            name for one in second.sums for name in _keys(one.names, second)
+        both = {key for one in first.sums for key in _keys(one)} & {
+            key for one in second.sums for key in _keys(one)
         }
         if both:
             detail = f"{pair}: both summed {', '.join(name for name, _ in sorted(both))}"
@@ -184,7 +185,7 @@ def _same_values(
     apart: dict[tuple[int, ...], str] = {}
     for mine in first.sums:
         for other in second.sums:
-            same = _keys(mine.names, first) & _keys(other.names, second)
+            same = _keys(mine) & _keys(other)
             devices = tuple(sorted(set(mine.devices) ^ set(other.devices)))
             if same and 0 < len(devices) < fewest:
                 apart.setdefault(devices, min(name for name, _ in same))
@@ -194,6 +195,12 @@ def _same_values(
         yield RULES.found("analyses.same-sum", detail, place)
 
 
-def _keys(names: tuple[str, ...], of: AnalysisFacts) -> set[tuple[str, str]]:
-    """What was summed: a name, and the range and cap, on which all but holders depend."""
-    return {(name, "" if name == "holders" else of.terms) for name in names}
+def _keys(one: SumFacts) -> set[tuple[str, str]]:
+    """What was summed: names, and what else of the question each number depends on."""
+    return set(zip(one.names, one.terms, strict=True))
+
+
+def _rows(where: str) -> tuple[str, str | float]:
+    """Which rows count, however the value is spelled that they must have."""
+    name, _, value = where.partition("=")
+    return name, meant(value)
