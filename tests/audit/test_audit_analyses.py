@@ -226,6 +226,7 @@ def test_one_number_has_one_key():
     zero, minus = question("histogram"), question("histogram", low=-0.0)
     assert depends_on("bins", zero) == depends_on("bins", minus)
     assert depends_on("bins", zero) != depends_on("bins", question("histogram", bins=11))
+    assert depends_on("sum", question()) == depends_on("sum", question(bins=11))
     assert depends_on("outside", zero) != depends_on("outside", question(high=9))
     assert depends_on("count", question("count")) != depends_on("count", question("count", high=9))
     assert depends_on("count", question()) != depends_on("count", question(cap=2))
