@@ -91,9 +91,13 @@ class Deduction:
     Args:
         plan: the sums of the question.
         ask: has a slot summed.
+
+    Attributes:
+        holders: devices that have a row that counts; None before they are summed.
     """
 
     def __init__(self, plan: Plan, ask: Ask) -> None:
+        self.holders: int | float | None = None
         self._plan, self._question, self._ask = plan, plan.question, ask
         self._num_sums = 0
 
@@ -136,6 +140,7 @@ class Deduction:
         """How many devices have anything to say; the end, if they are too few."""
         sums, devices = self._sum_all(0, (HOLDERS,))
         holders = _plain(min(max(sums["holders"][0], Fraction(0)), Fraction(devices)))
+        self.holders = holders
         if holders < self._plan.guard.min_cohort:
             spent = ""
             if self._question.noise:

@@ -251,6 +251,15 @@ def test_a_group_without_one_device_is_found(tmp_path):
     assert joint(every, other).findings == ()
 
 
+def test_a_group_without_one_device_is_found_if_too_few_are_in_it(tmp_path):
+    less = {i: rows if i != 2 else np.zeros(0) for i, rows in TABLES.items()}
+    one = recorded(tmp_path / "all")
+    guard = Guard(len(TABLES), ThreatModel(0.0, 0.0))
+    other = recorded(tmp_path / "b", tables=less, guard=guard, about=About("who", "age", "who!=2"))
+    assert audit(other).analysis.epsilon is None
+    assert [found.rule for found in joint(one, other).findings] == ["analyses.near-groups"]
+
+
 def test_a_copy_under_another_id_is_found(tmp_path):
     one = recorded(tmp_path / "1")
     records = entries(one)

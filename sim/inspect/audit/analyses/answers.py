@@ -291,7 +291,7 @@ def _facts(asking: Asking, plan: Plan, found: Outcome, said: Told, seed: bytes) 
             )
             for one in needed
         ),
-        holders=None if found.answer is None else found.answer.holders,
+        holders=found.holders,
         rho=rho,
         epsilon=None if found.answer is None else found.answer.epsilon,
     )

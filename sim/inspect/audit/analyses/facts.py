@@ -29,7 +29,8 @@ class AnalysisFacts:
         where: of which rows, as NAME=VALUE; "" of all.
         seed: the public seed of its session, in hex; "" without a session.
         sums: that were released.
-        holders: devices that have a row that counts; an estimate with noise; None without answer.
+        holders: devices that have a row that counts; an estimate with noise; None without
+            their sum.
         rho: ρ of its sums, in zero-concentrated differential privacy; None without noise.
         epsilon: ε of its answer; None without noise or answer.
     """

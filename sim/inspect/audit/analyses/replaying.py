@@ -34,7 +34,8 @@ class Outcome:
 
     Attributes:
         answer: the answer; None if there is none.
-        reason: why there is none, as the server must say it; "" if anything may be the reason.
+        holders: devices that have a row that counts; None without their sum.
+        reason: why there is no answer, as the server must say it; "" if anything may be the reason.
         problem: why it is not known whether there is one; "" if it is known.
         asked: what was asked and should not have been, or the other way round; where, and how bad
             it is, if that is not as usual.
@@ -44,6 +45,7 @@ class Outcome:
     """
 
     answer: Answer | None = None
+    holders: int | float | None = None
     reason: str = ""
     problem: str = ""
     asked: list[tuple[str, Evidence, Severity | None]] = field(default_factory=list)
@@ -89,9 +91,9 @@ class _Played:
         self.outcome.asked.append((detail, place, severity))
 
     def _play(self, plan: Plan) -> None:
-        outcome = self.outcome
+        outcome, deduction = self.outcome, Deduction(plan, self._ask)
         try:
-            outcome.answer = Deduction(plan, self._ask).answer()
+            outcome.answer = deduction.answer()
         except TooFewError as error:
             outcome.reason = str(error)
         except _MissingError as error:
@@ -99,6 +101,7 @@ class _Played:
         except (SecAggError, ProtocolError) as error:
             outcome.problem = str(error)
             outcome.out_of_range = str(error), self._last
+        outcome.holders = deduction.holders
         for slot, one in self._asked.items():
             if slot not in outcome.names:
                 self._note(f"slot {slot} was asked for, and the question does not need it", one)
