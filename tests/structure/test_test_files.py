@@ -215,3 +215,26 @@ def test_what_is_shorter_than_four_lines_may_be_written_again():
     short = "def double(number):\n    twice = 2 * number\n    return twice\n"
     stretched = short.replace("):\n", '):\n    """Twice\n\n    a number.\n    """\n')
     assert copied({"a.py": short, "b.py": stretched}) == []
+
+
+def dated(source):
+    """Lines of cases that are packed with the time: two workers would collect other cases."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        for decorator in getattr(node, "decorator_list", ()):
+            for call in ast.walk(decorator):
+                is_gzip = isinstance(call, ast.Call) and ast.unparse(call.func) == "gzip.compress"
+                if is_gzip and not any(word.arg == "mtime" for word in call.keywords):
+                    lines.append(call.lineno)
+    return lines
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_cases_are_the_same_in_every_second(file):
+    assert dated((TESTS / file).read_text(encoding="utf-8")) == []
+
+
+def test_cases_that_hold_the_time_are_noticed():
+    case = '@pytest.mark.parametrize("a", [gzip.compress(b"1"{})])\ndef test(a): ...\n'
+    assert dated(case.format("")) == [1]
+    assert dated(case.format(", mtime=0")) == []
