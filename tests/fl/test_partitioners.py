@@ -164,7 +164,7 @@ def test_a_data_set_is_assigned_anew_and_then_the_rule_holds(tmp_path):
         ({"options": Options(num_devices=121)}, r"num_devices=121 is not in \[1, 120\]"),
         ({"source": "digits"}, "makes its own devices"),
         ({"options": Options(num_devices=5, heterogeneity=0.1)}, "does not use heterogeneity"),
-        ({"format": "tables"}, "format='tables' is unknown: choose one of digits, digits-by-writer, npz"),
+        ({"format": "tables"}, "format='tables' is unknown: choose one of digits, digits-by-"),
     ],
 )
 def test_a_partitioner_that_does_not_fit_is_refused(tmp_path, changes, message):
