@@ -31,7 +31,11 @@ def attackers_of(looks: Sequence[Look], methods: Sequence[Method]) -> AttackersS
         looks: the runs.
         methods: theirs, labelled as on the page.
     """
-    lying = [look for look in looks if look.config is not None and look.config.attackers.lie]
+    lying = [
+        (look, look.config.attackers)
+        for look in looks
+        if look.config is not None and look.config.attackers.lie
+    ]
     if not lying:
         return None
     drawn = (
@@ -49,7 +53,7 @@ def attackers_of(looks: Sequence[Look], methods: Sequence[Method]) -> AttackersS
         ),
     )
     return AttackersShown(
-        about=tuple(map(_about, lying)),
+        about=tuple(_about(look, lies) for look, lies in lying),
         charts=tuple(one for one in drawn if one is not None),
         methods=tuple(
             found
@@ -59,10 +63,8 @@ def attackers_of(looks: Sequence[Look], methods: Sequence[Method]) -> AttackersS
     )
 
 
-def _about(look: Look) -> Facts:
+def _about(look: Look, lies: AttackersConfig) -> Facts:
     """The settings of the attackers of a run, and how many there are."""
-    assert look.config is not None  # noqa: S101 - of such runs it is asked
-    lies = look.config.attackers
     known = next((run.attacked for run in look.runs if run.attacked is not None), None)
     if known is None:
         many = "not known yet"
