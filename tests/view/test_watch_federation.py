@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -43,6 +44,7 @@ def held_back(federation, index):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="processes are found by pgrep")
 def test_the_page_follows_a_federation_from_before_it_begins_to_its_end(tmp_path):
     folder = tmp_path / "federation"
     settings = [f"federation.rounds={ROUNDS}", "federation.cohort_size=10"]
