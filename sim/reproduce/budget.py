@@ -16,7 +16,7 @@ measured, it is left for the next time.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -40,6 +40,8 @@ from deltafl.sim.settings.config import SUMS
 HOUR_S: Final = 3600.0
 _PROBING: Final = 0.1
 """The share of the budget that probes may take."""
+
+_ROUNDS_COLUMNS: Final = ("run", "rounds", "papers'", "share", "hours left")
 
 _ABOUT: Final = (FEDAVG.label, DELTA_FL[1].label, PRIVATE_DELTA_FL.label)
 _OTHER_THETA: Final = tuple(method.label for method in DELTA_FL)
@@ -216,18 +218,10 @@ def tables(
     by_path = {item.place.path: item for item in items}
     rounds = Table(
         "rounds",
-        "Rounds run, of the papers' rounds",
-        ("run", "rounds", "papers'", "share", "hours left"),
-        tuple(
-            (
-                describe(item.cell),
-                str(item.done),
-                str(item.paper),
-                f"{item.done / item.paper:.0%}",
-                _hours(item.seconds_left),
-            )
-            for item in items
-        ),
+        "Rounds run, of the papers' rounds (--json: each run by itself)",
+        _ROUNDS_COLUMNS,
+        tuple(_rounds_rows(items)),
+        tuple(dict(zip(_ROUNDS_COLUMNS, _rounds_row(item), strict=True)) for item in items),
     )
     rows = []
     for experiment, cells in plans:
@@ -235,14 +229,44 @@ def tables(
             continue
         needed = {place.path for place in directories_of(cells, request.out)}
         own = [by_path[path] for path in needed]
-        seconds = [item.seconds for item in own]
-        known = [one for one in seconds if one is not None]
         measured = sum(item.measured for item in own)
-        total = _hours(sum(known)) if len(known) == len(own) else f"more than {_hours(sum(known))}"
+        total = _sum_of([item.seconds for item in own])
         rows.append((experiment.name, str(len(own)), str(measured), total))
     columns = ("experiment", "runs", "of measured speed", "hours on one core")
     title = f"Hours of each experiment with the papers' rounds, on {machine()}"
     return rounds, Table("hours", title, columns, tuple(rows))
+
+
+def _rounds_row(item: Item) -> tuple[str, ...]:
+    share = f"{item.done / item.paper:.0%}"
+    left = _hours(item.seconds_left)
+    return describe(item.cell), str(item.done), str(item.paper), share, left
+
+
+def _rounds_rows(items: Sequence[Item]) -> Iterator[tuple[str, ...]]:
+    """A row for each run that has begun, and one for the many others of a task."""
+    waiting: dict[str, list[Item]] = {}
+    for item in items:
+        if item.done:
+            yield _rounds_row(item)
+        else:
+            waiting.setdefault(item.cell.task, []).append(item)
+    for task, others in waiting.items():
+        if len(others) == 1:
+            yield _rounds_row(others[0])
+            continue
+        papers = sorted({item.paper for item in others})
+        shown = str(papers[0]) if len(papers) == 1 else f"{papers[0]} to {papers[-1]}"
+        left = _sum_of([item.seconds_left for item in others])
+        yield f"{task}: {len(others):,} runs not begun", "0", shown, "0%", left
+
+
+def _sum_of(seconds: Sequence[float | None]) -> str:
+    """Hours of several runs, and that there are more where some are unknown."""
+    known = [one for one in seconds if one is not None]
+    if not known:
+        return _hours(None)
+    return _hours(sum(known)) if len(known) == len(seconds) else f"more than {_hours(sum(known))}"
 
 
 def _probe(

@@ -328,7 +328,8 @@ def _spent(plans: Sequence[_Plan], request: "Request") -> dict[str, object]:
     from deltafl.sim.reproduce.budget import tables
 
     return {
-        table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        table.name: list(table.records)
+        or [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         for table in tables([(plan.experiment, plan.cells) for plan in plans], request)
     }
 
