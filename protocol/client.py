@@ -25,10 +25,11 @@ from typing import Final
 import numpy as np
 
 from deltafl.protocol import wire
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
-from deltafl.protocol.followed_search import Between, Followed, fewest_apart
+from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.kept_update import KeptUpdate, check_centre
 from deltafl.protocol.labels import MODEL
 from deltafl.protocol.levels import Levels
@@ -36,7 +37,7 @@ from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.participations import admit_model, check_left
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.ballots import Voter
-from deltafl.protocol.quantile.search import Query, Tail
+from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import (
@@ -103,8 +104,8 @@ class RoundClient:
 
     Attributes:
         models: The bytes of the announced models, one per level, once announced.
-        tail: After the threshold of a verified search: the fewest devices that it keeps, and their
-            weight in the search. None before, and in other searches.
+        tail: After the threshold of a verified search, the devices that it keeps. None before, in
+            other searches, and where all are kept because nothing was asked.
     """
 
     def __init__(
@@ -148,8 +149,8 @@ class RoundClient:
         self._kept: KeptUpdate | None = None
         self._next_pass = 0
         self._asked_for_updates = -1, 0  # the slot, and how many devices
-        self._summed_tail: Between | None = None
-        self._earlier_tail: Between | None = None
+        self._summed_tail: Tail | None = None
+        self._earlier_tail: Tail | None = None
         self._entries: tuple[bytes, ...] = ()
         self._answered = -1
         self._binding = b""
@@ -454,21 +455,22 @@ class RoundClient:
             num_left: Devices that are left in the session.
         """
         slot, asked = self._asked_for_updates
-        if self.tail is None or self._session.slot != slot:
-            return  # no updates are being summed
-        fewest = self.tail.devices - (asked - num_left)
-        if fewest < self._policy.min_tail:
+        if self._session.slot != slot:
+            return  # no updates are being summed, or their tail is not known
+        searched = asked if self.tail is None else self._search.num_searched
+        self._summed_tail = (self.tail or Tail(asked, asked)).among(searched, asked, num_left)
+        needed = self._policy.min_tail(self._given().common.cohort_size)
+        if self._summed_tail.fewest < needed:
             raise PeerError(
-                Refusal.TAIL_TOO_SMALL, f"{fewest} devices, fewer than {self._policy.min_tail}"
+                Refusal.TAIL_TOO_SMALL, f"{self._summed_tail.fewest} devices, fewer than {needed}"
             )
-        self._summed_tail = fewest, self.tail.devices
         if self._earlier_tail is not None and self._given().can_be_followed:
-            apart = fewest_apart(self._earlier_tail, self._summed_tail)
-            if apart is not None and apart < self._policy.min_difference:
+            apart = self._earlier_tail.apart(self._summed_tail)
+            if apart < needed:
                 raise PeerError(
                     Refusal.TAIL_TOO_SMALL,
                     f"{apart} devices may be the difference from the level before, fewer than "
-                    f"{self._policy.min_difference}",
+                    f"{needed}",
                 )
 
     def _contribute_update(self, update: Update | None) -> bytes:

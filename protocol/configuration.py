@@ -109,6 +109,8 @@ class RoundConfig:
         num_pivots: Pivots of a query of `histogram` or `noisy`; None for their defaults and for
             other methods.
         noise: Noise of the search's sums, for `noisy`; None for other methods.
+        min_tail: Fewest devices of a tail, those that may collude among them, in [0, m]: the
+            threshold keeps as many, and the round ends if fewer may be left.
         quantile: The quantile method.
         search_layout: Layout of a contribution to the search.
         update_layout: Layout of a contribution to the update.
@@ -129,6 +131,7 @@ class RoundConfig:
     warm_start: int | None = None
     num_pivots: int | None = None
     noise: Noise | None = None
+    min_tail: int = 0
     quantile: QuantileMethod = field(init=False, repr=False, compare=False)
     search_layout: Layout = field(init=False, repr=False, compare=False)
     update_layout: Layout = field(init=False, repr=False, compare=False)
@@ -197,7 +200,9 @@ class RoundConfig:
     def search_config(self) -> SearchConfig:
         """The search's configuration."""
         max_weight, cohort_size = self.update.max_weight, self.cohort_size
-        return SearchConfig(self.theta, self.search, max_weight, cohort_size, self.warm_start)
+        return SearchConfig(
+            self.theta, self.search, max_weight, cohort_size, self.warm_start, self.min_tail
+        )
 
     def start_search(self) -> Search:
         """The search before its first query."""
@@ -270,6 +275,7 @@ class RoundConfig:
             *noise_numbers(self.noise),
             warm_start_number(self.warm_start),
             self.search.assurance,
+            self.min_tail,
             *self._passes_described(),
             *(() if noise is None else (update_noise_bytes(noise),)),
             *self._radius_described(),

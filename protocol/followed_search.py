@@ -10,9 +10,10 @@ Spec: §12.12.
 
 from dataclasses import dataclass, replace
 
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import SearchError
-from deltafl.protocol.quantile.search import Query, Search, Tail, tail_among
+from deltafl.protocol.quantile.search import Query, Search
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import PeerError, Refusal
 from deltafl.secagg.errors import EncodingError
@@ -63,7 +64,9 @@ class Followed:
         if query != expected:
             raise PeerError(Refusal.NOT_FOLLOWING, f"{query}, where the sums give {expected}")
 
-    def check_threshold(self, threshold: Threshold, num_devices: int, *, shrank: bool) -> Tail:
+    def check_threshold(
+        self, threshold: Threshold, num_devices: int, *, shrank: bool
+    ) -> Tail | None:
         """Check that a threshold ends the search as it must.
 
         Args:
@@ -72,34 +75,20 @@ class Followed:
             shrank: Whether a device has left since the last question.
 
         Returns:
-            The fewest devices in the tail, if nobody else leaves, and their weight.
+            The tail, if nobody of those searched over is gone; None if nothing was asked, so that
+            all devices are kept.
 
         Raises:
             PeerError: the threshold is another one, or the search must go on.
         """
-        too_few = not self.num_searched and num_devices < self.config.search.min_cohort
-        if too_few:
-            expected = Threshold(0, 0)
+        if not self.num_searched and num_devices < self.config.search.min_cohort:
+            expected, tail = Threshold(0, 0), None
         elif self.search.query is None or self.contradicted or shrank:
-            expected = self.search.result(shrank=shrank).threshold
+            lost = max(self.num_searched - num_devices, 0)
+            found = self.search.result(shrank=shrank, num_lost=lost)
+            expected, tail = found.threshold, found.tail
         else:
             raise PeerError(Refusal.NOT_FOLLOWING, f"{threshold}, although the search is to go on")
         if threshold != expected:
             raise PeerError(Refusal.NOT_FOLLOWING, f"{threshold}, where the sums give {expected}")
-        return tail_among(self.search, self.num_searched, num_devices)
-
-
-Between = tuple[int, int]
-"""The fewest and the most devices that a tail may have."""
-
-
-def fewest_apart(first: Between, second: Between) -> int | None:
-    """The fewest devices, but at least one, by which the numbers of two tails may differ.
-
-    Tails of one number are not told apart: if their losses are the same, so are their devices.
-
-    Returns:
-        That number; None if both have the same for sure.
-    """
-    low, high = first[0] - second[1], first[1] - second[0]
-    return min((abs(d) for d in (low, high, 1, -1) if d and low <= d <= high), default=None)
+        return tail

@@ -19,9 +19,9 @@ from itertools import pairwise
 from typing import Final
 
 from deltafl.protocol import labels
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.followed_search import Between, fewest_apart
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import Round, RoundOutcome
@@ -157,27 +157,15 @@ class LevelRounds:
 
     Args:
         levels: The rounds.
-        min_tail: Fewest devices in a tail, on which devices insist if they can count them.
-        min_difference: Fewest devices by which the tails of neighbouring levels may differ, on
-            which devices insist if they can count them.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
     """
 
-    def __init__(
-        self,
-        levels: Levels,
-        min_tail: int = 0,
-        min_difference: int = 0,
-        *,
-        keeps_cohort: bool = False,
-    ) -> None:
+    def __init__(self, levels: Levels, *, keeps_cohort: bool = False) -> None:
         self._levels = levels
         self._keeps_cohort = keeps_cohort
         self._later_cohort = 0
-        insisted = min_tail if levels.can_be_followed else 0
-        self._rounds = [Round(config, insisted) for config in levels.rounds]
-        self._min_difference = min_difference if levels.can_be_followed else 0
-        self._tails: dict[int, Between] = {}
+        self._rounds = [Round(config) for config in levels.rounds]
+        self._tails: dict[int, Tail] = {}
         self._level = 0
 
     @property
@@ -222,17 +210,17 @@ class LevelRounds:
 
     def _check_difference(self, num_left: int) -> None:
         """Give the level up if its tail may differ by too few from that of the level before."""
-        if not self._min_difference or not isinstance(self.question, Threshold):
+        if self._levels.common.noise is not None or not isinstance(self.question, Threshold):
             return
         self._tails[self._level] = self._playing.tail_left(num_left)
         if self._level == 0:
             return
-        apart = fewest_apart(self._tails[self._level - 1], self._tails[self._level])
-        if apart is not None and apart < self._min_difference:
+        apart = self._tails[self._level - 1].apart(self._tails[self._level])
+        needed = self._levels.common.min_tail
+        if apart < needed:
             raise SessionAborted(
-                f"the tails of two levels may differ by {apart} devices, and devices insist on "
-                f"{self._min_difference}: take levels that are farther apart, or lower "
-                "min_difference"
+                f"the tails of two levels may differ by {apart} devices, and min_tail is {needed}: "
+                "take levels that are farther apart, or expect fewer colluding devices"
             )
 
     def _check_cohort(self, num_left: int) -> None:

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from math import ceil, floor
+from math import floor
 
+from deltafl.protocol.anonymity import expected_apart, expected_tail, least_tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
@@ -32,12 +33,12 @@ class RoundPolicy(DevicePolicy):
     one, the threshold would be whatever the server expects it to be.
 
     Attributes:
-        min_tail: Fewest devices that the threshold of a verified search may keep.
-        min_expected_tail: Fewest devices that θ may keep of those that are certain to be searched
-            over, if all weigh the same.
-        min_difference: Fewest of them by which the tails of neighbouring levels may differ, if all
-            weigh the same. In a verified search, the device also holds the tails themselves to it,
-            whatever devices weigh; in others it does not know them.
+        min_honest_tail: Fewest devices that do not collude in a tail, and in the difference of the
+            tails of two levels, besides the share `colluding_rate` of the invited ones that may
+            collude (`deltafl.protocol.anonymity`). So many must be left by θ, of those that are
+            certain to be searched over, if all weigh the same; and by a threshold, whatever they
+            weigh: in a verified search the device counts them, in others it believes the server. 2
+            is the fewest at which a sum is not one device's own numbers. 0 counts none.
         unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
             device cannot check, several passes over the updates, or a radius of updates. The
             server can then single out the device with the largest loss; for passes, see
@@ -80,9 +81,7 @@ class RoundPolicy(DevicePolicy):
             0 counts none. What noisy sums reveal adds up over them.
     """
 
-    min_tail: int = 2
-    min_expected_tail: int = 2
-    min_difference: int = 2
+    min_honest_tail: int = 2
     unverified_if_active: bool = False
     max_levels: int = 8
     min_search_cohort: int = 10
@@ -146,6 +145,7 @@ class RoundPolicy(DevicePolicy):
         self._check_update_noise(levels.common, params)
         if any(config.selects for config in levels.rounds):
             self._check_search(levels, fewest)
+            self._check_tails(levels, fewest, params.num_invited)
 
     def _check_numbers(self, config: RoundConfig) -> None:
         """Refuse numbers whose sums may be about single devices, whatever is asked."""
@@ -234,8 +234,8 @@ class RoundPolicy(DevicePolicy):
         )
         _insist(
             common.search.max_queries > 0,
-            "max_queries=0 with a theta below 1: the server would choose the threshold; a round "
-            "that keeps everybody has theta=1",
+            "max_queries=0 with a theta below 1: all devices would be kept, and a round that keeps "
+            "everybody has theta=1",
         )
         _insist(
             common.noise is not None or self.min_noise == 0,
@@ -257,31 +257,48 @@ class RoundPolicy(DevicePolicy):
             f"max_mm_pivots_per_device={per_device}: take another method, more devices or fewer "
             "queries",
         )
+
+    def _check_tails(self, levels: Levels, fewest: int, num_invited: int) -> None:
+        """Refuse θ, or levels, that leave too few honest devices in a tail or in a difference."""
+        needed, common = self.min_tail(num_invited), levels.common
+        colluding = needed - self.min_honest_tail
+        _insist(
+            common.min_tail >= needed,
+            f"min_tail={common.min_tail} is below min_honest_tail={self.min_honest_tail} besides "
+            f"{colluding} devices that may collude",
+        )
         for config in levels.rounds:
             kept = expected_tail(config.theta, fewest)
             _insist(
-                kept >= self.min_expected_tail,
-                f"theta={config.theta} keeps {kept} of {fewest} devices, which is below "
-                f"min_expected_tail={self.min_expected_tail}",
+                kept >= needed,
+                f"theta={config.theta} keeps {kept} of {fewest} devices, and {colluding} of "
+                f"{num_invited} may collude, which leaves fewer than min_honest_tail="
+                f"{self.min_honest_tail}: {self._remedy(kept, num_invited)}",
             )
         for above, below in pairwise(config.theta for config in levels.rounds):
-            apart = _apart(above, below, fewest)
+            apart = expected_apart(above, below, fewest)
             _insist(
-                apart >= self.min_difference,
-                f"theta={above} and theta={below} are {apart} of {fewest} devices apart, which is "
-                f"below min_difference={self.min_difference}",
+                apart >= needed,
+                f"theta={above} and theta={below} are {apart} of {fewest} devices apart, and "
+                f"{colluding} of {num_invited} may collude, which leaves fewer than "
+                f"min_honest_tail={self.min_honest_tail}: {self._remedy(apart, num_invited)}",
             )
 
+    def min_tail(self, num_invited: int) -> int:
+        """The fewest devices of a tail that the device accepts, those that may collude among them.
 
-def expected_tail(theta: Fraction, num_devices: int) -> int:
-    """Devices at or above the quantile, if all weigh the same and no two losses are equal."""
-    return num_devices if theta == 1 else floor(theta * num_devices) + 1
+        Args:
+            num_invited: Devices of the cohort.
+        """
+        return least_tail(self.colluding_rate, num_invited, self.min_honest_tail)
 
-
-def _apart(above: Fraction, below: Fraction, num_devices: int) -> int:
-    """Fewest devices by which two such tails differ, of that many devices or more."""
-    share = (above - below) * num_devices
-    return ceil(share) - 1 if above == 1 else floor(share)
+    def _remedy(self, num_kept: int, num_invited: int) -> str:
+        """What would hold, where so many devices are too few."""
+        colluding = num_kept - self.min_honest_tail
+        if colluding < 0:
+            return "no colluding_rate is small enough, so take a larger theta or more devices"
+        rate = floor(1000 * Fraction(colluding, num_invited)) / 1000
+        return f"it holds with colluding_rate={rate:g}, or with a larger theta or more devices"
 
 
 def _insist(holds: bool, otherwise: str) -> None:

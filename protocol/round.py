@@ -26,10 +26,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import SearchError
-from deltafl.protocol.followed_search import Between
-from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult, tail_among
+from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult
 from deltafl.protocol.robust import FACTOR_BITS, LEAST_FACTOR, Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import NoisyMeans, NoisyUpdates
@@ -80,17 +80,16 @@ class Round:
 
     Args:
         config: The round.
-        min_tail: Fewest devices in the tail; devices that follow the search insist on them. 0 if
-            nobody does.
 
     Attributes:
         question: What to ask the devices next; None when the round is over.
     """
 
-    def __init__(self, config: RoundConfig, min_tail: int = 0) -> None:
+    def __init__(self, config: RoundConfig) -> None:
         self.config = config
-        self._min_tail = min_tail
         self._num_searched = 0
+        self._num_left = config.cohort_size
+        self._shrank = False
         self._num_asked = 0
         self.question: Query | Threshold | Centre | None = None
         self._search: Search = config.start_search()
@@ -117,9 +116,12 @@ class Round:
     def assemble(self, num_devices: int) -> None:
         """Record how many devices can be asked; if they are too few, keep all without a search.
 
+        If devices of the sums are gone, the threshold keeps as many more as may be missing.
+
         Args:
             num_devices: Devices that are left, before the question's slot is opened.
         """
+        self._num_left = num_devices
         if isinstance(self.question, Query) and num_devices < self.config.search.min_cohort:
             self._announce(
                 SearchResult(
@@ -131,6 +133,8 @@ class Round:
                     num_queries=self._num_sums,
                 )
             )
+        elif isinstance(self.question, Threshold) and self._num_searched:
+            self._end_search()
 
     def check_opened(self, num_devices: int) -> None:
         """Check that the question may be asked of the devices that its slot was opened with.
@@ -164,20 +168,21 @@ class Round:
             SessionAborted: all devices that were lost may have been in the tail, and there would be
                 too few in it. All devices would refuse to go on.
         """
-        if not isinstance(self.question, Threshold) or not self._min_tail:
+        if not isinstance(self.question, Threshold):
             return
-        tail = tail_among(self._search, self._num_searched, self._num_asked)
-        fewest = tail.devices - (self._num_asked - num_left)
-        if fewest < self._min_tail:
+        fewest, needed = self.tail_left(num_left).fewest, self.config.min_tail
+        if fewest < needed:
             raise SessionAborted(
-                f"the tail may have as few as {max(fewest, 0)} devices, and devices insist on "
-                f"{self._min_tail}: invite more devices, raise theta or lower min_tail"
+                f"the tail may have as few as {fewest} devices, and min_tail is {needed}: invite "
+                "more devices, raise theta or expect fewer colluding devices"
             )
 
-    def tail_left(self, num_left: int) -> Between:
-        """The fewest and the most devices whose updates are summed; see `check_tail`."""
-        most = tail_among(self._search, self._num_searched, self._num_asked).devices
-        return most - (self._num_asked - num_left), most
+    def tail_left(self, num_left: int) -> Tail:
+        """The devices whose updates are summed; see `check_tail`."""
+        asked, tail = self._num_asked, None if self._found is None else self._found.tail
+        if tail is None:
+            return Tail(asked, asked).among(asked, asked, num_left)
+        return tail.among(self._num_searched, asked, num_left)
 
     def take(self, revealed: SlotSum) -> None:
         """Go on with the sum that answers the question."""
@@ -196,7 +201,7 @@ class Round:
         if isinstance(self.question, Centre):
             self.question = None
         else:
-            self._announce(self._search.result(shrank=True))
+            self._end_search(shrank=True)
 
     def outcome(self, drops: Mapping[ClientId, Drop], aborted: str | None = None) -> RoundOutcome:
         """The outcome of the round.
@@ -261,7 +266,12 @@ class Round:
     def _ask(self) -> None:
         self.question = self._search.query
         if self.question is None:
-            self._announce(self._search.result())
+            self._end_search()
+
+    def _end_search(self, *, shrank: bool = False) -> None:
+        self._shrank |= shrank
+        lost = max(self._num_searched - self._num_left, 0)
+        self._announce(self._search.result(shrank=self._shrank, num_lost=lost))
 
     def _announce(self, found: SearchResult) -> None:
         self._found = found
@@ -273,10 +283,10 @@ class Round:
             self._search = self._search.update(self.config.search_layout.decode(total))
         except (EncodingError, SearchError):
             # At least one device sent a false answer, so the search cannot continue.
-            self._announce(self._search.result(shrank=True))
+            self._end_search(shrank=True)
             return
         if self._search.query is not None and revealed.remaining != revealed.contributors:
-            self._announce(self._search.result(shrank=True))
+            self._end_search(shrank=True)
         else:
             self._ask()
 

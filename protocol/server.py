@@ -44,9 +44,6 @@ class RoundServer:
         invited: The cohort.
         directory: Decides which identity keys to accept; needed for signed sessions.
         primitives: What the server computes with.
-        min_tail: Fewest devices in a tail, on which devices insist if they can count them.
-        min_difference: Fewest devices by which the tails of neighbouring levels may differ;
-            likewise.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
 
     Attributes:
@@ -65,8 +62,6 @@ class RoundServer:
         invited: Iterable[ClientId],
         directory: Directory | None = None,
         primitives: Primitives = PLAIN,
-        min_tail: int = 0,
-        min_difference: int = 0,
         *,
         keeps_cohort: bool = False,
     ) -> None:
@@ -86,7 +81,7 @@ class RoundServer:
         self._opening = b""
         self._weights: dict[int, bytes] = {}  # what devices committed to, by position
         self._session = Server(params, invited, directory, primitives)
-        self._rounds = LevelRounds(levels, min_tail, min_difference, keeps_cohort=keeps_cohort)
+        self._rounds = LevelRounds(levels, keeps_cohort=keeps_cohort)
 
     @property
     def step(self) -> Step:

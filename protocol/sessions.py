@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from deltafl.protocol.anonymity import least_tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
@@ -78,8 +79,15 @@ class Sessions:
             cohort_size: Devices invited.
             min_search_cohort: Fewest devices to search over.
         """
-        colluding = max(self.threat.colluding_rate, self.policy.colluding_rate)
-        return max(self.min_cohort, min_search_cohort) - at_most(colluding, cohort_size)
+        return max(self.min_cohort, min_search_cohort) - at_most(self._colluding_rate, cohort_size)
+
+    def min_tail(self, cohort_size: int) -> int:
+        """The fewest devices of a tail of a cohort, those that may collude among them."""
+        return least_tail(self._colluding_rate, cohort_size, self.policy.min_honest_tail)
+
+    @property
+    def _colluding_rate(self) -> float:
+        return max(self.threat.colluding_rate, self.policy.colluding_rate)
 
 
 def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:

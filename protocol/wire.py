@@ -34,7 +34,7 @@ from deltafl.secagg import DecodeError
 from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
 
 MAX_BYTES: Final = 1 << 32
-_MAX_FIELDS: Final = 28
+_MAX_FIELDS: Final = 29
 _MAX_NAME: Final = 32
 _MAX_PIVOTS: Final = 1 << 16
 _PIVOTS: Final = 8
@@ -173,6 +173,7 @@ def _config_fields(config: RoundConfig) -> list[Value]:
         *noise_numbers(config.noise),
         warm_start_number(config.warm_start),
         search.assurance,
+        config.min_tail,
     ]
 
 
@@ -216,6 +217,7 @@ def _read_config(fields: FieldReader, more: _More) -> RoundConfig:
     epsilon_ticks, min_cohort = fields.integer(0, _WORD), fields.integer(0, 2**32 - 1)
     noise = [fields.integer(0, most) for most in (_WORD, _WORD, 2**32 - 1)]
     warm_start, assurance = _warm_start(fields.integer(0, _WORD)), fields.integer(0, 2)
+    min_tail = fields.integer(0, 2**32 - 1)
     try:
         return RoundConfig(
             round_index=round_index,
@@ -236,6 +238,7 @@ def _read_config(fields: FieldReader, more: _More) -> RoundConfig:
             warm_start=warm_start,
             num_pivots=num_pivots or None,
             noise=_noise(*noise),
+            min_tail=min_tail,
         )
     except ConfigurationError as error:
         raise DecodeError(f"impossible configuration: {error}") from None

@@ -2,8 +2,9 @@
 
 Source: arXiv 2002.11223, Algorithm 3 and appendix B.1. The devices find η together by secure sums,
 filter themselves, and add up masked updates, weights and losses (`deltafl.protocol.round`). On the
-loss grid the devices kept are exactly those of Algorithm 2, unless the search uses rounded weights
-or noisy ranks or is forbidden; updates agree up to fixed-point rounding.
+loss grid the devices kept are exactly those of Algorithm 2, unless these are too few to hide one
+another (`deltafl.protocol.anonymity`), or the search uses rounded weights or noisy ranks or is
+forbidden; updates agree up to fixed-point rounding.
 """
 
 from collections import Counter
@@ -22,8 +23,9 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import default_max_queries
-from deltafl.protocol.quantile.search import Ended, SearchParams
+from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.update_noise import UpdateNoise
 
@@ -92,6 +94,7 @@ class PrivateDeltaFL:
         robustly: how the updates become one step, by one sum or more; None for their mean.
         update_noise: from the cohort size and the number of parameters to the noise of the sum of
             updates; None where that is exact.
+        min_tail: from the cohort size to the fewest devices of a tail.
 
     Raises:
         ValueError: θ is not in (0, 1].
@@ -103,6 +106,7 @@ class PrivateDeltaFL:
     warm_start: bool = True
     robustly: Robust | None = None
     update_noise: Callable[[int, int], UpdateNoise | None] = exact_updates
+    min_tail: Callable[[int], int] = RoundPolicy().min_tail
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
@@ -158,14 +162,14 @@ class PrivateDeltaFL:
             model = (model + outcome.update).astype(np.float32)
         found = outcome.search
         eta = None
-        if found is not None and self.theta < 1 and found.ended is not Ended.TOO_FEW:
+        if found is not None and found.tail is not None:
             eta = found.eta
         report = _report(outcome, eta, bytes_up)
         following = replace(
             state,
             model=model,
             round=state.round + 1,
-            eta=state.eta if eta is None else eta,
+            eta=eta or state.eta,  # 0 keeps all, and is no place to search from
             memory=self._remembered(state, outcome),
         )
         return following, report
@@ -209,6 +213,7 @@ class PrivateDeltaFL:
             update_length=len(state.model),
             warm_start=self.warm_start_of(state),
             noise=self.noise(cohort_size),
+            min_tail=self.min_tail(cohort_size),
         )
 
     def _update_of(self, state: TrainingState) -> UpdateParams:

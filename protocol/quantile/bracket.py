@@ -1,12 +1,15 @@
 """The bracket: what the exact ranks at the pivots asked so far prove about the quantile.
 
-Pivot c is *safe* when W(< c) < τ·W, which means that the quantile q is ≥ c. Every search keeps a
-safe pivot `low` and an unsafe pivot `high`, so low ≤ q < high. Pivot 0 is safe for every θ < 1, and
-the pivot above all ticks is not. The answer is proved, {F ≥ low} = {F ≥ q}, when
+Pivot c is *safe* when W(< c) < τ·W, which means that the quantile q is ≥ c, and when at least
+`min_tail` devices are at or above c, which means that the `min_tail`-th largest loss r is. So the
+safe pivots are those up to min(q, r), which is the quantile but where too few devices are at or
+above it. Every search keeps its safe pivots, of which the highest is `low`, and an unsafe pivot
+`high`, so low ≤ min(q, r) < high. Pivot 0 is safe for every θ < 1 if there are `min_tail` devices,
+and the pivot above all ticks is not. The answer is proved, {F ≥ low} = {F ≥ min(q, r)}, when
 
-- high - low = 1: then q = low; or
-- one device, whatever its weight, is in [low, high): q is the tick of a device, so it is the tick
-  of this one, and no device is in [low, q).
+- high - low = 1: then min(q, r) = low; or
+- one device is in [low, high): q and r are ticks of devices, so the lower one is the tick of this
+  device, and no device is in [low, min(q, r)). Devices of weight zero are not counted.
 
 Everything here is integer arithmetic; θ is an exact fraction.
 
@@ -29,37 +32,44 @@ class Rank:
     Attributes:
         pivot: The pivot.
         weight: Weight of the devices below it.
-        count: Number of devices below it; None if the method does not ask.
+        count: Number of devices below it, without those of weight zero.
     """
 
     pivot: int
     weight: int
-    count: int | None = None
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """A safe pivot and an unsafe one, with their ranks.
+    """Safe pivots and an unsafe one, with their ranks.
 
     Attributes:
         theta: Conformity level θ in (0, 1).
+        min_tail: Fewest devices to keep.
         max_weight: Largest weight of a device in the search.
-        low: Highest pivot known to be safe.
+        lows: Pivots known to be safe, ascending; the first is pivot 0.
         high: Lowest pivot known to be unsafe.
         total: Rank of the pivot above all ticks: the whole cohort.
     """
 
     theta: Fraction
+    min_tail: int
     max_weight: int
-    low: Rank
+    lows: tuple[Rank, ...]
     high: Rank
     total: Rank
 
     @classmethod
     def whole(cls, config: SearchConfig, total: Rank) -> "Bracket":
         """Return the bracket that contains every tick."""
-        none = Rank(0, 0, None if total.count is None else 0)
-        return cls(config.theta, config.largest_weight, none, total, total)
+        lows = (Rank(0, 0, 0),)
+        return cls(config.theta, config.min_tail, config.largest_weight, lows, total, total)
+
+    @property
+    def low(self) -> Rank:
+        """Highest pivot known to be safe."""
+        return self.lows[-1]
 
     @property
     def width(self) -> int:
@@ -67,10 +77,8 @@ class Bracket:
         return self.high.pivot - self.low.pivot
 
     @property
-    def num_devices(self) -> int | None:
-        """Number of devices inside; None if the method does not count them."""
-        if self.low.count is None or self.high.count is None:
-            return None
+    def num_devices(self) -> int:
+        """Number of devices inside."""
         return self.high.count - self.low.count
 
     @property
@@ -79,15 +87,48 @@ class Bracket:
         return (1 - self.theta) * self.total.weight
 
     @property
+    def target_count(self) -> int:
+        """Most devices below a threshold that keeps `min_tail`."""
+        return self.total.count - self.min_tail
+
+    @property
     def ended(self) -> Ended | None:
         """The reason why nothing is left to ask; None while something is."""
         if self.total.weight == 0:
             return Ended.NO_WEIGHT
-        if self.width == 1:
-            return Ended.EXACT
-        if self.num_devices == 1:
-            return Ended.LAST_DEVICE
-        return None
+        if self.target_count < 0:
+            return Ended.TOO_FEW
+        if self.width > 1 and self.num_devices > 1:
+            return None
+        if self.high.weight < self.target_weight:
+            return Ended.WIDENED
+        return Ended.EXACT if self.width == 1 else Ended.LAST_DEVICE
+
+    @property
+    def fraction(self) -> Fraction:
+        """Where in the bracket min(q, r) is, in (0, 1], if devices are spread evenly over it."""
+        weight, half = self.high.weight - self.low.weight, Fraction(1, 2)
+        by_count = (self.target_count + half - self.low.count) / self.num_devices
+        missing = self.target_weight - self.low.weight
+        return min(missing / weight, by_count) if weight else by_count
+
+    def is_safe(self, rank: Rank) -> bool:
+        """Whether a pivot of this rank is safe."""
+        return rank.weight < self.target_weight and rank.count <= self.target_count
+
+    def kept(self, num_lost: int, *, only_safe: bool) -> Rank:
+        """The pivot to announce before the search has come to an end: one whose rank is known.
+
+        It keeps `min_tail` devices even if all lost ones were in the tail, or it is pivot 0.
+
+        Args:
+            num_lost: Devices that are gone.
+            only_safe: Whether it must be safe; if not, the unsafe one is taken if it is nearer.
+        """
+        most = self.target_count - num_lost
+        low = next((rank for rank in reversed(self.lows) if rank.count <= most), self.lows[0])
+        missed, beyond = self.target_weight - low.weight, self.high.weight - self.target_weight
+        return low if only_safe or self.high.count > most or missed <= beyond else self.high
 
     def narrowed(self, ranks: Sequence[Rank], total: Rank) -> "Bracket":
         """Return the bracket after ranks at pivots inside it, in the order of their pivots.
@@ -101,35 +142,20 @@ class Bracket:
                 f"{self.total.weight} and count {self.total.count}: when it shrinks, end the "
                 f"search with result(shrank=True)"
             )
-        low, high = self.low, self.high
         for below, above in itertools.pairwise((self.low, *ranks, self.high)):
             self._check_between(below, above)
-        for rank in ranks:
-            if rank.weight < self.target_weight:
-                low = rank
-            else:
-                high = rank
-                break
-        return replace(self, low=low, high=high)
+        safe = tuple(itertools.takewhile(self.is_safe, ranks))
+        high = ranks[len(safe)] if len(safe) < len(ranks) else self.high
+        return replace(self, lows=(*self.lows, *safe), high=high)
 
     def _check_between(self, below: Rank, above: Rank) -> None:
         weight = above.weight - below.weight
-        most = weight
-        if below.count is not None and above.count is not None:
-            most = (above.count - below.count) * self.max_weight
+        most = (above.count - below.count) * self.max_weight
         if weight < 0 or weight > most or (below.pivot == above.pivot and below != above):
             raise SearchError(
                 f"between {below} and {above} no devices of weight 0 to {self.max_weight} fit: "
                 f"some device answered falsely"
             )
-
-
-def interpolated_pivot(bracket: Bracket) -> int:
-    """Return the pivot at which the weight reaches τ·W if it is spread evenly over the bracket."""
-    weight = bracket.high.weight - bracket.low.weight
-    missing = bracket.target_weight - bracket.low.weight
-    offset = bracket.width * missing / weight if weight else bracket.width / 2
-    return inside(bracket.low.pivot + round(offset), bracket.low.pivot, bracket.high.pivot)
 
 
 def inside(pivot: int, low: int, high: int) -> int:

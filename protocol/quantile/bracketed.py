@@ -16,14 +16,15 @@ a tick. A certificate only needs devices and pivots to be in the right order.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy.typing as npt
 
-from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded, interpolated_pivot
+from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded
 from deltafl.protocol.quantile.narrowing import (
     BracketSearch,
+    Pivots,
     Position,
-    Proposal,
     Sums,
     first_proposal,
 )
@@ -79,17 +80,17 @@ class Bracketed:
         """
         query.check(self.name, self.num_pivots, config.search.grid)
         config.check_device(tick, weight)
-        return rank_contribution(config, query, tick, weight)
+        return rank_contribution(query, tick, weight)
 
-    def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+    def ranks(self, config: SearchConfig, pivots: Pivots, sums: Sums) -> tuple[Rank, ...]:
         """Read the rank at the pivot, and the rank of the whole cohort."""
         return read_ranks(config, pivots, sums)
 
-    def first(self, config: SearchConfig) -> Proposal:
+    def first(self, config: SearchConfig) -> Pivots:
         """Propose the first query."""
         return first_proposal(config)
 
-    def propose(self, position: Position) -> Proposal:
+    def propose(self, position: Position) -> Pivots:
         """Propose the next pivot outward, or the interpolated one."""
         bracket = position.bracket
         low, high = bracket.low.pivot, bracket.high.pivot
@@ -98,20 +99,22 @@ class Bracketed:
         else:
             pivot = low + round(bracket.width * _fraction(bracket))
         pivot = guarded(pivot, low, high, position.num_queries_left)
-        return Proposal((pivot,), estimate=interpolated_pivot(bracket))
+        return (pivot,)
 
 
 def _outward(bracket: Bracket, *, from_low: bool, num_steps: int) -> int:
-    nearest = bracket.low if from_low else bracket.high
-    missing = abs(bracket.target_weight - nearest.weight) / bracket.total.weight
-    relative = max(float(missing) / _ASSUMED_DENSITY, _LEAST_STEP) * 2.0**num_steps
+    nearest, total = bracket.low if from_low else bracket.high, bracket.total
+    missing = (
+        (bracket.target_weight - nearest.weight) / total.weight,
+        Fraction(bracket.target_count - nearest.count, total.count),
+    )
+    nearer = min(missing) if from_low else -min(missing)
+    relative = max(float(nearer) / _ASSUMED_DENSITY, _LEAST_STEP) * 2.0**num_steps
     return round(nearest.pivot * (1 + relative if from_low else 1 / (1 + relative)))
 
 
 def _fraction(bracket: Bracket) -> float:
-    weight = bracket.high.weight - bracket.low.weight
-    num_devices = bracket.num_devices or 1
-    fraction = float((bracket.target_weight - bracket.low.weight) / weight)
-    place = (fraction * num_devices + 0.5) / (num_devices + 1)
+    num_devices = bracket.num_devices
+    place = (float(bracket.fraction) * num_devices + 0.5) / (num_devices + 1)
     deviation = math.sqrt(place * (1 - place) / (num_devices + 2))
     return min(place + deviation, 0.5) if place < 0.5 else max(place - deviation, 0.5)

@@ -18,8 +18,8 @@ from typing import Final
 import numpy.typing as npt
 
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.quantile.bracket import Rank, inside, interpolated_pivot
-from deltafl.protocol.quantile.narrowing import BracketSearch, Position, Proposal, Sums
+from deltafl.protocol.quantile.bracket import Rank, inside
+from deltafl.protocol.quantile.narrowing import BracketSearch, Pivots, Position, Sums
 from deltafl.protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
 from deltafl.protocol.quantile.search import Query, SearchConfig
 from deltafl.secagg.layout import Layout
@@ -84,31 +84,28 @@ class Histogram:
         """
         query.check(self.name, self.num_pivots, config.search.grid)
         config.check_device(tick, weight)
-        return rank_contribution(config, query, tick, weight)
+        return rank_contribution(query, tick, weight)
 
-    def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+    def ranks(self, config: SearchConfig, pivots: Pivots, sums: Sums) -> tuple[Rank, ...]:
         """Read the rank at every pivot, and the rank of the whole cohort."""
         return read_ranks(config, pivots, sums)
 
-    def first(self, config: SearchConfig) -> Proposal:
+    def first(self, config: SearchConfig) -> Pivots:
         """Propose the ladder."""
-        return Proposal(
-            self._filled(self._ladder(config), 0, config.search.grid.top_pivot),
-            config.warm_start or 0,
-        )
+        return self._filled(self._ladder(config), 0, config.search.grid.top_pivot)
 
-    def propose(self, position: Position) -> Proposal:
+    def propose(self, position: Position) -> Pivots:
         """Propose even pivots inside the bracket."""
         bracket = position.bracket
         low, high = bracket.low.pivot, bracket.high.pivot
         num_parts = self.num_pivots + 1
         even = (low + bracket.width * part // num_parts for part in range(1, num_parts))
-        return Proposal(self._filled(even, low, high), estimate=interpolated_pivot(bracket))
+        return self._filled(even, low, high)
 
     def _ladder(self, config: SearchConfig) -> Iterable[int]:
         return _ladder(self.num_pivots, config.search.grid.max_tick, config.warm_start or 0)
 
-    def _filled(self, pivots: Iterable[int], low: int, high: int) -> tuple[int, ...]:
+    def _filled(self, pivots: Iterable[int], low: int, high: int) -> Pivots:
         """Sort the distinct pivots inside; repeat the last up to the declared number."""
         different = sorted({inside(pivot, low, high) for pivot in pivots})
         return tuple(different + different[-1:] * (self.num_pivots - len(different)))

@@ -33,11 +33,11 @@ import numpy.typing as npt
 
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.quantile.bracket import Rank, guarded, inside
+from deltafl.protocol.quantile.bracket import Rank, guarded
 from deltafl.protocol.quantile.narrowing import (
     BracketSearch,
+    Pivots,
     Position,
-    Proposal,
     Sums,
     first_proposal,
 )
@@ -77,15 +77,15 @@ class MajoriseMinimise:
         return 30
 
     def layout(self, config: SearchConfig) -> Layout:
-        """Return the layout: `beta` per tick, `signed_weight` and `weight`; if verified, counts."""
+        """Return the layout: `beta` per tick, `signed_weight`, `weight` and both counts."""
         bound = config.largest_weight
-        fields: tuple[Field, ...] = (
+        fields = (
             Field("beta", 1, 0, _beta(config, bound, 1), _beta_resolution_bits(config.search.grid)),
             Field("signed_weight", 1, -bound, bound, 0),
             Field("weight", 1, 0, bound, 0),
+            Field("count", 1, 0, 1, 0),
+            Field("count_below", 1, 0, 1, 0),
         )
-        if config.search.verified:
-            fields += (Field("count", 1, 0, 1, 0), Field("count_below", 1, 0, 1, 0))
         return Layout(fields, config.cohort_size)
 
     def start(self, config: SearchConfig) -> BracketSearch:
@@ -95,7 +95,7 @@ class MajoriseMinimise:
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
     ) -> Mapping[str, npt.ArrayLike]:
-        """Return β in 1/tick, ±n and n; in a verified search also 1, and 1 if below the pivot.
+        """Return β in 1/tick, ±n, n and 1, and 1 if below the pivot.
 
         Raises:
             SearchError: If the query is not one of this method's.
@@ -104,17 +104,16 @@ class MajoriseMinimise:
         query.check(self.name, self.num_pivots, config.search.grid)
         config.check_device(tick, weight)
         half_ticks = 2 * (tick - query.pivots[0]) + 1  # from the pivot, never 0
-        one = counted(config, weight)
-        is_counted = config.search.verified
-        counts = {"count": one, "count_below": one * (half_ticks < 0)} if is_counted else {}
+        one = counted(weight)
         return {
             "beta": _beta(config, weight, half_ticks),
             "signed_weight": weight if half_ticks > 0 else -weight,
             "weight": weight,
-            **counts,
+            "count": one,
+            "count_below": one * (half_ticks < 0),
         }
 
-    def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+    def ranks(self, config: SearchConfig, pivots: Pivots, sums: Sums) -> tuple[Rank, ...]:
         """Read the weighted rank at the pivot and the weight of the cohort.
 
         Raises:
@@ -125,36 +124,29 @@ class MajoriseMinimise:
             raise SearchError(f"weight {total} and signed weight {signed} differ in parity")
         if total > 0 and sums["beta"][0] <= 0:
             raise SearchError(f"sum of beta is {sums['beta'][0]} although the weight is {total}")
-        below, count = (
-            sums[name][0] if name in sums else None for name in ("count_below", "count")
-        )
         return (
-            Rank(pivots[0], (total - signed) // 2, below),
-            Rank(config.search.grid.top_pivot, total, count),
+            Rank(pivots[0], (total - signed) // 2, sums["count_below"][0]),
+            Rank(config.search.grid.top_pivot, total, sums["count"][0]),
         )
 
-    def first(self, config: SearchConfig) -> Proposal:
+    def first(self, config: SearchConfig) -> Pivots:
         """Propose the first query."""
         return first_proposal(config)
 
-    def propose(self, position: Position) -> Proposal:
+    def propose(self, position: Position) -> Pivots:
         """Propose the MM iterate, a doubled step in the same direction, or the middle."""
         config, bracket, sums = position.config, position.bracket, position.sums
         (pivot,) = position.pivots
         total = sums["weight"][0]
         pull = sums["signed_weight"][0] + (1 - 2 * config.theta) * total
         beta = Fraction(sums["beta"][0], 1 << _beta_resolution_bits(config.search.grid))
-        iterate = round(pivot + pull / beta)  # μ and pivots differ by the same half tick
         pull = max(abs(pull), Fraction(total, 2 * config.cohort_size))
         step = position.side * pull * (1 << position.run) / beta
         low, high = bracket.low.pivot, bracket.high.pivot
         following = round(pivot + step)
         if bracket.width <= 2 * config.search.epsilon_ticks:
             following = (low + high) // 2  # β does not distinguish losses nearer than ε
-        return Proposal(
-            pivots=(guarded(following, low, high, position.num_queries_left),),
-            estimate=inside(iterate, low, high),
-        )
+        return (guarded(following, low, high, position.num_queries_left),)
 
 
 def _beta(config: SearchConfig, weight: int, half_ticks: int) -> float:

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded
 from deltafl.protocol.quantile.search import (
@@ -19,24 +20,14 @@ from deltafl.protocol.quantile.search import (
     Query,
     SearchConfig,
     SearchResult,
-    Tail,
 )
 
 Sums = Mapping[str, tuple[int, ...]]
 """Decoded sums as Python integers, by field name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """What a method would do next.
-
-    Attributes:
-        pivots: Pivots to ask for, never decreasing, strictly inside the bracket.
-        estimate: Best guess of the quantile's tick, in case there is no further query.
-    """
-
-    pivots: tuple[int, ...]
-    estimate: int
+Pivots = tuple[int, ...]
+"""Pivots to ask for, never decreasing, strictly inside the bracket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +42,12 @@ class Position:
         side: +1 if the answer raised the bracket's low end, -1 if it lowered the high end, 0 if
             both.
         run: How many earlier answers in a row moved the same end and no other.
-        num_queries_left: Queries left, at least 1 (when none is, only the estimate is used).
+        num_queries_left: Queries left, at least 1.
     """
 
     config: SearchConfig
     bracket: Bracket
-    pivots: tuple[int, ...]
+    pivots: Pivots
     sums: Sums
     side: int
     run: int
@@ -66,17 +57,17 @@ class Position:
 class NarrowingMethod(QuantileMethod, Protocol):
     """A quantile method that narrows a bracket."""
 
-    def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+    def ranks(self, config: SearchConfig, pivots: Pivots, sums: Sums) -> tuple[Rank, ...]:
         """Read the ranks at the pivots, and after them the rank of the whole cohort.
 
         Raises:
             SearchError: If no cohort has these sums.
         """
 
-    def first(self, config: SearchConfig) -> Proposal:
+    def first(self, config: SearchConfig) -> Pivots:
         """Propose the first query."""
 
-    def propose(self, position: Position) -> Proposal:
+    def propose(self, position: Position) -> Pivots:
         """Propose the next query.
 
         Raises:
@@ -91,7 +82,7 @@ class BracketSearch:
     Attributes:
         config: Configuration of the search.
         method: Chooses the pivots and reads the sums.
-        proposal: The next query, and the guess in case it is never asked.
+        pivots: The pivots of the next query.
         bracket: What is known so far; None before the first answer.
         side: See `Position`.
         run: See `Position`.
@@ -100,7 +91,7 @@ class BracketSearch:
 
     config: SearchConfig
     method: NarrowingMethod
-    proposal: Proposal
+    pivots: Pivots
     bracket: Bracket | None = None
     side: int = 0
     run: int = 0
@@ -111,7 +102,7 @@ class BracketSearch:
         """The next query; None once the search is finished."""
         if self._ended is not None or self.num_queries >= self.config.search.max_queries:
             return None
-        return Query(self.method.name, self.proposal.pivots)
+        return Query(self.method.name, self.pivots)
 
     def update(self, sums: Mapping[str, npt.NDArray[np.int64]]) -> "BracketSearch":
         """Return the search as it is after the answer to `query`.
@@ -126,8 +117,7 @@ class BracketSearch:
         if self.query is None:
             raise SearchError(f"the search is finished ({self.result().ended}): it takes no sums")
         answer = self._integers(sums)
-        pivots = self.proposal.pivots
-        *ranks, total = self.method.ranks(self.config, pivots, answer)
+        *ranks, total = self.method.ranks(self.config, self.pivots, answer)
         before = self.bracket or Bracket.whole(self.config, total)
         bracket = before.narrowed(ranks, total)
         side = int(bracket.low != before.low) - int(bracket.high != before.high)
@@ -138,56 +128,58 @@ class BracketSearch:
             run=self.run + 1 if side == self.side else 0,
             num_queries=self.num_queries + 1,
         )
-        if after._ended is not None:
+        if after.query is None:
             return after
         position = Position(
             config=self.config,
             bracket=bracket,
-            pivots=pivots,
+            pivots=self.pivots,
             sums=answer,
             side=side,
             run=after.run,
-            num_queries_left=max(self.config.search.max_queries - after.num_queries, 1),
+            num_queries_left=self.config.search.max_queries - after.num_queries,
         )
-        return replace(after, proposal=self.method.propose(position))
+        return replace(after, pivots=self.method.propose(position))
 
-    def result(self, *, shrank: bool = False) -> SearchResult:
+    def result(self, *, shrank: bool = False, num_lost: int = 0) -> SearchResult:
         """Return what is known so far; the caller may stop at any time.
 
         Args:
             shrank: The caller stops because a device vanished since the first query. A search that
                 was finished before stays as it is.
+            num_lost: Devices of the sums that are gone, all of which may have been in the tail.
         """
-        ended = self._ended
-        if ended is None:
-            ended = Ended.SHRANK if shrank else Ended.BUDGET
-        eta, half_width = 2 * self.proposal.estimate, 0
-        certified = ended in (Ended.EXACT, Ended.LAST_DEVICE)
-        if ended is Ended.NO_WEIGHT or self.config.theta == 1:
-            eta = 0
-        elif certified and self.bracket is not None:
-            low, last = self.bracket.low.pivot, self.bracket.high.pivot - 1
-            eta, half_width = low + last, last - low
-        elif self.config.search.verified:
-            eta = 0 if self.bracket is None else 2 * self.bracket.low.pivot
-        return SearchResult(
+        found = SearchResult(
             grid=self.config.search.grid,
+            eta_half_ticks=0,
+            half_width_half_ticks=0,
+            certified=False,
+            ended=self._ended or (Ended.SHRANK if shrank else Ended.BUDGET),
+            num_queries=self.num_queries,
+        )
+        if self.bracket is None:
+            return replace(found, certified=self.config.theta == 1)
+        total, low = self.bracket.total.count, self.bracket.low
+        if found.ended in (Ended.NO_WEIGHT, Ended.TOO_FEW):
+            return replace(found, tail=Tail(total, total))
+        is_over = self._ended is not None
+        only_safe = is_over or self.config.search.verified
+        kept = self.bracket.kept(num_lost, only_safe=only_safe)
+        tail = Tail(total - kept.count, total - kept.count)
+        if is_over and kept is low:
+            last = self.bracket.high.pivot - 1
+            certified = found.ended is not Ended.WIDENED
+            eta, half_width = low.pivot + last, last - low.pivot
+        else:
+            certified, eta, half_width = False, 2 * kept.pivot, 0
+        return replace(
+            found,
             eta_half_ticks=eta,
             half_width_half_ticks=half_width,
             certified=certified,
-            ended=ended,
-            num_queries=self.num_queries,
+            ended=Ended.WIDENED if is_over and not certified else found.ended,
+            tail=tail,
         )
-
-    @property
-    def tail(self) -> Tail | None:
-        """Of a verified search, the tail of `result`; None before the first answer."""
-        if self.bracket is None:
-            return None
-        total, low = self.bracket.total, self.bracket.low
-        if self._ended is Ended.NO_WEIGHT:
-            return Tail(total.count or 0, 0)
-        return Tail((total.count or 0) - (low.count or 0), total.weight - low.weight)
 
     @property
     def _ended(self) -> Ended | None:
@@ -203,7 +195,7 @@ class BracketSearch:
         return {name: tuple(map(int, array)) for name, array in sums.items()}
 
 
-def first_proposal(config: SearchConfig) -> Proposal:
+def first_proposal(config: SearchConfig) -> Pivots:
     """Propose the warm start, or a loss of one if there is none.
 
     The loss per sample is of the order of one for trained and untrained models alike (a classifier
@@ -212,5 +204,4 @@ def first_proposal(config: SearchConfig) -> Proposal:
     """
     grid = config.search.grid
     start = grid.tick(1.0)[0] if config.warm_start is None else config.warm_start
-    pivot = guarded(start, 0, grid.top_pivot, max(config.search.max_queries, 1))
-    return Proposal((pivot,), estimate=config.warm_start or 0)
+    return (guarded(start, 0, grid.top_pivot, max(config.search.max_queries, 1)),)

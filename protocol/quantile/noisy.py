@@ -11,27 +11,33 @@ average of many answers has almost none. Up to about 64 bins, flat bins are bett
 bins: the noise of prefix sums grows with the number of bins in flat bins, and with the square of
 its logarithm in a tree (Pillutla et al. 2022).
 
-The threshold is a guess and never certified. Its rank is only near τ, and occasionally no device is
-in the tail. The method protects a device's loss in the search, and nothing else. The sum of the
-update slot reveals the exact weight, weighted loss and number of the devices in the tail.
+The threshold is a guess and never certified. Its rank is only near τ. It keeps at least all bins of
+which the noisy counts, less four standard deviations of their noise, come to `min_tail`; so fewer
+are kept with a probability of 3·10^-5, and where no bins do, all devices are kept. The method
+protects a device's loss in the search, and nothing else. The sum of the update slot reveals the
+exact weight, weighted loss and number of the devices in the tail.
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor, sqrt
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.histogram import Histogram
-from deltafl.protocol.quantile.search import Ended, Query, SearchConfig, SearchResult, Tail
+from deltafl.protocol.quantile.search import Ended, Query, SearchConfig, SearchResult
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.layout import Field, Layout
 from deltafl.secagg.randomness import Randomness
+
+_DEVIATIONS: Final = 4  # of the noise: beyond them on one side with a probability of 3·10^-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ class NoisyHistogram:
 
     def start(self, config: SearchConfig) -> "NoisySearch":
         """Return the search before its query."""
-        return NoisySearch(config, self, Histogram(self.num_pivots).first(config).pivots)
+        return NoisySearch(config, self, Histogram(self.num_pivots).first(config))
 
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
@@ -157,16 +163,18 @@ class NoisySearch:
         config: Configuration of the search.
         method: The method.
         pivots: The pivots of the query.
-        estimate: Tick of η; None before the answer, and if nobody answered.
-        counts: The counts nearest to the noisy answer, of each bin; empty before the answer.
+        num_devices: Devices in the answer; 0 before it, and if nobody answered.
+        estimate: Tick of η.
+        fewest: Devices at or above η, at least.
         num_queries: Queries answered, 0 or 1.
     """
 
     config: SearchConfig
     method: NoisyHistogram
     pivots: tuple[int, ...]
-    estimate: int | None = None
-    counts: tuple[Fraction, ...] = ()
+    num_devices: int = 0
+    estimate: int = 0
+    fewest: int = 0
     num_queries: int = 0
 
     @property
@@ -190,57 +198,55 @@ class NoisySearch:
         steps = 1 << self.method.noise.resolution_bits
         num_devices = int(sums["count"][0])
         noisy = [Fraction(int(number), steps) for number in sums["bins"]]
-        counts = nearest_counts(noisy, num_devices) if num_devices else []
-        estimate = self._crossing(counts) if num_devices else None
-        return replace(self, estimate=estimate, counts=tuple(counts), num_queries=1)
+        answered = replace(self, num_devices=num_devices, num_queries=1)
+        if not num_devices:
+            return answered
+        sure = self._sure(noisy, num_devices)
+        enough = (pivot for pivot, fewest in sure if fewest >= self.config.min_tail)
+        guess = self._crossing(nearest_counts(noisy, num_devices))
+        estimate = min(guess, next(enough, 0))
+        fewest = max((fewest for pivot, fewest in sure if pivot >= estimate), default=0)
+        return replace(answered, estimate=estimate, fewest=fewest)
 
-    def result(self, *, shrank: bool = False) -> SearchResult:
+    def result(self, *, shrank: bool = False, num_lost: int = 0) -> SearchResult:
         """Return what is known so far.
 
         Args:
             shrank: The caller stops because a device vanished. A search that was finished before
                 stays as it is.
+            num_lost: Devices of the sums that are gone. They change nothing here.
         """
-        config = self.config
-        estimate, ended = config.warm_start or 0, Ended.SHRANK if shrank else Ended.BUDGET
-        if config.theta == 1:
-            estimate, ended = 0, Ended.EXACT
+        del num_lost
+        keeps_all = self.config.theta == 1
+        ended, tail = Ended.SHRANK if shrank else Ended.BUDGET, None
+        if keeps_all:
+            ended = Ended.EXACT
         elif self.num_queries:
-            estimate = self.estimate or 0
-            ended = Ended.NO_WEIGHT if self.estimate is None else Ended.NOISY
-        elif config.search.verified:
-            estimate = 0  # nothing is known yet, so nobody is left out
+            ended = Ended.NOISY if self.num_devices else Ended.NO_WEIGHT
+            tail = Tail(self.fewest, self.num_devices)
         return SearchResult(
-            grid=config.search.grid,
-            eta_half_ticks=2 * estimate,
+            grid=self.config.search.grid,
+            eta_half_ticks=2 * self.estimate,
             half_width_half_ticks=0,
-            certified=config.theta == 1,
+            certified=keeps_all,
             ended=ended,
             num_queries=self.num_queries,
+            tail=tail,
         )
 
-    @property
-    def tail(self) -> Tail | None:
-        """Of a verified search, the tail of `result`, estimated; None before the first answer.
+    def _sure(self, noisy: Sequence[Fraction], num_devices: int) -> list[tuple[int, int]]:
+        """For each pivot, the highest first, and 0: the devices above it, whatever the noise.
 
-        The devices of the bin of the threshold are taken to be evenly spread, and the estimate is
-        rounded down.
+        Every device has added its share of the noise: there are more than is asked for.
         """
-        if not self.num_queries:
-            return None
-        if not self.counts:
-            return Tail(0, 0)
-        start = self.estimate or 0
-        ends = itertools.pairwise((0, *self.pivots, self.config.search.grid.top_pivot))
-        devices = sum(
-            (
-                count * Fraction(max(high - max(low, start), 0), high - low)
-                for (low, high), count in zip(ends, self.counts, strict=True)
-                if high > low
-            ),
-            Fraction(0),
-        )
-        return Tail(int(devices), int(devices))
+        noise = self.method.noise
+        variance = noise.variance / noise.num_devices * num_devices
+        above = itertools.accumulate(reversed(noisy[1:]))
+        fewest = [
+            floor(count - Fraction(_DEVIATIONS * sqrt(variance * num_bins)))
+            for num_bins, count in enumerate(above, 1)
+        ]
+        return [*zip(reversed(self.pivots), fewest, strict=True), (0, num_devices)]
 
     def _crossing(self, counts: Sequence[Fraction]) -> int:
         """The pivot below which all devices before the quantile are, if each bin is evenly filled.

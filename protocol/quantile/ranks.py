@@ -39,12 +39,10 @@ def rank_layout(config: SearchConfig, num_pivots: int) -> Layout:
     return Layout(fields, config.cohort_size)
 
 
-def rank_contribution(
-    config: SearchConfig, query: Query, tick: int, weight: int
-) -> Mapping[str, npt.ArrayLike]:
+def rank_contribution(query: Query, tick: int, weight: int) -> Mapping[str, npt.ArrayLike]:
     """Return what a device of this tick and weight adds to the ranks at the query's pivots."""
     below = (np.asarray(query.pivots) > tick).astype(np.int64)
-    one = counted(config, weight)
+    one = counted(weight)
     return {
         "weight": weight,
         "count": one,
@@ -53,13 +51,13 @@ def rank_contribution(
     }
 
 
-def counted(config: SearchConfig, weight: int) -> int:
+def counted(weight: int) -> int:
     """What a device of this weight adds to the number of devices.
 
-    In a verified search, a device of weight zero does not count, because it would not hide another
-    one that is with it in the tail.
+    A device of weight zero does not count, because it would not hide another one that is with it in
+    the tail.
     """
-    return int(weight > 0) if config.search.verified else 1
+    return int(weight > 0)
 
 
 def read_ranks(config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:

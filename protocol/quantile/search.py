@@ -26,6 +26,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.selection import Threshold
@@ -43,6 +44,8 @@ class Ended(enum.StrEnum):
     """The bracket is one tick wide, so the quantile itself is known."""
     LAST_DEVICE = "last device"
     """One device is left in the bracket, so the devices above the quantile are known."""
+    WIDENED = "widened"
+    """Fewer than `min_tail` devices are at or above the quantile, so a larger tail is kept."""
     BUDGET = "budget"
     """No query was left, or the caller stopped."""
     SHRANK = "shrank"
@@ -51,7 +54,7 @@ class Ended(enum.StrEnum):
     NO_WEIGHT = "no weight"
     """All weights are zero, so there is no quantile."""
     TOO_FEW = "too few"
-    """There were too few devices to search over: nothing was asked, and all devices are kept."""
+    """There are too few devices to search over, or to be a tail: all devices are kept."""
     NOISY = "noisy"
     """The ranks are noisy: they say where the quantile is likely to be, and prove nothing."""
 
@@ -124,6 +127,8 @@ class SearchConfig:
         max_weight: Largest weight of a device, ≥ 1.
         cohort_size: Most devices in a sum, ≥ 1.
         warm_start: Tick near which the quantile is expected, such as the last round's; or None.
+        min_tail: Fewest devices to keep, of those whose weight is not zero, in [0, cohort_size]. If
+            fewer are at or above the quantile, the search is for the `min_tail`-th largest loss.
 
     Raises:
         ConfigurationError: If an attribute is out of range.
@@ -134,6 +139,7 @@ class SearchConfig:
     max_weight: int
     cohort_size: int
     warm_start: int | None = None
+    min_tail: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.theta <= 1:
@@ -146,6 +152,10 @@ class SearchConfig:
         if self.warm_start is not None and not 0 <= self.warm_start <= max_tick:
             raise ConfigurationError(
                 f"warm_start={self.warm_start} is not a tick in [0, {max_tick}]"
+            )
+        if not 0 <= self.min_tail <= self.cohort_size:
+            raise ConfigurationError(
+                f"min_tail={self.min_tail} is not in [0, {self.cohort_size}], the cohort"
             )
 
     @property
@@ -216,7 +226,7 @@ class SearchResult:
     """The threshold η that a search found, with its half-width δ: a device takes part if F ≥ η - δ.
 
     Both are in half ticks, so that they are integers. If `certified`, {F ≥ η - δ} is exactly
-    {F ≥ q}, for devices of weight zero too; if not, η is the best guess and δ is 0.
+    {F ≥ q}, but for devices of weight zero. If not, more devices may be kept, or fewer.
 
     Attributes:
         grid: Loss grid of the search.
@@ -225,6 +235,8 @@ class SearchResult:
         certified: Whether the kept set is proved to be that of the exact weighted quantile.
         ended: Why the search ended.
         num_queries: Queries answered.
+        tail: The devices that are kept, of those in the sums; None if nothing was asked, so that
+            all are kept.
     """
 
     grid: LossGrid
@@ -233,6 +245,7 @@ class SearchResult:
     certified: bool
     ended: Ended
     num_queries: int
+    tail: Tail | None = None
 
     @property
     def eta(self) -> float:
@@ -254,19 +267,6 @@ class SearchResult:
         return self.threshold.passes(tick)
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The devices at or above the threshold that a search would announce now.
-
-    Attributes:
-        devices: How many there are; an estimate if the sums are noisy.
-        weight: Their weight in the search.
-    """
-
-    devices: int
-    weight: int
-
-
 class Search(Protocol):
     """A search under way: an immutable value."""
 
@@ -285,34 +285,13 @@ class Search(Protocol):
                 ones: no honest cohort gives such sums.
         """
 
-    def result(self, *, shrank: bool = False) -> SearchResult:
+    def result(self, *, shrank: bool = False, num_lost: int = 0) -> SearchResult:
         """Return what is known so far; the caller may stop at any time.
 
         Args:
             shrank: The caller stops because a device vanished since the first query.
+            num_lost: Devices of the sums that are gone, all of which may have been in the tail.
         """
-
-    @property
-    def tail(self) -> Tail | None:
-        """Of a verified search, the tail of `result`; None before the first answer."""
-
-
-def tail_among(search: Search, num_searched: int, num_devices: int) -> Tail:
-    """The fewest devices in the tail of a search that devices follow, and their weight.
-
-    Args:
-        search: The search.
-        num_searched: Devices in its sums; 0 if there are none.
-        num_devices: Devices that are left. All that have left may have been in the tail.
-
-    Returns:
-        The tail; if nothing was asked, it is all devices, and their weight is given as 0.
-    """
-    tail = search.tail
-    if tail is None:
-        return Tail(num_devices, 0)
-    num_gone = max(num_searched - num_devices, 0)
-    return Tail(max(tail.devices - num_gone, 0), tail.weight)
 
 
 class QuantileMethod(Protocol):

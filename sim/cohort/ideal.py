@@ -60,12 +60,7 @@ class IdealRounds:
         if len(set(each)) != len(each):
             raise PeerError(Refusal.POLICY, "two levels have the same model")
         rounds, devices = (
-            LevelRounds(
-                levels,
-                self.sessions.policy.min_tail,
-                self.sessions.policy.min_difference,
-                keeps_cohort=self.sessions.policy.expects_active,
-            ),
+            LevelRounds(levels, keeps_cohort=self.sessions.policy.expects_active),
             _Devices(levels, work, self.noise),
         )
         try:

@@ -125,7 +125,5 @@ def round_server(
         cohort,
         directory,
         primitives,
-        policy.min_tail,
-        policy.min_difference,
         keeps_cohort=policy.expects_active,
     )

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from deltafl.protocol.anonymity import expected_tail
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.policy import expected_tail
 from deltafl.secagg import SessionParams, ring, wire
+from deltafl.secagg.threat import at_most
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import Trip, trips
 from deltafl.sim.plan.search import typical_queries
 from deltafl.sim.plan.sessions import fewest_devices, largest_dropout
 from deltafl.sim.plan.survival import fewer_stay
 from deltafl.sim.run.accounting import privacy_of
-from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.arms import check_arms, check_data, session_of
 from deltafl.sim.run.known import KnownData
 from deltafl.sim.run.spending import account_of
@@ -86,8 +86,10 @@ class Plan:
         loss_at_start: probability that more than `survives_at_start` do.
         search: method of the search; None if nothing is searched for.
         min_search: fewest devices to search over; 0 if nothing is searched for.
-        expected_tails: for each level, the devices that θ keeps, if all weigh the same.
-        min_tail: fewest devices that a verified search may keep; 0 if devices cannot count them.
+        expected_tails: for each level, the devices that θ is sure to keep, if all weigh the same.
+        min_tail: fewest devices that a threshold may keep, those that may collude among them; 0 if
+            nothing is searched for.
+        num_colluding: devices of the cohort that may collude.
         query_ring_bits: ring of a query's sum; 0 if nothing is searched for.
         update_ring_bits: ring of the update's sum.
         numbers_per_query: in the sum of a query; 0 if nothing is searched for.
@@ -124,6 +126,7 @@ class Plan:
     min_search: int
     expected_tails: tuple[int, ...]
     min_tail: int
+    num_colluding: int
     query_ring_bits: int
     update_ring_bits: int
     numbers_per_query: int
@@ -206,7 +209,8 @@ def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: Sessio
         search=common.method if searches else None,
         min_search=fewest if searches else 0,
         expected_tails=tuple(expected_tail(one.theta, params.num_invited) for one in levels.rounds),
-        min_tail=policy_of(config).min_tail if searches and levels.can_be_followed else 0,
+        min_tail=common.min_tail if searches else 0,
+        num_colluding=at_most(privacy.colluding, params.num_invited),
         query_ring_bits=common.search_layout.ring_bits if searches else 0,
         update_ring_bits=common.update_layout.ring_bits,
         numbers_per_query=common.search_layout.length if searches else 0,

@@ -89,9 +89,14 @@ def _search(plan: Plan) -> str:
         f"by {plan.search!r}, over at least {plan.min_search:,} devices; θ keeps about {tails} of "
         f"{plan.cohort:,}"
     )
-    if plan.min_tail:
-        text += f", and devices insist on {plan.min_tail}"
-    return text
+    if not plan.min_tail:
+        return text
+    spare = plan.expected_tails[-1] - plan.min_tail
+    return (
+        f"{text}. A tail has at least {plan.min_tail}, of which {plan.num_colluding} may collude: "
+        f"a smaller one is widened, and a round is lost if more than {max(spare, 0)} devices of "
+        "an expected one may have dropped out after the search"
+    )
 
 
 def _rings(plan: Plan) -> str:

@@ -258,7 +258,7 @@ def policy_of(config: RunConfig) -> RoundPolicy:
         colluding_rate=privacy.colluding,
         dropout_rate=privacy.expected_dropout,
         min_cohort=privacy.min_cohort,
-        min_tail=privacy.min_tail,
+        min_honest_tail=privacy.min_honest_tail,
         sparse_if_active=_graph(config) is GraphKind.SPARSE,
         unverified_if_active=_is_trusted(config),
         **_limits(config),
@@ -386,7 +386,9 @@ def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> Pr
     search = _search_params(quantile, verified=verified)
     encoding = Encoding(quantile.method, search, update)
     update_noise, robustly = update_noise_of(config.dp, sessions), _robustly(config)
-    return PrivateDeltaFL(theta, encoding, noise, quantile.warm_start, robustly, update_noise)
+    return PrivateDeltaFL(
+        theta, encoding, noise, quantile.warm_start, robustly, update_noise, sessions.min_tail
+    )
 
 
 def _is_verified(config: RunConfig) -> bool:

@@ -374,8 +374,10 @@ class PrivacyConfig:
         expected_dropout: δ, the share of a cohort that may drop out without losing the sum.
         colluding: γ, the share of devices that may collude with the server.
         min_cohort: smallest cohort in which a device agrees to take part.
-        min_tail: fewest devices that the η of a verified search may keep; a device refuses to send
-            its update otherwise. With a trusted search, devices do not know how many are kept.
+        min_honest_tail: fewest devices that do not collude in a tail, besides the share `colluding`
+            of the invited ones that may. Fewer are not asked for their updates: the search keeps as
+            many more as are missing, or the round ends. Runs whose θ cannot keep so many are
+            refused. 0, only with `sums` = "ideal", counts none.
         update_clip: bound on each number of a device's update; larger ones are clipped and counted.
         update_resolution_bits: updates are rounded to multiples of 2^-update_resolution_bits. This
             and max_weight are for algorithms that weigh by n_k; "private-q-ffl" and
@@ -394,7 +396,7 @@ class PrivacyConfig:
     expected_dropout: Share = 0.1
     colluding: Share = 0.1
     min_cohort: Annotated[int, Interval("[2, inf)")] = 10
-    min_tail: Count = 2
+    min_honest_tail: CountOrZero = 2
     update_clip: Positive = 2.0
     update_resolution_bits: Bits = 10
     max_weight: Count = 8192
@@ -435,16 +437,12 @@ class DPConfig:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """What simulated devices accept of a round, beside `privacy.min_cohort` and `privacy.min_tail`.
+    """What simulated devices accept of a round, beside what the section `privacy` says.
 
     The defaults are those of `deltafl.protocol.policy`. A run whose other settings lie outside of
     them is refused, unless these settings say that its devices accept more.
 
     Attributes:
-        min_expected_tail: fewest devices that θ may keep of the smallest cohort that is searched
-            over (`privacy.min_cohort`, or `quantile.min_cohort` if larger), if all weigh the same.
-        min_difference: fewest of these by which the tails of neighbouring levels may differ. In a
-            verified search, the tails themselves may not differ by fewer, but for none.
         max_levels: most conformity levels of one session.
         min_search_cohort: fewest devices to search over; 0 means `privacy.min_cohort`. The round's
             own minimum is `privacy.min_cohort`, or `quantile.min_cohort` if larger.
@@ -473,8 +471,6 @@ class PolicyConfig:
         max_participations: most rounds in which a device answers; 0 counts none.
     """
 
-    min_expected_tail: CountOrZero = 2
-    min_difference: CountOrZero = 2
     max_levels: Count = 8
     min_search_cohort: CountOrZero = 0
     max_query_pivots: Count = 64

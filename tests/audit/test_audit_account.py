@@ -20,7 +20,7 @@ from deltafl.sim.record.evaluations import read_evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory, write_json
 from deltafl.sim.settings.config_io import to_toml
 
-LIMITS = Options(min_tail=1)
+LIMITS = Options()
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def honest(tmp_path_factory):
 
 
 def audited(path):
-    report = audit(path, Options(min_tail=1))
+    report = audit(path, Options())
     (made,) = (check for check in report.checks if check.name == FirstModel.name)
     return serious(report) & DIFFERS, made
 
@@ -84,7 +84,7 @@ def test_another_first_model_is_found(tmp_path, monkeypatch, kind):
     assert leave(tmp_path / "run", **KINDS[kind])
     found, made = audited(tmp_path / "run")
     assert (found, made.outcome) == (DIFFERS, Outcome.FAILED)
-    findings = audit(tmp_path / "run", Options(min_tail=1)).findings
+    findings = audit(tmp_path / "run", Options()).findings
     (detail,) = (finding.detail for finding in findings if finding.rule in DIFFERS)
     by_digest = KINDS[kind].get("privacy", {}).get("transcript") == "headers"
     assert ("is bound to another" in detail) == by_digest
@@ -163,10 +163,10 @@ def test_on_another_platform_nothing_is_compared_and_it_is_said(copied, key):
 
 @pytest.mark.slow
 def test_where_there_is_nothing_to_build_it_from_it_is_said(copied):
-    bare = audit(copied.transcript, Options(min_tail=1)).not_checked
+    bare = audit(copied.transcript, Options()).not_checked
     assert any("“first model” was not made: a transcript alone" in one for one in bare)
     copied.bundle.unlink()
-    said = audit(copied.path, Options(min_tail=1)).not_checked
+    said = audit(copied.path, Options()).not_checked
     assert any("“first model” was not made: there is no bundle.npz" in one for one in said)
 
 

@@ -96,7 +96,7 @@ def limits(**changes):
     limits = ("max_pivots", "max_mm_pivots_per_device")
     asked = tuple(f"policy.{name}={getattr(config.policy, name)}" for name in limits)
     adversary = Adversary(config.privacy.adversary)
-    return Options(adversary=adversary, min_cohort=5, min_tail=1, limits=asked)
+    return Options(adversary=adversary, min_cohort=5, limits=asked)
 
 
 def of(settings):

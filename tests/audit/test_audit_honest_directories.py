@@ -107,10 +107,10 @@ def no_figures(monkeypatch):
 @pytest.mark.parametrize("name", RUNS)
 def test_nothing_is_found(name, tmp_path):
     is_finished = leave(tmp_path / "run", **RUNS[name])
-    report = audit(tmp_path / "run", Options(min_tail=1))
+    report = audit(tmp_path / "run", Options())
     found = serious(report) - BY_DESIGN - (set() if is_finished else {"record.unfinished"})
     assert found == set(), [f.detail for f in report.findings if f.rule in found]
-    bare = audit(tmp_path / "run" / "transcript.bin", Options(min_tail=1))
+    bare = audit(tmp_path / "run" / "transcript.bin", Options())
     assert not {f.rule for f in bare.findings} & {"answers.ignored", "answers.invented"}
     assert not {f.rule for f in bare.findings} & {"cohort.grown", "cohort.uninvited"}
     assert not {f.rule for f in bare.findings} & {"parameters.changed", "parameters.unfitting"}
@@ -132,9 +132,9 @@ class StopAfterFirst(Silent):
 def test_nothing_is_found_in_a_run_that_was_stopped_and_went_on(tmp_path):
     with pytest.raises(Killed):
         leave(tmp_path / "run", progress=StopAfterFirst())
-    assert serious(audit(tmp_path / "run", Options(min_tail=1))) == {"record.unfinished"}
+    assert serious(audit(tmp_path / "run", Options())) == {"record.unfinished"}
     assert leave(tmp_path / "run", resume=True)
-    assert serious(audit(tmp_path / "run", Options(min_tail=1))) == set()
+    assert serious(audit(tmp_path / "run", Options())) == set()
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def points_of(tmp_path_factory):
         with when, pytest.raises(Killed):
             leave(path, privacy={"truth": True})
         truth = path / "truth.bin"
-        return [serious(audit(path, Options(min_tail=1, truth=one))) for one in (None, truth)]
+        return [serious(audit(path, Options(truth=one))) for one in (None, truth)]
 
     return found
 
@@ -214,12 +214,12 @@ def test_what_a_stopped_run_may_lack_is_no_more_than_that(monkeypatch, tmp_path)
     (evaluation,) = directory.metrics.glob("*2.parquet")
     kept = evaluation.read_bytes()
     evaluation.unlink()
-    assert "record.disagrees" in serious(audit(directory.path, Options(min_tail=1)))
+    assert "record.disagrees" in serious(audit(directory.path, Options()))
     evaluation.write_bytes(kept)
-    assert serious(audit(directory.path, Options(min_tail=1))) == {"run.unfinished"}
+    assert serious(audit(directory.path, Options())) == {"run.unfinished"}
     lines = directory.events.read_bytes().splitlines(keepends=True)
     directory.events.write_bytes(b"".join(lines[:1]))
-    assert "record.disagrees" in serious(audit(directory.path, Options(min_tail=1)))
+    assert "record.disagrees" in serious(audit(directory.path, Options()))
 
 
 @pytest.mark.slow
@@ -229,9 +229,9 @@ def test_what_a_stopped_run_may_lack_is_no_more_than_that(monkeypatch, tmp_path)
 def test_a_finished_run_without_a_file_is_no_finished_run(tmp_path, name, rule):
     assert leave(tmp_path / "run", federation={"rounds": 1})
     directory = RunDirectory(tmp_path / "run")
-    assert serious(audit(directory.path, Options(min_tail=1))) == set()
+    assert serious(audit(directory.path, Options())) == set()
     getattr(directory, name).unlink()
-    assert serious(audit(directory.path, Options(min_tail=1))) == {rule}
+    assert serious(audit(directory.path, Options())) == {rule}
 
 
 @pytest.mark.slow
@@ -240,4 +240,4 @@ def test_these_runs_are_followed_and_not_just_passed_over(tmp_path):
     assert leave(tmp_path / "run", **RUNS["levels, some lost"])
     config = RunDirectory(tmp_path / "run").config
     config.write_text(config.read_text().replace("seed = 1", "seed = 2"))
-    assert "record.disagrees" in serious(audit(tmp_path / "run", Options(min_tail=1)))
+    assert "record.disagrees" in serious(audit(tmp_path / "run", Options()))

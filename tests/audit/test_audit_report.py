@@ -27,7 +27,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(run):
-    return audit(run.transcript, Options(truth=run.truth, min_tail=1))
+    return audit(run.transcript, Options(truth=run.truth))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_the_same_finding_over_and_over_is_counted_and_not_listed(tmp_path, run)
 
 def test_of_rounds_in_part_whole_the_checks_are_partial(run, tmp_path):
     in_mode(run.transcript, tmp_path / "t.bin", "every=2")
-    report = audit(tmp_path / "t.bin", Options(min_tail=1))
+    report = audit(tmp_path / "t.bin", Options())
     outcomes = {check.name: check.outcome for check in report.checks}
     assert outcomes["sums from messages"] is Outcome.PARTIAL
     assert outcomes["masked bytes"] is Outcome.PARTIAL
@@ -145,7 +145,7 @@ def test_of_rounds_in_part_whole_the_checks_are_partial(run, tmp_path):
 
 
 def test_a_limit_that_is_broken_makes_its_check_fail_and_no_other(run):
-    report = audit(run.transcript, Options(min_tail=1, min_cohort=COHORT + 1))
+    report = audit(run.transcript, Options(min_cohort=COHORT + 1))
     failed = [check.name for check in report.checks if check.outcome is Outcome.FAILED]
     assert failed == ["floors and parameters"]
     assert {f.rule for f in report.findings if f.severity >= Severity.MEDIUM} == {
@@ -155,7 +155,7 @@ def test_a_limit_that_is_broken_makes_its_check_fail_and_no_other(run):
 
 
 def test_a_limit_that_is_kept_is_no_finding(run):
-    report = audit(run.transcript, Options(min_tail=1, min_cohort=COHORT))
+    report = audit(run.transcript, Options(min_cohort=COHORT))
     assert "cohort.below-floor" not in {finding.rule for finding in report.findings}
 
 
@@ -169,7 +169,7 @@ class Followed:
 
 def test_progress_ends_at_the_end(run):
     progress = Followed()
-    audit(run.transcript, Options(min_tail=1), progress)
+    audit(run.transcript, Options(), progress)
     size = run.transcript.stat().st_size
     offsets = [offset for offset, _, _ in progress.calls]
     assert offsets == sorted(offsets)

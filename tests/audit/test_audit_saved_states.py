@@ -99,7 +99,7 @@ def audited(resumed, folder, change=None, events=None):
     if events is not None:
         lines = "".join(json.dumps(event) + "\n" for event in events)
         (path / "events.jsonl").write_text(lines, encoding="utf-8")
-    return audit(path, Options(min_tail=1))
+    return audit(path, Options())
 
 
 def assert_says(report, sentence):

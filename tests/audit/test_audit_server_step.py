@@ -17,7 +17,7 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.engine import report_as_dict
 from deltafl.sim.run.levels import strategy_of
 
-LIMITS = Options(min_cohort=5, min_tail=1)
+LIMITS = Options(min_cohort=5)
 STEPS = {
     "sgd": {"server_optimizer": "sgd", "server_learning_rate": 0.5},
     "momentum": {"server_optimizer": "momentum"},

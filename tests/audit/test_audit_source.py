@@ -62,7 +62,7 @@ def resumed(runs, tmp_path):
 
 
 def lenient(**options):
-    return Options(min_tail=1, **options)
+    return Options(**options)
 
 
 def test_a_killed_run_that_was_resumed_is_clean(runs):

@@ -257,7 +257,7 @@ def directory(tmp_path_factory):
 
 
 def judged(directory, truth):
-    return of_truth(audit(directory, Options(truth=truth, min_tail=1)))
+    return of_truth(audit(directory, Options(truth=truth)))
 
 
 @pytest.mark.slow

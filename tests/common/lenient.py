@@ -7,8 +7,7 @@ import pytest
 from deltafl.protocol.policy import RoundPolicy
 
 ROUNDS = {
-    "min_expected_tail": 0,
-    "min_difference": 0,
+    "min_honest_tail": 0,
     "max_levels": 16,
     "min_search_cohort": 0,
     "max_query_pivots": 1 << 16,

@@ -125,7 +125,7 @@ def messages_of(transcript):
 
 
 def lenient(path):
-    return audit(path, Options(min_tail=1))
+    return audit(path, Options())
 
 
 def lost_rounds(path):
@@ -190,7 +190,7 @@ def test_an_audit_with_the_truth_does_without_that_of_a_lost_round(after, tmp_pa
     path, config = tmp_path / "run", settings_of(privacy={"truth": True})
     killed_in(monkeypatch, config, path, number=2, after=after)
     run(config, path, resume=True)
-    report = audit(path, Options(min_tail=1, truth=path / "truth.bin"))
+    report = audit(path, Options(truth=path / "truth.bin"))
     assert serious(report) == set()
     opening = next(read_transcript(path / "transcript.bin"))
     told = {one.round for one in read_truth(path / "truth.bin", opening.run_id)}
@@ -241,7 +241,7 @@ def test_a_search_starts_at_the_threshold_of_a_round_that_was_kept(
     run(config, path, resume=True)
     assert is_warm(path / "transcript.bin") == [False, lost == 2, True, True]
     source = path / "transcript.bin" if alone else path
-    assert serious(audit(source, Options(min_tail=1, min_cohort=5))) == set()
+    assert serious(audit(source, Options(min_cohort=5))) == set()
 
 
 def test_a_search_that_starts_afresh_after_a_lost_round_is_found(tmp_path, monkeypatch):
@@ -252,7 +252,7 @@ def test_a_search_that_starts_afresh_after_a_lost_round_is_found(tmp_path, monke
     (path / "config.toml").write_text(to_toml(cold))
     run(cold, path, resume=True)
     assert is_warm(path / "transcript.bin") == [False, True, False]
-    report = audit(path / "transcript.bin", Options(min_tail=1, min_cohort=5))
+    report = audit(path / "transcript.bin", Options(min_cohort=5))
     assert serious(report) == {"parameters.changed"}
 
 

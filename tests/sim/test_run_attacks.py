@@ -255,14 +255,14 @@ def test_an_audit_of_a_run_with_attackers_finds_what_it_finds_without(tmp_path):
     for name, one in (("lying", config), ("clean", replace(config, attackers=AttackersConfig()))):
         path = tmp_path / name
         run(one, path)
-        report = audit(path, Options(min_tail=1, truth=path / "truth.bin"))
+        report = audit(path, Options(truth=path / "truth.bin"))
         found[name] = {finding.rule for finding in report.findings}
         assert any("attackers.jsonl" in file for file in report.not_checked) == (name == "lying")
     assert found["lying"] == found["clean"]
     assert "record.disagrees" not in found["clean"]
     noted = tmp_path / "lying" / "attackers.jsonl"
     noted.write_text(noted.read_text().replace('"devices": 24', '"devices": 23'))
-    report = audit(tmp_path / "lying", Options(min_tail=1))
+    report = audit(tmp_path / "lying", Options())
     assert "record.disagrees" in {finding.rule for finding in report.findings}
 
 

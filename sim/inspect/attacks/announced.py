@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams, binding
-from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
@@ -25,7 +24,6 @@ from deltafl.sim.inspect.attacks.own_round import (
     make_devices,
     with_an_honest_server,
 )
-from deltafl.sim.inspect.attacks.replaced import replaced
 from deltafl.sim.inspect.attacks.rounds import as_update
 
 _MANY: Final = 100
@@ -195,45 +193,20 @@ def clip_beyond_the_others(defended: bool) -> Loot:
     "announces so small a θ that the true threshold of an unverified search keeps a single device",
     power=Power.SERVER,
     gain="the update of the device with the largest loss, though not its name",
-    defence="a device works out how many devices θ can keep, and insists on two",
+    defence="a device works out how many devices θ can keep, and insists on two that do not "
+    "collude",
     spec="12.14",
     end=Refusal.POLICY,
-    saying="below min_expected_tail=2",
+    saying="fewer than min_honest_tail=2",
 )
 def tail_of_one_by_a_small_level(defended: bool) -> Loot:
     """All parties follow the protocol."""
-    config = replace(WHOLE_ROUND, theta=Fraction(1, 10_000))
-    policy = replace(POLICY, min_expected_tail=2 if defended else 0)
+    fewest = 2 if defended else 0
+    config = replace(WHOLE_ROUND, theta=Fraction(1, 10_000), min_tail=fewest)
+    policy = replace(POLICY, min_honest_tail=fewest)
     network, learnt = RoundDevices(config, policy=policy), list[SlotSum]()
     with_an_honest_server(network, _as_it_is, learnt)
     return _alone_in_the_tail(network, config, learnt[-1])
-
-
-@attack(
-    "threshold-without-a-query",
-    4,
-    "announces no query and a warm start that only the device with the largest loss reaches",
-    power=Power.SERVER,
-    gain="the update of the device with the largest loss, though not its name",
-    defence="a device refuses a θ below 1 without a query: the threshold follows from no sum",
-    spec="12.14",
-    end=Refusal.POLICY,
-    saying="max_queries=0 with a theta below 1",
-)
-def threshold_without_a_query(defended: bool) -> Loot:
-    """All parties follow the protocol: with no answer, η is the server's guess."""
-    last = WHOLE_ROUND.cohort_size - 1
-    guess = WHOLE_ROUND.search.grid.tick(float(last))[0]
-    search = replace(WHOLE_ROUND.search, max_queries=0)
-    config = replace(WHOLE_ROUND, search=search, warm_start=guess)
-    network, learnt = RoundDevices(config), list[SlotSum]()
-    with replaced(RoundPolicy, "_check_search", _unlimited, unless=defended):
-        with_an_honest_server(network, _as_it_is, learnt)
-    return _alone_in_the_tail(network, config, learnt[-1])
-
-
-def _unlimited(_policy: RoundPolicy, _levels: Levels, _fewest: int) -> None:
-    """What a device that limits searches by their queries makes of a round without one."""
 
 
 @attack(

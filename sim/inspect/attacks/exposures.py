@@ -206,8 +206,8 @@ def two_tails_of_almost_one_model(defended: bool) -> Loot:
         enrolment = steering.network.enrolment
         steering.run()
         loot = steering.update()
-        tail = steering.search.tail
-        presuppose(tail is not None and tail.devices >= 2, "the tail is large enough")
+        tail = steering.search.result().tail
+        presuppose(tail is not None and tail.fewest >= 2, "the tail is large enough")
         sums.append(steering.evil.sum_over(config.update_slot, steering.evil.everyone))
     device = steering.devices[-3]
     taken = sums[0] - sums[1]
@@ -242,8 +242,8 @@ def tail_of_one_with_a_colluder(defended: bool) -> Loot:
     del defended
     steering = Steering(num_colluders=1)
     steering.run(_steer)
-    tail = steering.search.tail
-    presuppose(tail is not None and tail.devices >= 2, "two devices seem to be in the tail")
+    tail = steering.search.result().tail
+    presuppose(tail is not None and tail.fewest >= 2, "two devices seem to be in the tail")
     return steering.update()
 
 

@@ -110,10 +110,11 @@ def nearly_one_model_at_two_levels(defended: bool) -> Loot:
     "gives two levels models that hardly differ, and so near θ that the tails differ by one device",
     power=Power.SERVER,
     gain="that device's update, as the difference of the sums",
-    defence="a device works out how many devices lie between two levels, and insists on two",
+    defence="a device works out how many devices lie between two levels, and insists on two that "
+    "do not collude",
     spec="12.14",
     end=Refusal.POLICY,
-    saying="below min_difference=2",
+    saying="fewer than min_honest_tail=2",
 )
 def two_levels_of_nearly_one_tail(defended: bool) -> Loot:
     """All parties follow the protocol; five devices of equal weight, tails of four and of three."""
@@ -121,8 +122,9 @@ def two_levels_of_nearly_one_tail(defended: bool) -> Loot:
         client: Device(device.loss, _WEIGHT, device.update)
         for client, device in make_devices(WHOLE_ROUND).items()
     }
-    policy = replace(POLICY, min_difference=2 if defended else 0)
-    devices = RoundDevices(WHOLE_ROUND, same, policy=policy, model=_MODELS, thetas=_NEARBY)
+    fewest = 2 if defended else 0
+    policy, config = replace(POLICY, min_honest_tail=fewest), replace(WHOLE_ROUND, min_tail=fewest)
+    devices = RoundDevices(config, same, policy=policy, model=_MODELS, thetas=_NEARBY)
     sums = _sums_of_updates(devices)
     presuppose(len(sums) == len(_NEARBY), "both levels have a sum of updates")
     device, layout = same[sorted(same)[1]], WHOLE_ROUND.update_layout

@@ -36,8 +36,7 @@ POLICY: Final = RoundPolicy(
     min_cohort=3,
     min_threshold=2,
     min_threshold_share=0.2,
-    min_expected_tail=0,
-    min_difference=0,
+    min_honest_tail=0,
     min_search_cohort=3,
     max_pivots=320,
     max_mm_pivots_per_device=Fraction(10),
@@ -47,10 +46,13 @@ ACTIVE: Final = replace(
     POLICY,
     adversary=ACTIVE_POLICY.adversary,
     colluding_rate=0.2,
+    min_honest_tail=1,
     min_threshold=ACTIVE_POLICY.min_threshold,
     min_threshold_share=ACTIVE_POLICY.min_threshold_share,
 )
-"""The policy of devices that expect an active server, and one in five devices that collude."""
+"""The policy of devices that expect an active server, and one in five devices that collude.
+
+In a tail of two, one device may be alone: the attacks of `tails` are on such tails."""
 QUORUM: Final = 4
 """The threshold that they insist on, of five devices."""
 
@@ -77,9 +79,11 @@ WHOLE_ROUND: Final = replace(
 """The same with a search."""
 
 VERIFIED_ROUND: Final = replace(
-    WHOLE_ROUND, search=replace(WHOLE_ROUND.search, min_cohort=QUORUM, verified=True)
+    WHOLE_ROUND,
+    search=replace(WHOLE_ROUND.search, min_cohort=QUORUM, verified=True),
+    min_tail=2,
 )
-"""The same with a search that devices follow."""
+"""The same with a search that devices follow, and tails of two devices, one of which colludes."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,13 +10,14 @@ from fractions import Fraction
 import numpy as np
 from nacl.bindings import crypto_scalarmult_ed25519_base_noclamp
 
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile import ranks
 from deltafl.protocol.quantile.noisy import NoisySearch
-from deltafl.protocol.quantile.search import Query, SearchResult, Tail
+from deltafl.protocol.quantile.search import Query, SearchResult
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Client, Refusal, openings, pedersen, ring
@@ -25,7 +26,7 @@ from deltafl.secagg.identity import identity
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import SumOpening
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     ACTIVE,
     UPDATE_ROUND,
@@ -43,6 +44,7 @@ from deltafl.sim.inspect.attacks.steering import (
 )
 
 _CREDULOUS = replace(ACTIVE, unverified_if_active=True)
+_COUNTING_NOBODY = replace(ACTIVE, min_honest_tail=0)
 UPDATE = "the update of the device with the largest loss, though not its name"
 
 NOISY_ROUND = replace(
@@ -115,14 +117,17 @@ def tail_of_one_without_a_search(defended: bool) -> Loot:
     "announces so small a θ that the true threshold keeps a single device",
     power=Power.SERVER,
     gain=UPDATE,
-    defence="a device counts the tail, and insists on at least two devices",
-    spec="12.12",
-    end=Refusal.TAIL_TOO_SMALL,
+    defence="a device works out how many devices θ can keep, and insists on some that do not "
+    "collude",
+    spec="12.14",
+    end=Refusal.POLICY,
+    saying="fewer than min_honest_tail=1",
 )
 def tail_of_one_by_the_level(defended: bool) -> Loot:
     """The search is an honest one. Without the defence, devices accept any tail."""
-    policy = ACTIVE if defended else replace(ACTIVE, min_tail=0)
-    steering = Steering(replace(VERIFIED_ROUND, theta=Fraction(1, 10_000)), policy=policy)
+    policy = ACTIVE if defended else _COUNTING_NOBODY
+    config = replace(VERIFIED_ROUND, theta=Fraction(1, 10_000), min_tail=policy.min_tail(5))
+    steering = Steering(config, policy=policy)
     steering.run()
     return steering.update()
 
@@ -130,27 +135,28 @@ def tail_of_one_by_the_level(defended: bool) -> Loot:
 @attack(
     "tail-of-one-and-a-device-without-samples",
     4,
-    "announces so small a θ that the true threshold keeps a device of its own without samples, and "
-    "a single other one",
+    "has a device of its own without samples claim the largest loss of all, when the second "
+    "largest belongs to a device with half of the weight",
     power=Power.SERVER,
     gain="the update of the other device, though not its name",
-    defence="in a verified search, devices of weight 0 do not count towards the tail",
+    defence="devices of weight 0 do not count towards the tail",
     spec="12.4",
-    end=Refusal.TAIL_TOO_SMALL,
-    saying="1 devices, fewer than 2",
+    end=Left.BOUNDED,
 )
-def tail_of_one_and_a_device_without_samples(defended: bool) -> Loot:
+def tail_of_one_and_a_device_without_samples(defended: bool) -> Harm:
     """The search is an honest one. A device of weight 0 adds nothing to the sum of updates."""
-    config = replace(VERIFIED_ROUND, theta=Fraction(1, 10_000))
-    devices = make_devices(config)
+    config = VERIFIED_ROUND
+    devices = {i: replace(one, weight=100) for i, one in make_devices(config).items()}
     *_, without, worst = sorted(devices)
+    devices[worst] = replace(devices[worst], weight=config.update.max_weight)
     own = devices[without] = replace(devices[without], loss=devices[worst].loss + 1, weight=0)
     with replaced(ranks, "counted", lambda *_: 1, unless=defended):
         steering = Steering(config, devices=devices)
         steering.run()
         loot = steering.update()
     known = own.measured(config).contribution(own.update)
-    return replace(loot, taken=(loot.taken - known) & np.uint64(2**loot.ring_bits - 1))
+    taken = (loot.taken - known) & np.uint64(2**loot.ring_bits - 1)
+    return Harm(done=replace(loot, taken=taken).is_complete)
 
 
 @attack(
@@ -166,8 +172,9 @@ def tail_of_one_and_a_device_without_samples(defended: bool) -> Loot:
 )
 def tail_of_one_by_a_wide_bin(defended: bool) -> Loot:
     """The sums are proved, and an estimate says that two devices are in the tail."""
+    policy = ACTIVE if defended else replace(_COUNTING_NOBODY, unverified_if_active=True)
     config = replace(NOISY_ROUND, theta=Fraction(3, 10), num_pivots=1, warm_start=199)
-    policy = ACTIVE if defended else replace(ACTIVE, unverified_if_active=True)
+    config = replace(config, min_tail=policy.min_tail(config.cohort_size))
     steering = Steering(config, policy=policy)
     steering.run()
     return steering.update()
@@ -186,12 +193,12 @@ def tail_of_one_by_a_wide_bin(defended: bool) -> Loot:
 )
 def tail_cut_by_drop_outs(defended: bool) -> Loot:
     """The server guesses well who is in the tail. The search is an honest one."""
-    policy = replace(ACTIVE, min_cohort=3, min_threshold=3, colluding_rate=0.0)
+    policy = replace(ACTIVE, min_cohort=3, min_threshold=3, colluding_rate=0.0, min_honest_tail=2)
     with replaced(RoundClient, "_check_tail", lambda *_: None, unless=defended):
         steering = Steering(policy=policy, threshold=3)
         steering.run()
-        tail = steering.search.tail
-        presuppose(tail is not None and tail.devices == 3, "three devices are in the tail")
+        tail = steering.search.result().tail
+        presuppose(tail == Tail(3, 3), "three devices are in the tail")
         everyone = steering.evil.everyone
         loot = steering.update(survivors=everyone - {steering.worst - 1, steering.worst - 2})
         if loot.refusals:
@@ -199,10 +206,10 @@ def tail_cut_by_drop_outs(defended: bool) -> Loot:
         return loot
 
 
-def _guess(search: NoisySearch, *, shrank: bool = False) -> SearchResult:
+def _guess(search: NoisySearch, *, shrank: bool = False, num_lost: int = 0) -> SearchResult:
     """The result, if a search without an answer guesses."""
     guess = 2 * (search.config.warm_start or 0)
-    return replace(_result(search, shrank=shrank), eta_half_ticks=guess)
+    return replace(_result(search, shrank=shrank, num_lost=num_lost), eta_half_ticks=guess)
 
 
 @attack(
@@ -464,10 +471,10 @@ def unproved_sum(defended: bool) -> Loot:
 
 def _accept_before_the_end(
     followed: Followed, threshold: Threshold, num_devices: int, *, shrank: bool
-) -> Tail:
+) -> Tail | None:
     """Accept any threshold while the search could go on."""
     if followed.search.query is not None:
-        return Tail(num_devices, 0)
+        return None
     return _check_threshold(followed, threshold, num_devices, shrank=shrank)
 
 
@@ -492,10 +499,10 @@ def search_cut_short(defended: bool) -> Loot:
 
 def _accept_if_one_left(
     followed: Followed, threshold: Threshold, num_devices: int, *, shrank: bool
-) -> Tail:
+) -> Tail | None:
     """Accept any threshold if a device has left."""
     if shrank:
-        return Tail(num_devices, 0)
+        return None
     return _check_threshold(followed, threshold, num_devices, shrank=shrank)
 
 

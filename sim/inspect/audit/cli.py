@@ -19,10 +19,7 @@ from deltafl.sim.inspect.audit.analyses.answers import TOLD
 from deltafl.sim.inspect.audit.analyses.together import Together, together
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import EVERY_RULE
-from deltafl.sim.inspect.audit.expected import (
-    DEFAULT_FALSE_ALARM_RATE,
-    DEFAULT_MIN_TAIL,
-)
+from deltafl.sim.inspect.audit.expected import DEFAULT_FALSE_ALARM_RATE
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.html import render
@@ -145,11 +142,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fewest devices by which two sums of the same inputs may differ (3)",
     )
     parser.add_argument(
-        "--min-tail",
+        "--min-honest-tail",
         type=int,
-        default=DEFAULT_MIN_TAIL,
         metavar="M",
-        help=f"fewest devices that may pass a filter ({DEFAULT_MIN_TAIL})",
+        help="fewest devices of a tail beside those that may collude (as the run's settings say)",
     )
     parser.add_argument(
         "--false-alarms",
@@ -298,7 +294,7 @@ def _options(options: argparse.Namespace) -> Options:
             head = b""
         if len(options.head) != _DIGEST_HEX or len(head) * 2 != _DIGEST_HEX:
             raise UserError(f"--head {options.head!r} is not {_DIGEST_HEX} hex digits")
-    for name, low in (("min_cohort", 2), ("min_difference", 1), ("min_tail", 1)):
+    for name, low in (("min_cohort", 2), ("min_difference", 1), ("min_honest_tail", 0)):
         value = getattr(options, name)
         if value is not None and value < low:
             raise UserError(f"--{name.replace('_', '-')} {value} is below {low}")
@@ -318,7 +314,7 @@ def _options(options: argparse.Namespace) -> Options:
         sparse_if_active=options.sparse_if_active,
         unverified_if_active=options.unverified_if_active,
         min_difference=options.min_difference,
-        min_tail=options.min_tail,
+        min_honest_tail=options.min_honest_tail,
         false_alarm_rate=options.false_alarms,
     )
 

@@ -7,7 +7,6 @@ from typing import Final
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 
-DEFAULT_MIN_TAIL: Final = 3
 _NONE_AT_0: Final = {"max_participations"}  # limits that are none at 0
 DEFAULT_FALSE_ALARM_RATE: Final = 1e-6
 
@@ -19,14 +18,12 @@ class Expected:
     Attributes:
         policy: What devices were to insist on.
         min_difference: Two released sums of the same inputs may not differ by fewer devices.
-        min_tail: Fewest devices whose updates may be in a sum.
         looser: Limits that the run's settings make looser than devices usually have them.
         false_alarm_rate: Probability that the tests of masked bytes report perfect ones.
     """
 
     policy: RoundPolicy
     min_difference: int
-    min_tail: int = DEFAULT_MIN_TAIL
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
     looser: tuple[str, ...] = ()
 

@@ -46,10 +46,10 @@ OF_COUNTS: Final = (
 OF_LIMITS: Final = (
     f"{_N} devices are left to be searched over and min_search_cohort is {_N}: invite more devices "
     "or lower it",
-    f"the tail may have as few as {_N} devices, and devices insist on {_N}: invite more devices, "
-    "raise theta or lower min_tail",
-    f"the tails of two levels may differ by {_N} devices, and devices insist on {_N}: take levels "
-    "that are farther apart, or lower min_difference",
+    f"the tail may have as few as {_N} devices, and min_tail is {_N}: invite more devices, raise "
+    "theta or expect fewer colluding devices",
+    f"the tails of two levels may differ by {_N} devices, and min_tail is {_N}: take levels that "
+    "are farther apart, or expect fewer colluding devices",
     f"{_N} devices are left of the {_N} of the first level, and devices that expect an active "
     "server do not go on without one of them",
 )
@@ -240,12 +240,7 @@ def _rounds_before(last: LastStep) -> LevelRounds | None:
     if levels is None:
         return None
     policy = last.policy
-    rounds = LevelRounds(
-        levels,
-        0 if policy is None else policy.min_tail,
-        0 if policy is None else policy.min_difference,
-        keeps_cohort=policy is not None and policy.expects_active,
-    )
+    rounds = LevelRounds(levels, keeps_cohort=policy is not None and policy.expects_active)
     slots = [one for _, one in sorted(session.slots.items()) if one.opened or one.checks]
     try:
         for slot, later in zip_longest(slots, slots[1:]):

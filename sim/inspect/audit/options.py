@@ -13,7 +13,6 @@ from deltafl.sim.analyse.plan import FIRST_QUERY, Guard
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.expected import (
     DEFAULT_FALSE_ALARM_RATE,
-    DEFAULT_MIN_TAIL,
     Expected,
     looser_limits,
 )
@@ -38,7 +37,8 @@ class Options:
         unverified_if_active: Whether searches of an active server are accepted that devices cannot
             check.
         min_difference: Fewest devices by which sums of the same inputs may differ; by default 3.
-        min_tail: Fewest devices that may pass a filter.
+        min_honest_tail: Fewest devices of a tail beside those that may collude; by default as the
+            run's settings say.
         false_alarm_rate: Of the tests of masked bytes, all together.
     """
 
@@ -51,7 +51,7 @@ class Options:
     sparse_if_active: bool = False
     unverified_if_active: bool = False
     min_difference: int = 3
-    min_tail: int = DEFAULT_MIN_TAIL
+    min_honest_tail: int | None = None
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
 
 
@@ -73,15 +73,15 @@ def expected_of(source: Source, options: Options) -> Expected:
     if options.min_cohort is not None:
         fewest = options.min_cohort
         policy = replace(policy, min_cohort=fewest, min_search_cohort=fewest)
+    if options.min_honest_tail is not None:
+        policy = replace(policy, min_honest_tail=options.min_honest_tail)
     policy = replace(
         policy,
         **_given(options.limits),
         sparse_if_active=options.sparse_if_active or policy.sparse_if_active,
         unverified_if_active=options.unverified_if_active,
     )
-    return Expected(
-        policy, options.min_difference, options.min_tail, options.false_alarm_rate, looser
-    )
+    return Expected(policy, options.min_difference, options.false_alarm_rate, looser)
 
 
 def _policy_of(guard: Guard) -> RoundPolicy:
@@ -117,7 +117,7 @@ def reproduce(source: Source, options: Options) -> tuple[str, ...]:
         ("--colluding", "colluding"),
         ("--min-cohort", "min_cohort"),
         ("--min-difference", "min_difference"),
-        ("--min-tail", "min_tail"),
+        ("--min-honest-tail", "min_honest_tail"),
         ("--false-alarms", "false_alarm_rate"),
     ):
         value = getattr(options, name)

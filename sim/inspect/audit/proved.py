@@ -10,10 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.messages import Ask
-from deltafl.protocol.quantile.search import Query, Tail
+from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
 from deltafl.secagg import PeerError, openings, ring
 from deltafl.secagg.masks import SlotContext
@@ -147,7 +148,9 @@ def believed(session: SessionView) -> Iterator[Believed]:
                     if isinstance(question, Query):
                         followed.check_query(question)
                     else:
-                        tail = followed.check_threshold(question, asked, shrank=shrank)
+                        kept = followed.check_threshold(question, asked, shrank=shrank)
+                        searched = asked if kept is None else followed.num_searched
+                        tail = (kept or Tail(asked, asked)).among(searched, asked, asked)
                 except PeerError as error:
                     departure = str(error)
             yield Believed(slot, seen, unproved, departure, tail)

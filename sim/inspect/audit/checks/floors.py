@@ -105,7 +105,8 @@ class Floors(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
         expected = self._premises.expected
-        floors = f"{expected.policy.min_cohort} in a cohort, {expected.min_tail} in a tail"
+        honest = expected.policy.min_honest_tail
+        floors = f"{expected.policy.min_cohort} in a cohort, {honest} honest ones in a tail"
         return Coverage(tally.told, floors)
 
 
@@ -145,11 +146,13 @@ def _tails(session: SessionView, expected: Expected) -> Iterator[Finding]:
         return
     if config.update.noise is not None:  # nobody knows how many passed
         return
+    fewest = expected.policy.min_tail(session.params.num_invited)
     for released in session.slots[config.update_slot].sums:
         count = tail_count(released)
-        if count is not None and 0 < count < expected.min_tail:
+        if count is not None and 0 < count < fewest:
             devices = "one device" if count == 1 else f"{count} devices"
-            detail = f"{devices} of {len(released.contributors)} passed the filter"
+            detail = f"{devices} of {len(released.contributors)} passed the filter, and the floor "
+            detail += f"is {fewest}, those that may collude among them"
             severity = Severity.CRITICAL if count == 1 else None
             yield RULES.found("sums.small-tail", detail, [place_of(released)], severity)
 

@@ -135,7 +135,7 @@ class Proofs(Check):
             if slot.index not in proved:
                 yield from self._impossible(session, slot)
         for one in believed(session):
-            yield from self._believed(one)
+            yield from self._believed(one, session.params.num_invited)
 
     def _differs(self, session: SessionView, proof: Proof) -> Iterator[Finding]:
         """A proof of another sum than was recorded, or of commitments that nobody sent."""
@@ -170,7 +170,7 @@ class Proofs(Check):
             detail = f"slot {slot.index}: {len(devices)} commitments, of which one or more are off"
             yield RULES.found("proof.impossible", detail, [place_of(slot.sums[0])])
 
-    def _believed(self, one: Believed) -> Iterator[Finding]:
+    def _believed(self, one: Believed, num_invited: int) -> Iterator[Finding]:
         """A question that devices must refuse."""
         where, place = f"slot {one.slot.index}", one.seen.place
         if one.unproved:
@@ -178,9 +178,9 @@ class Proofs(Check):
             yield RULES.found("proof.missing", detail, [place])
         if one.departure:
             yield RULES.found("question.not-following", f"{where}: {one.departure}", [place])
-        fewest = self._premises.expected.policy.min_tail
-        if one.tail is not None and one.tail.devices < fewest:
-            detail = f"{where}: it keeps {one.tail.devices} devices, and the policy says {fewest}"
+        fewest = self._premises.expected.policy.min_tail(num_invited)
+        if one.tail is not None and one.tail.fewest < fewest:
+            detail = f"{where}: it keeps {one.tail.fewest} devices, and the policy says {fewest}"
             severity = None if one.slot.inputs else Severity.LOW  # all devices refused it
             yield RULES.found("search.small-tail", detail, [place], severity)
 
