@@ -39,7 +39,7 @@ class Tail:
             num_asked: Devices that were asked for their updates.
             num_left: Devices that are left.
         """
-        lost = num_searched - num_left
+        lost = max(num_searched - num_left, 0)
         return Tail(max(self.fewest - lost, 0), min(self.most, num_asked))
 
     def apart(self, other: "Tail") -> int:

@@ -148,7 +148,7 @@ class RoundClient:
         self._passes = False
         self._kept: KeptUpdate | None = None
         self._next_pass = 0
-        self._asked_for_updates = -1, 0  # the slot, and how many devices
+        self._asked_for_updates = -1, 0, 0  # the slot; devices that were asked, and searched over
         self._summed_tail: Tail | None = None
         self._earlier_tail: Tail | None = None
         self._entries: tuple[bytes, ...] = ()
@@ -441,7 +441,8 @@ class RoundClient:
             return
         self.tail = followed.check_threshold(question, asked, shrank=shrank)
         self._earlier_tail = self._summed_tail
-        self._asked_for_updates = self._session.slot, asked
+        searched = asked if self.tail is None else followed.num_searched
+        self._asked_for_updates = self._session.slot, asked, searched
         self._check_tail(asked)
 
     def _check_tail(self, num_left: int) -> None:
@@ -454,10 +455,9 @@ class RoundClient:
         Args:
             num_left: Devices that are left in the session.
         """
-        slot, asked = self._asked_for_updates
-        if self._session.slot != slot:
+        slot, asked, searched = self._asked_for_updates
+        if slot < 0 or self._session.slot != slot:
             return  # no updates are being summed, or their tail is not known
-        searched = asked if self.tail is None else self._search.num_searched
         self._summed_tail = (self.tail or Tail(asked, asked)).among(searched, asked, num_left)
         needed = self._policy.min_tail(self._given().common.cohort_size)
         if self._summed_tail.fewest < needed:

@@ -88,8 +88,8 @@ class Bracket:
 
     @property
     def target_count(self) -> int:
-        """Most devices below a threshold that keeps `min_tail`."""
-        return self.total.count - self.min_tail
+        """Most devices below a threshold that keeps `min_tail`, or one."""
+        return self.total.count - max(self.min_tail, 1)
 
     @property
     def ended(self) -> Ended | None:

@@ -202,9 +202,9 @@ class NoisySearch:
         if not num_devices:
             return answered
         sure = self._sure(noisy, num_devices)
-        enough = (pivot for pivot, fewest in sure if fewest >= self.config.min_tail)
-        guess = self._crossing(nearest_counts(noisy, num_devices))
-        estimate = min(guess, next(enough, 0))
+        estimate = self._crossing(nearest_counts(noisy, num_devices))
+        if least := self.config.min_tail:
+            estimate = min(estimate, next((p for p, fewest in sure if fewest >= least), 0))
         fewest = max((fewest for pivot, fewest in sure if pivot >= estimate), default=0)
         return replace(answered, estimate=estimate, fewest=fewest)
 
@@ -243,7 +243,7 @@ class NoisySearch:
         variance = noise.variance / noise.num_devices * num_devices
         above = itertools.accumulate(reversed(noisy[1:]))
         fewest = [
-            floor(count - Fraction(_DEVIATIONS * sqrt(variance * num_bins)))
+            max(floor(count - Fraction(_DEVIATIONS * sqrt(variance * num_bins))), 0)
             for num_bins, count in enumerate(above, 1)
         ]
         return [*zip(reversed(self.pivots), fewest, strict=True), (0, num_devices)]

@@ -48,11 +48,12 @@ def search_of(
     cohort_size: int,
     max_queries: int,
     warm_start: int | None = None,
+    min_tail: int = 0,
     **settings: object,
 ) -> SearchConfig:
     """One search, in the order in which tests say what matters to them."""
     search = SearchParams(max_queries, grid, **settings)
-    return SearchConfig(theta, search, max_weight, cohort_size, warm_start)
+    return SearchConfig(theta, search, max_weight, cohort_size, warm_start, min_tail)
 
 
 def changed_search(config: SearchConfig, **settings: object) -> SearchConfig:

@@ -13,7 +13,7 @@ from deltafl.sim.cohort.masked import MaskedRounds
 
 SIZE = 6
 SESSIONS = Sessions(
-    policy=replace(POLICY, min_tail=1),
+    policy=POLICY,
     threat=ThreatModel(0.1, 0.2),
     graph=GraphKind.COMPLETE,
     min_cohort=3,

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from round_parties import POLICY, RoundParties, assert_fails, make_config, make_devices
 
 from deltafl.protocol import wire
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.client import LocalWork
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.quantile.search import Ended, Query, Tail
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
@@ -63,7 +65,7 @@ def test_what_a_device_works_out_is_what_the_server_asks(cohort, theta, method, 
     config = make_config(**changes | METHODS[method], warm_start=warm)
     devices = [DeviceRound.measured(config, loss, weight) for loss, weight in cohort]
     ids, noise = tuple(range(len(cohort))), SeededRandomness(b"n" * 32)
-    round_, followed = Round(config, 0), Followed.begin(config)
+    round_, followed = Round(config), Followed.begin(config)
     stop = data.draw(st.integers(0, 7))
     for number in range(10):
         if isinstance(round_.question, Threshold):
@@ -83,10 +85,10 @@ def test_what_a_device_works_out_is_what_the_server_asks(cohort, theta, method, 
     if method == "noisy" or not followed.num_searched:
         return
     passing = [device for device in devices if device.passes(threshold)]
-    assert tail.devices == sum(device.weight > 0 for device in passing)  # others hide nobody
-    assert tail.weight == sum(config.search.weighting.of(device.weight) for device in passing)
+    counted = sum(device.weight > 0 for device in passing)  # others hide nobody
+    assert tail == Tail(counted, counted)
     if sum(weight for _, weight in cohort):
-        assert tail.weight > 0
+        assert counted > 0
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -94,14 +96,14 @@ def test_a_round_of_honest_parties_is_accepted_by_all(method):
     changes = {"cohort_size": 5, "max_queries": 8, "verified": True, **METHODS[method]}
     for least, theta in ((0, Fraction(4, 5)), (5, Fraction(1, 2))):
         config = make_config(**changes, min_search_cohort=least, theta=theta)
-        parties = RoundParties(config, policy=replace(POLICY, min_tail=0))
+        parties = RoundParties(config)
         outcome = parties.play()
         assert outcome.aborted is None
         assert not outcome.drops
         assert {client.state for client in parties.clients.values()} == {RoundState.UPDATED}
         if method != "noisy":
             tails = {client.tail for client in parties.clients.values()}
-            assert tails == {Tail(outcome.kept_devices, outcome.kept_weight)}
+            assert tails == {Tail(outcome.kept_devices, outcome.kept_devices)}
 
 
 def test_a_verified_search_that_is_not_certified_keeps_whoever_may_be_in_the_tail():
@@ -436,46 +438,59 @@ def devices_of(config, losses, weights=None):
     }
 
 
-@pytest.mark.parametrize("theta", [Fraction(1, 5), Fraction(2, 5)])
-@pytest.mark.parametrize("min_tail", [0, 1, 2, 3])
-def test_a_tail_of_too_few_is_refused(theta, min_tail):
+@pytest.fixture
+def any_theta(monkeypatch):
+    """Devices that count tails only once they are announced, so that a test gets there."""
+    monkeypatch.setattr(RoundPolicy, "_check_tails", lambda *_: None)
+
+
+@pytest.mark.parametrize("theta", [Fraction(1, 10), Fraction(1, 5), Fraction(2, 5)])
+@pytest.mark.parametrize("insisted", [0, 1, 2, 3])
+@pytest.mark.parametrize("least", [0, 3])
+def test_a_tail_of_too_few_is_refused_and_one_that_is_widened_is_not(
+    theta, insisted, least, any_theta
+):
     devices = devices_of(CONFIG, [1, 2, 3, 4, 5])
-    config = changed_round(CONFIG, theta=theta)
-    policy = replace(POLICY, min_tail=min_tail)
+    config = changed_round(CONFIG, theta=theta, min_tail=least)
+    policy = replace(POLICY, min_honest_tail=insisted)
     parties, honest = at_threshold(config, devices=devices, policy=policy)
-    num_kept = int(theta * 5) + 1  # the device at the quantile, and those above
+    num_kept = max(int(theta * 5) + 1, least)  # the device at the quantile, and those above
     data = wire.encode(honest)
-    if num_kept >= min_tail:
+    if num_kept >= insisted:
         assert parties.machine.receive(data) is LocalWork.TRAIN
-        assert parties.machine.tail == Tail(num_kept, 10 * num_kept)
+        assert parties.machine.tail == Tail(num_kept, num_kept)
     else:
-        assert_fails(parties.machine, data, Refusal.TAIL_TOO_SMALL, f"fewer than {min_tail}")
+        told = f"{num_kept} devices, fewer than {insisted}"
+        assert_fails(parties.machine, data, Refusal.TAIL_TOO_SMALL, told)
 
 
-@pytest.mark.parametrize("min_tail", [1, 2])
-def test_a_tail_of_one_is_refused_by_a_device_that_wants_two(min_tail):
-    config = changed_round(CONFIG, theta=Fraction(1, 10))
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.4])
+def test_devices_that_may_collude_are_counted_besides(rate, any_theta, monkeypatch):
+    """Three are in the tail."""
+    monkeypatch.setattr(RoundPolicy, "check", lambda *_: None)  # of the session
+    config = changed_round(CONFIG, theta=Fraction(2, 5))
     devices = devices_of(CONFIG, [1, 2, 3, 4, 5])
-    policy = replace(POLICY, min_tail=min_tail)
+    policy = replace(POLICY, min_honest_tail=2, colluding_rate=rate)
     parties, honest = at_threshold(config, devices=devices, policy=policy)
     data = wire.encode(honest)
-    if min_tail == 1:
+    if rate < 0.4:
         assert parties.machine.receive(data) is LocalWork.TRAIN
     else:
-        assert_fails(parties.machine, data, Refusal.TAIL_TOO_SMALL, "1 devices, fewer than 2")
+        assert_fails(parties.machine, data, Refusal.TAIL_TOO_SMALL, "3 devices, fewer than 4")
 
 
-def test_whoever_is_lost_after_the_threshold_may_have_been_in_the_tail():
+def test_whoever_is_lost_after_the_threshold_may_have_been_in_the_tail(any_theta):
     """A server that waits for the updates could otherwise cut the tail down to one."""
     config = changed_round(CONFIG, theta=Fraction(2, 5))
+    policy = replace(POLICY, min_honest_tail=2)
     for num_lost in (0, 1, 2):
         devices = devices_of(CONFIG, [1, 2, 3, 4, 5])
-        parties, _ = at_threshold(config, devices=devices)
+        parties, _ = at_threshold(config, devices=devices, policy=policy)
         lost = tuple(devices)[:num_lost]
         following = parties.collect(
             {c: parties.answer(c, d) for c, d in parties.pending.items() if c not in lost}
         )
-        assert parties.machine.tail == Tail(3, 30)
+        assert parties.machine.tail == Tail(3, 3)
         data = following[parties.victim]
         if 3 - num_lost >= 2:
             assert isinstance(parties.machine.receive(data), bytes)
@@ -484,11 +499,12 @@ def test_whoever_is_lost_after_the_threshold_may_have_been_in_the_tail():
 
 
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
-def test_devices_without_weight_hide_nobody_in_the_tail(method):
+def test_devices_without_weight_hide_nobody_in_the_tail(method, any_theta):
     config = changed_round(CONFIG, **METHODS[method], theta=Fraction(1, 2))
+    policy = replace(POLICY, min_honest_tail=2)
     for weights, num_counted in (([0] * 5, 0), ([0, 10, 0, 0, 20], 1), ([0, 10, 0, 20, 20], 2)):
         devices = devices_of(config, [1, 2, 3, 4, 5], weights)
-        parties = RoundParties(config, devices=devices)
+        parties = RoundParties(config, devices=devices, policy=policy)
         if num_counted < 2:
             with pytest.raises(PeerError, match=f"{num_counted} devices, fewer than 2"):
                 parties.play()
@@ -505,19 +521,15 @@ def test_without_weight_everybody_is_kept_and_counted(method):
     after = config.start_search().update(sums)
     assert after.result().ended is Ended.NO_WEIGHT
     assert after.result().eta_half_ticks == 0
-    assert after.tail == Tail(3, 0)
+    assert after.result().tail == Tail(3, 3)
 
 
 def test_the_tail_is_counted_right_however_the_search_ended():
     losses, weights = [1.0, 1.0, 2.0, 3.0, 5.0], [10, 20, 1, 30, 40]
     devices = devices_of(CONFIG, losses, weights)
 
-    def tail_after(*, min_tail=2, absent=None, number=None, **changes):
-        parties = RoundParties(
-            changed_round(CONFIG, **changes),
-            devices=devices,
-            policy=replace(POLICY, min_tail=min_tail),
-        )
+    def tail_after(*, absent=None, number=None, **changes):
+        parties = RoundParties(changed_round(CONFIG, **changes), devices=devices)
         assert parties.machine.tail is None
         asks = 0
 
@@ -532,30 +544,29 @@ def test_the_tail_is_counted_right_however_the_search_ended():
 
     tail, outcome = tail_after(theta=Fraction(1, 2))
     assert outcome.search.certified
-    assert (tail.devices, tail.weight) == (outcome.kept_devices, outcome.kept_weight) == (2, 70)
+    assert tail == Tail(outcome.kept_devices, outcome.kept_devices) == Tail(2, 2)
     tail, outcome = tail_after(max_queries=1, warm_start=640)
     assert outcome.search.ended is Ended.BUDGET
-    assert (tail.devices, tail.weight) == (outcome.kept_devices, outcome.kept_weight)
+    assert tail == Tail(outcome.kept_devices, outcome.kept_devices)
     # Who is missing from the first query is not in the search.
     tail, outcome = tail_after(absent=3, number=1)
     assert outcome.search.certified
-    assert tail == Tail(outcome.kept_devices, outcome.kept_weight)
+    assert tail == Tail(outcome.kept_devices, outcome.kept_devices)
     # Who is missing from a later one may have been in the tail.
     tail, outcome = tail_after(absent=3, number=3)
     assert outcome.search.ended is Ended.SHRANK
     kept = [d for d in devices.values() if outcome.search.passes(round(d.loss * 256))]
-    assert tail == Tail(len(kept) - 1, sum(d.weight for d in kept))
-    assert outcome.kept_devices >= tail.devices
-    # Nothing was asked: all are kept, and nothing is known of their weight.
+    assert tail == Tail(len(kept), len(kept))
+    assert outcome.kept_devices >= len(kept) - 1
+    # Nothing was asked: all are kept.
     tail, outcome = tail_after(absent=3, number=0, min_search_cohort=5)
     assert outcome.search.ended is Ended.TOO_FEW
-    assert tail == Tail(outcome.kept_devices, 0) == Tail(4, 0)
+    assert (tail, outcome.kept_devices) == (None, 4)
     tail, outcome = tail_after(absent=3, number=1, min_search_cohort=4)
     assert outcome.search.ended is Ended.SHRANK
-    assert tail == Tail(outcome.kept_devices, 0) == Tail(4, 0)
+    assert (tail, outcome.kept_devices) == (None, 4)
     tail, outcome = tail_after(theta=Fraction(1))
-    assert tail == Tail(5, 0)
-    assert outcome.kept_devices == 5
+    assert (tail, outcome.kept_devices) == (None, 5)
 
 
 # --- devices that lie ---------------------------------------------------------------------------

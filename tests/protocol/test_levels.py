@@ -23,10 +23,10 @@ from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.followed_search import fewest_apart
 from deltafl.protocol.levels import MAX_LEVELS, LevelRounds, Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
@@ -245,10 +245,10 @@ def test_devices_insist_on_it_themselves(monkeypatch):
             play(backends(sessions)[1], levels, devices, MODELS[:2], gone)
 
 
-def tails_of(weights, min_difference):
+def tails_of(weights, least, *, insists=False):
     """Both outcomes of five devices of known losses, at two levels whose models differ by a bit."""
-    levels = make_levels(5, (Fraction(9, 10), Fraction(1, 2)), verified=True)
-    policy = replace(POLICY, min_difference=min_difference)
+    levels = make_levels(5, (Fraction(9, 10), Fraction(1, 2)), verified=True, min_tail=least)
+    policy = replace(POLICY, min_honest_tail=least if insists else 0)
     sessions = replace(SESSIONS, policy=policy, min_cohort=5, signed=True)
     models, made = MODELS[:2], make_devices(5, MODELS[:2])
     update = dict.fromkeys(models, np.zeros(4, dtype=np.float32))
@@ -270,50 +270,32 @@ FIVE_AND_THREE = 20, 20, 40, 10, 10
 
 
 @pytest.mark.parametrize(
-    ("weights", "min_difference", "given_up"),
+    ("weights", "least", "given_up"),
     [
         (FIVE_AND_FOUR, 2, True),
         (FIVE_AND_FOUR, 1, False),
-        (FOUR_AND_FOUR, 2, False),  # of the same losses, the same devices
+        (FOUR_AND_FOUR, 2, True),  # a colluding device may be in one of them for an honest one
+        (FOUR_AND_FOUR, 0, False),
         (FIVE_AND_THREE, 2, False),
     ],
 )
-def test_the_tails_of_two_levels_do_not_differ_by_one_device(weights, min_difference, given_up):
+def test_the_tails_of_two_levels_do_not_differ_by_one_device(weights, least, given_up):
     """Although they would not if all devices weighed the same, which is all that θ says."""
-    first, second = tails_of(weights, min_difference)
+    first, second = tails_of(weights, least)
     assert first.kept_devices > 0
     assert (second.aborted is not None) is given_up
     if given_up:
-        assert "may differ by 1 devices, and devices insist on 2" in second.aborted
+        apart = first.kept_devices - 4
+        assert f"may differ by {apart} devices, and min_tail is 2" in second.aborted
 
 
 def test_devices_insist_on_the_difference_themselves(monkeypatch):
     monkeypatch.setattr(LevelRounds, "_check_difference", lambda *_: None)
+    monkeypatch.setattr(RoundPolicy, "_check_tails", lambda *_: None)  # θ says enough
     with pytest.raises(PeerError, match="1 devices may be the difference") as refused:
-        tails_of(FIVE_AND_FOUR, 2)
+        tails_of(FIVE_AND_FOUR, 2, insists=True)
     assert refused.value.reason is Refusal.TAIL_TOO_SMALL
-    tails_of(FIVE_AND_FOUR, 1)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "least"),
-    [
-        ((5, 5), (4, 4), 1),
-        ((4, 4), (5, 5), 1),
-        ((5, 5), (5, 5), None),
-        ((5, 5), (2, 2), 3),
-        ((4, 5), (2, 2), 2),  # whoever was lost may have been in the first
-        ((4, 5), (2, 3), 1),
-        ((4, 5), (5, 5), 1),
-        ((2, 5), (3, 4), 1),
-        ((9, 9), (2, 4), 5),
-    ],
-)
-def test_the_fewest_devices_that_may_be_in_one_tail_only(first, second, least):
-    assert fewest_apart(first, second) == least
-    between = [range(low, high + 1) for low, high in (first, second)]
-    apart = {abs(one - other) for one in between[0] for other in between[1]} - {0}
-    assert min(apart, default=None) == least
+    tails_of(FIVE_AND_FOUR, 1, insists=True)
 
 
 def test_levels_that_were_over_when_the_session_ended_keep_their_outcome():
@@ -371,7 +353,7 @@ def test_the_context_binds_every_level_and_model():
 
 def test_the_server_announces_what_it_plays_and_waits_for_the_last_level():
     levels = make_levels(5)
-    rounds = LevelRounds(levels, 0)
+    rounds = LevelRounds(levels)
     assert rounds.level == 0
     assert rounds.slot == 0
     assert isinstance(rounds.question, Query)
@@ -660,9 +642,7 @@ NOISY = {
         ([Fraction(1), Fraction(1, 2)], {"verified": True, **NOISY}, False),
     ],
 )
-def test_a_tail_is_insisted_on_where_devices_can_count_it_at_every_level(thetas, changes, can_be):
+def test_devices_can_count_a_tail_where_they_follow_every_level(thetas, changes, can_be):
     levels = Levels.at(make_config(**changes, max_queries=1, warm_start=5), thetas)
     assert [config.warm_start for config in levels.rounds] == [5] * len(thetas)
     assert levels.can_be_followed is can_be
-    rounds = LevelRounds(levels, 4)
-    assert [played._min_tail for played in rounds._rounds] == [4 if can_be else 0] * len(thetas)

@@ -25,7 +25,7 @@ SIZE = 6
 MODELS = tuple(np.full(2, number, dtype="<f4").tobytes() for number in (1, 2))
 THETAS = (Fraction(1, 2), Fraction(1, 3))
 SESSIONS = Sessions(
-    policy=replace(POLICY, min_tail=1),  # small rounds have small tails
+    policy=POLICY,
     threat=ThreatModel(0.1, 0.2),
     graph=GraphKind.COMPLETE,
     min_cohort=3,
@@ -64,12 +64,13 @@ DEVICES = [
 IDS = [device.id for device in DEVICES]
 
 
-def levels_of(method, *, verified, least, num_levels, warm=None, most=3):
+def levels_of(method, *, verified, least, num_levels, warm=None, most=3, min_tail=0):
     config = make_config(
         cohort_size=SIZE,
         verified=verified,
         min_search_cohort=least,
         warm_start=warm,
+        min_tail=min_tail,
         max_queries=1 if method == "noisy" else most,
         **METHODS[method],
     )
@@ -86,9 +87,9 @@ def outcomes_of(rounds, levels, gone):
     return [comparable(outcome) for outcome in result.outcomes], result.outcomes
 
 
-def assert_same(levels, gone, *, signed, min_tail=1):
+def assert_same(levels, gone, *, signed):
     """Both kinds of sums have one outcome, which is returned."""
-    sessions = replace(SESSIONS, signed=signed, policy=replace(POLICY, min_tail=min_tail))
+    sessions = replace(SESSIONS, signed=signed)
     enrolment = Enrolment(SeededRandomness(b"i" * 32))
     masked = MaskedRounds(
         sessions, SeededRandomness(b"s" * 32), enrolment=enrolment, noise=noise_of
@@ -150,20 +151,23 @@ def test_any_devices_are_lost_at_any_steps(data):
         least=data.draw(st.sampled_from([0, 4, 5])),
         num_levels=data.draw(st.integers(1, 2)),
         warm=data.draw(st.none() | st.integers(0, 2048)),
+        min_tail=data.draw(st.integers(0, 4)),
     )
     vanishes = st.builds(Vanish, st.sampled_from(steps_of(levels)), st.booleans())
     gone = data.draw(st.dictionaries(st.sampled_from(IDS), vanishes, min_size=1, max_size=3))
-    assert_same(levels, gone, signed=signed, min_tail=data.draw(st.integers(1, 4)))
+    assert_same(levels, gone, signed=signed)
 
 
 @pytest.mark.parametrize("min_tail", [2, 3])
 def test_a_round_whose_tail_may_be_too_small_is_given_up_in_both(min_tail):
     """θ = 1/2 keeps two or four of six, in pairs; who is lost after that may have been kept."""
-    levels = levels_of("bracketed", verified=True, least=0, num_levels=1, most=12)
+    levels = levels_of(
+        "bracketed", verified=True, least=0, num_levels=1, most=12, min_tail=min_tail
+    )
     for step in (Step(Stage.MASK, 12), Step(Stage.CONFIRM, 12), Step(Stage.UNMASK, 12)):
         for num_lost in (0, 1, 2):
             gone = dict.fromkeys(IDS[:num_lost], Vanish(step))
-            (outcome,) = assert_same(levels, gone, signed=True, min_tail=min_tail)
+            (outcome,) = assert_same(levels, gone, signed=True)
             assert outcome.search.certified
             lost = num_lost if step.stage is Stage.MASK else 0
             assert (outcome.aborted is None) == (4 - lost >= min_tail)
@@ -173,15 +177,18 @@ def test_a_round_whose_tail_may_be_too_small_is_given_up_in_both(min_tail):
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("stage", [Stage.CONFIRM, Stage.UNMASK])
 def test_who_left_after_its_answer_may_have_been_in_the_tail(stage, most):
-    """Four are in the tail by the first sum, and nobody but the server knows who."""
-    levels = levels_of("bracketed", verified=True, least=0, num_levels=1, most=most)
-    for client, num_kept in ((IDS[0], 4), (IDS[-1], 3)):
-        for min_tail in (3, 4):
-            gone = {client: Vanish(Step(stage, 0))}
-            (outcome,) = assert_same(levels, gone, signed=True, min_tail=min_tail)
-            assert outcome.secure_sums == 1 + (min_tail == 3)
-            assert outcome.kept_devices == (num_kept if min_tail == 3 else 0)
-            assert (outcome.aborted is None) == (min_tail == 3)
+    """Four are in the tail by the first sum, and nobody but the server knows who.
+
+    If three are too few, the threshold keeps all; and if five are, the round is given up.
+    """
+    for (client, num_kept), min_tail in product(((IDS[0], 4), (IDS[-1], 3)), (3, 4, 6)):
+        levels = levels_of(
+            "bracketed", verified=True, least=0, num_levels=1, most=most, min_tail=min_tail
+        )
+        (outcome,) = assert_same(levels, {client: Vanish(Step(stage, 0))}, signed=True)
+        assert outcome.secure_sums == 1 + (min_tail < 6)
+        assert outcome.kept_devices == {3: num_kept, 4: 5, 6: 0}[min_tail]
+        assert (outcome.aborted is None) == (min_tail < 6)
 
 
 @pytest.mark.parametrize("signed", [False, True])

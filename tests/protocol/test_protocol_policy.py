@@ -6,11 +6,8 @@ from fractions import Fraction
 import lenient
 import pytest
 from flat_configs import changed_round
-from hypothesis import given
-from hypothesis import strategies as st
 from round_parties import make_config, make_params
 
-from deltafl.protocol import policy as module
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
@@ -26,9 +23,14 @@ OWN = {field.name for field in fields(RoundPolicy)} - {field.name for field in f
 """The limits of rounds."""
 
 PLAIN = make_config(
-    method="bracketed", cohort_size=20, max_queries=30, grid=LossGrid(16, 32), max_weight=8192
+    method="bracketed",
+    cohort_size=20,
+    max_queries=30,
+    grid=LossGrid(16, 32),
+    max_weight=8192,
+    min_tail=4,
 )
-"""An honest round over twenty devices, of which ten are certain."""
+"""An honest round over twenty devices, of which ten are certain and two may collude."""
 EQUAL = changed_round(PLAIN, method="histogram", weighting=Weighting.EQUAL, max_queries=5)
 NOISY = replace(changed_round(EQUAL, max_queries=1), method="noisy", noise=Noise(Fraction(1), 8))
 
@@ -75,12 +77,7 @@ LIMITS = {
         with_update_noise(deviation=HIDDEN.update.noise.deviation - 1),
     ),
     "max_update_norm": (HIDDEN, {}, with_update_noise(norm=64.01)),
-    "min_expected_tail": (PLAIN, {"theta": Fraction(1, 10)}, {"theta": Fraction(99, 1000)}),
-    "min_difference": (
-        PLAIN,
-        (Fraction(1, 2), Fraction(3, 10)),
-        (Fraction(1, 2), Fraction(31, 100)),
-    ),
+    "min_honest_tail": (PLAIN, {"theta": Fraction(4, 10)}, {"theta": Fraction(399, 1000)}),
     "max_levels": (changed_round(PLAIN, max_queries=3), LEVELS[:8], LEVELS),
     "min_search_cohort": (PLAIN, {"min_search_cohort": 10}, {"min_search_cohort": 9}),
     "max_query_pivots": (EQUAL, {"num_pivots": 64}, {"num_pivots": 65, "max_queries": 4}),
@@ -109,7 +106,7 @@ LIMITS = {
     ),
 }
 """Of each limit: a round, and changes or levels that are just within it and just beyond it."""
-BESIDE = {"min_tail", "unverified_if_active", "max_participations"}
+BESIDE = {"unverified_if_active", "max_participations"}
 """What test_followed_search.py, test_round_refusals.py and test_participations.py hold."""
 
 
@@ -136,7 +133,7 @@ def test_a_limit_accepts_what_is_just_within_and_refuses_what_is_just_beyond(lim
     if limit == "min_update_noise":
         policy = replace(DEFAULT, min_update_noise=Fraction(3, 2))
     if limit == "max_levels":
-        policy = replace(DEFAULT, min_difference=1)  # nine levels of ten devices
+        policy = replace(DEFAULT, min_honest_tail=0)  # nine levels of ten devices
     assert judged(policy, base, within) is None
     told = judged(policy, base, beyond)
     assert told is not None
@@ -195,6 +192,7 @@ def test_the_methods_defaults_are_within_the_limits_but_for_histogram_with_weigh
         weighting=weighting,
         max_queries=default_max_queries(method),
         cohort_size=100,
+        min_tail=12,
     )
     is_named = method == "histogram" and weighting is not Weighting.EQUAL
     assert (verdict(DEFAULT, announced, min_cohort=100, threshold=50) is None) is not is_named
@@ -217,14 +215,15 @@ def test_the_methods_defaults_are_within_the_limits_but_for_histogram_with_weigh
 def test_the_pivots_of_all_levels_count_together(limit, weighting, method, each):
     """Nearly equal models have nearly equal losses: their searches are one search."""
     base = changed_round(PLAIN, weighting=weighting, method=method, cohort_size=100)
+    policy = replace(DEFAULT, colluding_rate=0.0)  # levels are ten devices apart
     base = changed_round(base, num_pivots=10) if method == "histogram" else base
     within, beyond = (changed_round(base, max_queries=number) for number in (each, each + 1))
     certain = {"min_cohort": 100, "threshold": 50}
-    assert verdict(DEFAULT, within, LEVELS[:4], **certain) is None
-    assert limit in verdict(DEFAULT, beyond, LEVELS[:4], **certain)
-    assert verdict(DEFAULT, beyond, LEVELS[:3], **certain) is None
+    assert verdict(policy, within, LEVELS[:4], **certain) is None
+    assert limit in verdict(policy, beyond, LEVELS[:4], **certain)
+    assert verdict(policy, beyond, LEVELS[:3], **certain) is None
     # A level that keeps everybody asks nothing, and does not count.
-    assert verdict(DEFAULT, within, (ONE, *LEVELS[:4]), **certain) is None
+    assert verdict(policy, within, (ONE, *LEVELS[:4]), **certain) is None
 
 
 def test_the_defaults_of_noisy_are_within_the_limits():
@@ -241,7 +240,7 @@ def test_a_device_that_insists_on_noise_takes_no_search_without():
     [(0.0, 12, 0, 12), (0.1, 12, 0, 10), (0.1, 12, 18, 16), (0.3, 12, 18, 12), (0.1, 12, 5, 10)],
 )
 def test_devices_count_on_those_who_are_in_every_sum_and_honest(rate, min_cohort, least, honest):
-    policy = replace(DEFAULT, colluding_rate=rate)
+    policy = replace(DEFAULT, colluding_rate=rate, min_honest_tail=0)
     for more, told in ((0, None), (1, f"only {honest} are certain")):
         announced = replace(
             changed_round(NOISY, min_search_cohort=least), noise=Noise(ONE, honest + more)
@@ -260,7 +259,7 @@ def test_a_device_that_insists_on_noise_takes_no_update_without(announced):
 @pytest.mark.parametrize(("rate", "honest"), [(0.0, 12), (0.1, 10), (0.3, 6)])
 def test_the_noise_of_updates_comes_from_devices_that_are_in_every_sum_of_them(rate, honest):
     """Not only in those of the search, which may be over more."""
-    policy = replace(DEFAULT, colluding_rate=rate)
+    policy = replace(DEFAULT, colluding_rate=rate, min_honest_tail=0)
     for more, told in ((0, None), (1, f"of which only {honest} are certain")):
         announced = changed_round(
             HIDDEN, min_search_cohort=18, **with_update_noise(num_devices=honest + more)
@@ -287,29 +286,44 @@ def test_the_session_is_held_to_the_policy_too():
     assert "radius" not in str(verdict(DEFAULT, scaled))
 
 
-def tail(theta, num_devices):
-    """Devices at or above the quantile of so many losses, by its definition."""
-    if theta == 1:
-        return num_devices
-    ranks = range(1, num_devices + 1)
-    quantile = next(rank for rank in ranks if rank >= (1 - theta) * num_devices)
-    return num_devices - quantile + 1
-
-
-@given(st.integers(1, 60), st.fractions(0, 1, max_denominator=30).filter(bool))
-def test_the_devices_that_a_level_keeps_are_those_of_the_quantile(num_devices, theta):
-    assert module.expected_tail(theta, num_devices) == tail(theta, num_devices)
-
-
-@given(
-    st.integers(1, 30),
-    st.lists(
-        st.fractions(0, 1, max_denominator=20).filter(bool), min_size=2, max_size=2, unique=True
-    ),
+@pytest.mark.parametrize(
+    ("rate", "least", "theta", "certain", "told"),
+    [
+        (0.0, 2, HALF, 10, None),
+        (0.1, 4, HALF, 10, None),
+        (0.1, 3, HALF, 10, "min_tail=3 is below min_honest_tail=2 besides 2 devices that may"),
+        (0.15, 5, HALF, 10, None),
+        (0.2, 6, HALF, 11, "it holds with colluding_rate=0.15"),
+        (0.2, 6, HALF, 12, None),
+        (0.0, 2, Fraction(1, 10), 19, "no colluding_rate is small enough"),
+        (0.0, 2, Fraction(1, 10), 20, None),
+        (0.049, 2, Fraction(1, 10), 20, None),
+        (0.05, 3, Fraction(1, 10), 20, "1 of 20 may collude"),
+    ],
 )
-def test_two_levels_are_no_nearer_in_any_cohort_of_that_size_or_more(num_devices, thetas):
-    above, below = max(thetas), min(thetas)
-    apart = module._apart(above, below, num_devices)
-    differences = [tail(above, n) - tail(below, n) for n in range(num_devices, num_devices + 25)]
-    assert apart <= min(differences)
-    assert apart >= min(differences) - 1
+def test_devices_that_do_not_collude_are_left_in_every_tail(rate, least, theta, certain, told):
+    """Of those invited, ⌊γ·20⌋ may claim the largest losses; they do not drop out."""
+    policy = replace(DEFAULT, colluding_rate=rate)
+    announced = changed_round(PLAIN, theta=theta, min_tail=least)
+    found = verdict(policy, announced, min_cohort=certain)
+    assert found is None if told is None else told in found
+    assert verdict(replace(policy, min_honest_tail=0), announced, min_cohort=certain) is None
+
+
+@pytest.mark.parametrize(
+    ("thetas", "told"),
+    [
+        ((ONE, HALF), None),
+        ((HALF, Fraction(1, 10)), None),
+        ((HALF, Fraction(3, 10)), None),
+        ((HALF, Fraction(31, 100)), "theta=1/2 and theta=31/100 are 3 of 20 devices apart"),
+        ((ONE, Fraction(8, 10)), "theta=1 and theta=4/5 are 3 of 20 devices apart"),
+    ],
+)
+def test_devices_that_do_not_collude_are_left_between_two_levels(thetas, told):
+    policy = replace(DEFAULT, colluding_rate=0.1)
+    if told is None:
+        policy = replace(policy, colluding_rate=0.0 if thetas[-1] * 20 < 4 else 0.1)
+    base = changed_round(PLAIN, max_queries=15)
+    found = verdict(policy, base, thetas, min_cohort=20, threshold=11)
+    assert found is None if told is None else told in found

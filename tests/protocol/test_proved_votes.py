@@ -339,4 +339,6 @@ def test_the_announcement_says_so():
     data = wire.encode(Announce(Levels((changed_round(CONFIG, proved=False),)), b"m", session))
     assert not wire.decode(data).levels.common.search.proved
     with pytest.raises(DecodeError):
-        wire.decode(data.replace(b"\x01\xc4\x00\xc4\x07session", b"\x03\xc4\x00\xc4\x07session"))
+        wire.decode(
+            data.replace(b"\x01\0\xc4\x00\xc4\x07session", b"\x03\0\xc4\x00\xc4\x07session")
+        )

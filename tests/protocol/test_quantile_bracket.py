@@ -78,14 +78,22 @@ def test_another_cohort_is_refused(total):
         whole().narrowed([Rank(50, 20, 5)], total)
 
 
+def mm_sums(beta, signed_weight, count_below=1):
+    """Sums of `mm` of four devices of weight 1."""
+    return sums(beta=beta, signed_weight=signed_weight, weight=4, count=4, count_below=count_below)
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (sums(beta=5, signed_weight=3, weight=4), "parity"),
-        (sums(beta=0, signed_weight=2, weight=4), "sum of beta is 0"),
-        (sums(beta=-1, signed_weight=2, weight=4), "sum of beta is -1"),
-        (sums(beta=5, signed_weight=6, weight=4), "answered falsely"),
-        (sums(beta=5, signed_weight=-6, weight=4), "answered falsely"),
+        (mm_sums(5, signed_weight=3), "parity"),
+        (mm_sums(0, signed_weight=2), "sum of beta is 0"),
+        (mm_sums(-1, signed_weight=2), "sum of beta is -1"),
+        (mm_sums(5, signed_weight=6), "answered falsely"),
+        (mm_sums(5, signed_weight=-6), "answered falsely"),
+        (mm_sums(5, signed_weight=2, count_below=5), "answered falsely"),
+        (mm_sums(5, signed_weight=2, count_below=0), "answered falsely"),
+        (sums(beta=5, signed_weight=2, weight=4), "do not fit"),
         (sums(beta=5, weight=4), "do not fit"),
         (sums(beta=5, signed_weight=[2, 0], weight=4), "do not fit"),
         ({"beta": np.zeros(2, np.int64)}, "do not fit"),

@@ -362,7 +362,7 @@ def test_a_whole_query_that_a_device_misses_ends_the_search_in_both_backends():
     outcome, real = play(masked(SESSIONS, 1), config, gone)
     assert real == play(IdealRounds(SESSIONS, noise_of(1)), config, gone)[1]
     assert outcome.search.ended is Ended.SHRANK
-    assert outcome.search.eta_half_ticks == 2 * 500  # the warm start
+    assert (outcome.search.eta_half_ticks, outcome.search.tail) == (0, None)  # all are kept
     assert outcome.secure_sums == 1
 
 
@@ -383,7 +383,7 @@ def test_theta_one_and_no_budget_ask_nothing():
     assert (outcome.kept_devices, outcome.secure_sums) == (8, 1)
     outcome, _ = play(IdealRounds(SESSIONS, noise_of(1)), config_of(max_queries=0))
     assert (outcome.search.ended, outcome.search.certified) == (Ended.BUDGET, False)
-    assert outcome.search.eta_half_ticks == 2 * 500
+    assert (outcome.search.eta_half_ticks, outcome.kept_devices) == (0, 8)
 
 
 def test_a_sum_that_no_noise_explains_ends_the_search():
@@ -391,7 +391,7 @@ def test_a_sum_that_no_noise_explains_ends_the_search():
     layout = config.search_layout
     bound = NOISE.bound(17 * 3)
     for extreme, ended in ((3 * bound, Ended.NOISY), (2 ** (layout.ring_bits - 1), Ended.SHRANK)):
-        round_ = Round(replace(config, warm_start=500), 0)
+        round_ = Round(replace(config, warm_start=500))
         total = np.zeros(layout.length, dtype=np.uint64)
         total[0], total[1] = 3, extreme
         round_.take(SlotSum(0, total, (1, 2, 3), (1, 2, 3)))
@@ -400,25 +400,41 @@ def test_a_sum_that_no_noise_explains_ends_the_search():
 
 
 @pytest.mark.parametrize("verified", [False, True])
-def test_before_its_answer_a_verified_search_keeps_everybody_whatever_the_warm_start(verified):
+def test_before_its_answer_a_search_keeps_everybody_whatever_the_warm_start(verified):
     for warm in (None, 0, 500):
         search = NoisyHistogram(NOISE, 2).start(
             search_config(3, warm_start=warm, verified=verified)
         )
         for shrank in (False, True):
             found = search.result(shrank=shrank)
-            assert found.eta_half_ticks == (0 if verified else 2 * (warm or 0))
-        assert search.tail is None
+            assert (found.eta_half_ticks, found.tail) == (0, None)
 
 
-def test_the_tail_is_what_lies_above_the_threshold_of_its_bin_rounded_down():
-    config = search_config(9, verified=True)
-    search = NoisyHistogram(NOISE, 2).start(config)
-    counts = (Fraction(2), Fraction(3), Fraction(4))
-    answered = replace(search, pivots=(100, 200), counts=counts, num_queries=1)
-    tails = {start: replace(answered, estimate=start).tail for start in (0, 100, 150, 200)}
-    assert {start: tail.devices for start, tail in tails.items()} == {0: 9, 100: 7, 150: 5, 200: 4}
-    assert all(tail.weight == tail.devices for tail in tails.values())
+def tails_of_noisy_searches(min_tail):
+    """What 200 searches among 60 devices count at least in their tails, and how many there are."""
+    method, generator = NoisyHistogram(Noise(Fraction(4), 40), 16), np.random.default_rng(0)
+    for number in range(200):
+        ticks = (generator.gamma(2, size=60) * 2**GRID.resolution_bits).astype(int)
+        config = search_config(60, Fraction(1, 20), warm_start=100_000, min_tail=min_tail)
+        found = answered(method, config, ticks, (number,)).result()
+        yield found.tail, sum(found.passes(int(tick)) for tick in ticks)
+
+
+def test_a_noisy_tail_is_as_large_as_it_is_counted_whatever_the_noise():
+    tails = list(tails_of_noisy_searches(5))
+    assert all(5 <= tail.fewest <= number <= tail.most == 60 for tail, number in tails)
+    assert sum(number < 60 for _, number in tails) > 150  # most leave devices out all the same
+
+
+def test_a_noisy_tail_that_is_not_counted_may_be_of_one_device():
+    assert min(number for _, number in tails_of_noisy_searches(0)) < 2
+
+
+def test_where_noise_hides_every_tail_all_are_kept():
+    method = NoisyHistogram(Noise(Fraction(400), 9), 2)
+    config = search_config(9, min_tail=3)
+    found = answered(method, config, [50_000 * i for i in range(9)], (1,)).result()
+    assert (found.eta_half_ticks, found.tail.fewest) == (0, 9)
 
 
 def test_a_sum_over_nobody_keeps_everybody():

@@ -1,5 +1,6 @@
 """The filter found from secure sums is that of the exact weighted quantile, whatever the method."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -51,13 +52,27 @@ def searches(method, config, ticks, weights):
     return states
 
 
-def kept(result, ticks):
-    return [tick for tick in ticks if result.passes(tick)]
+def kept(result, ticks, weights=None):
+    """Who passes, of those that count: a device of weight zero adds nothing if it does."""
+    return [
+        tick
+        for tick, weight in zip(ticks, weights or [1] * len(ticks), strict=True)
+        if weight and result.passes(tick)
+    ]
 
 
 def expected(config, ticks, weights):
+    """Algorithm 2's tail, or the smallest larger one of `min_tail` devices."""
+    counted = sorted(tick for tick, weight in zip(ticks, weights, strict=True) if weight)
     threshold = exact_quantile(config.theta, ticks, weights)
-    return [tick for tick in ticks if tick >= threshold]
+    if config.min_tail:
+        threshold = min(threshold, counted[-min(config.min_tail, len(counted))])
+    return [tick for tick, n in zip(ticks, weights, strict=True) if n and tick >= threshold]
+
+
+def changed_state(state, **settings):
+    """A search under way, of a configuration that differs in what changes no query."""
+    return replace(state, config=changed_search(state.config, **settings))
 
 
 @st.composite
@@ -108,7 +123,7 @@ def test_the_kept_set_is_that_of_the_exact_quantile(method, cohort):
     result = searches(method, config, ticks, weights)[-1].result()
     assert result.certified
     assert result.ended in (Ended.EXACT, Ended.LAST_DEVICE)
-    assert kept(result, ticks) == expected(config, ticks, weights)
+    assert kept(result, ticks, weights) == expected(config, ticks, weights)
 
 
 @EVERY_METHOD
@@ -120,7 +135,7 @@ def test_the_kept_set_is_exact_on_tiny_grids(method, cohort):
     config = changed_search(config, max_queries=method.default_max_queries)
     result = searches(method, config, ticks, weights)[-1].result()
     assert result.certified
-    assert kept(result, ticks) == expected(config, ticks, weights)
+    assert kept(result, ticks, weights) == expected(config, ticks, weights)
 
 
 @EVERY_METHOD
@@ -133,7 +148,7 @@ def test_the_kept_set_is_that_of_the_quantile_of_rounded_weights(method, cohort,
     rounded = [weighting.of(weight) for weight in weights]
     result = searches(method, config, ticks, rounded)[-1].result()
     assert result.certified
-    assert kept(result, ticks) == expected(config, ticks, rounded)
+    assert kept(result, ticks, weights) == expected(config, ticks, rounded)
 
 
 def test_the_quantile_of_equal_weights_is_another_one():
@@ -155,7 +170,7 @@ def test_with_an_epsilon_the_kept_set_is_exact_and_certified_in_time(epsilon, co
     config = changed_search(config, epsilon_ticks=epsilon, max_queries=method.default_max_queries)
     result = searches(method, config, ticks, weights)[-1].result()
     assert result.certified
-    assert kept(result, ticks) == expected(config, ticks, weights)
+    assert kept(result, ticks, weights) == expected(config, ticks, weights)
 
 
 @DETERMINISTIC
@@ -170,7 +185,7 @@ def test_with_an_epsilon_the_kept_set_is_exact_on_tiny_grids(cohort, share):
     config = changed_search(config, epsilon_ticks=epsilon, max_queries=30)
     result = searches(MajoriseMinimise(), config, ticks, weights)[-1].result()
     assert result.certified
-    assert kept(result, ticks) == expected(config, ticks, weights)
+    assert kept(result, ticks, weights) == expected(config, ticks, weights)
 
 
 @EVERY_METHOD
@@ -222,7 +237,9 @@ def test_a_search_pivot_short_has_a_result_and_never_a_false_certificate(
             assert result.num_queries == num_queries
             if result.certified:
                 assert result.ended in (Ended.EXACT, Ended.LAST_DEVICE)
-                assert sum(weights) == 0 or kept(result, ticks) == expected(config, ticks, weights)
+                assert not sum(weights) or kept(result, ticks, weights) == expected(
+                    config, ticks, weights
+                )
             elif result.ended is Ended.NO_WEIGHT:
                 assert sum(weights) == 0
                 assert kept(result, ticks) == ticks
@@ -234,21 +251,69 @@ def test_a_search_pivot_short_has_a_result_and_never_a_false_certificate(
 
 
 @EVERY_METHOD
-def test_an_uncertified_estimate_is_the_warm_start_then_inside_the_bracket(method):
-    ticks, weights = [10_000, 20_000, 30_000, 40_000], [1, 2, 3, 4]
-    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 4, 30)
-    assert kept(method.start(config).result(), ticks) == ticks
-    warm = changed_search(config, warm_start=25_000)
-    assert method.start(warm).result().eta == GRID.value(25_000)
+@DETERMINISTIC
+@given(cohort=cohorts(), min_tail=st.integers(2, 8), data=st.data())
+def test_a_tail_that_is_too_small_is_widened_to_the_smallest_that_is_not(
+    method, cohort, min_tail, data
+):
+    config, ticks, weights = cohort
+    counted = sum(weight > 0 for weight in weights)
+    assume(counted >= 2 and config.theta < 1)
+    least = min(min_tail, counted)
+    config = changed_search(config, max_queries=method.default_max_queries, min_tail=least)
     states = searches(method, config, ticks, weights)
-    estimates = {state.result().eta_half_ticks for state in states[1:-1]}
-    assert all(2 * 0 < estimate < 2 * GRID.top_pivot for estimate in estimates)
-    for state in states[1:-1]:
-        assert (
-            2 * state.bracket.low.pivot
-            < state.result().eta_half_ticks
-            < 2 * state.bracket.high.pivot
-        )
+    result, plain = states[-1].result(), changed_search(config, min_tail=0)
+    passing = kept(result, ticks, weights)
+    assert passing == expected(config, ticks, weights)
+    assert (result.tail.fewest, result.tail.most) == (len(passing), len(passing))
+    is_wider = passing != expected(plain, ticks, weights)
+    assert (result.ended is Ended.WIDENED) == is_wider
+    assert result.certified == (not is_wider)
+    # whenever it ends, and whoever of those counted is lost, the tail is known and large enough
+    state = data.draw(st.sampled_from(states[1:]))
+    lost = data.draw(st.integers(0, counted - least))
+    verified = data.draw(st.booleans())
+    early = changed_state(state, verified=verified).result(shrank=True, num_lost=lost)
+    passing = kept(early, ticks, weights)
+    assert (early.tail.fewest, early.tail.most) == (len(passing), len(passing))
+    assert len(passing) - lost >= least
+    if verified:
+        assert set(expected(plain, ticks, weights)) <= set(passing)
+
+
+def test_the_smallest_tail_that_is_large_enough_need_not_be_everybody():
+    ticks, weights = [10_000, 20_000, 30_000, 40_000, 50_000], [1, 1, 1, 1, 9]
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 5, 30)
+    for method in METHODS:
+        heavy = searches(method, config, ticks, weights)[-1].result()
+        assert (kept(heavy, ticks), heavy.ended) == (ticks[4:], Ended.LAST_DEVICE)
+        for least in (2, 3, 5):
+            counted = changed_search(config, min_tail=least)
+            result = searches(method, counted, ticks, weights)[-1].result()
+            assert (kept(result, ticks), result.ended) == (ticks[-least:], Ended.WIDENED)
+
+
+@EVERY_METHOD
+def test_too_few_devices_for_a_tail_are_all_kept_and_counted(method):
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 5, 30, min_tail=4)
+    config = changed_search(config, max_queries=method.default_max_queries)
+    ticks = [10_000, 20_000, 30_000, 40_000, 50_000]
+    result = searches(method, config, ticks, [1, 0, 1, 0, 1])[-1].result()
+    assert (result.ended, result.num_queries) == (Ended.TOO_FEW, 1)
+    assert (result.tail.fewest, kept(result, ticks)) == (3, ticks)
+
+
+@EVERY_METHOD
+def test_a_search_that_is_cut_short_takes_a_pivot_whose_rank_is_known(method):
+    ticks, weights = [10_000, 20_000, 30_000, 40_000], [1, 2, 3, 4]
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 4, 30, warm_start=25_000)
+    nothing_yet = method.start(config).result()
+    assert (kept(nothing_yet, ticks), nothing_yet.tail) == (ticks, None)
+    for state in searches(method, config, ticks, weights)[1:-1]:
+        known = {0, state.bracket.high.pivot, *(low.pivot for low in state.bracket.lows)}
+        assert state.result().eta_half_ticks / 2 in known
+        safe = changed_state(state, verified=True).result()
+        assert safe.eta_half_ticks == 2 * state.bracket.low.pivot
 
 
 @EVERY_METHOD

@@ -361,7 +361,7 @@ def test_garbage_raises_nothing_but_peer_errors(signed, point, data):
 def test_false_answers_of_devices_never_stop_the_server(method, data):
     warm = data.draw(st.none() | st.integers(0, 2048))
     config = make_config(method=method, max_queries=4, num_pivots=None, warm_start=warm)
-    round_ = Round(config, 0)
+    round_ = Round(config)
     ids = (3, 10, 17)
     while round_.question is not None:
         asks = isinstance(round_.question, Query)

@@ -366,7 +366,7 @@ def test_an_answer_that_comes_after_its_slot_was_given_up_changes_nothing(signed
 
 
 def test_a_round_that_loses_its_first_answer_goes_on_without_a_search():
-    round_ = Round(replace(CONFIG, warm_start=100), 0)
+    round_ = Round(replace(CONFIG, warm_start=100))
     round_.lose()
     assert isinstance(round_.question, Threshold)
     assert round_.slot == CONFIG.update_slot
@@ -391,7 +391,7 @@ def test_where_too_few_are_left_before_the_first_query_the_server_asks_for_updat
 
 
 def test_too_few_are_noticed_before_the_first_question_only():
-    round_ = Round(changed_round(CONFIG, min_search_cohort=4, warm_start=100), 0)
+    round_ = Round(changed_round(CONFIG, min_search_cohort=4, warm_start=100))
     for enough in (5, 4):
         round_.assemble(enough)
         round_.check_opened(enough)
@@ -415,7 +415,7 @@ def test_a_round_that_loses_an_answer_keeps_what_it_found_before():
         total &= np.uint64(2**CONFIG.search_layout.ring_bits - 1)
         round_.take(SlotSum(round_.slot, total, IDS, IDS))
 
-    lost, full = Round(CONFIG, 0), Round(CONFIG, 0)
+    lost, full = Round(CONFIG), Round(CONFIG)
     for round_ in (lost, full):
         take(round_)
         take(round_)

@@ -62,9 +62,7 @@ CONFIGS = {
 
 def traffic(config, devices, answer=RoundParties.answer, model=MODEL):
     """Whom the server has heard in each trip, with the sizes, by step; and who was lost."""
-    # a small tail ends a verified round for all devices alike, by what all of them know
-    policy = replace(POLICY, min_tail=0)
-    parties = RoundParties(config, devices=devices, policy=policy, model=model)
+    parties = RoundParties(config, devices=devices, policy=POLICY, model=model)
     sizes = defaultdict(set)
     outgoing = parties.server.start()
     while outgoing:

@@ -322,6 +322,7 @@ POLICY = RoundPolicy(
     colluding_rate=0.0,
     dropout_rate=0.0,
     min_search_cohort=5,
+    min_honest_tail=0,  # nobody knows how many pass
     min_update_noise=Fraction(1, 20),
     max_participations=3,
 )
