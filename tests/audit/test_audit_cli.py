@@ -125,7 +125,7 @@ def test_a_page_that_cannot_be_written_is_said_in_one_sentence(capsys, transcrip
         (["--colluding", "0.25"], Options(colluding=0.25)),
         (["--min-cohort", "9"], Options(min_cohort=9)),
         (["--min-difference", "5"], Options(min_difference=5)),
-        (["--min-tail", "6"], Options(min_tail=6)),
+        (["--min-honest-tail", "6"], Options(min_honest_tail=6)),
         (["--false-alarms", "0.01"], Options(false_alarm_rate=0.01)),
         (["--head", "ab" * 32], Options(head=b"\xab" * 32)),
     ],

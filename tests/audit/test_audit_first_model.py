@@ -27,7 +27,8 @@ DIFFERS = {"model.first-differs"}
 LEVELS = {
     "federation": {"rounds": 1, "levels": ("0.8", "0.5")},
     "quantile": {"method": "histogram"},
-    "policy": {"min_difference": 0, "max_pivots": 1024},
+    "policy": {"max_pivots": 1024},
+    "privacy": {"min_honest_tail": 0},
 }
 KINDS = {
     "whole": {"federation": {"rounds": 1}},

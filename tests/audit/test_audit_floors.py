@@ -21,12 +21,13 @@ def session(*, noise=None, passes=1, radius=None, follows=True, words=(9, 9, 1, 
         slots={0: SimpleNamespace(sums=[released])},
         levels=SimpleNamespace(can_be_followed=follows, common=SimpleNamespace(update=update)),
         announcements=[SimpleNamespace(place=None)],
+        params=SimpleNamespace(num_invited=5),
     )
 
 
 def expected(*, active=True, accepts=False):
-    policy = SimpleNamespace(unverified_if_active=accepts)
-    return SimpleNamespace(is_active=active, policy=policy, min_tail=3)
+    policy = SimpleNamespace(unverified_if_active=accepts, min_tail=lambda invited: invited // 2)
+    return SimpleNamespace(is_active=active, policy=policy)
 
 
 @pytest.mark.parametrize(("noise", "rules"), [(None, ["sums.small-tail"]), (NOISE, [])])

@@ -16,7 +16,8 @@ from deltafl.sim.run import engine
 
 LOSSY = {"expected_dropout": 0.3, "colluding": 0.0}
 BY_MM = {"max_mm_pivots_per_device": 10}
-NEAR = {"min_difference": 0, "max_pivots": 1024}  # for levels of six devices
+NEAR = {"max_pivots": 1024}
+FEW = {"min_honest_tail": 0}  # for levels of six devices
 RUNS = {
     "steep": {"quantile": {"method": "mm"}, "policy": BY_MM},
     "headers": {"privacy": {"transcript": "headers"}},
@@ -45,11 +46,12 @@ RUNS = {
         "federation": {"levels": ("1", "0.8", "0.5")},
         "quantile": {"method": "histogram"},
         "policy": NEAR,
+        "privacy": FEW,
     },
     "levels, some lost": {
         "federation": {"levels": ("0.8", "0.5"), "rounds": 5, "cohort_size": 10},
         "faults": {"dropout": 0.15},
-        "privacy": LOSSY,
+        "privacy": LOSSY | FEW,
         "policy": NEAR,
     },
     "q-ffl": {"federation": {"algorithm": "private-q-ffl", "rounds": 4}},
@@ -83,7 +85,7 @@ RUNS = {
     },
     "averaging": {"federation": {"theta": "1"}},
     "nearly all": {"federation": {"theta": "0.99"}},
-    "the worst": {"federation": {"theta": "0.02"}, "policy": {"min_expected_tail": 1}},
+    "the worst": {"federation": {"theta": "0.02"}, "privacy": FEW},
     "too few to search": {
         "quantile": {"min_cohort": 8},
         "faults": {"dropout": 0.2},
@@ -94,8 +96,8 @@ RUNS = {
     "ideal": {"privacy": {"sums": "ideal"}},
     "several seeds": {"experiment": {"num_seeds": 2, "baselines": ("private-fedavg",)}},
 }
-BY_DESIGN = {"sums.small-tail", "record.no-messages"}
-"""Facts of a small cohort, or of sums without messages; none says that somebody lied."""
+BY_DESIGN = {"record.no-messages"}
+"""A fact of sums without messages, which does not say that somebody lied."""
 
 
 @pytest.fixture(autouse=True)

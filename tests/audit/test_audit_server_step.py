@@ -28,7 +28,8 @@ STEPS = {
 AVERAGING = {"federation": {"theta": 1}}
 LEVELS = {
     "federation": {"levels": ["0.8", "0.5", "0.2"]},
-    "policy": {"min_difference": 1, "max_pivots": 960},
+    "policy": {"max_pivots": 960},
+    "privacy": {"min_honest_tail": 0},
 }
 
 

@@ -19,7 +19,7 @@ from deltafl.sim.record.truth import TRUTH, TruthWriter
 DEVICE, SECRETS = 1, 2  # kinds of records
 ROUND, ID, LOSS, WEIGHT, PASSED, UPDATE = range(6)  # fields of a device's
 DRAWN = 3  # field of the secrets'
-OPTIONS = {"min_tail": 1, "min_cohort": 5, "colluding": 0.1}
+OPTIONS = {"min_cohort": 5, "colluding": 0.1}
 
 
 @pytest.fixture(scope="module")

@@ -242,7 +242,7 @@ def test_all_levels_are_checked_alike():
 
 
 def test_devices_insist_on_the_smallest_tail_of_the_settings():
-    assert sessions_of(private(min_tail=4)).policy.min_tail == 4
+    assert sessions_of(private(min_honest_tail=4)).policy.min_honest_tail == 4
 
 
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
@@ -264,7 +264,7 @@ def test_devices_insist_on_the_limits_of_the_settings():
     own = {field.name for field in fields(PolicyConfig)}
     limits = {field.name for field in fields(RoundPolicy)}
     limits -= {field.name for field in fields(DevicePolicy)}
-    assert limits - own == {"min_tail", "unverified_if_active"}
+    assert limits - own == {"min_honest_tail", "unverified_if_active"}
     for name in own:
         value = getattr(PolicyConfig(), name)
         changed = value + 1

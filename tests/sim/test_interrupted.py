@@ -48,7 +48,8 @@ KINDS = {
     "signed": {"privacy": {"signed": True}},
     "levels": {
         "federation": {"levels": ["4/5", "1/2"]},
-        "policy": {"min_difference": 1, "max_pivots": 52},
+        "policy": {"max_pivots": 52},
+        "privacy": {"min_honest_tail": 1},
     },
     "fedavg": {"federation": {"algorithm": "private-fedavg"}},
 }

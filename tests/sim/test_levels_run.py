@@ -52,8 +52,8 @@ SETTINGS = {
         "levels": LEVELS,
     },
     "quantile": {"method": "histogram"},
-    "policy": {"max_pivots": 960, "min_expected_tail": 1, "min_difference": 1},
-    "privacy": {"min_cohort": 4, "transcript": "every=2"},
+    "policy": {"max_pivots": 960},
+    "privacy": {"min_cohort": 4, "min_honest_tail": 0, "transcript": "every=2"},
     "training": {"batch_size": 64, "device": "cpu"},
     "experiment": {"num_seeds": 1, "baselines": ["delta-fl", "fedavg"]},
 }

@@ -239,6 +239,7 @@ def test_whether_devices_check_the_search_is_a_setting():
     assert "quantile.search = 'proved': must be one of auto, verified, trusted" in refusal(
         assignment("quantile.search=proved")
     )
-    assert "privacy.min_tail = 0: must be at least 1" in refusal(assignment("privacy.min_tail=0"))
+    told = refusal(assignment("privacy.min_honest_tail=-1"))
+    assert "privacy.min_honest_tail = -1: must be at least 0" in told
     assert RunConfig().quantile.search == "auto"
-    assert RunConfig().privacy.min_tail == 2
+    assert RunConfig().privacy.min_honest_tail == 2

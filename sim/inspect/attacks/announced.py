@@ -38,6 +38,7 @@ _CUTS: Final = replace(
     method="histogram",
     num_pivots=UPDATE_ROUND.search.grid.max_tick,
     update_length=1,
+    min_tail=RoundPolicy().min_tail(_MANY),
 )
 """A search with a pivot at every tick but the lowest."""
 

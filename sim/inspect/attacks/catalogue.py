@@ -23,6 +23,7 @@ from deltafl.sim.inspect.attacks import (
     seeds,
     sessions,
     silence,
+    tails,
     verified,
     whole_slots,
 )
@@ -36,6 +37,7 @@ _MODULES: Final = (
     added_noise,
     announced,
     verified,
+    tails,
     reuse,
     seeds,
     sessions,

@@ -200,16 +200,17 @@ def two_tails_of_almost_one_model(defended: bool) -> Loot:
     """
     del defended
     sums, enrolment = [], None
-    for model, theta in ((MODEL, Fraction(1, 2)), (_ALMOST, Fraction(1, 4))):
+    devices = {i: replace(one, weight=100) for i, one in make_devices(VERIFIED_ROUND).items()}
+    for model, theta in ((MODEL, Fraction(3, 4)), (_ALMOST, Fraction(1, 2))):
         config = replace(VERIFIED_ROUND, theta=theta)
-        steering = Steering(config, model=model, enrolment=enrolment)
+        steering = Steering(config, devices=devices, model=model, enrolment=enrolment)
         enrolment = steering.network.enrolment
         steering.run()
         loot = steering.update()
         tail = steering.search.result().tail
         presuppose(tail is not None and tail.fewest >= 2, "the tail is large enough")
         sums.append(steering.evil.sum_over(config.update_slot, steering.evil.everyone))
-    device = steering.devices[-3]
+    device = steering.devices[-4]
     taken = sums[0] - sums[1]
     ring.reduce(taken, config.update_layout.ring_bits)
     return Loot(

@@ -84,8 +84,8 @@ def _sums_of_updates(devices: RoundDevices, lost: ClientId | None = None) -> lis
 def nearly_one_model_at_two_levels(defended: bool) -> Loot:
     """The first level keeps everybody, and so does the second once its search has lost a device."""
     devices = RoundDevices(
-        VERIFIED_ROUND,
-        policy=ACTIVE,
+        replace(VERIFIED_ROUND, min_tail=0),
+        policy=replace(ACTIVE, min_honest_tail=0),  # the levels are too near for others
         threshold=QUORUM,
         model=_MODELS,
         signed=True,

@@ -217,9 +217,9 @@ def test_a_finished_round_that_is_said_to_have_been_given_up_is_found(tmp_path):
 
 
 def test_the_smallest_tail_is_that_of_the_settings():
-    strict = replace(CONFIG, privacy=replace(CONFIG.privacy, min_tail=4))
+    strict = replace(CONFIG, privacy=replace(CONFIG.privacy, min_honest_tail=4))
     source = Source(Path("run"), Path("t.bin"), strict)
-    assert expected_of(source, Options()).policy.min_tail == 4
+    assert expected_of(source, Options()).policy.min_honest_tail == 4
 
 
 @pytest.mark.parametrize("algorithm", ["delta-fl", "fedavg"])
