@@ -36,7 +36,7 @@ Numbers = npt.NDArray[np.float64]
 _SHORT: Final = 16
 _LONG: Final = 1024
 _HALF: Final = Fraction(1, 2)
-_ROUNDS: Final = 40
+_ROUNDS: Final = 80
 _NOTHING: Final = Fraction(1, 1000)
 _SURE: Final = POLICY.min_cohort
 """Devices that are certain to be in a sum."""

@@ -168,17 +168,17 @@ _STEEP: Final = 50.0
     power=Power.SERVER,
     gain="how many devices own such a sample, and the sum of the updates of these devices alone",
     defence="none: the tail is where the model is worst, and the server chooses the model; what "
-    "helps is a large min_tail",
+    "helps is a large min_honest_tail",
     spec="14.7",
     end=Left.EXPOSED,
 )
 def tail_of_owners(defended: bool) -> Loot:
-    """The model is `logistic-bias`; the search is honest and verified, and asks for θ = 3/10."""
+    """The model is `logistic-bias`; the search is honest and verified, and asks for θ = 1/2."""
     del defended
     generator = np.random.default_rng(0)
     x = generator.random((NUM_DEVICES, 4, 8), dtype=np.float32)
     x[..., _PROPERTY] = 0
-    owners = (1, 3)
+    owners = (1, 2, 3)
     for owner in owners:
         x[owner, 2, _PROPERTY] = 1
     y = generator.integers(0, 3, (NUM_DEVICES, 4))
@@ -186,7 +186,7 @@ def tail_of_owners(defended: bool) -> Loot:
     model = np.zeros((4, 8), dtype=np.float32)
     model[3, _PROPERTY] = _STEEP  # a label that no sample has
     vector = np.append(model, np.zeros(4, dtype=np.float32)).astype(np.float32)
-    found = learnt(_WITH_BIAS, vector, data, theta=Fraction(3, 10))
+    found = learnt(_WITH_BIAS, vector, data, theta=Fraction(1, 2))
     wanted = np.sum([found.own[owner] for owner in owners], axis=0, dtype=np.uint32)
     return Loot(
         np.append(found.words, found.count).astype(np.uint32),

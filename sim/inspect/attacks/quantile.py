@@ -32,6 +32,7 @@ _SEARCH: Final = SearchParams(max_queries=30, grid=UPDATE_ROUND.search.grid)
 _WEIGHT: Final = 200
 _SMALLEST: Final = 10
 _HALF: Final = Fraction(1, 2)
+_THIRD: Final = Fraction(1, 3)
 _SEED: Final = 1
 _TICK_BITS: Final = 32
 
@@ -110,7 +111,7 @@ def levels_as_one_search(defended: bool) -> Loot:
 
 def _solved(search: SearchParams, policy: RoundPolicy) -> Loot:
     """The losses of five devices as they follow from the sums of a search, and as they are."""
-    return _solved_levels(replace(UPDATE_ROUND, theta=_HALF, search=search), (_HALF,), policy)
+    return _solved_levels(replace(UPDATE_ROUND, theta=_THIRD, search=search), (_THIRD,), policy)
 
 
 def _solved_levels(config: RoundConfig, thetas: Sequence[Fraction], policy: RoundPolicy) -> Loot:
