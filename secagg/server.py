@@ -510,10 +510,6 @@ class Server:
 
     def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
         spec, slot = self.params.slots[self._slot], present(self._open)
-        try:
-            masked = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
-        except DecodeError:
-            return Fault.MALFORMED
         position = self._formed.positions[sender]
         if spec.verified:
             signer = self._formed.signer_at(position)
@@ -527,6 +523,7 @@ class Server:
                 if not present(slot.check)(commitment, message.proof):
                     return Fault.BAD_PROOF
             slot.committed[position] = message.committed
+        masked = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
         np.add(slot.total, masked, out=slot.total)
         slot.contributed[position] = True
         return None
