@@ -69,7 +69,7 @@ class Followed:
         Args:
             threshold: What was announced.
             num_devices: Devices that are asked for their updates.
-            shrank: Whether a device has left since the last question.
+            shrank: Whether they are fewer than the device's cohort was until then.
 
         Returns:
             The fewest devices in the tail, if nobody else leaves, and their weight.

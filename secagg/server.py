@@ -93,8 +93,8 @@ class SlotSum:
         contributors: The devices whose vectors are in it, ascending.
         remaining: The devices still in the session afterwards, ascending.
         opening: In a verified slot, the message that proves the sum to devices, or None if there is
-            no proof: a device has masked another vector than the one it committed to. None also in
-            other slots.
+            no proof: a device has masked another vector than the one it committed to, or the sum
+            is not in [-2^(b-1), 2^(b-1)). None also in other slots.
     """
 
     slot: int
