@@ -50,9 +50,10 @@ class UpdateParams:
             counted; see `deltafl.protocol.radius`. None to sum updates however long they are.
 
     Raises:
-        ConfigurationError: the clip or the smoothing is not a positive number, the passes are not
-            from 1 to 16, there is noise and weights differ or there are several passes, or there is
-            a radius besides noise or several passes.
+        ConfigurationError: the clip or the smoothing is not a positive number, the resolution is
+            not from 0 to 53 bits, the passes are not from 1 to 16, there is noise and weights
+            differ or there are several passes, or there is a radius besides noise or several
+            passes.
     """
 
     clip: float = 2.0
@@ -66,6 +67,10 @@ class UpdateParams:
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
             raise ConfigurationError(f"update_clip={self.clip} is not a positive number")
+        if not 0 <= self.resolution_bits <= MAX_NUMERATOR_BITS:
+            raise ConfigurationError(
+                f"update_resolution_bits={self.resolution_bits} is not in [0, {MAX_NUMERATOR_BITS}]"
+            )
         if not 1 <= self.passes <= MAX_PASSES:
             raise ConfigurationError(f"passes={self.passes} is not from 1 to {MAX_PASSES}")
         if not 0 < self.smoothing < float("inf"):

@@ -72,7 +72,7 @@ class Followed:
         Args:
             threshold: What was announced.
             num_devices: Devices that are asked for their updates.
-            shrank: Whether a device has left since the last question.
+            shrank: Whether they are fewer than the device's cohort was until then.
 
         Returns:
             The tail, if nobody of those searched over is gone; None if nothing was asked, so that

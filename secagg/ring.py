@@ -102,8 +102,8 @@ def pack(vector: Vector, bits: int) -> bytes:
     return packed[: packed_size(len(vector), bits)]
 
 
-def unpack(data: bytes, length: int, bits: int) -> Vector:
-    """Read what `pack` wrote; the vector may share the data's memory, and is then read-only.
+def check_packed(data: bytes, length: int, bits: int) -> None:
+    """Check that `pack` could have written this.
 
     Raises:
         DecodeError: wrong size, or padding bits that are not zero.
@@ -111,12 +111,21 @@ def unpack(data: bytes, length: int, bits: int) -> Vector:
     size = packed_size(length, bits)
     if len(data) != size:
         raise DecodeError(f"packed vector of {len(data)} bytes; {length} x {bits} bits take {size}")
+    if data and data[-1] >> (8 - (8 * size - length * bits)):
+        raise DecodeError("padding bits of a packed vector are not zero")
+
+
+def unpack(data: bytes, length: int, bits: int) -> Vector:
+    """Read what `pack` wrote; the vector may share the data's memory, and is then read-only.
+
+    Raises:
+        DecodeError: as `check_packed`.
+    """
+    check_packed(data, length, bits)
     if bits == 32:
         return np.frombuffer(data, dtype="<u4").astype(np.uint32, copy=False)
     if bits == 64:
         return np.frombuffer(data, dtype="<u8").astype(np.uint64, copy=False)
-    if data and data[-1] >> (8 - (8 * size - length * bits)):
-        raise DecodeError("padding bits of a packed vector are not zero")
     if length <= _SMALL:
         return unpack_plain(data, length, bits)
     if length <= _SHORT:
@@ -128,7 +137,7 @@ def unpack(data: bytes, length: int, bits: int) -> Vector:
         return to_words(octets.view("<u8").reshape(-1).astype(np.uint64, copy=False), bits)
     groups = -(-length // _WORD)
     padded = np.zeros(groups * bits * 8, dtype=np.uint8)
-    padded[:size] = np.frombuffer(data, dtype=np.uint8)
+    padded[: len(data)] = np.frombuffer(data, dtype=np.uint8)
     words = np.ascontiguousarray(padded.view("<u8").astype(np.uint64).reshape(groups, bits).T)
     columns = np.empty((_WORD, groups), dtype=np.uint64)
     for i in range(_WORD):

@@ -93,8 +93,8 @@ class SlotSum:
         contributors: The devices whose vectors are in it, ascending.
         remaining: The devices still in the session afterwards, ascending.
         opening: In a verified slot, the message that proves the sum to devices, or None if there is
-            no proof: a device has masked another vector than the one it committed to. None also in
-            other slots.
+            no proof: a device has masked another vector than the one it committed to, or the sum
+            is not in [-2^(b-1), 2^(b-1)). None also in other slots.
     """
 
     slot: int
@@ -510,10 +510,6 @@ class Server:
 
     def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
         spec, slot = self.params.slots[self._slot], present(self._open)
-        try:
-            masked = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
-        except DecodeError:
-            return Fault.MALFORMED
         position = self._formed.positions[sender]
         if spec.verified:
             signer = self._formed.signer_at(position)
@@ -527,6 +523,7 @@ class Server:
                 if not present(slot.check)(commitment, message.proof):
                     return Fault.BAD_PROOF
             slot.committed[position] = message.committed
+        masked = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
         np.add(slot.total, masked, out=slot.total)
         slot.contributed[position] = True
         return None

@@ -65,7 +65,7 @@ class Blame:
 
     Attributes:
         faults: Devices that lied.
-        disputes: Owner and holder of every wrong share that was found.
+        disputes: Owner and holder of every wrong share of a suspect that was found.
     """
 
     faults: Mapping[int, Fault]

@@ -373,7 +373,7 @@ def _slot_from_fields(fields: FieldReader, params: SessionParams) -> OpenSlot:
 def _masked_from_fields(fields: FieldReader, params: SessionParams) -> MaskedInput:
     slot = _read_slot(fields, params)
     spec = params.slots[slot]
-    packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
+    packed = _read_vector(fields, spec)
     committed = fields.binary(COMMITTED_SIZE + spec.proof_size if spec.verified else 0)
     fields.finish()
     return MaskedInput(slot, packed, committed[:COMMITTED_SIZE], committed[COMMITTED_SIZE:])
@@ -384,10 +384,9 @@ def _opening_from_fields(fields: FieldReader, params: SessionParams) -> SumOpeni
     spec = params.slots[slot]
     if not spec.verified:
         raise DecodeError(f"slot {slot} is not verified: its sum is not shown to devices")
-    packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
+    packed = _read_vector(fields, spec)
     committed = _read_records(fields, COMMITTED_SIZE, params.num_invited)
     fields.finish()
-    ring.unpack(packed, spec.wire_length, spec.ring_bits)  # unused bits must be zero
     return SumOpening(slot, packed, committed)
 
 
@@ -452,6 +451,13 @@ def _read_records(fields: FieldReader, size: int, most: int) -> Records:
 
 def _read_slot(fields: FieldReader, params: SessionParams) -> int:
     return fields.integer(0, len(params.slots) - 1)
+
+
+def _read_vector(fields: FieldReader, spec: SlotSpec) -> bytes:
+    """A packed vector of a slot, whose unused bits are zero."""
+    packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
+    ring.check_packed(packed, spec.wire_length, spec.ring_bits)
+    return packed
 
 
 def _members_fields(members: Members) -> _Fields:

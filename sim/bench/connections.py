@@ -35,6 +35,7 @@ from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.fl.vectors import Vector
 from deltafl.protocol import wire
 from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.server import RoundServer
@@ -513,8 +514,10 @@ def _check(benchmark: NetBenchmark, model: Vector, report: RoundReport) -> None:
         raise RunError(
             f"{late} devices more than asked for were lost ({stages}). {_slow(benchmark)}"
         )
-    least = report.eta - (report.half_width or 0.0)
-    kept = [i for i in range(benchmark.clients) if i not in gone and losses[i] >= least]
+    least, quantile = report.eta - (report.half_width or 0.0), benchmark.config().quantile
+    grid = LossGrid(quantile.resolution_bits, quantile.loss_bound)
+    rounded = [grid.value(grid.tick(loss)[0]) for loss in losses]  # as devices compare them
+    kept = [i for i in range(benchmark.clients) if i not in gone and rounded[i] >= least]
     right = {report.kept_devices: len(kept), report.kept_weight: sum(weights[i] for i in kept)}
     wrong = [f"{told} is not {true}" for told, true in right.items() if told != true]
     if wrong or not np.all(model == np.float32(_UPDATE)):

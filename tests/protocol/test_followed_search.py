@@ -27,6 +27,7 @@ from deltafl.secagg import PeerError, Refusal, SlotSum, openings, pedersen, ring
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import SumOpening
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.stages import Stage
 
 METHODS = {
     "mm": {"method": "mm"},
@@ -371,6 +372,39 @@ def test_who_left_before_the_search_does_not_end_it_later():
         members=np.ones(4, dtype=np.bool_),
     )
     assert_fails(parties.machine, data, Refusal.NOT_FOLLOWING, "the search is to go on")
+
+
+@pytest.mark.parametrize("stage", [Stage.RECEIPT, Stage.LIST])
+def test_who_is_lost_after_the_first_list_is_shown_ends_the_search_of_honest_devices(stage):
+    """It has left the cohort that signs: without a question before, the threshold is due."""
+    parties = RoundParties(changed_round(CONFIG, min_search_cohort=4))
+    outgoing = parties.server.start()
+    while outgoing:
+        gone = {ABSENT} if parties.server.step.stage is stage else set()
+        outgoing = parties.collect(
+            {c: parties.answer(c, data) for c, data in outgoing.items() if c not in gone}
+        )
+    (outcome,) = parties.server.outcomes
+    assert outcome.aborted is None
+    assert (outcome.search.ended is Ended.SHRANK) is (stage is Stage.LIST)
+    others = [client for device, client in parties.clients.items() if device != ABSENT]
+    assert {client.state for client in others} == {RoundState.UPDATED}
+
+
+@pytest.mark.parametrize("is_proved", [True, False])
+def test_who_is_missing_from_the_first_sum_is_no_reason_to_leave_it_unproved(is_proved):
+    parties, _ = at_question(1)
+    outgoing = parties.collect(
+        {c: parties.answer(c, d) for c, d in parties.pending.items() if c != ABSENT}
+    )
+    while not isinstance(wire.decode(outgoing[parties.victim]), Ask):
+        outgoing = parties.exchange(outgoing)
+    honest = wire.decode(outgoing[parties.victim])
+    if is_proved:
+        assert isinstance(parties.machine.receive(wire.encode(honest)), bytes)
+    else:
+        data = as_threshold(parties, replace(honest, opening=b""), Threshold(0, 0))
+        assert_fails(parties.machine, data, Refusal.UNPROVED)
 
 
 @pytest.mark.parametrize("change", [(0, 0), (2, 0), (-2, 0)])

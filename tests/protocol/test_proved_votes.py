@@ -22,7 +22,7 @@ from deltafl.protocol.messages import Announce
 from deltafl.protocol.quantile.search import Ended
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import DecodeError, Fault, openings
+from deltafl.secagg import DecodeError, Fault, openings, pedersen
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.randomness import SeededRandomness
@@ -314,6 +314,26 @@ def levels_of(config):
         machine.supply_loss = lambda loss, weight, supply=supply: supply([loss, loss], weight)
         parties.clients[client] = machine
     return parties
+
+
+def test_the_blindings_of_the_weight_are_drawn_before_that_of_the_answer():
+    """In this order two implementations with one seed answer with the same bytes."""
+    parties, drawn = Parties(CONFIG), []
+    query, machine = parties.until_asked().question, parties.machine
+    honest = machine._randomness
+
+    def recorded(size):
+        drawn.append(honest(size))
+        return drawn[-1]
+
+    machine._randomness = machine._session._randomness = recorded
+    answer = parties.decode(parties.answer(parties.victim, parties.pending[parties.victim]))
+    numbers = [int.from_bytes(data, "little") % pedersen.ORDER for data in drawn]
+    parts = machine._voter.blindings
+    assert parts == tuple(numbers[: len(parts)])
+    vector = parties.devices[parties.victim].measured(CONFIG).answer(query).tolist()
+    committed = [pedersen.commit(vector, number) for number in numbers]
+    assert committed.index(answer.committed[:32]) == len(parts)
 
 
 def test_a_session_without_proofs_says_nothing_of_them():

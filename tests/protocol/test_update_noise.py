@@ -243,6 +243,16 @@ def test_weights_that_differ_and_too_few_devices_are_refused():
         make_noisy(cohort_size=4)
 
 
+@pytest.mark.parametrize("bits", [-1, 0, 53, 54])
+def test_a_resolution_that_noise_makes_no_use_of_is_in_its_range_all_the_same(bits):
+    if 0 <= bits <= 53:
+        noisy = replace(make_noisy(), update=UpdateParams(4.0, bits, 1, noise=NOISE))
+        assert noisy.update_layout == make_noisy().update_layout
+    else:
+        with pytest.raises(ConfigurationError, match=f"update_resolution_bits={bits} is not"):
+            UpdateParams(4.0, bits, 1, noise=NOISE)
+
+
 def test_the_noise_is_bound_to_the_session_and_so_is_the_rotation():
     config = make_noisy()
     others = [

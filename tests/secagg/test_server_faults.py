@@ -310,6 +310,18 @@ def test_masked_vector_with_padding_bits_is_refused(signed):
     finish(parties, steps)
 
 
+@pytest.mark.parametrize("is_padded", [True, False])
+def test_padding_bits_drop_whoever_is_late_too(is_padded):
+    """What a message may look like is checked before a late one is ignored."""
+    parties, steps, _ = at_stage(Stage.CONFIRM, signed=True)
+    bits = 0x80 if is_padded else 0x01
+    parties.server.receive(FAULTY, parties.encode(MaskedInput(0, bytes(6) + bytes([bits]))))
+    assert (FAULTY in parties.server.drops) is is_padded
+    if is_padded:
+        check_drop(parties, Fault.MALFORMED, Step(Stage.CONFIRM))
+        finish(parties, steps)
+
+
 @signed_or_not
 def test_a_faulty_vector_spoils_nobody_but_itself_when_it_is_refused(signed):
     parties, steps, _ = at_stage(Stage.MASK, signed)

@@ -227,6 +227,17 @@ def test_one_wrong_share_anywhere_is_found_where_it_is_looked_at(num, degree):
             assert recovered.blame.faults == {}
 
 
+@pytest.mark.parametrize("is_suspect", [True, False])
+def test_only_the_wrong_shares_of_suspects_are_recorded(is_suspect):
+    """Who is not among the first t is not looked at, and a list with gaps would mislead."""
+    slot = Slot(7, 6, 3)
+    slot.spoil(0, 5)
+    slot.spoil(6, 5 if is_suspect else 4)
+    recovered = slot.recover()
+    slot.check(recovered)
+    assert recovered.blame.disputes == {(5, 0), *({(5, 6)} if is_suspect else ())}
+
+
 def test_liars_in_different_limbs_are_all_found():
     slot = Slot(7, 6, 3)
     slot.spoil(0, 5, limb=2)

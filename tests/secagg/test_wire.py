@@ -663,6 +663,8 @@ def test_a_commitment_comes_with_its_signature_and_in_verified_slots_only(size):
     plain = bytes(ring.packed_size(3, 40))
     assert masked(0, PACKED, PROOF) == MaskedInput(0, PACKED, PROOF)
     assert masked(1, plain, b"") == MaskedInput(1, plain)
+    with pytest.raises(DecodeError, match="padding bits"):
+        masked(0, PACKED[:-1] + b"\x80", PROOF)
     with pytest.raises(DecodeError, match=f"{size} bytes is not a string of 96 bytes"):
         masked(0, PACKED, bytes(size))
     if size:

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
+from deltafl.protocol.losses import LossGrid
 from deltafl.sim.bench import connections
 from deltafl.sim.bench.connections import NetBenchmark, measure
 from deltafl.sim.cli import main
 from deltafl.sim.errors import RunError
+from deltafl.sim.run.levels import strategy_of
 
 SMALL = NetBenchmark(
     clients=12,
@@ -71,16 +73,12 @@ def test_devices_that_cannot_take_part_are_an_error(monkeypatch, capsys):
     assert "0 were connected" in capsys.readouterr().err
 
 
-def test_a_wrong_sum_is_an_error():
-    losses, weights = SMALL.losses()
-    least = sorted(losses)[6]
-    kept = [i for i, loss in enumerate(losses) if loss >= least]
-    model = np.full(SMALL.dim, connections._UPDATE, dtype=np.float32)
-    right = PrivateRoundReport(
-        eta=least,
-        half_width=0.0,
-        kept_devices=len(kept),
-        kept_weight=sum(weights[i] for i in kept),
+def reported(eta, half_width, kept_devices, kept_weight):
+    return PrivateRoundReport(
+        eta=eta,
+        half_width=half_width,
+        kept_devices=kept_devices,
+        kept_weight=kept_weight,
         train_loss=1.0,
         empty=False,
         secure_sums=3,
@@ -92,6 +90,46 @@ def test_a_wrong_sum_is_an_error():
         clipped=0,
         aborted=None,
     )
+
+
+def searched(benchmark, weights):
+    """The ticks of a benchmark's losses, and what its search finds."""
+    strategy = strategy_of(benchmark.config())
+    state = strategy.init(np.zeros(benchmark.dim, dtype=np.float32), benchmark.clients)
+    config = strategy.round_config(state, benchmark.clients)
+    ticks = [config.search.grid.tick(loss)[0] for loss in benchmark.losses()[0]]
+    search, layout = config.start_search(), config.search_layout
+    while (query := search.query) is not None:
+        answers = (
+            layout.encode(config.quantile.contribution(config.search_config, query, *device))[0]
+            for device in zip(ticks, weights, strict=True)
+        )
+        search = search.update(layout.decode(sum(answers) & np.uint64(2**layout.ring_bits - 1)))
+    return ticks, search.result()
+
+
+@pytest.mark.parametrize(("clients", "seed"), [(60, 1), (101, 1), (200, 1), (200, 2)])
+def test_losses_are_compared_on_the_grid_as_devices_compare_them(clients, seed):
+    """Here a loss that is rounded up is in the tail, and just below the threshold without."""
+    benchmark = replace(SMALL, clients=clients, seed=seed, queries=24)
+    losses, weights = benchmark.losses()
+    ticks, found = searched(benchmark, weights)
+    kept = [i for i, tick in enumerate(ticks) if found.passes(tick)]
+    report = reported(found.eta, found.half_width, len(kept), sum(weights[i] for i in kept))
+    model = np.full(SMALL.dim, connections._UPDATE, dtype=np.float32)
+    connections._check(benchmark, model, report)
+    assert kept != [i for i, loss in enumerate(losses) if loss >= found.eta - found.half_width]
+    with pytest.raises(RunError, match="wrong"):
+        connections._check(benchmark, model, replace(report, kept_devices=len(kept) - 1))
+
+
+def test_a_wrong_sum_is_an_error():
+    losses, weights = SMALL.losses()
+    grid = LossGrid()
+    least = grid.value(grid.tick(sorted(losses)[6])[0])
+    kept = [i for i, loss in enumerate(losses) if grid.value(grid.tick(loss)[0]) >= least]
+    model = np.full(SMALL.dim, connections._UPDATE, dtype=np.float32)
+    right = reported(least, 0.0, len(kept), sum(weights[i] for i in kept))
     connections._check(SMALL, model, right)
     for wrong in (
         replace(right, kept_devices=5),

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from datetime import date
 from fractions import Fraction
 from math import ceil
 from types import ModuleType
@@ -194,7 +195,11 @@ def test_a_label_that_is_spelt_differently_is_found():
 
 
 def test_slot_labels_are_named():
-    for label in (protocol_labels.QUANTILE_SLOT, protocol_labels.UPDATE_SLOT):
+    for label in (
+        protocol_labels.QUANTILE_SLOT,
+        protocol_labels.UPDATE_SLOT,
+        protocol_labels.AGAIN_SLOT,
+    ):
         assert f"`{label}`" in body(TEXT, "1.5")
         assert f"`{label}`" in body(TEXT, "12.3")
 
@@ -202,6 +207,18 @@ def test_slot_labels_are_named():
 def test_versions_are_named():
     assert secagg_labels.VERSION == protocol_labels.VERSION
     assert f"The version is {secagg_labels.VERSION}." in body(TEXT, "1.6")
+
+
+def is_dated(text):
+    """Whether the date of the page is that of the last of its changes, which are in order."""
+    changes = re.findall(r"^\| (\d{4}-\d\d-\d\d) \|", body(text, "Changes"), re.MULTILINE)
+    last = date.fromisoformat(changes[-1])
+    return changes == sorted(changes) and f", {last.day} {last:%B %Y}. What changed" in text
+
+
+def test_the_page_has_the_date_of_its_last_change():
+    assert is_dated(TEXT)
+    assert not is_dated(TEXT.replace("| before | 1 |", "| 2099-01-01 | 2 | |\n| before | 1 |"))
 
 
 def missing_reasons(text, names, section):
@@ -241,7 +258,8 @@ def test_every_refusal_and_fault_is_met_in_the_sections_on_machines():
     machines = TEXT[TEXT.index("## 9 Device") : TEXT.index("## 11 Errors")]
     others = "".join(body(TEXT, number) for number in ("3.7", "12.8", "12.12"))
     for member in (*Refusal, *Fault):
-        assert f"`{member.name}`" in machines + others, member.name
+        named = (f"`{member.name}`", f'refuse("{member.name}")')  # in prose, or in pseudo-code
+        assert any(name in machines + others for name in named), member.name
 
 
 # --- generated tables ----------------------------------------------------------------------------

@@ -736,6 +736,21 @@ def check_layouts(page, rng):
         assert decoded == {name: sums.tolist() for name, sums in expected.items()}
 
 
+def check_which_layouts_exist(page, rng):
+    """Fields about as large and as fine as can be, of as large a cohort."""
+    f = rng.choice([0, 53, rng.randint(-2, 56)])
+    numerator = 2 ** rng.choice([53, rng.randint(0, 53)]) - rng.choice([0, 1])
+    high = math.ldexp(numerator, -f)
+    low = rng.choice([0.0, -high])
+    field, size = ("f", 1, low, high, f), 2 ** rng.choice([0, 10, 11, rng.randint(0, 40)])
+    try:
+        Layout((Field(*field),), size)
+        is_possible = True
+    except UsageError:
+        is_possible = False
+    assert page.exists([page.make_field(*field)], size) is is_possible
+
+
 def cohort_of(rng, config):
     """Ticks and weights, some of them alike."""
     top = config.search.grid.max_tick
@@ -813,10 +828,11 @@ def check_rules(page, rng, config, state):
     if client.tail is not None and client.tail.devices >= policy.min_tail:
         assert page.check_threshold(search, contradicted, *rest) == client.tail.devices
     pivots = rng.choice([search.pivots, search.pivots, [1]])
+    method = rng.choice([config.method, config.method, "mm"])
     if asked >= config.search.min_cohort:  # else another rule of 12.8 comes first
         the_same(
-            lambda: client._check_search(Query(config.method, tuple(pivots)), before),
-            lambda: page.check_query(search, contradicted, waiting, pivots),
+            lambda: client._check_search(Query(method, tuple(pivots)), before),
+            lambda: page.check_query(search, contradicted, waiting, method, pivots),
         )
 
 
@@ -1056,6 +1072,7 @@ TIMES = {
     "encoding": 6,
     "sets": 200,
     "tails": 500,
+    "which_layouts_exist": 1000,
     "configuration": 60,
     "round_policy": 4000,
     "contributions": 60,
@@ -1129,6 +1146,10 @@ WRONG = [
     ("configuration", "b + 1, 16 + c.cohort_size", "b, 16 + c.cohort_size"),
     ("contributions", "j = 2 * (F - pivots[0]) + 1", "j = 2 * (F - pivots[0]) - 1"),
     ("layouts", "C * min(0, lo), C * max(0, hi)", "C * min(0, lo), C * hi"),
+    ("which_layouts_exist", "        0 <= f <= 53\n", "        f <= 53\n"),
+    ("which_layouts_exist", "        0 <= f <= 53\n", "        0 <= f\n"),
+    ("which_layouts_exist", "< 2**53\n", "<= 2**53\n"),
+    ("which_layouts_exist", "(64 if lo < 0 else 63)", "64"),
     ("search", "half = 2 ** (queries_left - 1)", "half = 2 ** queries_left"),
     ("search", "missing / 0.7,", "missing / 0.71,"),
     ("tails", "(low, high, 1, -1) if d and", "(low, high, 1) if d and"),
@@ -1136,6 +1157,7 @@ WRONG = [
     ("search", "low - 1 if is_tie and low % 2 else low", "low"),
     ("masks", "key if w * length <= 32", "key if w * length <= 16"),
     ("search", "if waiting and not shrank", "if waiting"),
+    ("search", " or method != search.c.method", ""),
     ("search", "= max(search.tail()[0] - max(searched - asked, 0), 0)", "= search.tail()[0]"),
     ("votes", "(m + 1) + 1 + 2 * (m + 1)", "(m + 1) + 2 * (m + 1)"),
     ("votes", "about = pack(described, D)", "about = described"),
