@@ -2,7 +2,7 @@
 
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 _PREFIX: Final = b"deltafl/protocol/v%d/" % VERSION
 
 ROUND: Final = _PREFIX + b"round context"

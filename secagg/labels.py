@@ -11,7 +11,7 @@ import struct
 from hashlib import sha256
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 _PREFIX: Final = b"deltafl/secagg/v%d/" % VERSION
 
 PARAMETERS: Final = _PREFIX + b"session parameters"

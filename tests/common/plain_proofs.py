@@ -15,7 +15,7 @@ from edwards import (
 )
 
 BASE = decoded(encoded(BASE_Y))
-PROOF_LABEL = b"deltafl/secagg/v2/proof of one of several cases"
+PROOF_LABEL = b"deltafl/secagg/v3/proof of one of several cases"
 
 
 def negative(point):

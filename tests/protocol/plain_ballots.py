@@ -11,13 +11,13 @@ from plain_proofs import BASE, hashed, holds_plain, in_group, negative, pack
 
 from deltafl.secagg import labels
 
-BALLOT_LABEL = b"deltafl/protocol/v2/answer and weight of a device"
+BALLOT_LABEL = b"deltafl/protocol/v3/answer and weight of a device"
 
 
 @cache
 def generator(index):
     for attempt in count():
-        data = labels.digest(b"deltafl/secagg/v2/commitment generator", index, attempt)
+        data = labels.digest(b"deltafl/secagg/v3/commitment generator", index, attempt)
         point = decoded(data)
         if point is not None and compressed(point) == data and times(8, point) != NEUTRAL:
             return times(8, point)

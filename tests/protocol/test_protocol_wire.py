@@ -91,7 +91,7 @@ PASSES = make_config(passes=3, smoothing=0.25)
 RADIUS = make_config(radius=0.25)
 # Everything that an announcement is made of, in the order of the wire.
 FIELDS = {
-    "version": 2,
+    "version": 3,
     "kind": 0x21,
     "round_index": 3,
     "cohort_size": 3,

@@ -405,7 +405,7 @@ def test_every_string_has_the_shortest_header_that_fits(size, header):
 @pytest.mark.parametrize(
     ("index", "value", "message"),
     [
-        (0, VERSION + 1, "3 is not an integer in"),
+        (0, VERSION + 1, f"{VERSION + 1} is not an integer in"),
         (0, 1, "1 is not an integer in"),
         (0, -1, "-1 is not an integer in"),
         (1, 0x07, "slot 1 is not verified"),

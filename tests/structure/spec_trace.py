@@ -47,7 +47,11 @@ PARAMS = SessionParams(
     signed=True,
 )
 POLICY = RoundPolicy(
-    min_cohort=3, min_threshold=2, min_search_cohort=3, max_mm_pivots_per_device=Fraction(1)
+    min_cohort=3,
+    min_threshold=2,
+    min_search_cohort=3,
+    min_honest_tail=0,
+    max_mm_pivots_per_device=Fraction(1),
 )
 _SHOWN = 24  # bytes of a message
 

@@ -190,8 +190,8 @@ def test_labels_are_used_where_the_table_says():
 
 
 def test_a_label_that_is_spelt_differently_is_found():
-    wrong = TEXT.replace('b"deltafl/secagg/v2/self mask"', 'b"deltafl/secagg/v2/self-mask"')
-    assert unused_labels(wrong) == ["deltafl/secagg/v2/self mask"]
+    wrong = TEXT.replace('b"deltafl/secagg/v3/self mask"', 'b"deltafl/secagg/v3/self-mask"')
+    assert unused_labels(wrong) == ["deltafl/secagg/v3/self mask"]
 
 
 def test_slot_labels_are_named():

@@ -23,6 +23,7 @@ from spec_code import TEXT, refusal_of, run_page
 from deltafl.protocol import kept_update, participations, rotation, rounding
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.client import RoundClient, _entries
+from deltafl.protocol.anonymity import Tail, expected_apart
 from deltafl.protocol.configuration import (
     RoundConfig,
     UpdateParams,
@@ -33,12 +34,12 @@ from deltafl.protocol.configuration import (
 )
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.followed_search import Followed, fewest_apart
+from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.policy import RoundPolicy, _apart, expected_tail
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.robust import Centre
@@ -144,6 +145,7 @@ def flat(config):
         noise_devices=noise[2],
         warm_start=warm_start_number(config.warm_start),
         verified=config.search.assurance,
+        min_tail=config.min_tail,
         passes=config.update.passes,
         smoothing=config.update.smoothing,
         radius=config.update.radius or 0.0,
@@ -192,6 +194,7 @@ def some_config(rng, **changes):
                 noise=Noise(Fraction(rng.randint(1, 90), rng.randint(1, 9)), rng.randint(1, size))
                 if is_noisy
                 else None,
+                min_tail=rng.choice([0, rng.randint(0, size)]),
             )
         except ConfigurationError:
             continue
@@ -801,10 +804,11 @@ def check_search(page, rng):
         except page.Contradiction:
             contradicted = True
         assert contradicted == followed.contradicted
-    found = followed.search.result().threshold
-    assert search.threshold() == (found.eta_half_ticks, found.half_width_half_ticks)
-    tail = followed.search.tail
-    assert search.tail() == (None if tail is None else (tail.devices, tail.weight))
+    lost = rng.choice([0, 0, rng.randint(0, len(devices))])
+    found = followed.search.result(num_lost=lost)
+    threshold, tail = found.threshold, found.tail
+    assert search.threshold(lost) == (threshold.eta_half_ticks, threshold.half_width_half_ticks)
+    assert search.tail(lost) == (None if tail is None else (tail.fewest, tail.most))
 
 
 def check_rules(page, rng, config, state):
@@ -812,21 +816,25 @@ def check_rules(page, rng, config, state):
     followed, search, contradicted, searched = state
     before = searched or rng.randint(1, config.cohort_size)
     asked = rng.choice([before, rng.randint(0, before)])
-    waiting, policy = rng.random() < 0.2, RoundPolicy(min_tail=rng.randint(0, 3))
+    waiting, policy = rng.random() < 0.2, RoundPolicy(min_honest_tail=rng.randint(0, 3))
     client = RoundClient(1, policy)
     client._levels, client._followed, client._is_waiting = Levels((config,)), followed, waiting
     client._follows = True
     client._session = SimpleNamespace(num_members=asked, slot=0)
-    right = followed.search.result().threshold
+    right = followed.search.result(num_lost=max(searched - asked, 0)).threshold
     eta = rng.choice([right.eta_half_ticks] * 3 + [0, 5])
     delta = rng.choice([right.half_width_half_ticks] * 3 + [1])
-    rest = (waiting, searched, asked, asked < before, eta, delta, policy.min_tail)
+    least = page.least_tail(policy, config.cohort_size)
+    assert least == policy.min_tail(config.cohort_size)
+    rest = (waiting, searched, asked, asked < before, eta, delta, least)
     the_same(
         lambda: client._check_search(Threshold(eta, delta), before),
         lambda: page.check_threshold(search, contradicted, *rest),
     )
-    if client.tail is not None and client.tail.devices >= policy.min_tail:
-        assert page.check_threshold(search, contradicted, *rest) == client.tail.devices
+    if client._summed_tail is not None and client._summed_tail.fewest >= least:
+        tail, counted = page.check_threshold(search, contradicted, *rest)
+        found = page.among(tail, counted, asked, asked)
+        assert found == (client._summed_tail.fewest, client._summed_tail.most)
     pivots = rng.choice([search.pivots, search.pivots, [1]])
     method = rng.choice([config.method, config.method, "mm"])
     if asked >= config.search.min_cohort:  # else another rule of 12.8 comes first
@@ -869,13 +877,23 @@ def check_round_policy(page, rng):
             lambda flattened=flattened: page.check_round_policy(policy, flattened, params),
         )
     above, below = Fraction(rng.randint(5, 9), 9), Fraction(rng.randint(1, 4), 9)
-    assert page.kept(above, most) == expected_tail(above, most)
-    assert page.apart(above, below, most) == _apart(above, below, most)
+    assert page.expected_apart(above, below, most) == expected_apart(above, below, most)
 
 
 def check_tails(page, rng):
     first, second = (tuple(sorted((rng.randint(0, 9), rng.randint(0, 9)))) for _ in range(2))
-    assert page.fewest_apart(first, second) == fewest_apart(first, second)
+    assert page.apart(first, second) == Tail(*first).apart(Tail(*second))
+    searched = first[1] + rng.randint(0, 3)
+    asked = searched - rng.randint(0, min(searched, 3))
+    left = asked - rng.randint(0, min(asked, 3))
+    found = Tail(*first).among(searched, asked, left)
+    assert page.among(first, searched, asked, left) == (found.fewest, found.most)
+    least, before = rng.randint(0, 4), rng.choice([None, second])
+    is_enough = first[0] >= least
+    if before is not None:
+        is_enough = is_enough and Tail(*first).apart(Tail(*before)) >= least
+    told = refusal_of(lambda: page.check_tail(first, least, before))
+    assert told == (None if is_enough else "TAIL_TOO_SMALL")
 
 
 def multiplier_of(config):
@@ -887,8 +905,7 @@ def multiplier_of(config):
 
 
 NEAR = {
-    "min_expected_tail": (0, lambda c: c.cohort_size // 2),
-    "min_difference": (0, lambda c: c.cohort_size // 3),
+    "min_honest_tail": (0, lambda c: c.cohort_size // 3),
     "max_levels": (16, lambda _: 2),
     "min_search_cohort": (0, lambda c: c.cohort_size // 2),
     "max_query_pivots": (1 << 16, lambda c: c.quantile.num_pivots - c.round_index % 2),
@@ -1075,7 +1092,7 @@ TIMES = {
     "which_layouts_exist": 1000,
     "configuration": 60,
     "round_policy": 4000,
-    "contributions": 60,
+    "contributions": 150,
 }
 """How often a check is played, if not 20 times."""
 
@@ -1106,7 +1123,10 @@ WRONG = [
     ("contributions", "if not length > c.radius", "if not length > 2 * c.radius"),
     ("contributions", "(c.radius / length)", "c.radius"),
     ("configuration", "float(c.radius).hex()", "float(1).hex()"),
-    ("round_policy", "return n if theta == 1 else floor(theta * n) + 1", "return ceil(theta * n)"),
+    ("round_policy", "*(floor(theta * n)", "*(ceil(theta * n)"),
+    ("round_policy", "min(c.min_tail, *(", "min(*("),
+    ("round_policy", "levels, params.num_invited, n)", "levels, n, n)"),
+    ("round_policy", "floor(rate * N) + policy.min_honest_tail", "policy.min_honest_tail"),
     ("round_policy", "c.update_resolution_bits >= policy", "c.update_resolution_bits > policy"),
     ("round_policy", "if variance < policy.min_noise**2 or", "if"),
     ("round_policy", "num_pivots(c) * sum(c.max_queries", "sum(c.max_queries"),
@@ -1116,7 +1136,7 @@ WRONG = [
     ("packing", 'return x.to_bytes(4, "little")', 'return x.to_bytes(4, "big")'),
     ("keys", "    32560625091655743", "    32560625091655734"),
     ("keys", "    if shared == bytes(32):", "    if shared == bytes(31):"),
-    ("boxes", 'b"deltafl/secagg/v2/share sealing key"', 'b"share sealing key"'),
+    ("boxes", 'b"deltafl/secagg/v3/share sealing key"', 'b"share sealing key"'),
     ("shares", "return [(number >> 30 * i)", "return [(number >> 31 * i)"),
     ("shares", "PRIME = 2**31 - 1", "PRIME = 2**31 - 3"),
     ("redraws", '"little") % 2**31 for', '"little") % 2**32 for'),
@@ -1152,18 +1172,25 @@ WRONG = [
     ("which_layouts_exist", "(64 if lo < 0 else 63)", "64"),
     ("search", "half = 2 ** (queries_left - 1)", "half = 2 ** queries_left"),
     ("search", "missing / 0.7,", "missing / 0.71,"),
-    ("tails", "(low, high, 1, -1) if d and", "(low, high, 1) if d and"),
-    ("tails", "first[0] - second[1], first[1] - second[0]", "first[0] - second[1], first[1]"),
+    ("tails", "max(first[0] - second[1], second[0] - first[1], 0)", "max(first[0] - second[1], 0)"),
+    ("tails", "tail[0] - max(searched - left, 0)", "tail[0] - max(asked - left, 0)"),
+    ("tails", "0), min(tail[1], asked)", "0), tail[1]"),
+    ("tails", "apart(before, tail) < least", "apart(before, tail) + 1 < least"),
+    ("search", "return self.total[2] - max(self.c.min_tail, 1)", "return self.total[2] - 1"),
+    ("search", "        most = self.most_below() - lost\n", "        most = self.most_below()\n"),
+    ("search", "* total[1] and rank[2] <= self.most_below()", "* total[1]"),
+    ("search", "share = min(share, (target - low[1])", "share = max(share, (target - low[1])"),
+    ("search", "Fraction(4 * sqrt(variance * bins))", "Fraction(3 * sqrt(variance * bins))"),
     ("search", "low - 1 if is_tie and low % 2 else low", "low"),
     ("masks", "key if w * length <= 32", "key if w * length <= 16"),
     ("search", "if waiting and not shrank", "if waiting"),
     ("search", " or method != search.c.method", ""),
-    ("search", "= max(search.tail()[0] - max(searched - asked, 0), 0)", "= search.tail()[0]"),
+    ("search", "search.threshold(lost), search.tail(lost)", "search.threshold(0), search.tail(0)"),
     ("votes", "(m + 1) + 1 + 2 * (m + 1)", "(m + 1) + 2 * (m + 1)"),
     ("votes", "about = pack(described, D)", "about = described"),
     ("votes", "% 2**252", "% 2**253"),
     ("trace", "sign = 1 if position < peer else -1", "sign = -1 if position < peer else 1"),
-    ("trace", "return encode([2, kind", "return encode([1, kind"),
+    ("trace", "return encode([3, kind", "return encode([2, kind"),
 ]
 """A check, and a change of the page that it finds."""
 

@@ -350,9 +350,9 @@ def _flaws(case, valid):
     yield "A header of 32 bits.", b"\xdd" + num.to_bytes(4, "big") + body
     yield "A header that promises 2^32 - 1 fields.", b"\xdd\xff\xff\xff\xff" + body
     yield "A map for the array.", bytes([0x80 + num // 2]) + body
-    yield "The version in two bytes.", valid[:1] + b"\xcc\x02" + valid[2:]
-    yield "The version before.", changed(0, 1)
-    yield "The next version.", changed(0, 3)
+    yield "The version in two bytes.", valid[:1] + b"\xcc\x03" + valid[2:]
+    yield "The version before.", changed(0, 2)
+    yield "The next version.", changed(0, 4)
     yield "Version true.", changed(0, True)
     yield "An unknown kind of the server.", changed(1, 0x08)
     yield "An unknown kind of a device.", changed(1, 0x17)

@@ -11,7 +11,7 @@ from hashlib import sha256
 import plain_twin as plain
 from plain_twin import array, pack
 
-PREFIX = b"deltafl/protocol/v2/"
+PREFIX = b"deltafl/protocol/v3/"
 
 
 def be64(number):
@@ -82,9 +82,9 @@ def search_layout(config):
                 _field("beta", 1, 0, beta, max_tick(config).bit_length() + 4),
                 _field("signed_weight", 1, -most, most, 0),
                 _field("weight", 1, 0, most, 0),
+                _field("count", 1, 0, 1, 0),
+                _field("count_below", 1, 0, 1, 0),
             ]
-            if config["verified"]:
-                fields += [_field("count", 1, 0, 1, 0), _field("count_below", 1, 0, 1, 0)]
         case "bracketed" | "histogram":
             fields = [
                 _field("weight", 1, 0, most, 0),
@@ -183,6 +183,7 @@ def canonical(config):
         *(config["noise"] or (0, 0, 0)),
         _warm(config),
         int(config["verified"]),
+        config["min_tail"],
     )
 
 
@@ -221,7 +222,7 @@ def announce(levels, models, session):
     first = levels[0]
     others = b"".join(struct.pack("<IIQ", *one["theta"], _warm(one)) for one in levels[1:])
     return array(
-        2,
+        3,
         0x21,
         int(first["round_index"]),
         first["cohort_size"],
@@ -241,6 +242,7 @@ def announce(levels, models, session):
         *(first["noise"] or (0, 0, 0)),
         _warm(first),
         int(first["verified"]),
+        first["min_tail"],
         others,
         session,
         models,
@@ -248,14 +250,14 @@ def announce(levels, models, session):
 
 
 def relay(session):
-    return array(2, 0x22, session)
+    return array(3, 0x22, session)
 
 
 def ask(question, opening, session):
     if question["what"] == "Threshold":
-        return array(2, 0x24, int(question["eta"]), int(question["delta"]), opening, session)
+        return array(3, 0x24, int(question["eta"]), int(question["delta"]), opening, session)
     pivots = b"".join(struct.pack("<Q", pivot) for pivot in question["pivots"])
-    return array(2, 0x23, question["method"].encode(), pivots, opening, session)
+    return array(3, 0x23, question["method"].encode(), pivots, opening, session)
 
 
 # A device's answers.
@@ -284,7 +286,7 @@ def encode(layout, values):
 def answer(config, own_tick, weight, pivots, share=None):
     """What a device of this loss and weight (as it enters the search) adds to a query's sum."""
     layout = search_layout(config)
-    one = int(weight > 0) if config["verified"] else 1
+    one = int(weight > 0)
     below = [int(own_tick < pivot) for pivot in pivots]
     match config["method"]:
         case "mm":
@@ -387,9 +389,9 @@ class PlainSearch:
         self.theta = Fraction(*config["theta"])
         self.answered, self.side, self.run = 0, 0, 0
         self.low = self.high = self.total = None
-        self.counts = []
+        self.safe, self.least = [], max(config["min_tail"], 1)
+        self.searched, self.estimate, self.sure = 0, 0, 0  # of `noisy`
         start = config["warm_start"]
-        self.estimate = start or 0
         if config["method"] in ("histogram", "noisy"):
             pivots = self._ladder()
         else:
@@ -403,16 +405,19 @@ class PlainSearch:
         if self.theta == 1:
             return "exact"
         if self.config["method"] == "noisy":
-            return ("noisy" if self.counts else "no weight") if self.answered else None
+            return ("noisy" if self.searched else "no weight") if self.answered else None
         if self.low is None:
             return None
         if self.total[1] == 0:
             return "no weight"
-        if self.high[0] - self.low[0] == 1:
-            return "exact"
-        if self.total[2] is None:
+        if self.total[2] < self.least:
+            return "too few"
+        one_tick, one_device = (self.high[i] - self.low[i] == 1 for i in (0, 2))
+        if not (one_tick or one_device):
             return None
-        return "last device" if self.high[2] - self.low[2] == 1 else None
+        if self.high[1] < (1 - self.theta) * self.total[1]:
+            return "widened"
+        return "exact" if one_tick else "last device"
 
     @property
     def pivots(self):
@@ -424,30 +429,30 @@ class PlainSearch:
         sums = decode(search_layout(self.config), elements)
         if self.config["method"] == "noisy":
             return self._take_counts(sums["count"][0], sums["bins"])
-        weight = sums["weight"][0]
-        (count,) = sums.get("count", [None])  # which `mm` has in verified searches only
+        weight, count = sums["weight"][0], sums["count"][0]
         total = (self.top, weight, count)
         if self.config["method"] == "mm":
             below = [(weight - sums["signed_weight"][0]) // 2]
         else:
             below = sums["weight_below"]
-        fewer = sums.get("count_below", [None])
-        ranks = list(zip(self._next, below, fewer, strict=True))
+        ranks = list(zip(self._next, below, sums["count_below"], strict=True))
         if self.low is None:
             self.low, self.high, self.total = (0, 0, 0), total, total
+            self.safe = [self.low]
         assert total == self.total
         before = self.low, self.high
         target = (1 - self.theta) * weight
         for rank in ranks:
-            if rank[1] >= target:
+            if rank[1] >= target or count - rank[2] < self.least:
                 self.high = rank
                 break
             self.low = rank
+            self.safe.append(rank)
         side = int(self.low != before[0]) - int(self.high != before[1])
         self.run = self.run + 1 if side == self.side else 0
         self.side = side
         self.answered += 1
-        if self.ended is None:
+        if self.ended is None and self.answered < self.config["max_queries"]:
             self._propose(sums, target)
         return None
 
@@ -463,35 +468,48 @@ class PlainSearch:
             if len(above) == len(left):
                 break
             left = above
-        self.counts = [max(number - excess, Fraction(0)) for number in noisy] if total else []
-        if not total:
-            self.estimate = 0
-            return
-        wanted = math.ceil((1 - self.theta) * sum(self.counts)) - 1
+        self.searched = total
+        if total:
+            counts = [max(number - excess, Fraction(0)) for number in noisy]
+            self.estimate = self._crossing(counts)
+            self._widen(noisy)
+
+    def _crossing(self, counts):
+        wanted = math.ceil((1 - self.theta) * sum(counts)) - 1
         ends, below = [0, *self._next, self.top], Fraction(0)
-        self.estimate = 0
-        for index, count in enumerate(self.counts):
+        for index, count in enumerate(counts):
             if wanted > 0 and below + count >= wanted:
                 low, high = ends[index : index + 2]
-                self.estimate = low + math.floor((high - low) * (wanted - below) / count)
-                return
+                return low + math.floor((high - low) * (wanted - below) / count)
             below += count
+        return 0
+
+    def _widen(self, noisy):
+        """Lower the estimate to where enough devices are above for sure; how many are."""
+        numerator, denominator, devices = self.config["noise"]
+        each = Fraction(numerator, denominator) / devices * self.searched
+        surely = {0: self.searched}
+        for place, pivot in enumerate(self._next):
+            margin = Fraction(4 * math.sqrt(each * (len(self._next) - place)))
+            counted = max(math.floor(sum(noisy[place + 1 :]) - margin), 0)
+            surely[pivot] = max(counted, surely.get(pivot, 0)) if pivot else self.searched
+        if self.config["min_tail"]:
+            enough = [pivot for pivot, n in surely.items() if n >= self.config["min_tail"]]
+            self.estimate = min(self.estimate, max(enough, default=0))
+        self.sure = max((n for pivot, n in surely.items() if pivot >= self.estimate), default=0)
 
     def _propose(self, sums, target):
         config, low_rank, high_rank = self.config, self.low, self.high
         (low, below, _), (high, above, _) = low_rank, high_rank
         width, weight = high - low, self.total[1]
-        left = max(config["max_queries"] - self.answered, 1)
+        left = config["max_queries"] - self.answered
         inner = above - below
-        offset = width * (target - below) / inner if inner else width / 2
-        self.estimate = _inside(low + round(offset), low, high)
         match config["method"]:
             case "mm":
                 (pivot,) = self._next
                 bits = max_tick(config).bit_length() + 4
                 beta = Fraction(sums["beta"][0], 2**bits)
                 pull = sums["signed_weight"][0] + (1 - 2 * self.theta) * weight
-                self.estimate = _inside(round(pivot + pull / beta), low, high)
                 least = Fraction(weight, 2 * config["cohort_size"])
                 step = self.side * max(abs(pull), least) * 2**self.run / beta
                 following = round(pivot + step)
@@ -513,12 +531,16 @@ class PlainSearch:
     def _outward(self, target):
         from_low = self.low[0] > 0
         pivot, weight, _ = self.low if from_low else self.high
-        missing = abs(target - weight) / self.total[1]
+        beyond = (self.low if from_low else self.high)[2] - (self.total[2] - self.least)
+        missing = (target - weight) / self.total[1], Fraction(-beyond, self.total[2])
+        missing = min(missing) if from_low else max(-x for x in missing)
         relative = max(float(missing) / 0.7, 1 / 64) * 2.0 ** (self.run + 1)
         return round(pivot * (1 + relative if from_low else 1 / (1 + relative)))
 
     def _fraction(self, target, inner, devices):
-        fraction = float((target - self.low[1]) / inner)
+        by_count = (self.total[2] - self.least - self.low[2] + Fraction(1, 2)) / devices
+        by_weight = (target - self.low[1]) / inner if inner else by_count
+        fraction = float(min(by_count, by_weight))
         place = (fraction * devices + 0.5) / (devices + 1)
         deviation = math.sqrt(place * (1 - place) / (devices + 2))
         return min(place + deviation, 0.5) if place < 0.5 else max(place - deviation, 0.5)
@@ -540,41 +562,38 @@ class PlainSearch:
         different = sorted({_inside(pivot, low, high) for pivot in pivots})
         return different + different[-1:] * (num_pivots(self.config) - len(different))
 
-    def threshold(self):
+    def _known(self, lost):
+        """The rank of the pivot that is announced once so many are gone."""
+        enough = [rank for rank in self.safe if self.total[2] - rank[2] - lost >= self.least]
+        low = enough[-1] if enough else self.safe[0]
+        if self.config["verified"] or self.ended is not None:
+            return low
+        target = (1 - self.theta) * self.total[1]
+        if self.total[2] - self.high[2] - lost < self.least:
+            return low
+        return self.high if self.high[1] - target < target - low[1] else low
+
+    def threshold(self, lost=0):
         """η and δ, and whether they are certified, if the search ended now."""
         ended = self.ended
         certified = ended in ("exact", "last device")
-        if ended == "no weight" or self.theta == 1:
-            eta, delta = 0, 0
-        elif certified:
-            eta, delta = self.low[0] + self.high[0] - 1, self.high[0] - 1 - self.low[0]
-        elif self.config["method"] == "noisy":
-            eta, delta = (
-                (2 * self.estimate if self.answered or not self.config["verified"] else 0),
-                0,
-            )
-        elif self.config["verified"]:
-            eta, delta = (2 * self.low[0] if self.low else 0), 0
-        else:
+        if self.config["method"] == "noisy":
             eta, delta = 2 * self.estimate, 0
+        elif ended in ("no weight", "too few") or self.theta == 1 or self.low is None:
+            eta, delta = 0, 0
+        elif ended is not None and self._known(lost) == self.low:
+            eta, delta = self.low[0] + self.high[0] - 1, self.high[0] - 1 - self.low[0]
+        else:
+            eta, delta, certified = 2 * self._known(lost)[0], 0, False
         return {"what": "Threshold", "eta": eta, "delta": delta}, certified
 
-    def tail(self):
+    def tail(self, lost=0):
         if self.config["method"] == "noisy":
-            return self._noisy_tail() if self.answered else None
+            return {"fewest": self.sure, "most": self.searched} if self.answered else None
         if self.low is None:
             return None
-        if self.ended == "no weight":
-            return {"devices": self.total[2], "weight": 0}
-        devices, weight = self.total[2] - self.low[2], self.total[1] - self.low[1]
-        return {"devices": devices, "weight": weight}
-
-    def _noisy_tail(self):
-        ends, devices = [0, *self._next, self.top], Fraction(0)
-        for low, high, count in zip(ends, ends[1:], self.counts, strict=False):
-            if high > low:
-                devices += count * Fraction(max(high - max(low, self.estimate), 0), high - low)
-        return {"devices": math.floor(devices), "weight": math.floor(devices)}
+        below = 0 if self.ended in ("no weight", "too few") else self._known(lost)[2]
+        return dict.fromkeys(("fewest", "most"), self.total[2] - below)
 
 
 # A whole round.
@@ -654,8 +673,12 @@ class PlainRound:
             return announce(self.levels, self.models, data)
         return ask(question, opening, data) if stage == "mask" else relay(data)
 
-    def questions(self):
-        """What the server has to ask, level by level, with the sums that it has got."""
+    def questions(self, lost):
+        """What the server has to ask, level by level, with the sums that it has got.
+
+        Args:
+            lost: Devices in the last sum of a search of one level that are gone before the update.
+        """
         by_slot = {one["slot"]: one for one in self.sums}
         found, tails = [], []
         for level, config in enumerate(self.levels):
@@ -667,8 +690,7 @@ class PlainRound:
                     break
                 search.take(by_slot[slot]["vector"])
                 slot += 1
-            found.append({"slot": self.first[level + 1] - 1, **search.threshold()[0]})
-            everybody = {"devices": len(self.session.ids), "weight": 0}
+            found.append({"slot": self.first[level + 1] - 1, **search.threshold(lost)[0]})
             followed = all(one["verified"] or not num_queries(one) for one in self.levels)
-            tails.append((search.tail() or everybody) if followed else None)
+            tails.append(search.tail(lost) if followed else None)
         return found, tails

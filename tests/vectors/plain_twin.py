@@ -18,7 +18,7 @@ from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
 from plain_pedersen import LIMBS as BLINDING_LIMBS
 from plain_pedersen import ORDER, commit, limbs_of
 
-PREFIX = b"deltafl/secagg/v2/"
+PREFIX = b"deltafl/secagg/v3/"
 PRIME = 2**31 - 1
 LIMBS = 9
 
@@ -298,7 +298,7 @@ def max_message_bytes(params):
 
 def message(kind, params, *fields):
     tag = digest(b"session parameters", canonical(params))[:16]
-    return array(2, kind, tag, *fields)
+    return array(3, kind, tag, *fields)
 
 
 def slot_info(params, slot, binding):

@@ -51,14 +51,13 @@ SMALL_ROUND = {
     "noise": None,
     "warm_start": None,
     "verified": False,
+    "min_tail": 1,
 }
 """A round of few and small numbers, in the form that the vectors have it."""
 
 ROUND_POLICY = POLICY | {
-    "min_tail": 2,
+    "min_honest_tail": 0,
     "unverified_if_active": False,
-    "min_expected_tail": 0,
-    "min_difference": 0,
     "max_levels": 9,
     "min_search_cohort": 0,
     "max_query_pivots": 9999,
@@ -108,6 +107,7 @@ def config_from_json(case):
         update_length=case["update_length"],
         warm_start=case["warm_start"],
         num_pivots=case["num_pivots"],
+        min_tail=case["min_tail"],
         noise=noise,
     )
 
@@ -127,7 +127,18 @@ def question_to_json(question):
     }
 
 
-def make_round(name, levels, *, signed, vanishing=(), losses=None, threshold=2, min_cohort=2):
+def make_round(
+    name,
+    levels,
+    *,
+    signed,
+    vanishing=(),
+    losses=None,
+    weights=None,
+    threshold=2,
+    min_cohort=2,
+    policy=None,
+):
     """A round to play.
 
     Args:
@@ -136,8 +147,10 @@ def make_round(name, levels, *, signed, vanishing=(), losses=None, threshold=2, 
         signed: Whether devices have identities.
         vanishing: (index of the device, stage, slot) of those that vanish.
         losses: Of each device, at every level; drawn if not given.
+        weights: Of each device; drawn if not given.
         threshold: t.
         min_cohort: Of the session.
+        policy: What devices insist on besides.
     """
     configs = [SMALL_ROUND | level for level in levels]
     rounds = levels_from_json(configs)
@@ -163,7 +176,7 @@ def make_round(name, levels, *, signed, vanishing=(), losses=None, threshold=2, 
             "randomness": fixed(f"{name}, randomness of device {client}").hex(),
             "noise": fixed(f"{name}, noise of device {client}").hex(),
             "losses": own if losses is None else list(losses[index]),
-            "weight": draw() % 120,
+            "weight": draw() % 120 if weights is None else weights[index],
             "updates": [
                 [(draw() % 2**16 - 2**15) / 2**13 for _ in range(rounds.common.update_length)]
                 for _ in levels
@@ -176,7 +189,7 @@ def make_round(name, levels, *, signed, vanishing=(), losses=None, threshold=2, 
         "levels": configs,
         "models": models.hex(),
         "params": params_to_json(params),
-        "policy": ROUND_POLICY,
+        "policy": ROUND_POLICY | (policy or {}),
         "devices": devices,
         "vanishing": [
             {"id": 3 + 7 * index, "stage": stage, "slot": slot} for index, stage, slot in vanishing
@@ -274,7 +287,7 @@ def play_round(case):
             found = {machines[client].tail for client in answers}
             assert len(found) == 1
             tail = found.pop()
-            tails.append(tail and {"devices": tail.devices, "weight": tail.weight})
+            tails.append(tail and {"fewest": tail.fewest, "most": tail.most})
         pending = server.close_round()
         if server.revealed is not None:
             sums.append(sum_to_json(server.revealed))

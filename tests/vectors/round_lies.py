@@ -18,6 +18,7 @@ from deltafl.secagg.labels import digest
 from deltafl.secagg.messages import ConsistencyCheck, OpenSlot, SessionOpen
 
 PLAIN, LEVELS, NOISY = "mm", "histogram, two levels", "noisy"
+WIDENED = "a tail of two, widened"
 VERIFIED, LISTED = "bracketed, verified", "mm, verified, of three or more, one is lost"
 VICTIM = 17
 OWN = 2  # its position
@@ -121,7 +122,7 @@ def _announcements():
 
     yield lie("A cut announcement.", Refusal.MALFORMED, data[:-1])
     yield lie("Nothing.", Refusal.MALFORMED, b"")
-    yield lie("Version 1.", Refusal.MALFORMED, data.replace(b"\x02\x21", b"\x01\x21", 1))
+    yield lie("Version 2.", Refusal.MALFORMED, data.replace(b"\x03\x21", b"\x02\x21", 1))
     yield lie("A device's message.", Refusal.MALFORMED, own.rounds[0]["from"][VICTIM])
     yield lie("A message before the round.", Refusal.OUT_OF_ORDER, own.envelope(("share", 0)))
     yield lie("A query before the round.", Refusal.OUT_OF_ORDER, own.envelope(("mask", 0)))
@@ -179,7 +180,7 @@ def _announcements():
 
 
 LIMITS = (
-    ("min_expected_tail", PLAIN, 2, 3),
+    ("min_honest_tail", PLAIN, 1, 2),
     ("min_search_cohort", PLAIN, 2, 3),
     ("max_query_pivots", NOISY, 3, 2),
     ("max_pivots", PLAIN, 2, 1),
@@ -192,7 +193,6 @@ LIMITS = (
     ("min_update_clip", PLAIN, 2.0, 2.0001),
     ("max_update_clip", PLAIN, 2.0, 1.9999),
     ("min_noise", NOISY, [21213, 10000], [21214, 10000]),
-    ("min_difference", LEVELS, 0, 1),
 )
 """Limits of a device, the round that they are about, what just admits it and what just does not."""
 
@@ -475,17 +475,14 @@ def _verified():
         ),
     ):
         yield own.lie(description, refusal, second, told)
-    for description, refusal, changes, others in (
-        ("A higher threshold.", Refusal.NOT_FOLLOWING, (eta + 1, None), {}),
-        ("A lower threshold.", Refusal.NOT_FOLLOWING, (eta - 1, None), {}),
-        ("A threshold with another δ.", Refusal.NOT_FOLLOWING, (eta, 1), {}),
-        ("A tail smaller than the device allows.", Refusal.TAIL_TOO_SMALL, (eta, None), 4),
-        ("The same, with another threshold.", Refusal.NOT_FOLLOWING, (eta + 1, None), 4),
+    for description, changes in (
+        ("A higher threshold.", (eta + 1, None)),
+        ("A lower threshold.", (eta - 1, None)),
+        ("A threshold with another δ.", (eta, 1)),
     ):
         delta = threshold.question.half_width_half_ticks + (changes[1] or 0)
         told = replace(threshold, question=Threshold(changes[0], delta))
-        policy = {"policy": {"min_tail": others}} if others else {}
-        yield own.lie(description, refusal, last, told, **policy)
+        yield own.lie(description, Refusal.NOT_FOLLOWING, last, told)
 
 
 def _accepted():
@@ -537,24 +534,23 @@ def _accepted():
 
 def _tails():
     """Devices that are said to be gone when the updates are summed."""
-    own = Heard(VERIFIED)
+    own = Heard(WIDENED)
     at = next(place for place in reversed(own.places) if place[0] == "confirm")
-    fewer = np.arange(4) != 3
+    fewer = np.arange(5) != 3
     told = Relay(own.encode(ConsistencyCheck(at[1], fewer)))
-    tail = round_played(VERIFIED)[3][0]["devices"]
     yield own.lie(
         "Of the tail, a device is said to be lost, and it is then smaller than the device allows.",
         Refusal.TAIL_TOO_SMALL,
         at,
         told,
-        policy={"min_tail": tail},
+        policy={"min_honest_tail": 2},
     )
     yield own.lie(
         "Of the tail, a device is said to be lost, and it is large enough.",
         None,
         at,
         told,
-        policy={"min_tail": tail - 1},
+        policy={"min_honest_tail": 1},
     )
 
 

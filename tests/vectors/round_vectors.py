@@ -394,8 +394,9 @@ def _search(name, case, kind):
         total = sum(answer.astype(object) for answer in answers)
         vector = np.array([int(x) % 2**config.search_layout.ring_bits for x in total], np.uint64)
         before, followed = followed, followed.after(vector, len(machines))
-        result, tail = followed.search.result(), followed.search.tail
-        early = before.search.result(shrank=True).threshold
+        result = followed.search.result()
+        lost = int(before.num_searched > 0)
+        early = before.search.result(shrank=True, num_lost=lost).threshold
         steps.append(
             {
                 "pivots": list(query.pivots),
@@ -403,7 +404,7 @@ def _search(name, case, kind):
                 "sum": [str(x) for x in vector.tolist()],
                 "certified": result.certified,
                 "ended": result.ended.value if followed.search.query is None else None,
-                "tail": {"devices": tail.devices, "weight": tail.weight},
+                "tail": {"fewest": result.tail.fewest, "most": result.tail.most},
             }
         )
         if config.noise is not None:
@@ -417,7 +418,7 @@ def _search(name, case, kind):
         "devices": devices,
         "steps": steps,
         "threshold": question_to_json(threshold),
-        "tail": {"devices": found.devices, "weight": found.weight},
+        "tail": {"fewest": found.fewest, "most": found.most},
     }
 
 
@@ -437,6 +438,7 @@ def _only(start, followed, threshold, num_devices):
 # Whole rounds.
 
 VERIFIED = {"verified": True, "method": "bracketed", "max_queries": 3, "resolution_bits": 3}
+COUNTED = VERIFIED | {"cohort_size": 5, "min_search_cohort": 4, "min_tail": 2, "max_queries": 2}
 LOSSES = ((0.5,), (1.25,), (2.0,), (5.0,))
 ROUNDS = {
     "mm": {"levels": [{}], "signed": False},
@@ -455,6 +457,25 @@ ROUNDS = {
         "signed": True,
         "losses": LOSSES,
         "vanishing": [(3, "mask", 1)],
+    },
+    "a tail of two, widened": {
+        "levels": [COUNTED | {"theta": [1, 2]}],
+        "signed": True,
+        "losses": (*LOSSES, (7.0,)),
+        "weights": (10, 10, 10, 10, 90),
+        "policy": {"min_honest_tail": 2},
+    },
+    "two levels, verified, an active server": {
+        "levels": [
+            COUNTED | {"theta": [4, 5], "min_search_cohort": 5},
+            COUNTED | {"theta": [2, 5], "min_search_cohort": 5, "warm_start": 30},
+        ],
+        "signed": True,
+        "losses": [(one, 8 - one) for (one,) in (*LOSSES, (7.0,))],
+        "weights": (50,) * 5,
+        "threshold": 3,
+        "min_cohort": 4,
+        "policy": {"min_honest_tail": 2, "adversary": "active"},
     },
     "no search": {"levels": [{"theta": [1, 1], "cohort_size": 3}], "signed": False},
 }
