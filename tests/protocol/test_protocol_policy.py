@@ -109,7 +109,7 @@ LIMITS = {
     ),
 }
 """Of each limit: a round, and changes or levels that are just within it and just beyond it."""
-BESIDE = {"min_tail", "unverified_if_active", "max_participations"}
+BESIDE = {"min_tail", "unverified_if_active", "max_participations", "max_rounds_per_day"}
 """What test_followed_search.py, test_round_refusals.py and test_participations.py hold."""
 
 

@@ -8,7 +8,7 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 
 DEFAULT_MIN_TAIL: Final = 3
-_NONE_AT_0: Final = {"max_participations"}  # limits that are none at 0
+_NONE_AT_0: Final = {"max_participations", "max_rounds_per_day"}  # limits that are none at 0
 DEFAULT_FALSE_ALARM_RATE: Final = 1e-6
 
 
