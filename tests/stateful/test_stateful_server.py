@@ -100,8 +100,8 @@ class AnyDevices(RuleBasedStateMachine):
                 self.play_round()
 
     def speak(self, client):
-        """A device says what it honestly would, unless it has."""
-        if client in self.pending and client not in self.heard:
+        """A device says what it honestly would, unless it has, or has nothing to say."""
+        if self.pending.get(client) is not None and client not in self.heard:
             self.send(client, self.pending[client], honest=True)
 
     def close(self):
