@@ -705,7 +705,10 @@ def check_update_noise(page, rng):
         read.update, page.noisy_mean(c, sums, counted, 2, config.theta), atol=1e-9
     )
     number = rng.randint(0, 99)
-    assert page.participation_entry(number) == participations.entry(number)
+    policy = RoundPolicy(max_participations=1, max_rounds_per_day=1)
+    total, of_day = participations.limits_of(policy, today := rng.randrange(2**63))
+    assert page.participation_entry(number) == total.entry(number)
+    assert page.round_of_day_entry(today, number) == of_day.entry(number)
 
 
 def check_layouts(page, rng):
