@@ -385,6 +385,7 @@ MISSING = "entries are missing"
         pytest.param([inserted(0, "randomblob(32)")], MISSING, id="a zeroth position"),
         pytest.param([inserted(-1, "randomblob(32)")], MISSING, id="a negative position"),
         pytest.param(["DELETE FROM entries WHERE position = 1"], MISSING, id="the first lost"),
+        pytest.param(["UPDATE entries SET position = -1 WHERE position = 1"], MISSING, id="moved"),
         pytest.param([inserted(3, "x'00'")], "CHECK", id="a short entry"),
         pytest.param([inserted(3, "zeroblob(33)")], "CHECK", id="a long entry"),
         pytest.param([inserted(3, f"'{'a' * 32}'")], "CHECK", id="a text"),
