@@ -34,7 +34,7 @@ from deltafl.protocol.kept_update import KeptUpdate, check_centre
 from deltafl.protocol.labels import MODEL
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
-from deltafl.protocol.participations import admit_model, check_left
+from deltafl.protocol.participations import admit_model, check_left, limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.ballots import Voter
 from deltafl.protocol.quantile.search import Query
@@ -96,11 +96,13 @@ class RoundClient:
         credentials: Needed for signed sessions; without them, the device refuses such sessions.
         noise: Source of the noise of searches and updates; None to use `randomness`.
         primitives: What the device computes with.
-        ledger: The models that the device has answered for, and the sessions it took part in. It
+        ledger: The models that the device has answered for, and the sessions it answered in. It
             belongs to the device and outlives its rounds; by default, nothing is remembered.
         graph_seed: The session's, if the device knows it; others are refused. A caller who makes it
             the digest of all that a server says beside the announcement has bound that, too, to
             what signed sessions agree on.
+        today: The day, in days since any date that stays the same, such as the time since 1970; it
+            counts for all of the round. None not to count the day's rounds.
 
     Attributes:
         models: The bytes of the announced models, one per level, once announced.
@@ -118,6 +120,7 @@ class RoundClient:
         primitives: Primitives = PLAIN,
         ledger: Ledger | None = None,
         graph_seed: bytes | None = None,
+        today: int | None = None,
     ) -> None:
         self._state = RoundState.IDLE
         self._graph_seed = graph_seed
@@ -132,6 +135,7 @@ class RoundClient:
         self._session = Client(client_id, policy, randomness, credentials, primitives, self._ledger)
         self._apply = primitives.apply
         self._policy = policy
+        self._limits = limits_of(policy, today)
         self._randomness = randomness
         self._noise = randomness if noise is None else noise
         self._voter: Voter | None = None
@@ -368,7 +372,7 @@ class RoundClient:
             # Two searches over one model reveal, by subtraction, a device that is in only one.
             raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
         self._policy.check_round(levels, params)  # before anything is asked for or worked out
-        check_left(self._ledger, self._policy.max_participations, len(levels.rounds))
+        check_left(self._ledger, self._limits, len(levels.rounds))
         self._follows = levels.can_be_followed or common.search.verified
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
@@ -526,8 +530,8 @@ class RoundClient:
         when, must not show in what it remembers.
         """
         if self._answered < self._level:
-            entry, most = self._entries[self._level], self._policy.max_participations
-            admit_model(self._ledger, entry, most)
+            entry, admit = self._entries[self._level], self._session.admit
+            admit_model(self._ledger, entry, self._limits, admit)
             self._answered = self._level
 
     def _require(self, event: type) -> None:

@@ -9,6 +9,7 @@ ROUND: Final = _PREFIX + b"round context"
 BINDING: Final = _PREFIX + b"slot binding"
 MODEL: Final = _PREFIX + b"model that was answered for"
 PARTICIPATION: Final = _PREFIX + b"participation"
+ROUND_OF_DAY: Final = _PREFIX + b"round of a day"
 ROTATION: Final = _PREFIX + b"rotation of updates"
 BALLOT: Final = _PREFIX + b"answer and weight of a device"
 

@@ -79,6 +79,9 @@ class RoundPolicy(DevicePolicy):
         max_update_norm: Largest L2 norm to which updates are scaled down before noise is added.
         max_participations: Most models that the device answers for, as long as its ledger lasts;
             0 counts none. What noisy sums reveal adds up over them.
+        max_rounds_per_day: Most models that the device answers for in a day, as long as its ledger
+            lasts and its caller says which day it is; 0 counts none. The default is a round in 21
+            seconds, all day, and fills the ledger's default capacity in 16 days or more.
     """
 
     min_honest_tail: int = 2
@@ -100,6 +103,7 @@ class RoundPolicy(DevicePolicy):
     min_update_noise: Fraction = Fraction(0)
     max_update_norm: float = 64.0
     max_participations: int = 0
+    max_rounds_per_day: int = 4096
 
     def check_number(self, levels: Levels) -> None:
         """Accept so many levels.

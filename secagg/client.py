@@ -13,10 +13,10 @@ good (`PeerError`). It has no clock and no socket.
 Spec: §9.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,8 @@ from deltafl.secagg.states import (
     ContributeWhole,
     follow,
 )
+
+_REPEATED: Final = "the device took part in one of the same context"
 
 
 class _Neighbour(NamedTuple):
@@ -140,7 +142,7 @@ class Client:
         randomness: Source of every secret.
         credentials: Needed for signed sessions; without them, the device refuses such sessions.
         primitives: What the device computes with.
-        ledger: The signed sessions that the device took part in. It belongs to the device and
+        ledger: The signed sessions that the device answered in. It belongs to the device and
             outlives its sessions; by default, nothing is remembered.
 
     Attributes:
@@ -176,6 +178,7 @@ class Client:
         self._credentials = credentials
         self._primitives = primitives
         self._ledger = MemoryLedger() if ledger is None else ledger
+        self._is_in_ledger = False
         self._sealing: KeyPair | None = None
         self._mask_keys: list[KeyPair | None] = []
         self._seeds: list[bytes | None] = []
@@ -241,6 +244,36 @@ class Client:
         """The slot that was opened last; −1 before the first one is opened."""
         return self._slot
 
+    def admit(self, entries: Sequence[bytes] = ()) -> bool:
+        """Admit the session's context, if it is signed, and entries of the caller to the ledger.
+
+        `contribute` does so before its first vector. A caller with entries of its own calls this
+        before that: they are admitted together with the context, or not at all.
+
+        Spec: §12.13.
+
+        Args:
+            entries: 32 bytes each.
+
+        Returns:
+            Whether all of them are new; if not, nothing has changed.
+
+        Raises:
+            PeerError: the device answered in another session of this context; this one is over.
+            LedgerError: the device's ledger cannot be used or is full; nothing has changed.
+            UsageError: no slot is open.
+        """
+        self._require_opened("admit")
+        context = self._accepted.context
+        is_first = self._accepted.signed and not self._is_in_ledger
+        if self._ledger.admit([context, *entries] if is_first else entries):
+            self._is_in_ledger |= is_first
+            return True
+        if is_first and (not entries or self._ledger.knows(context)):
+            self.close()
+            raise PeerError(Refusal.SESSION_REPEATED, _REPEATED)
+        return False
+
     def contribute(self, vector: Vector, binding: bytes, prove: Prove | None = None) -> bytes:
         """Mask the vector of the open slot.
 
@@ -256,11 +289,12 @@ class Client:
             The MaskedInput to send.
 
         Raises:
+            PeerError: the device answered in another session of this context; this one is over.
+            LedgerError: the device's ledger cannot be used or is full; nothing has changed.
             UsageError: no slot is open, or the vector or its proof does not fit, or there is no
                 proof where the slot has one; nothing has changed.
         """
-        if Contribute not in self._table[self.state]:
-            raise UsageError(f"contribute in state {self.state}: no slot is open")
+        self._require_opened("contribute")
         params, slot = self._accepted, self._slot
         spec = params.slots[slot]
         total = ring.as_vector(vector, spec.length, spec.ring_bits)
@@ -285,6 +319,8 @@ class Client:
             )
             if len(proof) != spec.proof_size:
                 raise UsageError(f"slot {slot}: a proof of {len(proof)} bytes, not proof_size")
+        if params.signed and not self._is_in_ledger:
+            self.admit()
         self._mask(total, context)
         ring.reduce(total, spec.ring_bits)
         self._context = context
@@ -304,8 +340,7 @@ class Client:
         Raises:
             UsageError: no slot is open.
         """
-        if Contribute not in self._table[self.state]:
-            raise UsageError(f"foresee in state {self.state}: no slot is open")
+        self._require_opened("foresee")
         params, slot = self._accepted, self._slot
         spec, tell = params.slots[slot], self._primitives.foresee
         if tell is None or spec.whole:
@@ -398,10 +433,13 @@ class Client:
                 raise PeerError(
                     Refusal.POLICY, "the session is signed, and the device has no identity"
                 )
-            if not self._ledger.admit([params.context]):
-                raise PeerError(
-                    Refusal.SESSION_REPEATED, "the device took part in one of the same context"
-                )
+            # Nothing is admitted before the first vector, or announcements would fill the ledger.
+            # Until then the device says nothing that depends on its data. All of it is of keys that
+            # are new in this session, and signatures name them: it is of no use in another session
+            # of this context, where to others the device is one that fell silent (docs/spec.md,
+            # 14.2).
+            if self._ledger.knows(params.context):
+                raise PeerError(Refusal.SESSION_REPEATED, _REPEATED)
         self.params, self._read = params, wire.reader(params)
         generate = self._primitives.generate
         self._sealing = generate(self._randomness)
@@ -588,6 +626,11 @@ class Client:
     def _accept_survivors(self, slot: int, survivors: Members) -> None:
         self._require_open(slot)
         self._shrink_cohort(survivors)
+
+    def _require_opened(self, call: str) -> None:
+        """Refuse a caller's call unless a slot waits for a vector."""
+        if Contribute not in self._table[self.state]:
+            raise UsageError(f"{call} in state {self.state}: no slot is open")
 
     def _require_open(self, slot: int) -> None:
         if slot != self._slot:

@@ -32,7 +32,7 @@ class UsageError(SecAggError, ValueError):
 
 
 class LedgerError(UsageError):
-    """A device's ledger is unusable: not one, damaged, read-only, or on a full disk."""
+    """A device's ledger is unusable: not one, damaged, read-only or full, or the disk is."""
 
 
 class DecodeError(SecAggError, ValueError):

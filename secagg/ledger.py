@@ -1,9 +1,10 @@
 """What a device has done that it must never do twice, as entries of 32 bytes.
 
 Two sessions over the same values but different devices would reveal, by subtraction, the values of
-the devices that are in only one of them. Messages of one could also be replayed in the other. So a
-device admits each entry once, such as the context of a signed session, and remembers it before it
-says anything.
+the devices that are in only one of them. So a device admits each entry once, such as the context of
+a signed session, and remembers it before it says anything that depends on its data. What costs the
+server no more than an announcement is not admitted, and nothing is ever forgotten: a ledger that is
+full admits nothing more.
 
 A ledger belongs to a device and outlives its sessions. `MemoryLedger` lasts as long as its process
 and is meant for simulated devices; `SqliteLedger` is a file.
@@ -11,25 +12,20 @@ and is meant for simulated devices; `SqliteLedger` is a file.
 Spec: §9.5, §12.13.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from deltafl.secagg.errors import UsageError
+from deltafl.secagg.errors import LedgerError, UsageError
 
 ENTRY_SIZE: Final = 32
 """Bytes of an entry."""
 
 CAPACITY: Final = 1 << 18
-"""Entries that a ledger remembers unless told otherwise: five a day for 140 years."""
+"""Entries that a ledger has room for unless told otherwise. A round takes four at most."""
 
 
 class Ledger(Protocol):
-    """Entries, each admitted once. The oldest are forgotten when there are too many.
-
-    A ledger is safe against repetition only among the entries that it remembers, so its capacity
-    has to be far above what a server could make the device admit.
-    """
+    """Entries, each admitted once and never forgotten."""
 
     def admit(self, entries: Sequence[bytes]) -> bool:
         """Whether all entries are new; if so, they are remembered, durably, before this returns.
@@ -40,13 +36,13 @@ class Ledger(Protocol):
             entries: 32 bytes each. One that occurs twice counts once.
 
         Raises:
-            UsageError: an entry is not 32 bytes, or there are more than the ledger can remember;
-                nothing has changed.
+            UsageError: an entry is not 32 bytes; nothing has changed.
+            LedgerError: there is no room for all of them; nothing has changed.
         """
         ...
 
     def knows(self, entry: bytes) -> bool:
-        """Whether the entry was admitted and is not yet forgotten.
+        """Whether the entry was admitted.
 
         Args:
             entry: 32 bytes.
@@ -61,7 +57,7 @@ class MemoryLedger:
     """A ledger that is lost with its process.
 
     Args:
-        capacity: Entries that are remembered, at least 1.
+        capacity: Entries that it has room for, at least 1.
 
     Raises:
         UsageError: the capacity is below 1.
@@ -69,16 +65,15 @@ class MemoryLedger:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = checked_capacity(capacity)
-        self._entries = OrderedDict[bytes, None]()  # the oldest first
+        self._entries = set[bytes]()
 
     def admit(self, entries: Sequence[bytes]) -> bool:
         """See `Ledger.admit`."""
-        wanted = distinct(entries, self._capacity)
+        wanted = distinct(entries)
         if any(entry in self._entries for entry in wanted):
             return False
-        self._entries.update(dict.fromkeys(wanted))
-        while len(self._entries) > self._capacity:
-            self._entries.popitem(last=False)
+        check_room(len(self._entries), len(wanted), self._capacity)
+        self._entries.update(wanted)
         return True
 
     def knows(self, entry: bytes) -> bool:
@@ -93,8 +88,22 @@ def checked_capacity(capacity: int) -> int:
         UsageError: it is below 1.
     """
     if capacity < 1:
-        raise UsageError(f"a ledger cannot remember {capacity} entries: give at least 1")
+        raise UsageError(f"a ledger has no room for {capacity} entries: give at least 1")
     return capacity
+
+
+def check_room(held: int, wanted: int, capacity: int) -> None:
+    """Refuse to admit what there is no room for.
+
+    Raises:
+        LedgerError: there would be more entries than the capacity.
+    """
+    if held + wanted > capacity:
+        raise LedgerError(
+            f"the ledger is full: {wanted} more entries after {held} exceed its capacity of "
+            f"{capacity}, and none is ever forgotten; open it with a larger capacity, or give the "
+            "device a new identity and a new ledger"
+        )
 
 
 def checked_entry(entry: bytes) -> bytes:
@@ -110,18 +119,10 @@ def checked_entry(entry: bytes) -> bytes:
     return entry
 
 
-def distinct(entries: Sequence[bytes], capacity: int) -> list[bytes]:
+def distinct(entries: Sequence[bytes]) -> list[bytes]:
     """The entries in their order, each once.
 
-    Args:
-        entries: What is to be admitted together.
-        capacity: Entries that the ledger remembers.
-
     Raises:
-        UsageError: an entry is not 32 bytes, or there are more than the ledger remembers.
+        UsageError: an entry is not 32 bytes.
     """
-    wanted = list(dict.fromkeys(map(checked_entry, entries)))
-    if len(wanted) > capacity:
-        # Some would be forgotten at once, though the caller was told that they are remembered.
-        raise UsageError(f"{len(wanted)} entries for a ledger that remembers {capacity}")
-    return wanted
+    return list(dict.fromkeys(map(checked_entry, entries)))

@@ -3,7 +3,7 @@
 This is the only module of the package that writes to disk. What makes a device forget lets a server
 learn differences of sums, so the order of writing and answering is the ledger's to ensure.
 
-Spec: §9.5.
+Spec: §9.5, §12.13.
 """
 
 import os
@@ -19,6 +19,7 @@ from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.ledger import (
     CAPACITY,
     ENTRY_SIZE,
+    check_room,
     checked_capacity,
     checked_entry,
     distinct,
@@ -33,15 +34,18 @@ VERSION: Final = 1
 PATIENCE_S: Final = 30.0
 """How long a process waits for another that holds the file, in seconds."""
 
-# Positions are given in ascending order without gaps, because the newest entry always stays and
-# only the oldest are deleted. So the positions say how many entries there are, without a count.
+# Nothing is ever deleted, so the positions are 1, 2, … without gaps, and the last one says how many
+# entries there are. Where they are not, entries are missing.
 _TABLE: Final = (
     "CREATE TABLE entries (position INTEGER PRIMARY KEY, entry BLOB NOT NULL UNIQUE"
     f" CHECK (typeof(entry) = 'blob' AND length(entry) = {ENTRY_SIZE}))"
 )
 _KNOWN: Final = "SELECT 1 FROM entries WHERE entry = ?"
 _ADD: Final = "INSERT INTO entries (entry) VALUES (?)"
-_FORGET: Final = "DELETE FROM entries WHERE position <= (SELECT max(position) FROM entries) - ?"
+_HELD: Final = "SELECT ifnull(max(position), 0) FROM entries"
+_COMPLETE: Final = (
+    "SELECT ifnull(min(position), 1) = 1 AND ifnull(max(position), 0) = count(*) FROM entries"
+)
 
 # A rollback journal, not a write-ahead log. With either, what is committed is on disk before COMMIT
 # returns. But a log's newest entries are in a second file until they are copied, and who moves or
@@ -56,6 +60,8 @@ _SETTINGS: Final = (
     "PRAGMA cell_size_check = ON",  # looks at each page that is read for signs of damage
     "PRAGMA trusted_schema = OFF",  # a file that is no ledger may hold anything
 )
+
+_LOGGED: Final = 2  # one of a file's bytes 18 and 19, if it has a write-ahead log
 
 _MAX_SHOWN: Final = 1000  # characters of what a file holds that is no ledger
 _WRITABLE: Final = "its folder must exist, and the device must be allowed to write both"
@@ -78,7 +84,8 @@ class SqliteLedger:
 
     An entry costs about 90 bytes on disk, 23 MB at the default capacity. To admit some takes five
     syncs, about 2 ms on a solid-state disk, however many are known. To open the file is to read and
-    check all of it, 0.8 s when it is full.
+    check all of it, 0.8 s when it is full. Damage is refused then; an older copy of the file cannot
+    be told from the newest.
 
     Several processes and threads of a device may use one file at once, each process having opened
     it for itself: it must not be opened before a fork and used after it. The file has to be on a
@@ -89,8 +96,8 @@ class SqliteLedger:
 
     Args:
         path: The file.
-        capacity: Entries that are remembered, at least 1. Opened with a smaller capacity, a ledger
-            forgets its oldest entries when it admits the next one.
+        capacity: Entries that it has room for, at least 1. A ledger that is full may be opened with
+            a larger one; opened with a smaller one, it knows all its entries and admits no more.
 
     Raises:
         UsageError: the capacity is below 1.
@@ -104,6 +111,7 @@ class SqliteLedger:
         with _explained(self._path):
             if not self._path.exists():
                 _create(self._path)
+            _check_whole(self._path)
             self._connection = _connect(self._path)
             try:
                 self._examine()
@@ -121,16 +129,17 @@ class SqliteLedger:
         """See `Ledger.admit`.
 
         Raises:
-            UsageError: an entry is not 32 bytes, or there are more than the ledger can remember.
-            LedgerError: the entries could not be written; whether they are known is open, but they
-                do not count as admitted.
+            UsageError: an entry is not 32 bytes.
+            LedgerError: there is no room for all of them, and nothing has changed; or they could
+                not be written: whether they are known is open, but they do not count as admitted.
         """
-        wanted = distinct(entries, self._capacity)
+        wanted = distinct(entries)
         with self._lock, _explained(self._path), _transaction(self._connection) as connection:
             if any(_knows(connection, entry) for entry in wanted):
                 return False
+            held: int = connection.execute(_HELD).fetchone()[0]
+            check_room(held, len(wanted), self._capacity)
             connection.executemany(_ADD, [(entry,) for entry in wanted])
-            connection.execute(_FORGET, (self._capacity,))
         return True  # only here, after COMMIT
 
     def knows(self, entry: bytes) -> bool:
@@ -152,9 +161,6 @@ class SqliteLedger:
     def _examine(self) -> None:
         """Refuse a file that is no ledger, is damaged, or cannot be written durably."""
         path, connection = self._path, self._connection
-        if path.stat().st_size == 0:
-            # A new ledger is never seen without its table (`_create`), so something was lost here.
-            raise LedgerError(f"{path} is empty, and a ledger never is: {_DAMAGED}")
         found = _ask(connection, "PRAGMA application_id")
         if found != APPLICATION_ID:
             raise LedgerError(
@@ -170,13 +176,12 @@ class SqliteLedger:
             raise LedgerError(
                 f"{path} has other tables than a ledger: {str(statements)[:_MAX_SHOWN]}"
             )
-        mode = _ask(connection, "PRAGMA journal_mode = DELETE")
-        if mode != "delete":
-            raise LedgerError(f"{path} has a journal of mode {mode}, and a ledger's is delete")
         # Among other things, this sees whether each entry is found where it is looked up.
         damage = _ask(connection, "PRAGMA integrity_check(1)")
         if damage != "ok":
             raise LedgerError(f"{path} is damaged ({damage}): {_DAMAGED}")
+        if not _ask(connection, _COMPLETE):
+            raise LedgerError(f"{path} is damaged (entries are missing): {_DAMAGED}")
         # Anything that is written and undone: better to fail here than in a session.
         with suppress(_UndoError), _transaction(connection):
             connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -211,6 +216,26 @@ def _create(path: Path) -> None:
             path.hardlink_to(draft)
     finally:
         draft.unlink()
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a file of which a part is lost, or is in a log that SQLite would copy into it.
+
+    Raises:
+        LedgerError: it is empty, or it has a write-ahead log, which no ledger ever has.
+    """
+    with path.open("rb") as file:
+        start = file.read(20)
+    if not start:
+        # A new ledger is never seen without its table (`_create`), so something was lost here.
+        raise LedgerError(f"{path} is empty, and a ledger never is: {_DAMAGED}")
+    real = path.resolve()  # where SQLite looks
+    log = real.with_name(f"{real.name}-wal")
+    if log.exists() or _LOGGED in start[18:]:
+        raise LedgerError(
+            f"{path} has a write-ahead log, {log}, which may have newer entries or older ones: "
+            f"{_DAMAGED}"
+        )
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -98,10 +98,10 @@ async def device(folder: Path, number: int, port: int, *, dies: bool) -> None:
                     reply = client.receive(data)
                     limit = max_bytes(client.params) if client.params else limit
                     if client.state is ClientState.OPENED:
-                        if dies:
-                            os.kill(os.getpid(), signal.SIGKILL)
                         vote = np.array([1, number], dtype=np.uint32)
                         reply = client.contribute(vote, BINDING)
+                        if dies:
+                            os.kill(os.getpid(), signal.SIGKILL)
                     if reply is not None:
                         await send(writer, reply)
             except PeerError as refusal:

@@ -7,11 +7,13 @@ in the middle of a round says that it does not know the round, and joins the nex
 on its disk, and keeps it from answering twice whatever the server sends.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from deltafl.protocol.answering import OwnWork, answered
 from deltafl.protocol.client import RoundClient
+from deltafl.protocol.participations import limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Credentials, LedgerError, PeerError, TrustedKeys, UsageError
 from deltafl.secagg.ledger import Ledger
@@ -62,6 +64,7 @@ class Notes:
         over: a round is over; rounds done.
         declined: the device does not go on with a round, and why.
         failed: an exception of training, which counts as a loss or update that is not finite.
+        near: nine tenths of a limit of the device's policy are used up: its name and value.
     """
 
     joined: Callable[[int, int], None] = lambda _done, _rounds: None
@@ -69,6 +72,12 @@ class Notes:
     over: Callable[[int], None] = lambda _done: None
     declined: Callable[[Reason, str], None] = lambda _reason, _detail: None
     failed: Callable[[Exception], None] = lambda _error: None
+    near: Callable[[str, int], None] = lambda _limit, _most: None
+
+
+def today() -> int:
+    """The day by this machine's clock: days since 1970 (UTC)."""
+    return max(0, int(time.time() // 86400))
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +92,7 @@ class DeviceSide:
         work_of: what it computes, round by round.
         notes: who is told what happens.
         randomness: source of every secret.
+        today: which day it is.
     """
 
     own: OwnIdentity
@@ -92,6 +102,7 @@ class DeviceSide:
     work_of: WorkOf
     notes: Notes = field(default_factory=Notes)
     randomness: Randomness = system_randomness
+    today: Callable[[], int] = today
     _has_ended: bool = False
     _round: _Round | None = None
 
@@ -147,6 +158,7 @@ class DeviceSide:
             return None  # the connection broke, and is back
         self.close()
         self.notes.began(task.round_index + 1)
+        day = self.today()
         machine = RoundClient(
             self.own.client,
             self.policy,
@@ -154,10 +166,16 @@ class DeviceSide:
             Credentials(self.own.identity, self.directory),
             ledger=self.ledger,
             graph_seed=task.graph_seed,
+            today=day,
         )
         self._round = begun = _Round(task.task, machine)
         try:
+            for limit in limits_of(self.policy, day):
+                if limit.is_near(self.ledger):
+                    self.notes.near(limit.name, limit.most)
             begun.work = self.work_of(task, machine)
+        except LedgerError as error:
+            return self._decline(begun, Reason.LEDGER, str(error))
         except (ConfigError, ValueError) as error:
             return self._decline(begun, Reason.SETTINGS, str(error))
         return None

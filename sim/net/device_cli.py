@@ -146,14 +146,18 @@ def _notes(options: argparse.Namespace) -> Notes:
     def failed(error: Exception) -> None:
         _say(f"training failed, and counts as zeros: {error!r}")
 
+    def near(limit: str, most: int) -> None:
+        _say(f"nine tenths of this device's {limit}={most} are used up")
+
     if options.quiet:
-        return Notes(declined=declined, failed=failed)
+        return Notes(declined=declined, failed=failed, near=near)
     return Notes(
         joined=lambda done, rounds: _say(f"admitted; {done} of {rounds} rounds are done"),
         began=lambda number: _say(f"round {number} begins"),
         over=lambda done: _say(f"round {done} is over"),
         declined=declined,
         failed=failed,
+        near=near,
     )
 
 

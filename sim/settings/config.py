@@ -469,6 +469,7 @@ class PolicyConfig:
         min_update_noise: the smallest `dp.noise`; above 0, devices refuse updates without noise.
         max_update_norm: the largest `dp.clip`.
         max_participations: most rounds in which a device answers; 0 counts none.
+        max_rounds_per_day: the same in a day, for devices on machines of their own.
     """
 
     max_levels: Count = 8
@@ -488,6 +489,7 @@ class PolicyConfig:
     min_update_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
     max_update_norm: Positive = 64.0
     max_participations: Annotated[int, Interval("[0, 65536]")] = 0
+    max_rounds_per_day: Annotated[int, Interval("[0, 65536]")] = 4096
 
 
 @dataclass(frozen=True, slots=True)

@@ -508,6 +508,7 @@ def _zips() -> list[bytes]:
 def _ledger(path: Path) -> None:
     with SqliteLedger(path, capacity=100) as ledger:
         ledger.admit([bytes(32)])
+        assert not ledger.admit([bytes(32)]), "a ledger that forgets at once"
 
 
 def _ledgers() -> list[bytes]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.fl.local import Learner, LocalTraining
+from deltafl.protocol.participations import limits_of
 from deltafl.secagg import ClientId
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.wire import Kind
@@ -20,7 +21,7 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.seen import Decoder
-from deltafl.sim.net import own_work
+from deltafl.sim.net import device, own_work
 from deltafl.sim.net.frames import (
     Carry,
     Challenge,
@@ -121,8 +122,8 @@ def test_a_device_that_was_started_again_joins_the_next_round(tmp_path, trip, si
     (victim,) = restarted
     if trip:
         assert federation.declined == [(victim, Reason.UNKNOWN)]
-    else:  # nobody has seen anything of it; but a context is signed once
-        assert federation.declined == ([(victim, Reason.REFUSED)] if signed else [])
+    else:  # nobody has seen anything of it, and it has answered nothing
+        assert not federation.declined
     assert max(messages(tmp_path / "net", Kind.ADVERTISE).values()) == 1
     assert clean(tmp_path / "net")
 
@@ -173,6 +174,49 @@ def test_a_device_whose_ledger_cannot_be_written_takes_no_part(tmp_path, federat
     masked = messages(tmp_path / "net", Kind.MASKED)
     assert masked
     assert not {key for key in masked if key[0] == victim}
+
+
+@pytest.mark.parametrize("today", [7, 8])
+def test_a_device_counts_the_rounds_of_a_day_and_says_when_they_are_many(
+    tmp_path, federation, today
+):
+    """All rounds of day 7 were answered before; day 8 is another day."""
+    victim, *_ = sample_cohort(Seeds(1).generator(Purpose.COHORT, round_index=0), 30, 10)
+    side, told = federation.sides[victim], []
+    side.policy = replace(side.policy, max_rounds_per_day=10)
+    side.today, side.notes = (
+        lambda: today,
+        replace(side.notes, near=lambda *near: told.append(near)),
+    )
+    (before,), (now,) = (limits_of(side.policy, day) for day in (7, today))
+    assert side.ledger.admit([before.entry(number) for number in range(10)])
+    with wired(federation):
+        federation.play(tmp_path / "net")
+    if today == 7:
+        assert set(federation.declined) == {(victim, Reason.REFUSED)}
+        assert all("exceed the device's max_rounds_per_day=10" in one[2] for one in federation.said)
+        assert set(told) == {("max_rounds_per_day", 10)}
+    else:
+        assert not federation.declined + told
+        assert 1 <= now.counted(side.ledger) <= 3
+
+
+def test_a_device_whose_ledger_cannot_be_read_declines(federation):
+    class Unreadable:
+        def knows(self, _):
+            raise LedgerError("the disk is gone")
+
+    side = federation.sides[0]
+    side.ledger = Unreadable()
+    told = decode(side.receive(task(to_toml(federation.config).encode())))
+    assert told == Decline(TASK, Reason.LEDGER)
+    assert federation.said == [(0, Reason.LEDGER, "the disk is gone")]
+
+
+def test_a_day_is_one_of_utc_and_never_before_1970(monkeypatch):
+    for now, day in ((0.0, 0), (86399.9, 0), (86400.0, 1), (-1.0, 0), (1795651200.0, 20783)):
+        monkeypatch.setattr(device.time, "time", lambda now=now: now)
+        assert device.today() == day
 
 
 def test_a_round_below_the_devices_policy_is_refused(tmp_path):

@@ -152,7 +152,7 @@ class Watched:
 
 def watched(config, accepts=True):
     parties = RoundParties(config)
-    parties.machine._ledger = ledger = Watched(accepts)
+    parties.machine._ledger = parties.machine._session._ledger = ledger = Watched(accepts)
     ledger.machine = parties.machine
     return parties, ledger
 
@@ -195,11 +195,12 @@ class Failing(MemoryLedger):
     ("fails", "point", "config", "signed"),
     [
         ({"knows"}, Point(0), CONFIG, False),
-        ({"admit"}, Point(1, task_done=False), CONFIG, True),
+        ({"knows"}, Point(1, task_done=False), CONFIG, True),
         ({"admit"}, Point(3), CONFIG, False),
+        ({"admit"}, Point(3), CONFIG, True),
         ({"admit"}, Point(3), replace(CONFIG, theta=Fraction(1)), False),
     ],
-    ids=["announcement", "losses", "query", "update"],
+    ids=["announcement", "losses", "query", "signed query", "update"],
 )
 def test_a_device_whose_ledger_fails_says_nothing_and_ends_the_round(fails, point, config, signed):
     parties = RoundParties(config, signed=signed)
@@ -262,6 +263,16 @@ def test_of_two_rounds_begun_at_once_one_is_answered(signed):
         else:
             assert isinstance(other.answer(VICTIM, data), bytes)
         assert one.exchange({c: d for c, d in one.pending.items() if c != VICTIM}) is not None
+
+
+@signed_or_not
+def test_of_two_sessions_of_one_round_begun_at_once_one_is_answered(signed):
+    one, other = two_rounds(second=CONFIG, signed=signed)
+    assert one.params.context == other.params.context
+    assert isinstance(one.answer(VICTIM, one.pending[VICTIM]), bytes)
+    reason = Refusal.SESSION_REPEATED if signed else Refusal.MODEL_REPEATED
+    assert_fails(other.machine, other.pending[VICTIM], reason)
+    assert other.machine._session.state is ClientState.FAILED
 
 
 @pytest.mark.usefixtures("no_query_needed")

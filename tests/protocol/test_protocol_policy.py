@@ -106,7 +106,7 @@ LIMITS = {
     ),
 }
 """Of each limit: a round, and changes or levels that are just within it and just beyond it."""
-BESIDE = {"unverified_if_active", "max_participations"}
+BESIDE = {"unverified_if_active", "max_participations", "max_rounds_per_day"}
 """What test_followed_search.py, test_round_refusals.py and test_participations.py hold."""
 
 

@@ -475,7 +475,7 @@ def test_who_was_shown_another_question_signs_what_others_do_not():
 
 
 def announced_twice(first, second, *, signed=True):
-    """Two rounds of one device: the machine that has joined the first, and is to join the second.
+    """A device that is to join a round's second session, and has answered in the first meanwhile.
 
     Args:
         first: The first round's configuration.
@@ -483,15 +483,13 @@ def announced_twice(first, second, *, signed=True):
     """
     enrolment = Enrolment(SeededRandomness(bytes(32)))
     config = second.pop("config", first)
-    machines = []
-    for each, changes in ((first, {}), (config, second)):
-        params = make_params(each, signed=signed, **changes)
-        credentials = enrolment.credentials_for(3, params)
-        ledger = enrolment.ledger(3)
-        machines.append(machine := RoundClient(3, POLICY, credentials=credentials, ledger=ledger))
-        assert machine.receive(announcement(each, params=params)) is LocalWork.MEASURE_LOSS
-    machines[0].supply_loss(1.0, 5)
-    return machines[1]
+    params, ledger = make_params(config, signed=signed, **second), enrolment.ledger(3)
+    machine = RoundClient(
+        3, POLICY, credentials=enrolment.credentials_for(3, params), ledger=ledger
+    )
+    assert machine.receive(announcement(config, params=params)) is LocalWork.MEASURE_LOSS
+    assert ledger.admit([make_params(first, signed=signed).context])
+    return machine
 
 
 ANOTHER_SESSION = [{}, {"graph_seed": b"\1" * 32}, {"threshold": 3}]

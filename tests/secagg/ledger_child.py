@@ -2,7 +2,7 @@
 
 python ledger_child.py loop KIND PATH NAME      admit pairs for ever; say each that was admitted
 python ledger_child.py race PATH COUNT          admit each of some entries; say which were new
-python ledger_child.py session KIND PATH WHEN   take part in a session, or be killed: WHEN is
+python ledger_child.py session KIND PATH WHEN   answer in a session, or be killed: WHEN is
                                                 "before" or "after" the ledger, or "never"
 """
 
@@ -86,21 +86,24 @@ def race(path, number):
 
 
 def session(kind, path, when):
-    from parties import POLICY, make_params  # here, because the others are to begin at once
+    from parties import POLICY, Parties, make_params  # here: the others are to begin at once
 
-    from deltafl.secagg import Client, Credentials, PeerError, TrustedKeys, wire
-    from deltafl.secagg.identity import identity
-    from deltafl.secagg.messages import SessionOpen
+    from deltafl.secagg import Client, PeerError
+    from deltafl.secagg.states import ClientState
 
-    params = make_params(6, threshold=3, signed=True)
-    device, own = 3, identity(bytes(32))
+    parties = Parties(make_params(6, threshold=3, signed=True))
+    device = parties.ids[0]
     with closing(KINDS[kind](path)) as ledger:
-        directory = TrustedKeys({device: own.public})
-        credentials = Credentials(own, directory)
-        client = Client(device, POLICY, credentials=credentials, ledger=Killed(ledger, when))
+        parties.clients[device] = Client(
+            device,
+            POLICY,
+            credentials=parties.enrolment.credentials(device),
+            ledger=Killed(ledger, when),
+        )
         try:
-            answer = client.receive(wire.encode(SessionOpen(params), params))
-            print("answered" if answer else "said nothing")
+            for client, data in parties.advance(ClientState.READY).items():
+                parties.clients[client].receive(data)
+            print("answered" if parties.contribute(device) else "said nothing")
         except PeerError as refused:
             print(refused.reason.name)
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from deltafl.secagg.errors import UsageError
+from deltafl.secagg.errors import LedgerError
 
 ENTRIES = [bytes([i]) * 32 for i in range(1, 7)]
 
@@ -17,19 +17,18 @@ capacities = st.integers(1, 5)
 
 
 class Model:
-    """A ledger in the plainest way: a list, the oldest entry first."""
+    """A ledger in the plainest way: a list."""
 
     def __init__(self, capacity):
         self.capacity = capacity
         self.known = []
 
     def admit(self, entries):
-        if len(set(entries)) > self.capacity:
-            raise UsageError
         if any(entry in self.known for entry in entries):
             return False
+        if len(self.known) + len(set(entries)) > self.capacity:
+            raise LedgerError
         self.known += dict.fromkeys(entries)
-        self.known = self.known[-self.capacity :]
         return True
 
     def knows(self, entry):
@@ -45,6 +44,6 @@ def play(history, ledger, reopened=lambda ledger: ledger):
             continue
         try:
             answers.append(getattr(ledger, name)(argument))
-        except UsageError:
-            answers.append("refused")
+        except LedgerError:
+            answers.append("full")
     return answers

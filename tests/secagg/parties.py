@@ -133,13 +133,15 @@ class LoggedRandomness:
 class Parties:
     """A server and its devices, all honest unless a test makes them otherwise."""
 
-    def __init__(self, params, *, ids=None, policy=POLICY, seed=0):
+    def __init__(self, params, *, ids=None, policy=POLICY, seed=0, enrolment=None):
         self.params = params
         self.ids = make_ids(params.num_invited) if ids is None else list(ids)
         self.roster = sorted(self.ids)
         self.inputs = make_inputs(params, self.ids, seed)
         self.sums: list[SlotSum] = []
-        self.enrolment = Enrolment(SeededRandomness(b"identities".ljust(32, b"\0")))
+        if enrolment is None:
+            enrolment = Enrolment(SeededRandomness(b"identities".ljust(32, b"\0")))
+        self.enrolment = enrolment
         self.server = Server(params, self.ids, self.enrolment)
         self.randomness = {
             client: LoggedRandomness(seed.to_bytes(16, "little") + client.to_bytes(16, "little"))
@@ -151,6 +153,7 @@ class Parties:
                 policy,
                 self.randomness[client],
                 self.enrolment.credentials_for(client, params),
+                ledger=self.enrolment.ledger(client),
             )
             for client in self.ids
         }

@@ -190,4 +190,4 @@ def test_labels_are_all_different_and_carry_the_version():
         if name.isupper() and isinstance(value, bytes) and not name.startswith("_")
     }
     assert len(named) == len(set(named.values())) == 16
-    assert all(value.startswith(b"deltafl/secagg/v2/") for value in named.values())
+    assert all(value.startswith(b"deltafl/secagg/v3/") for value in named.values())

@@ -20,13 +20,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ledger_child import PROGRAM, numbered, pair
 from ledgers import ENTRIES, Model, capacities, histories, play
-from parties import POLICY, make_params
+from parties import Parties, make_params
 
-from deltafl.secagg import Client, Credentials, Enrolment, sqlite_ledger, wire
+from deltafl.secagg import sqlite_ledger
 from deltafl.secagg.errors import LedgerError, Refusal, UsageError
 from deltafl.secagg.ledger import MemoryLedger
-from deltafl.secagg.messages import SessionOpen
-from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.sqlite_ledger import APPLICATION_ID, VERSION, SqliteLedger, _create
 from deltafl.secagg.states import ClientState
 
@@ -85,24 +83,28 @@ def test_what_was_admitted_is_known_when_it_is_opened_again(path):
         assert ledger.admit([C])
 
 
-def test_the_oldest_entries_are_forgotten_for_good(path):
+def test_a_full_ledger_forgets_nothing_and_admits_nothing(path):
     with SqliteLedger(path, capacity=2) as ledger:
         assert ledger.admit([A])
-        assert ledger.admit([C, B])
-        assert [entry for entry in ENTRIES if ledger.knows(entry)] == [B, C]
-        assert ledger.admit([A])
+        with pytest.raises(LedgerError, match="2 more entries after 1 exceed its capacity of 2"):
+            ledger.admit([C, B])
+        assert ledger.admit([B])
+        with pytest.raises(LedgerError, match="larger capacity"):
+            ledger.admit([C])
+        assert not ledger.admit([C, A])
     assert known(path) == [A, B]
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (2,)
-    connection.close()
+    with SqliteLedger(path, capacity=3) as ledger:
+        assert ledger.admit([C])
+    assert known(path) == [A, B, C]
 
 
-def test_a_smaller_capacity_holds_from_the_next_entry_on(path):
+def test_a_smaller_capacity_forgets_nothing(path):
     begun(path, [A, B, C])
     with SqliteLedger(path, capacity=2) as ledger:
         assert ledger.knows(A)
-        assert ledger.admit([D])
-    assert known(path) == [C, D]
+        with pytest.raises(LedgerError, match="1 more entries after 3"):
+            ledger.admit([D])
+    assert known(path) == [A, B, C]
 
 
 @pytest.mark.parametrize("capacity", [0, -1])
@@ -148,7 +150,7 @@ def test_one_file_holds_everything(path):
 
 
 def take_part(path, kind="sqlite", when="never"):
-    """How a device's process ends, and what it says of an opening that is always the same."""
+    """How a device's process ends, and what it says in a session that is always the same."""
     done = run_python(PROGRAM, "session", kind, str(path), when)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode, done.stdout.strip()
@@ -343,10 +345,108 @@ def test_a_ledger_of_another_version_is_refused(path):
     assert f"a ledger of version {VERSION + 1}, not {VERSION}" in refusal(path)
 
 
-def test_a_ledger_with_more_in_it_is_refused(path):
-    forget = "CREATE TRIGGER forget AFTER INSERT ON entries BEGIN DELETE FROM entries; END"
-    execute(begun(path), forget)
-    assert forget in refusal(path)
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["CREATE TRIGGER forget AFTER INSERT ON entries BEGIN DELETE FROM entries; END"],
+        ["CREATE INDEX again ON entries (entry)"],
+        ["CREATE TABLE beside (a)"],
+        ["ALTER TABLE entries RENAME TO old", "CREATE VIEW entries AS SELECT * FROM old LIMIT 0"],
+    ],
+)
+def test_a_ledger_with_more_in_it_is_refused(path, more):
+    execute(begun(path), *more)
+    assert more[-1].partition("entries")[0] in refusal(path)
+
+
+@pytest.mark.parametrize("column", ["entry BLOB", "entry BLOB NOT NULL UNIQUE"])
+def test_a_ledger_with_another_table_is_refused(path, column):
+    execute(
+        begun(path),
+        "DROP TABLE entries",
+        f"CREATE TABLE entries (position INTEGER PRIMARY KEY, {column})",
+    )
+    assert "has other tables than a ledger" in refusal(path)
+
+
+def inserted(position, value):
+    return f"INSERT INTO entries (position, entry) VALUES ({position}, {value})"  # noqa: S608 ours
+
+
+MISSING = "entries are missing"
+
+
+@pytest.mark.parametrize(
+    ("statements", "found"),
+    [
+        pytest.param([inserted(2**63 - 1, "randomblob(32)")], MISSING, id="a last position"),
+        pytest.param([inserted(10**7, "randomblob(32)")], MISSING, id="a gap"),
+        pytest.param([inserted(4, "randomblob(32)")], MISSING, id="a gap of one"),
+        pytest.param([inserted(0, "randomblob(32)")], MISSING, id="a zeroth position"),
+        pytest.param([inserted(-1, "randomblob(32)")], MISSING, id="a negative position"),
+        pytest.param(["DELETE FROM entries WHERE position = 1"], MISSING, id="the first lost"),
+        pytest.param(["UPDATE entries SET position = -1 WHERE position = 1"], MISSING, id="moved"),
+        pytest.param([inserted(3, "x'00'")], "CHECK", id="a short entry"),
+        pytest.param([inserted(3, "zeroblob(33)")], "CHECK", id="a long entry"),
+        pytest.param([inserted(3, f"'{'a' * 32}'")], "CHECK", id="a text"),
+    ],
+)
+def test_a_ledger_whose_entries_cannot_be_its_own_is_refused(path, statements, found):
+    """Controls: the same by hand, but in the place and of the form that are right."""
+    execute(begun(path), "PRAGMA ignore_check_constraints = ON", *statements)
+    told = refusal(path)
+    assert f"is damaged ({found}" in told
+    assert "new identity" in told
+    right = path.with_name("right")
+    execute(begun(right), inserted(3, f"x'{C.hex()}'"))
+    assert known(right) == [A, B, C]
+
+
+def test_an_entry_that_is_there_twice_is_damage(path):
+    data = begun(path).read_bytes()
+    path.write_bytes(data.replace(B, A))
+    assert "is damaged (non-unique entry" in refusal(path)
+
+
+def test_a_table_that_lost_its_index_is_damage(path):
+    lost = "DELETE FROM sqlite_master WHERE name LIKE 'sqlite_autoindex%'"
+    execute(begun(path), "PRAGMA writable_schema = ON", lost)
+    assert "new identity" in refusal(path)
+
+
+def logged(path):
+    """The write-ahead log of a ledger that somebody has turned into one that has a log."""
+    connection = sqlite3.connect(begun(path), isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(inserted(3, f"x'{C.hex()}'"))
+    log = path.with_name("ledger-wal").read_bytes()
+    whole = path.read_bytes()
+    connection.close()
+    for left in path.parent.iterdir():
+        left.unlink()
+    return whole, log
+
+
+def test_a_ledger_that_has_or_had_a_write_ahead_log_is_refused(path):
+    """SQLite would open the first without C, and copy older pages over newer ones in the last."""
+    whole, log = logged(path)
+    beside = path.with_name("ledger-wal")
+    path.write_bytes(whole)
+    assert "may have newer entries" in refusal(path)
+    beside.write_bytes(log)
+    assert "may have newer entries" in refusal(path)
+    for left in (path, beside):
+        left.unlink()
+    begun(path)
+    for left in (log, b"", b"anything"):
+        beside.write_bytes(left)
+        assert f"has a write-ahead log, {beside}" in refusal(path)
+        assert beside.read_bytes() == left
+    link = path.with_name("link")
+    link.symlink_to(path)
+    assert f"has a write-ahead log, {beside}" in refusal(link)
+    beside.unlink()
+    assert known(link) == [A, B]
 
 
 def test_a_file_that_was_cut_off_is_refused(path):
@@ -503,16 +603,23 @@ def test_a_closed_ledger_says_so(path):
 
 
 def test_a_device_whose_ledger_fails_says_nothing_and_may_try_again(path):
-    params = make_params(6, threshold=3, signed=True)
-    opening = wire.encode(SessionOpen(params), params)
-    own = Enrolment(SeededRandomness(bytes(32))).credentials(3)
+    parties = Parties(make_params(6, threshold=3, signed=True))
+    client = parties.ids[0]
+    device = parties.clients[client]
+    unreadable = SqliteLedger(path)
+    unreadable.close()
+    opening = parties.server.start()[client]
+    device._ledger = unreadable
+    with pytest.raises(LedgerError):
+        device.receive(opening)
+    assert device.state is ClientState.IDLE
     with SqliteLedger(path) as ledger:
+        device._ledger = ledger
+        parties.advance(ClientState.OPENED)
         ledger._connection.execute("PRAGMA query_only = ON")
-        own_credentials = Credentials(own.identity, own.directory)
-        device = Client(3, POLICY, credentials=own_credentials, ledger=ledger)
         with pytest.raises(LedgerError):
-            device.receive(opening)
-        assert device.state is ClientState.IDLE
+            parties.contribute(client)
+        assert device.state is ClientState.OPENED
         ledger._connection.execute("PRAGMA query_only = OFF")
-        assert device.receive(opening) is not None
-        assert ledger.knows(params.context)
+        assert parties.contribute(client)
+        assert ledger.knows(parties.params.context)

@@ -22,8 +22,8 @@ from spec_code import TEXT, refusal_of, run_page
 
 from deltafl.protocol import kept_update, participations, rotation, rounding
 from deltafl.protocol import wire as envelopes
-from deltafl.protocol.client import RoundClient, _entries
 from deltafl.protocol.anonymity import Tail, expected_apart
+from deltafl.protocol.client import RoundClient, _entries
 from deltafl.protocol.configuration import (
     RoundConfig,
     UpdateParams,
@@ -708,7 +708,10 @@ def check_update_noise(page, rng):
         read.update, page.noisy_mean(c, sums, counted, 2, config.theta), atol=1e-9
     )
     number = rng.randint(0, 99)
-    assert page.participation_entry(number) == participations.entry(number)
+    policy = RoundPolicy(max_participations=1, max_rounds_per_day=1)
+    total, of_day = participations.limits_of(policy, today := rng.randrange(2**63))
+    assert page.participation_entry(number) == total.entry(number)
+    assert page.round_of_day_entry(today, number) == of_day.entry(number)
 
 
 def check_layouts(page, rng):

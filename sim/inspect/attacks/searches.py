@@ -1,5 +1,6 @@
 """A server that asks one query twice and subtracts the answers."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -40,13 +41,13 @@ class Searches:
     """Asks devices one query, in two slots or two sessions, the second time without one of them.
 
     Args:
-        client_type: What the devices run.
+        client_type: What the devices run, or what makes it.
         network_type: What carries the messages.
     """
 
     def __init__(
         self,
-        client_type: type[RoundClient] = RoundClient,
+        client_type: Callable[..., RoundClient] = RoundClient,
         network_type: type[RoundDevices] = RoundDevices,
     ) -> None:
         self.devices = make_devices(CONFIG)

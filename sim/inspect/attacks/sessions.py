@@ -1,6 +1,9 @@
 """Attacks with messages of other sessions, and with two sums of which one lacks a device."""
 
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from deltafl.protocol import client
 from deltafl.protocol import wire as envelopes
@@ -12,6 +15,7 @@ from deltafl.secagg import Client, ClientId, Enrolment, Refusal, SlotSpec, Usage
 from deltafl.secagg.graph import Members
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.labels import digest
+from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import (
     MaskedInput,
@@ -326,6 +330,73 @@ def one_model_in_two_rounds(defended: bool) -> Loot:
     """There are two contexts. Without the defence, devices remember models by their rounds."""
     with replaced(client, "_entries", _rounds_and_models, unless=defended):
         return _two_rounds(at_once=False)
+
+
+class _LastSeen:
+    """A ledger that keeps only the entries that it has seen last, admitted or only asked about."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._seen: dict[bytes, bool] = {}  # whether it was admitted; the oldest first
+
+    def admit(self, entries: Sequence[bytes]) -> bool:
+        """Whether all are new, as far as it still knows."""
+        if any(map(self.knows, entries)):
+            return False
+        for entry in entries:
+            self._see(entry, is_admitted=True)
+        return True
+
+    def knows(self, entry: bytes) -> bool:
+        """Whether it still knows the entry."""
+        is_admitted = self._seen.get(entry, False)
+        self._see(entry, is_admitted=is_admitted)
+        return is_admitted
+
+    def _see(self, entry: bytes, *, is_admitted: bool) -> None:
+        self._seen.pop(entry, None)
+        self._seen[entry] = is_admitted
+        while len(self._seen) > self._capacity:
+            del self._seen[next(iter(self._seen))]
+
+
+_CAPACITY: Final = 5
+_ANNOUNCED: Final = 2 * _CAPACITY
+
+
+@attack(
+    "announced-until-forgotten",
+    13,
+    "announces rounds of which it asks nothing, until the devices forget that they have answered "
+    "for a model, and announces that model again without one of the devices",
+    power=Power.SERVER,
+    gain=_ANSWER,
+    defence="a device's ledger holds only what it has answered, and forgets nothing: a full one "
+    "admits nothing more",
+    spec="12.13",
+    end=Refusal.MODEL_REPEATED,
+    saying="answered for this model before",
+)
+def announced_until_forgotten(defended: bool) -> Loot:
+    """There are twice as many announcements as a ledger has room for, and the devices join them.
+
+    Without the defence, ledgers hold what was announced too, and the oldest entries make room.
+    """
+    kind: Callable[[int], Ledger] = MemoryLedger if defended else _LastSeen
+    ledgers = defaultdict[ClientId, Ledger](lambda: kind(_CAPACITY))
+    device: Callable[..., RoundClient] = RoundClient
+
+    def made(number: ClientId, *arguments: object, **more: object) -> RoundClient:
+        return device(number, *arguments, **more | {"ledger": ledgers[number]})
+
+    searches = Searches(made)
+    first = searches.session(replace(CONFIG, round_index=1))
+    searches.ask(first, 0, first.everyone, first.everyone)
+    for number in range(_ANNOUNCED):
+        searches.session(replace(CONFIG, round_index=2 + number), model=b"model %d" % number)
+    again = searches.session(replace(CONFIG, round_index=100), without=LOST)
+    searches.ask(again, 0, again.everyone, again.everyone)
+    return searches.loot()
 
 
 @attack(

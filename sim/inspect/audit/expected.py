@@ -7,7 +7,7 @@ from typing import Final
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 
-_NONE_AT_0: Final = {"max_participations"}  # limits that are none at 0
+_NONE_AT_0: Final = {"max_participations", "max_rounds_per_day"}  # limits that are none at 0
 DEFAULT_FALSE_ALARM_RATE: Final = 1e-6
 
 

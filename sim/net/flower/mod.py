@@ -117,7 +117,10 @@ def _by_connection(handover: Handover, member: Member, app: App) -> None:
     def failed(error: Exception) -> None:
         log(WARNING, "training failed, and counts as zeros: %r", error)
 
-    notes = Notes(over=lambda _done: stop.set(), declined=declined, failed=failed)
+    def near(limit: str, most: int) -> None:
+        log(WARNING, "nine tenths of this device's %s=%d are used up", limit, most)
+
+    notes = Notes(over=lambda _done: stop.set(), declined=declined, failed=failed, near=near)
     with SqliteLedger(member.ledger) as ledger, tempfile.TemporaryDirectory() as folder:
         side = member.side(ledger, work_by(app, member.client, member.told), notes)
         trusted = None

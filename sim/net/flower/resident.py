@@ -281,7 +281,7 @@ class _Resident:
             self.close()
             who = Member.of_json(member)
             self._ledger = SqliteLedger(who.ledger)
-            notes = Notes(declined=self._declined, failed=self._failed)
+            notes = Notes(declined=self._declined, failed=self._failed, near=self._near)
             work = work_by(self._app, who.client, who.told)
             self._side = who.side(self._ledger, work, notes)
             self._member = member
@@ -293,6 +293,9 @@ class _Resident:
     def _failed(self, error: Exception) -> None:
         said = _text(error).decode("utf-8", "replace")
         self._say(f"training failed, and counts as zeros: {said}")
+
+    def _near(self, limit: str, most: int) -> None:
+        self._say(f"nine tenths of this device's {limit}={most} are used up")
 
     def _say(self, sentence: str) -> None:
         text = sentence.encode("utf-8", "replace")
