@@ -439,6 +439,7 @@ def _only(start, followed, threshold, num_devices):
 
 VERIFIED = {"verified": True, "method": "bracketed", "max_queries": 3, "resolution_bits": 3}
 COUNTED = VERIFIED | {"cohort_size": 5, "min_search_cohort": 4, "min_tail": 2, "max_queries": 2}
+COUNTED_BY_FOUR = {"min_search_cohort": 4, "max_queries": 1}
 LOSSES = ((0.5,), (1.25,), (2.0,), (5.0,))
 ROUNDS = {
     "mm": {"levels": [{}], "signed": False},
@@ -467,15 +468,15 @@ ROUNDS = {
     },
     "two levels, verified, an active server": {
         "levels": [
-            COUNTED | {"theta": [4, 5], "min_search_cohort": 5},
-            COUNTED | {"theta": [2, 5], "min_search_cohort": 5, "warm_start": 30},
+            VERIFIED | COUNTED_BY_FOUR | {"theta": [3, 4]},
+            VERIFIED | COUNTED_BY_FOUR | {"theta": [1, 2], "warm_start": 30},
         ],
         "signed": True,
-        "losses": [(one, 8 - one) for (one,) in (*LOSSES, (7.0,))],
-        "weights": (50,) * 5,
+        "losses": [(one, 8 - one) for (one,) in LOSSES],
+        "weights": (50,) * 4,
         "threshold": 3,
         "min_cohort": 4,
-        "policy": {"min_honest_tail": 2, "adversary": "active"},
+        "policy": {"min_honest_tail": 1, "adversary": "active"},
     },
     "no search": {"levels": [{"theta": [1, 1], "cohort_size": 3}], "signed": False},
 }
