@@ -435,8 +435,10 @@ class Server:
         )
         if not verify(credential.identity, statement, credential.signature):
             return Fault.BAD_SIGNATURE
-        if not present(self._directory).accepts(sender, credential.identity):
+        directory = present(self._directory)
+        if not directory.accepts(sender, credential.identity):
             return Fault.UNKNOWN_IDENTITY
+        directory.learn({sender: credential.identity})  # nothing is refused after this
         return None
 
     def _close_advertise(self) -> Outgoing:
