@@ -11,6 +11,7 @@ MODEL: Final = _PREFIX + b"model that was answered for"
 PARTICIPATION: Final = _PREFIX + b"participation"
 ROTATION: Final = _PREFIX + b"rotation of updates"
 BALLOT: Final = _PREFIX + b"answer and weight of a device"
+WEIGHT_BLINDINGS: Final = _PREFIX + b"blindings of a weight"
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"

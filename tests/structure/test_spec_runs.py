@@ -58,6 +58,7 @@ from deltafl.secagg import (
     openings,
     pedersen,
     prg,
+    proofs,
     ring,
     sealing,
     shamir,
@@ -330,6 +331,27 @@ def check_commitments(page, rng):
     assert page.decode_point(bytes(31)) is None
 
 
+def votes_are_drawn_by_the_page(page, c, of, rng):
+    """What is drawn for a weight and for a proof follows from the seeds of the page."""
+    weight, random, about = rng.randint(0, of.largest_weight), rng.randbytes(32), rng.randbytes(5)
+    seeded = SeededRandomness(page.weight_seed(c, weight, random))
+    expected = [pedersen.draw_blinding(seeded) for _ in page.weight_parts(c)]
+    assert list(ballots.Voter.drawn(of, weight, lambda _: random).blindings) == expected
+    known = rng.randint(1, 9)
+    target = page.times(known, page.BASE)
+    choice = [(target, [page.BASE]), (page.generator(3), [page.BASE, page.generator(4)])]
+    cases = [
+        proofs.Case(page.encode_point(point), tuple(map(page.encode_point, bases)))
+        for point, bases in choice
+    ]
+    proof = proofs.prove(about, [cases], [proofs.Witness(0, (known,))], lambda _: random)
+    seeded = SeededRandomness(page.proof_seed(about, [choice], [(0, [known])], random))
+    drawn = [pedersen.draw_blinding(seeded) for _ in range(5)]  # two challenges, three responses
+    numbers = [int.from_bytes(proof[i : i + 32], "little") for i in range(0, len(proof), 32)]
+    assert [numbers[1], *numbers[3:]] == [drawn[1], *drawn[3:]]
+    assert numbers[2] == (drawn[2] + (numbers[0] - drawn[1]) * known) % page.ORDER
+
+
 def check_votes(page, rng):
     """A proof that holds, and one of which a byte was changed, under either verifier."""
     weighting, largest = rng.choice(list(Weighting)), rng.randint(1, 3)
@@ -359,6 +381,7 @@ def check_votes(page, rng):
     )
     proof = voter.prove(of, query, tick, commitment, blinding, rng.randbytes, is_first=is_first)
     assert len(proof) == page.proof_size(c, is_first)
+    votes_are_drawn_by_the_page(page, c, of, rng)
     own_keys = signer.identity, signer.sealing_key
     place = rng.randrange(len(proof))
     changed = proof[:place] + bytes([proof[place] ^ 1]) + proof[place + 1 :]
