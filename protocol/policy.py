@@ -7,18 +7,22 @@ Spec: §12.14.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, floor
+from typing import ClassVar
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.participations import MOST
 from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
+from deltafl.secagg.policy import Range
 from deltafl.secagg.threat import at_most
 
 
@@ -101,6 +105,27 @@ class RoundPolicy(DevicePolicy):
     min_update_noise: Fraction = Fraction(0)
     max_update_norm: float = 64.0
     max_participations: int = 0
+
+    _ranges: ClassVar[Mapping[str, Range]] = {
+        **DevicePolicy._ranges,
+        "max_levels": Range(1),
+        "min_search_cohort": Range(0),
+        "max_query_pivots": Range(1),
+        "max_pivots": Range(0),
+        "max_pivots_if_equal": Range(0),
+        "max_mm_pivots_per_device": Range(0),
+        "max_loss_resolution_bits": Range(0),
+        "max_loss_bound": Range(1),
+        "max_weight": Range(1),
+        "min_update_resolution_bits": Range(0),
+        "min_update_clip": Range(0),
+        "max_update_clip": Range(0),
+        "min_noise": Range(0),
+        "max_passes": Range(1),
+        "min_update_noise": Range(0),
+        "max_update_norm": Range(0),
+        "max_participations": Range(0, MOST, is_closed=True),
+    }
 
     def check_number(self, levels: Levels) -> None:
         """Accept so many levels.

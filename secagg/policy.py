@@ -3,13 +3,38 @@
 Spec: §3.7.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import ClassVar, Final, NamedTuple
 
-from deltafl.secagg.errors import PeerError, Refusal, UsageError
+from deltafl.secagg.errors import PeerError, Refusal, UsageError, whole_number
 from deltafl.secagg.messages import SHARES_PER_SLOT
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.shamir import NUM_LIMBS
 from deltafl.secagg.threat import Adversary, ThreatModel, at_most, check_sparse
+
+
+class Range(NamedTuple):
+    """What a limit may be: in [least, most] where `most` is allowed, else in [least, most).
+
+    By default, every finite number from the least one on.
+    """
+
+    least: int
+    most: float = math.inf
+    is_closed: bool = False
+
+    def __str__(self) -> str:
+        return f"[{self.least}, {self.most}{']' if self.is_closed else ')'}"
+
+    def has(self, value: float) -> bool:
+        """Whether a number is in the range; NaN is in none."""
+        return self.least <= value < self.most or (self.is_closed and value == self.most)
+
+
+_RATE: Final = Range(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +70,9 @@ class DevicePolicy:
         sparse_if_active: Whether to accept a sparse graph even against an ACTIVE server. The
             analysis of sparse graphs assumes a server that does not choose the roster to suit the
             graph's seed.
+
+    Raises:
+        UsageError: a limit is not in its range, or of another type.
     """
 
     adversary: Adversary = Adversary.CURIOUS
@@ -63,9 +91,36 @@ class DevicePolicy:
     max_verified_length: int = 1 << 13
     sparse_if_active: bool = False
 
+    _ranges: ClassVar[Mapping[str, Range]] = {
+        "colluding_rate": _RATE,
+        "dropout_rate": _RATE,
+        "min_cohort": Range(2),
+        "min_threshold": Range(2),
+        "min_threshold_share": Range(0, 1, is_closed=True),
+        "max_cohort": Range(2),
+        "max_degree": Range(1),
+        "max_slots": Range(1),
+        "max_length": Range(1),
+        "max_ring_bits": Range(1, 64, is_closed=True),
+        "max_sharing_work": Range(0),
+        "max_mask_elements": Range(0),
+        "max_verified_length": Range(0),
+    }
+
     def __post_init__(self) -> None:
         # A configuration file gives a string, which is not a member of the enum.
         object.__setattr__(self, "adversary", Adversary(self.adversary))
+        for limit in fields(self):
+            value, allowed = getattr(self, limit.name), self._ranges.get(limit.name)
+            if isinstance(limit.default, bool) and not isinstance(value, bool):
+                raise UsageError(f"{limit.name}={value!r} is neither True nor False")
+            if allowed is None:
+                continue
+            if isinstance(limit.default, int):
+                value = whole_number(limit.name, value)
+                object.__setattr__(self, limit.name, value)
+            if not (isinstance(value, Real) and allowed.has(value)):
+                raise UsageError(f"{limit.name}={value!r} is not in {allowed}")
 
     def check(self, params: SessionParams) -> None:
         """Accept a session's parameters.
