@@ -13,7 +13,7 @@ from deltafl.secagg.errors import PeerError, Refusal, UsageError, whole_number
 from deltafl.secagg.messages import SHARES_PER_SLOT
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.shamir import NUM_LIMBS
-from deltafl.secagg.threat import Adversary, ThreatModel, at_most, check_sparse
+from deltafl.secagg.threat import Adversary, SparseEvents, at_most
 
 
 class Range(NamedTuple):
@@ -47,9 +47,9 @@ class DevicePolicy:
             device: 2t > (1 + γ)h, where h devices hold shares of one device's secrets.
         colluding_rate: γ, the share of devices that the device expects to collude with the server.
             A cohort of `min_cohort` must contain at least two that do not, and t of a complete
-            graph must be more than the others. A sparse graph has its own rule (`check_sparse`).
-        dropout_rate: δ, the share of devices that may vanish while the others of a sparse graph
-            stay connected.
+            graph must be more than the others. Degree and t of a sparse graph must withstand them.
+        dropout_rate: δ, the share of devices that may be missing from a session over a sparse
+            graph: min_cohort must be all invited devices but these.
         min_cohort: Smallest cohort that the device may be summed with.
         min_threshold: Lowest acceptable t, the number of devices that must pool shares to rebuild a
             secret.
@@ -174,9 +174,6 @@ class DevicePolicy:
                 f"degree={params.degree} is not that of the complete graph over "
                 f"{params.num_invited} devices",
             )
-        if not params.is_complete:
-            # With fewer devices the graph would be complete after all, and have one more holder.
-            _at_least("min_roster", params.min_roster, params.degree + 2)
         holders = params.num_holders
         colluding = at_most(self.colluding_rate, holders)
         if not 2 * params.threshold > holders + colluding:
@@ -188,19 +185,26 @@ class DevicePolicy:
             )
 
     def _check_sparse(self, params: SessionParams) -> None:
-        """Refuse a sparse graph that colluding and vanishing devices may cut or outnumber."""
-        try:
-            threat = ThreatModel(self.colluding_rate, self.dropout_rate, self.adversary)
-        except UsageError as error:
-            raise PeerError(Refusal.POLICY, f"a sparse graph: {error}") from None
-        shortfall = check_sparse(
-            params.num_invited, params.degree, params.threshold, params.min_roster, threat
+        """Refuse a sparse graph that colluding and missing devices may cut or outnumber."""
+        invited, smallest = params.num_invited, max(params.min_cohort, params.min_roster)
+        # With fewer devices the graph would be complete after all, and have one more holder.
+        _at_least("smallest roster of a sparse graph", smallest, params.degree + 2)
+        fewest = invited - at_most(self.dropout_rate, invited)
+        _at_least("min_cohort of a sparse graph", params.min_cohort, fewest)
+        colluding, missing = at_most(self.colluding_rate, invited), invited - params.min_cohort
+        least = SparseEvents(invited, smallest, colluding, missing, self.adversary).safe_threshold(
+            params.degree
         )
-        if shortfall is not None:
+        if least is None or params.threshold < least:
+            shortfall = (
+                f"degree={params.degree} is too small: the honest survivors may fall apart"
+                if least is None
+                else f"threshold={params.threshold} is below {least}"
+            )
             raise PeerError(
                 Refusal.POLICY,
-                f"the sparse graph over {params.num_invited} devices: {shortfall}, with "
-                f"colluding_rate={self.colluding_rate:g} and dropout_rate={self.dropout_rate:g}",
+                f"the sparse graph over {invited} devices: {shortfall}, where {colluding} may "
+                f"collude and {missing} be missing",
             )
 
 

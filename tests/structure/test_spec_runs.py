@@ -420,8 +420,11 @@ def check_thresholds(page, rng):
     sparse = page.sparse_parameters(size, c, s, d, active)
     assert sparse == or_none(threat.sparse_parameters, size, model)
     if sparse is not None:
-        roster = threat.sparse_min_roster(size, *sparse, model)
-        assert page.sparse_min_roster(size, c, *sparse, active) == roster
+        degree, colluders = sparse[0], rng.randint(0, size)
+        smallest, missing = rng.randint(degree, size), rng.randint(0, size)
+        events = threat.SparseEvents(size, smallest, colluders, missing, model.adversary)
+        needed = page.sparse_threshold(size, smallest, colluders, missing, degree, active)
+        assert events.safe_threshold(degree) == needed
 
 
 def or_none(function, *arguments):
