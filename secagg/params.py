@@ -214,9 +214,9 @@ class SessionParams:
             slots: The session's sums.
             threat: Shares of colluding and vanishing devices, and the adversary.
             graph: The complete graph, or the sparse one.
-            min_cohort: Smallest cohort to sum over; raised if necessary to the threshold, to the
-                size that leaves two honest devices in the sum, and on a sparse graph to all
-                devices but those that may vanish.
+            min_cohort: Smallest cohort to sum over; raised if necessary to the threshold, and on a
+                sparse graph to all devices but those that may vanish. Both leave two honest devices
+                in the sum.
             signed: See the class; always true against an active adversary.
             graph_seed: See the class.
             context: See the class.
@@ -240,7 +240,7 @@ class SessionParams:
             num_invited=num_invited,
             degree=degree,
             threshold=threshold,
-            min_cohort=max(min_cohort, min_roster, threat.num_colluding(num_invited) + 2),
+            min_cohort=max(min_cohort, min_roster),
             graph_seed=graph_seed,
             context=context,
             min_roster=min_roster,

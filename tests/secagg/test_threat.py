@@ -519,7 +519,7 @@ def test_whoever_is_missing_within_the_rate_what_is_bad_stays_unlikely(
     missing, colluders = threat.num_dropped(num_devices), threat.num_colluding(num_devices)
     absent = data.draw(st.integers(0, missing))
     roster = num_devices - absent
-    assert roster >= degree + 2
+    assert num_devices - missing >= max(degree, colluders, threshold) + 2
     assert not insecure(roster, colluders, degree, harmful_to(adversary, degree, threshold))
     assert cut(roster, colluders + missing - absent, degree) < Fraction(1, 2**41)
 

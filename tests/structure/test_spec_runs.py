@@ -913,14 +913,14 @@ NEAR = {
     "max_weight": (1 << 53, lambda c: c.update.max_weight - 1),
     "min_update_resolution_bits": (0, lambda c: c.update.resolution_bits + 1),
     "min_update_clip": (0.0, lambda c: c.update.clip * 2),
-    "max_update_clip": (math.inf, lambda c: c.update.clip / 2),
+    "max_update_clip": (2.0**1000, lambda c: c.update.clip / 2),
     "min_noise": (Fraction(0), lambda _: Fraction(3)),
     "max_passes": (16, lambda _: 1),
     "min_update_noise": (
         Fraction(0),
         lambda c: multiplier_of(c) * Fraction(9 + 2 * (c.round_index % 2), 10),
     ),
-    "max_update_norm": (math.inf, lambda c: c.update.noise.norm / 2 if c.update.noise else 0.0),
+    "max_update_norm": (2.0**1000, lambda c: c.update.noise.norm / 2 if c.update.noise else 0.0),
 }
 """For each limit, what admits everything, and what is beyond the configuration or near it."""
 
