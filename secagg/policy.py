@@ -42,7 +42,8 @@ class DevicePolicy:
     """A device's own limits; it refuses a session that asks for less safety or more work.
 
     Attributes:
-        adversary: How the server may misbehave. Against an ACTIVE one, the device only takes part
+        adversary: How the server may misbehave. By default, it is trusted to follow the protocol,
+            and sessions need not be signed. Against an ACTIVE one, the device only takes part
             in signed sessions whose threshold is too high for two quorums without a common honest
             device: 2t > (1 + γ)h, where h devices hold shares of one device's secrets.
         colluding_rate: γ, the share of devices that the device expects to collude with the server.
