@@ -41,6 +41,7 @@ class Directory(Protocol):
             keys: By id; no key twice. The message that showed them was accepted as a whole, and
                 each of them verified a signature: others could be claimed by anybody.
         """
+        del keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Spec: §3.7.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from numbers import Real
+from fractions import Fraction
 from typing import ClassVar, Final, NamedTuple
 
 from deltafl.secagg.errors import PeerError, Refusal, UsageError, whole_number
@@ -29,7 +29,7 @@ class Range(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.least}, {self.most}{']' if self.is_closed else ')'}"
 
-    def has(self, value: float) -> bool:
+    def has(self, value: float | Fraction) -> bool:
         """Whether a number is in the range; NaN is in none."""
         return self.least <= value < self.most or (self.is_closed and value == self.most)
 
@@ -120,7 +120,7 @@ class DevicePolicy:
             if isinstance(limit.default, int):
                 value = whole_number(limit.name, value)
                 object.__setattr__(self, limit.name, value)
-            if not (isinstance(value, Real) and allowed.has(value)):
+            if not (isinstance(value, int | float | Fraction) and allowed.has(value)):
                 raise UsageError(f"{limit.name}={value!r} is not in {allowed}")
 
     def check(self, params: SessionParams) -> None:
