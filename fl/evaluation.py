@@ -9,7 +9,7 @@ memory at a time, so there may be any number of devices that are generated on de
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -45,9 +45,9 @@ class DeviceMetrics:
     """
 
     id: str
-    num_samples: int
-    loss: float
-    error: float
+    num_samples: int = field(repr=False)
+    loss: float = field(repr=False)
+    error: float = field(repr=False)
 
 
 def measure(

@@ -5,7 +5,7 @@ Spec: §12.4.
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import SupportsIndex
 
@@ -38,9 +38,9 @@ class DeviceRound:
     """
 
     config: RoundConfig
-    tick: int
-    weight: int
-    num_clipped: int
+    tick: int = field(repr=False)
+    weight: int = field(repr=False)
+    num_clipped: int = field(repr=False)
 
     @classmethod
     def measured(cls, config: RoundConfig, loss: float, weight: int) -> "DeviceRound":

@@ -12,6 +12,7 @@ PARTICIPATION: Final = _PREFIX + b"participation"
 ROUND_OF_DAY: Final = _PREFIX + b"round of a day"
 ROTATION: Final = _PREFIX + b"rotation of updates"
 BALLOT: Final = _PREFIX + b"answer and weight of a device"
+WEIGHT_BLINDINGS: Final = _PREFIX + b"blindings of a weight"
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"

@@ -7,10 +7,12 @@ Spec: §12.14.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import floor
+from typing import ClassVar, Final
 
 from deltafl.protocol.anonymity import expected_apart, expected_tail, least_tail
 from deltafl.protocol.configuration import RoundConfig
@@ -20,7 +22,10 @@ from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
+from deltafl.secagg.policy import Range
 from deltafl.secagg.threat import at_most
+
+_MOST_MODELS: Final = 1 << 16  # a ledger has room for several times as many entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,29 @@ class RoundPolicy(DevicePolicy):
     max_update_norm: float = 64.0
     max_participations: int = 0
     max_rounds_per_day: int = 4096
+
+    _ranges: ClassVar[Mapping[str, Range]] = {
+        **DevicePolicy._ranges,
+        "min_honest_tail": Range(0),
+        "max_levels": Range(1),
+        "min_search_cohort": Range(0),
+        "max_query_pivots": Range(1),
+        "max_pivots": Range(0),
+        "max_pivots_if_equal": Range(0),
+        "max_mm_pivots_per_device": Range(0),
+        "max_loss_resolution_bits": Range(0),
+        "max_loss_bound": Range(1),
+        "max_weight": Range(1),
+        "min_update_resolution_bits": Range(0),
+        "min_update_clip": Range(0),
+        "max_update_clip": Range(0),
+        "min_noise": Range(0),
+        "max_passes": Range(1),
+        "min_update_noise": Range(0),
+        "max_update_norm": Range(0),
+        "max_participations": Range(0, _MOST_MODELS, is_closed=True),
+        "max_rounds_per_day": Range(0, _MOST_MODELS, is_closed=True),
+    }
 
     def check_number(self, levels: Levels) -> None:
         """Accept so many levels.

@@ -462,7 +462,9 @@ class Client:
         own = self._own_sealing
         validation.check_keys([own.public, *self._own_mask_keys()], message.keys)
         if params.signed:
-            validation.check_credentials(present(self._credentials), params, ids, message.keys)
+            credentials = present(self._credentials)
+            identities = validation.check_credentials(credentials, params, ids, message.keys)
+            credentials.directory.learn(identities)  # nothing is refused after this
         session_id = params.session_id(ids.astype("<u4").tobytes())
         self._neighbours = {
             peer: _neighbour(own, position, peer, message.keys[peer], session_id)

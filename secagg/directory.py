@@ -26,18 +26,26 @@ class Directory(Protocol):
     """Decides whether a device is who it says it is."""
 
     def accepts(self, client: ClientId, key: IdentityKey) -> bool:
-        """Whether a device may go by this key.
+        """Whether a device may go by this key. To ask changes nothing.
 
         Args:
             client: The device's id.
-            key: Its public key. The caller has already verified the device's signature with it,
-                because a directory that learns must not learn keys that anybody could claim.
+            key: Its public key.
         """
         ...
 
+    def learn(self, keys: Mapping[ClientId, IdentityKey]) -> None:
+        """Take note of keys that were accepted. A directory that does not learn does nothing.
+
+        Args:
+            keys: By id; no key twice. The message that showed them was accepted as a whole, and
+                each of them verified a signature: others could be claimed by anybody.
+        """
+        del keys
+
 
 @dataclass(frozen=True, slots=True)
-class TrustedKeys:
+class TrustedKeys(Directory):
     """A closed list: exactly these devices, exactly these keys.
 
     Attributes:
@@ -124,8 +132,8 @@ class TrustedKeys:
         return self.keys.get(client) == key
 
 
-class FirstUse:
-    """Trust on first use, for experiments: a device keeps the first key it shows.
+class FirstUse(Directory):
+    """Trust on first use, for experiments: a device keeps the first key that is learnt of it.
 
     This does not catch a server that lies from the first contact: it can present keys of its own
     for every device. It does catch a key that changes later, and one key under two ids.
@@ -139,20 +147,22 @@ class FirstUse:
         self._owners = {key: client for client, key in self._keys.items()}
 
     def accepts(self, client: ClientId, key: IdentityKey) -> bool:
-        """Whether this is the device's first key; the key of a new device is remembered.
+        """Whether this is the device's key, or the device and its key are both new.
 
         False for a new device if `MAX_DEVICES` are already remembered, and for an invalid id or
         key.
         """
         if client in self._keys or key in self._owners:
             return self._keys.get(client) == key
-        if not 0 <= client < _ID_LIMIT or len(key) != IDENTITY_SIZE:
-            return False
-        if len(self._keys) >= MAX_DEVICES:
-            return False
-        self._keys[client] = key
-        self._owners[key] = client
-        return True
+        is_valid = 0 <= client < _ID_LIMIT and len(key) == IDENTITY_SIZE
+        return is_valid and len(self._keys) < MAX_DEVICES
+
+    def learn(self, keys: Mapping[ClientId, IdentityKey]) -> None:
+        """Remember the keys of new devices, as long as they are accepted."""
+        for client, key in keys.items():
+            if self.accepts(client, key):
+                self._keys[client] = key
+                self._owners[key] = client
 
     def pinned(self) -> TrustedKeys:
         """The keys remembered so far, for the caller to save."""

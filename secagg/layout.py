@@ -95,7 +95,7 @@ class Field:
         return max(high.bit_length(), 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # the numbers are a device's update
 class Multiple:
     """Numbers times a factor, for a field; the products are never stored as an array.
 

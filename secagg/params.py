@@ -13,7 +13,6 @@ from deltafl.secagg.threat import (
     Adversary,
     ThreatModel,
     complete_threshold,
-    sparse_min_roster,
     sparse_parameters,
 )
 
@@ -215,8 +214,9 @@ class SessionParams:
             slots: The session's sums.
             threat: Shares of colluding and vanishing devices, and the adversary.
             graph: The complete graph, or the sparse one.
-            min_cohort: Smallest cohort to sum over; raised if necessary to the threshold, and to
-                the size that leaves two honest devices in the sum.
+            min_cohort: Smallest cohort to sum over; raised if necessary to the threshold, and on a
+                sparse graph to all devices but those that may vanish. Both leave two honest devices
+                in the sum.
             signed: See the class; always true against an active adversary.
             graph_seed: See the class.
             context: See the class.
@@ -234,13 +234,13 @@ class SessionParams:
             min_roster = threshold
         else:
             degree, threshold = sparse_parameters(num_invited, threat)
-            min_roster = sparse_min_roster(num_invited, degree, threshold, threat)
+            min_roster = num_invited - threat.num_dropped(num_invited)
         return cls(
             slots=slots,
             num_invited=num_invited,
             degree=degree,
             threshold=threshold,
-            min_cohort=max(min_cohort, threshold, threat.num_colluding(num_invited) + 2),
+            min_cohort=max(min_cohort, min_roster),
             graph_seed=graph_seed,
             context=context,
             min_roster=min_roster,

@@ -115,7 +115,8 @@ def commit(values: Sequence[int], blinding: int) -> bytes:
     """The commitment to some values, 32 bytes.
 
     The time depends on how many values there are, on where equal ones are neighbours, and on which
-    differ only by sign or are 0, 1 or -1. Otherwise it tells nothing of them.
+    differ only by sign or are 0, 1 or -1. Otherwise it tells nothing of them. Whatever they are,
+    the first commitment of a process to so many takes longer, as it computes the generators.
 
     Spec: §2.9.
 
@@ -123,6 +124,8 @@ def commit(values: Sequence[int], blinding: int) -> bytes:
         values: Integers of any size and sign; what counts is their remainders modulo the order.
         blinding: In [0, ORDER); uniform, new and secret if the commitment is to hide anything.
     """
+    # All generators at once: which of them a process has computed must not depend on the values.
+    span(0, len(values))
     total = _IDENTITY
     if blinding:
         total = crypto_scalarmult_ed25519_base_noclamp(_encoded(blinding))

@@ -3,13 +3,38 @@
 Spec: §3.7.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import ClassVar, Final, NamedTuple
 
-from deltafl.secagg.errors import PeerError, Refusal, UsageError
+from deltafl.secagg.errors import PeerError, Refusal, UsageError, whole_number
 from deltafl.secagg.messages import SHARES_PER_SLOT
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.shamir import NUM_LIMBS
-from deltafl.secagg.threat import Adversary, ThreatModel, at_most, check_sparse
+from deltafl.secagg.threat import Adversary, SparseEvents, at_most
+
+
+class Range(NamedTuple):
+    """What a limit may be: in [least, most] where `most` is allowed, else in [least, most).
+
+    By default, every finite number from the least one on.
+    """
+
+    least: int
+    most: float = math.inf
+    is_closed: bool = False
+
+    def __str__(self) -> str:
+        return f"[{self.least}, {self.most}{']' if self.is_closed else ')'}"
+
+    def has(self, value: float | Fraction) -> bool:
+        """Whether a number is in the range; NaN is in none."""
+        return self.least <= value < self.most or (self.is_closed and value == self.most)
+
+
+_RATE: Final = Range(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +42,15 @@ class DevicePolicy:
     """A device's own limits; it refuses a session that asks for less safety or more work.
 
     Attributes:
-        adversary: How the server may misbehave. Against an ACTIVE one, the device only takes part
+        adversary: How the server may misbehave. By default, it is trusted to follow the protocol,
+            and sessions need not be signed. Against an ACTIVE one, the device only takes part
             in signed sessions whose threshold is too high for two quorums without a common honest
             device: 2t > (1 + γ)h, where h devices hold shares of one device's secrets.
         colluding_rate: γ, the share of devices that the device expects to collude with the server.
             A cohort of `min_cohort` must contain at least two that do not, and t of a complete
-            graph must be more than the others. A sparse graph has its own rule (`check_sparse`).
-        dropout_rate: δ, the share of devices that may vanish while the others of a sparse graph
-            stay connected.
+            graph must be more than the others. Degree and t of a sparse graph must withstand them.
+        dropout_rate: δ, the share of devices that may be missing from a session over a sparse
+            graph: min_cohort must be all invited devices but these.
         min_cohort: Smallest cohort that the device may be summed with.
         min_threshold: Lowest acceptable t, the number of devices that must pool shares to rebuild a
             secret.
@@ -45,6 +71,9 @@ class DevicePolicy:
         sparse_if_active: Whether to accept a sparse graph even against an ACTIVE server. The
             analysis of sparse graphs assumes a server that does not choose the roster to suit the
             graph's seed.
+
+    Raises:
+        UsageError: a limit is not in its range, or of another type.
     """
 
     adversary: Adversary = Adversary.CURIOUS
@@ -63,9 +92,36 @@ class DevicePolicy:
     max_verified_length: int = 1 << 13
     sparse_if_active: bool = False
 
+    _ranges: ClassVar[Mapping[str, Range]] = {
+        "colluding_rate": _RATE,
+        "dropout_rate": _RATE,
+        "min_cohort": Range(2),
+        "min_threshold": Range(2),
+        "min_threshold_share": Range(0, 1, is_closed=True),
+        "max_cohort": Range(2),
+        "max_degree": Range(1),
+        "max_slots": Range(1),
+        "max_length": Range(1),
+        "max_ring_bits": Range(1, 64, is_closed=True),
+        "max_sharing_work": Range(0),
+        "max_mask_elements": Range(0),
+        "max_verified_length": Range(0),
+    }
+
     def __post_init__(self) -> None:
         # A configuration file gives a string, which is not a member of the enum.
         object.__setattr__(self, "adversary", Adversary(self.adversary))
+        for limit in fields(self):
+            value, allowed = getattr(self, limit.name), self._ranges.get(limit.name)
+            if isinstance(limit.default, bool) and not isinstance(value, bool):
+                raise UsageError(f"{limit.name}={value!r} is neither True nor False")
+            if allowed is None:
+                continue
+            if isinstance(limit.default, int):
+                value = whole_number(limit.name, value)
+                object.__setattr__(self, limit.name, value)
+            if not (isinstance(value, int | float | Fraction) and allowed.has(value)):
+                raise UsageError(f"{limit.name}={value!r} is not in {allowed}")
 
     def check(self, params: SessionParams) -> None:
         """Accept a session's parameters.
@@ -119,9 +175,6 @@ class DevicePolicy:
                 f"degree={params.degree} is not that of the complete graph over "
                 f"{params.num_invited} devices",
             )
-        if not params.is_complete:
-            # With fewer devices the graph would be complete after all, and have one more holder.
-            _at_least("min_roster", params.min_roster, params.degree + 2)
         holders = params.num_holders
         colluding = at_most(self.colluding_rate, holders)
         if not 2 * params.threshold > holders + colluding:
@@ -133,19 +186,26 @@ class DevicePolicy:
             )
 
     def _check_sparse(self, params: SessionParams) -> None:
-        """Refuse a sparse graph that colluding and vanishing devices may cut or outnumber."""
-        try:
-            threat = ThreatModel(self.colluding_rate, self.dropout_rate, self.adversary)
-        except UsageError as error:
-            raise PeerError(Refusal.POLICY, f"a sparse graph: {error}") from None
-        shortfall = check_sparse(
-            params.num_invited, params.degree, params.threshold, params.min_roster, threat
+        """Refuse a sparse graph that colluding and missing devices may cut or outnumber."""
+        invited, smallest = params.num_invited, max(params.min_cohort, params.min_roster)
+        # With fewer devices the graph would be complete after all, and have one more holder.
+        _at_least("smallest roster of a sparse graph", smallest, params.degree + 2)
+        fewest = invited - at_most(self.dropout_rate, invited)
+        _at_least("min_cohort of a sparse graph", params.min_cohort, fewest)
+        colluding, missing = at_most(self.colluding_rate, invited), invited - params.min_cohort
+        least = SparseEvents(invited, smallest, colluding, missing, self.adversary).safe_threshold(
+            params.degree
         )
-        if shortfall is not None:
+        if least is None or params.threshold < least:
+            shortfall = (
+                f"degree={params.degree} is too small: the honest survivors may fall apart"
+                if least is None
+                else f"threshold={params.threshold} is below {least}"
+            )
             raise PeerError(
                 Refusal.POLICY,
-                f"the sparse graph over {params.num_invited} devices: {shortfall}, with "
-                f"colluding_rate={self.colluding_rate:g} and dropout_rate={self.dropout_rate:g}",
+                f"the sparse graph over {invited} devices: {shortfall}, where {colluding} may "
+                f"collude and {missing} be missing",
             )
 
 

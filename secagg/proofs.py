@@ -22,7 +22,7 @@ from nacl.exceptions import UnavailableError
 
 from deltafl.secagg import labels, pedersen
 from deltafl.secagg.pedersen import ORDER
-from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.randomness import Randomness, hedged
 
 SCALAR_SIZE: Final = 32
 CHALLENGE_BITS: Final = 252
@@ -58,6 +58,11 @@ class Witness:
     index: int = field(repr=False)
     secrets: tuple[int, ...] = field(repr=False)
 
+    @property
+    def parts(self) -> tuple[int, bytes]:
+        """The case and its secrets, to be hashed."""
+        return self.index, _joined(self.secrets)
+
 
 def size(shape: Sequence[Sequence[int]]) -> int:
     """Bytes of a proof.
@@ -81,7 +86,8 @@ def prove(
     """A proof of some choices, as many bytes as `size` says.
 
     How many points are multiplied does not depend on which cases hold. Beyond that and what
-    `pedersen.times` says, nothing is claimed of the time.
+    `pedersen.times` says, nothing is claimed of the time. If the randomness repeats itself, proofs
+    of different statements still tell nothing: what is drawn depends on statement and secrets too.
 
     Spec: §12.17.
 
@@ -89,11 +95,13 @@ def prove(
         about: Whatever else the proof is to be bound to.
         choices: The statements. Targets and bases are in the subgroup of prime order, or neutral.
         witnesses: One for each choice.
-        randomness: Takes 64 bytes for each number that is drawn.
+        randomness: Takes 32 bytes.
     """
+    stated = [*_stated(about, choices), *(part for each in witnesses for part in each.parts)]
+    source = hedged(randomness, labels.PROOF_NUMBERS, *stated)
 
     def drawn(number: int) -> list[int]:
-        return [pedersen.draw_blinding(randomness) for _ in range(number)]
+        return [pedersen.draw_blinding(source) for _ in range(number)]
 
     challenges, responses, announced = [], [], []
     for choice, witness in zip(choices, witnesses, strict=True):
@@ -114,7 +122,7 @@ def prove(
     for parts, answers in zip(challenges, responses, strict=True):
         numbers += parts[1:]
         numbers += [response for each in answers for response in each]
-    return b"".join(number.to_bytes(SCALAR_SIZE, "little") for number in numbers)
+    return _joined(numbers)
 
 
 def holds(about: bytes, choices: Sequence[Choice], proof: bytes) -> bool:
@@ -167,9 +175,22 @@ def _announced(
 def _challenge(
     about: bytes, choices: Sequence[Choice], announced: Sequence[Sequence[bytes]]
 ) -> int:
+    return challenge(labels.PROOF, *_stated(about, choices, announced))
+
+
+def _stated(
+    about: bytes, choices: Sequence[Choice], announced: Sequence[Sequence[bytes]] | None = None
+) -> list[bytes | int]:
+    """All that is public of a proof, to be hashed; without announcements if there are none yet."""
     parts: list[bytes | int] = [about, len(choices)]
-    for choice, announcements in zip(choices, announced, strict=True):
+    for index, choice in enumerate(choices):
         parts.append(len(choice))
-        for case, announcement in zip(choice, announcements, strict=True):
-            parts += [case.target, b"".join(case.bases), announcement]
-    return challenge(labels.PROOF, *parts)
+        for number, case in enumerate(choice):
+            parts += [case.target, b"".join(case.bases)]
+            if announced is not None:
+                parts.append(announced[index][number])
+    return parts
+
+
+def _joined(numbers: Sequence[int]) -> bytes:
+    return b"".join(number.to_bytes(SCALAR_SIZE, "little") for number in numbers)

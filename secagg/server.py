@@ -79,7 +79,6 @@ from deltafl.secagg.survival import (
 )
 from deltafl.secagg.unmasking import Blame, PromiseBroken, Promises, SlotSecrets, remove_masks
 
-_END_BYTES: Final = 1 << 13
 _NOT_ROUNDS: Final = frozenset({OpenSlotCall, ListSlotCall, Abort})
 
 
@@ -233,7 +232,7 @@ class Server:
             return
         if wire.tag_of(data) not in (None, self.params.tag):
             return
-        fingerprint = _fingerprint(data)
+        fingerprint = sha256(data).digest()
         earlier = self._heard.get(sender)
         if earlier == fingerprint:
             return
@@ -435,8 +434,10 @@ class Server:
         )
         if not verify(credential.identity, statement, credential.signature):
             return Fault.BAD_SIGNATURE
-        if not present(self._directory).accepts(sender, credential.identity):
+        directory = present(self._directory)
+        if not directory.accepts(sender, credential.identity):
             return Fault.UNKNOWN_IDENTITY
+        directory.learn({sender: credential.identity})  # nothing is refused after this
         return None
 
     def _close_advertise(self) -> Outgoing:
@@ -702,15 +703,3 @@ class Server:
 
 def _no_boxes() -> Rows:
     return np.empty((0, 0, 0), dtype=np.uint8)
-
-
-def _fingerprint(data: bytes) -> bytes:
-    """A digest by which a repeated message is recognised; 32 bytes.
-
-    For speed, it covers only the two ends of a long message. Masked vectors are random, so two of
-    them differ there unless the sender made them alike on purpose. In that case the second is
-    ignored, and its sender is not dropped.
-    """
-    if len(data) <= 2 * _END_BYTES:
-        return sha256(data).digest()
-    return sha256(data[:_END_BYTES] + data[-_END_BYTES:] + len(data).to_bytes(8)).digest()

@@ -27,13 +27,14 @@ class Credentials:
     directory: Directory
 
     def check(self, client: ClientId) -> None:
-        """Check that the directory lists the device's own key.
+        """Check that the directory accepts the device's own key, and let it learn that.
 
         Raises:
             UsageError: the directory has another key, or none, under the device's id.
         """
         if not self.directory.accepts(client, self.identity.public):
             raise UsageError(f"the directory does not accept this identity for device {client}")
+        self.directory.learn({client: self.identity.public})
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def require_roster(params: SessionParams, num_devices: int) -> None:
     if num_devices < params.min_roster:
         raise SessionAborted(
             f"{num_devices} devices came and min_roster is {params.min_roster}: over fewer the "
-            "sparse graph is not safe; take the complete graph or expect more colluding devices"
+            "sparse graph is not safe; take the complete graph or expect more drop-outs"
         )
 
 

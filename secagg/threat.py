@@ -138,17 +138,21 @@ def complete_threshold(num_devices: int, threat: ThreatModel) -> int:
 def sparse_parameters(num_devices: int, threat: ThreatModel) -> tuple[int, int]:
     """The smallest safe degree of a sparse graph, and its threshold.
 
+    They are safe as long as at most ⌊δn⌋ of the n devices are missing in all, whether they never
+    came or vanished later (`SessionParams.min_cohort` sees to that).
+
     Spec: §3.5.
 
     Returns:
-        (k, t), k even and below num_devices − 1.
+        (k, t), k even and below num_devices − 1 − ⌊δn⌋.
 
     Raises:
         UsageError: no sparse graph over so few devices is safe; the complete graph may be.
     """
     _check_size(num_devices)
-    for degree in range(2, num_devices - 1, 2):
-        threshold = _sparse_threshold(num_devices, degree, threat)
+    smallest = num_devices - threat.num_dropped(num_devices)
+    for degree in range(2, smallest - 1, 2):
+        threshold = _sparse_threshold(num_devices, smallest, degree, threat)
         if threshold is not None:
             return degree, threshold
     raise UsageError(
@@ -158,78 +162,64 @@ def sparse_parameters(num_devices: int, threat: ThreatModel) -> tuple[int, int]:
     )
 
 
-def sparse_min_roster(num_devices: int, degree: int, threshold: int, threat: ThreatModel) -> int:
-    """The smallest roster over which a sparse graph of these parameters is still safe.
+@dataclass(frozen=True, slots=True)
+class SparseEvents:
+    """What may befall a sparse graph: whom it is drawn over, who colludes, who is missing.
 
-    Assume that all colluding devices come, so every device that stays away raises their share. If
-    too few devices collude to do harm at all, no roster is too small against a curious server.
-    Against an active one, a roster of k + 1 or fewer devices still is, because its graph would be
-    complete, with one more holder.
+    Colluding devices always come, so devices that stay away raise their share. Of the rosters, the
+    smallest one is the least safe.
 
-    Spec: §3.6.
-
-    Args:
-        num_devices: Devices invited, for which degree and threshold were computed.
-        degree: From `sparse_parameters`.
-        threshold: From `sparse_parameters`.
-        threat: What the session must withstand.
-    """
-    if threat.num_colluding(num_devices) < _harmful(degree, threshold, threat):
-        return degree + 2 if threat.adversary is Adversary.ACTIVE else threshold
-    roster = num_devices
-    while roster > degree + 2 and _is_large_enough(
-        roster - 1, num_devices, degree, threshold, threat
-    ):
-        roster -= 1
-    return roster
-
-
-def check_sparse(
-    num_devices: int, degree: int, threshold: int, min_roster: int, threat: ThreatModel
-) -> str | None:
-    """What of a sparse graph falls short of a threat, in a few words; None if nothing does.
-
-    The cost does not depend on the number of devices: of the rosters only the smallest is looked
-    at, which is the least safe one.
-
-    Spec: §3.7.
-
-    Args:
+    Attributes:
         num_devices: Devices invited.
-        degree: Neighbours of each, below num_devices − 1.
-        threshold: Shares that rebuild a secret.
-        min_roster: The smallest roster that devices accept.
-        threat: What the session must withstand.
+        smallest: The smallest roster.
+        colluding: Devices that collude, of those invited.
+        missing: Most devices that never came or vanished later, together.
+        adversary: The server's power.
     """
-    needed = _safe_threshold(num_devices, degree, threat)
-    if needed is None:
-        return f"degree={degree} is too small: the honest survivors may fall apart"
-    if threshold < needed:
-        return f"threshold={threshold} is below {needed}"
-    if threat.num_colluding(num_devices) < _harmful(degree, threshold, threat):
-        return None
-    if min_roster < degree + 2:
-        return f"min_roster={min_roster} is below {degree + 2}"
-    if min_roster < num_devices and not _is_large_enough(
-        min_roster, num_devices, degree, threshold, threat
-    ):
-        return f"min_roster={min_roster} is too small for its colluding devices"
-    return None
 
+    num_devices: int
+    smallest: int
+    colluding: int
+    missing: int
+    adversary: Adversary
 
-def _harmful(degree: int, threshold: int, threat: ThreatModel) -> int:
-    """Colluding holders of one device's shares that do harm."""
-    return 2 * threshold - degree if threat.adversary is Adversary.ACTIVE else threshold
+    def safe_threshold(self, degree: int) -> int | None:
+        """The smallest safe threshold; None if the honest survivors may fall apart.
 
+        The cost does not depend on the number of devices.
 
-def _is_large_enough(
-    roster: int, num_devices: int, degree: int, threshold: int, threat: ThreatModel
-) -> bool:
-    """Whether no device of a roster to which all colluding devices came has too many near it."""
-    # A roster may be smaller than the number that collude; then they can be all of it.
-    colluding = min(threat.num_colluding(num_devices), roster)
-    harmful = _harmful(degree, threshold, threat)
-    return roster * sum(_hypergeometric(roster, colluding, degree)[harmful:]) <= _INSECURE
+        Spec: §3.5, §3.7.
+
+        Args:
+            degree: At most `smallest` − 2.
+        """
+        # Two bad events share the security bits evenly, so each needs one more bit.
+        if self._log_disconnected(degree) >= math.log(_INSECURE):
+            return None
+        # A roster may be smaller than the number that collude; then they can be all of it.
+        among = min(self.colluding, self.smallest)
+        colluding = _hypergeometric(self.smallest, among, degree)
+        unlikely = _INSECURE / self.num_devices
+        most_colluding = degree
+        tail = 0.0
+        while most_colluding >= 0 and tail + colluding[most_colluding] <= unlikely:
+            tail += colluding[most_colluding]
+            most_colluding -= 1
+        if self.adversary is Adversary.ACTIVE:
+            return _overlapping(degree, most_colluding)
+        return most_colluding + 1
+
+    def _log_disconnected(self, degree: int) -> float:
+        """Log of the bound on the honest survivors' ring being cut in two places."""
+        gone = min(self.colluding + self.missing, self.num_devices)
+        if degree > gone:
+            return -math.inf
+        pairs_of_gaps = self.num_devices * (self.num_devices - degree - 1) / 2
+        return (
+            math.log(pairs_of_gaps)
+            + _log_choose(self.num_devices - degree, gone - degree)
+            - _log_choose(self.num_devices, gone)
+        )
 
 
 def _check_size(num_devices: int) -> None:
@@ -237,9 +227,16 @@ def _check_size(num_devices: int) -> None:
         raise UsageError(f"num_devices={num_devices} is not in [2, {MAX_DEVICES}]")
 
 
-def _sparse_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int | None:
-    """The smallest safe threshold at this degree; None if too few survivors would reach it."""
-    threshold = _safe_threshold(num_devices, degree, threat)
+def _sparse_threshold(
+    num_devices: int, smallest: int, degree: int, threat: ThreatModel
+) -> int | None:
+    """The smallest safe threshold at this degree; None if too few survivors would reach it.
+
+    The published parameters are those of a smallest roster of all devices.
+    """
+    colluding, dropped = threat.num_colluding(num_devices), threat.num_dropped(num_devices)
+    events = SparseEvents(num_devices, smallest, colluding, dropped, threat.adversary)
+    threshold = events.safe_threshold(degree)
     if threshold is None:
         return None
     surviving = _hypergeometric(num_devices, threat.num_surviving(num_devices), degree)
@@ -254,38 +251,9 @@ def _sparse_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int
     return max(threshold, 2) if threshold <= fewest_surviving else None
 
 
-def _safe_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int | None:
-    """The smallest safe threshold at this degree; None if the honest survivors may fall apart."""
-    # Two bad events share the security bits evenly, so each needs one more bit.
-    if _log_disconnected(num_devices, degree, threat) >= math.log(_INSECURE):
-        return None
-    colluding = _hypergeometric(num_devices, threat.num_colluding(num_devices), degree)
-    most_colluding = degree
-    tail = 0.0
-    while most_colluding >= 0 and tail + colluding[most_colluding] <= _INSECURE / num_devices:
-        tail += colluding[most_colluding]
-        most_colluding -= 1
-    if threat.adversary is Adversary.ACTIVE:
-        return _overlapping(degree, most_colluding)
-    return most_colluding + 1
-
-
 def _overlapping(holders: int, colluding: int) -> int:
     """The smallest t with 2t > holders + colluding: any two quorums share an honest device."""
     return (holders + colluding) // 2 + 1
-
-
-def _log_disconnected(num_devices: int, degree: int, threat: ThreatModel) -> float:
-    """Log of the bound on the honest survivors' ring being cut in two places."""
-    gone = threat.num_colluding(num_devices) + threat.num_dropped(num_devices)
-    if degree > gone:
-        return -math.inf
-    pairs_of_gaps = num_devices * (num_devices - degree - 1) / 2
-    return (
-        math.log(pairs_of_gaps)
-        + _log_choose(num_devices - degree, gone - degree)
-        - _log_choose(num_devices, gone)
-    )
 
 
 def _hypergeometric(total: int, marked: int, drawn: int) -> list[float]:

@@ -7,7 +7,7 @@ import numpy as np
 from deltafl.secagg import keys, signing
 from deltafl.secagg.errors import PeerError, Refusal
 from deltafl.secagg.graph import Members, Positions
-from deltafl.secagg.identity import verify
+from deltafl.secagg.identity import IdentityKey, verify
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import AdvertiseKeys, Roster
 from deltafl.secagg.params import ClientId, SessionParams
@@ -81,25 +81,30 @@ def check_credentials(
     params: SessionParams,
     roster: Roster,
     advertised: Mapping[int, AdvertiseKeys],
-) -> None:
-    """Check that every neighbour's keys are signed by that neighbour, for this session.
+) -> dict[ClientId, IdentityKey]:
+    """The neighbours' identities, by which their keys are signed for this session.
 
     Spec: §9.5.
 
     Raises:
-        PeerError: a signature is wrong or missing, or the directory does not accept the identity.
+        PeerError: a signature is wrong or missing, the directory does not accept the identity, or
+            two neighbours have one identity.
     """
+    owners = dict[IdentityKey, ClientId]()
     for position, message in advertised.items():
         client = ClientId(int(roster[position]))
         credential = message.credential
         statement = signing.advertisement(params, client, message.sealing_key, message.mask_keys)
         if credential is None or not verify(credential.identity, statement, credential.signature):
             raise PeerError(Refusal.BAD_SIGNATURE, f"the keys of device {client}")
-        if not credentials.directory.accepts(client, credential.identity):
+        identity = credential.identity
+        if identity in owners or not credentials.directory.accepts(client, identity):
             raise PeerError(
                 Refusal.UNKNOWN_IDENTITY,
                 f"the directory does not accept the key that came for device {client}",
             )
+        owners[identity] = client
+    return {client: identity for identity, client in owners.items()}
 
 
 def check_quorum(

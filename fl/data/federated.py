@@ -9,7 +9,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -54,8 +54,8 @@ class DeviceData:
     """
 
     id: str
-    x: Samples
-    y: Targets
+    x: Samples = field(repr=False)
+    y: Targets = field(repr=False)
 
     @property
     def num_samples(self) -> int:

@@ -13,7 +13,7 @@ and only their ratios to the largest weight are computed.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,9 +34,9 @@ class Share:
         step: the factor of the update.
     """
 
-    weight: float
-    log_scale: float = 0.0
-    step: float = 1.0
+    weight: float = field(repr=False)
+    log_scale: float = field(default=0.0, repr=False)
+    step: float = field(default=1.0, repr=False)
 
     @property
     def log_weight(self) -> float:

@@ -28,7 +28,7 @@ from deltafl.secagg import pedersen, proofs
 from deltafl.secagg.openings import Commitment
 from deltafl.secagg.pedersen import BASE, COMMITMENT_SIZE, ORDER, minus, plus, times
 from deltafl.secagg.proofs import Case, Choice, Witness
-from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.randomness import Randomness, hedged
 
 METHODS: Final = ("bracketed", "histogram")
 """The methods whose answers can be proved to be valid."""
@@ -61,14 +61,19 @@ class Voter:
     def drawn(cls, config: SearchConfig, weight: int, randomness: Randomness) -> "Voter":
         """A device of some weight, with new commitments.
 
+        If the randomness repeats itself, commitments to another weight have other blindings.
+
+        Spec: §12.17.
+
         Args:
             config: The search.
             weight: One that its weighting gives, in [0, largest_weight].
-            randomness: Takes 64 bytes for each part.
+            randomness: Takes 32 bytes.
         """
+        source = hedged(randomness, labels.WEIGHT_BLINDINGS, config.largest_weight, weight)
         points = [[_point(value) for value in part] for part in _parts(config)]
         chosen = _chosen(config, weight)
-        blindings = tuple(pedersen.draw_blinding(randomness) for _ in points)
+        blindings = tuple(pedersen.draw_blinding(source) for _ in points)
         commitments = tuple(
             plus(times(blinding, BASE), part[index])
             for part, index, blinding in zip(points, chosen, blindings, strict=True)

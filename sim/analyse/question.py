@@ -131,9 +131,9 @@ class Part:
         left_out: rows beyond the cap.
     """
 
-    values: Values
-    outside: int
-    left_out: int
+    values: Values = field(repr=False)
+    outside: int = field(repr=False)
+    left_out: int = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

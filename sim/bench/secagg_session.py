@@ -54,7 +54,7 @@ _POLICY: Final = DevicePolicy(
     min_threshold_share=0,
     sparse_if_active=True,
     colluding_rate=0.0,
-    dropout_rate=0.0,
+    dropout_rate=0.9,
 )
 _DIFFERENT_INPUTS: Final = 8
 _RAW_CHUNK: Final = 1 << 16
@@ -129,7 +129,11 @@ class SessionBenchmark:
                 num_invited=self.clients,
                 degree=self.neighbours,
                 threshold=least,
-                min_cohort=max(least, self.threat.num_colluding(self.clients) + 2),
+                min_cohort=max(
+                    least,
+                    self.threat.num_colluding(self.clients) + 2,
+                    self.clients - self.threat.num_dropped(self.clients),
+                ),
                 graph_seed=graph_seed,
                 context=bytes(32),
                 signed=self.signed or self.threat.adversary is Adversary.ACTIVE,

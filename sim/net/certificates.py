@@ -1,7 +1,7 @@
 """Certificates for a trial on one machine; a real server has one from a certificate authority."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Final
@@ -27,7 +27,7 @@ class Certificates:
 
     authority: bytes
     server: bytes
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 def make_certificates(hosts: Sequence[str], now: datetime | None = None) -> Certificates:

@@ -77,13 +77,10 @@ class Plan:
         signed: whether sessions are.
         neighbours: devices that a device shares masks with.
         threshold: shares that rebuild a secret.
-        min_roster: fewest devices at the start of a session.
         quorum: fewest devices to sum over.
         survives: devices that may drop out once they have sent their keys.
-        survives_at_start: devices that may stay away from the start; not more than `survives`.
         expected_dropout: the rate that the session is made for.
         loss: probability that more than `survives` drop out, if each does at that rate by itself.
-        loss_at_start: probability that more than `survives_at_start` do.
         search: method of the search; None if nothing is searched for.
         min_search: fewest devices to search over; 0 if nothing is searched for.
         expected_tails: for each level, the devices that θ is sure to keep, if all weigh the same.
@@ -115,13 +112,10 @@ class Plan:
     signed: bool
     neighbours: int
     threshold: int
-    min_roster: int
     quorum: int
     survives: int
-    survives_at_start: int
     expected_dropout: float
     loss: float
-    loss_at_start: float
     search: str | None
     min_search: int
     expected_tails: tuple[int, ...]
@@ -187,7 +181,6 @@ def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: Sessio
     typical = _cost(levels, params, num_parameters, [typical_queries(c) for c in levels.rounds])
     most = _cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds])
     longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
-    start = max(params.min_roster, params.min_cohort)
     return Plan(
         algorithm=federation.algorithm,
         thetas=tuple(str(theta) for theta in federation.thetas),
@@ -199,13 +192,10 @@ def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: Sessio
         signed=params.signed,
         neighbours=min(params.degree, params.num_invited - 1),
         threshold=params.threshold,
-        min_roster=params.min_roster,
         quorum=params.min_cohort,
         survives=params.num_invited - params.min_cohort,
-        survives_at_start=params.num_invited - start,
         expected_dropout=privacy.expected_dropout,
         loss=fewer_stay(params.num_invited, privacy.expected_dropout, params.min_cohort),
-        loss_at_start=fewer_stay(params.num_invited, privacy.expected_dropout, start),
         search=common.method if searches else None,
         min_search=fewest if searches else 0,
         expected_tails=tuple(expected_tail(one.theta, params.num_invited) for one in levels.rounds),

@@ -69,16 +69,10 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _survival(plan: Plan) -> str:
     sparse = f" (by the graph, with 2^-{CORRECTNESS_BITS} more)" if plan.graph == "sparse" else ""
-    text = (
+    return (
         f"a round survives {plan.survives:,}; at the expected rate of "
         f"{plan.expected_dropout:g}, it is lost with probability {plan.loss:.1g}{sparse}"
     )
-    if plan.survives_at_start < plan.survives:
-        text += (
-            f"; of devices that do not even send keys, it survives {plan.survives_at_start:,}, and "
-            f"is lost with probability {plan.loss_at_start:.1g} if all are gone by then"
-        )
-    return text
 
 
 def _search(plan: Plan) -> str:

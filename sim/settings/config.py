@@ -366,12 +366,13 @@ class PrivacyConfig:
         sums: "masked" (real keys, real bytes) or "ideal" (the same sums without cryptography).
         adversary: the server to defend against: "curious" (it follows the protocol and pools what
             it sees with colluding devices) or "active" (it may deviate from the protocol in any
-            way).
+            way). By default curious, and unsigned: it is trusted to hand out the true keys.
         signed: whether devices have identities and agree on the survivors of every sum; always so
             against an active server.
         graph: which devices share masks: "complete" (all pairs), "sparse", or "auto" (by cohort
             size; always complete against an active server and for a verified search).
-        expected_dropout: δ, the share of a cohort that may drop out without losing the sum.
+        expected_dropout: δ, the share of a cohort that may drop out without losing the sum; on a
+            sparse graph, the sum is lost as soon as more do.
         colluding: γ, the share of devices that may collude with the server.
         min_cohort: smallest cohort in which a device agrees to take part.
         min_honest_tail: fewest devices that do not collude in a tail, besides the share `colluding`

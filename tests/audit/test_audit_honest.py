@@ -70,14 +70,14 @@ RUNS = {
     "steep, many, active": STEEP | ACTIVE | {"federation": {"cohort_size": 26}, "rounds": 1},
     "bracketed": BRACKETED,
     "bracketed, signed": BRACKETED | SIGNED,
-    "bracketed, sparse": BRACKETED | SPARSE,
+    "bracketed, sparse": BRACKETED | SPARSE | {"dropout": 0.05},
     "histogram": HISTOGRAM,
     "histogram, active": HISTOGRAM | ACTIVE,
     "bracketed, proved": proved(BRACKETED) | {"dropout": 0.1},
     "histogram, proved": proved(HISTOGRAM) | {"dropout": 0.1},
     "averaging": AVERAGING | {"dropout": 0.35, "rounds": 4},
     "averaging, signed": AVERAGING | SIGNED | {"dropout": 0.35, "rounds": 4},
-    "averaging, sparse": AVERAGING | SPARSE | {"dropout": 0.3, "rounds": 3},
+    "averaging, sparse": AVERAGING | SPARSE | {"dropout": 0.05, "rounds": 3},
     "hiding": HIDING | {"dropout": 0.1, "rounds": 3},
     "noisy": {
         "quantile": {"method": "noisy", "noise": "1/2", "weights": "equal", "max_queries": 0}

@@ -1,7 +1,9 @@
 """A device answers for each model in one round only, and remembers it before it says anything."""
 
+import gc
 from dataclasses import replace
 from fractions import Fraction
+from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from lenient import no_query_needed  # noqa: F401
 from round_parties import (
     MODEL,
     POLICY,
+    Device,
     Point,
     RoundParties,
     assert_fails,
@@ -19,8 +22,10 @@ from round_parties import (
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
+from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.labels import MODEL as ANSWERED
 from deltafl.protocol.levels import Levels
+from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.server import RoundServer
@@ -324,3 +329,44 @@ def test_each_level_uses_up_its_own_model_when_its_turn_comes():
             assert [outcome.aborted for outcome in parties.server.outcomes] == [None] * 2
             steps = list(dict.fromkeys(map(tuple, remembered)))
             assert steps == [(False, False), (True, False), (True, True)]
+
+
+def printed_by(root):
+    """What is printed of every object that belongs to another, down from a machine."""
+    stack, seen, texts = [root], {}, []
+    while stack:
+        thing = stack.pop()
+        if id(thing) in seen or isinstance(thing, type | ModuleType | FunctionType | int | bytes):
+            continue
+        seen[id(thing)] = thing  # kept, so that no id is used again
+        if type(thing).__module__.startswith("deltafl."):
+            texts.append(repr(thing))
+        stack.extend(gc.get_referents(thing))
+    return texts
+
+
+@pytest.mark.parametrize("hides", [True, False])
+@pytest.mark.parametrize("proved", [True, False])
+def test_nothing_that_a_device_holds_prints_its_loss_or_weight(monkeypatch, proved, hides):
+    """One line in a log would be enough. The control prints all that a device knows of itself."""
+    config = make_config(
+        grid=LossGrid(resolution_bits=16, bound=8),
+        max_weight=10**9,
+        max_queries=3,
+        method="bracketed",
+        verified=proved,
+        proved=proved,
+    )
+    parties = RoundParties(config)
+    known = Device(5.1234, 123_456_789, parties.devices[VICTIM].update)
+    parties.devices[parties.victim] = known
+    if not hides:
+        monkeypatch.setattr(DeviceRound, "__repr__", lambda own: f"{own.tick} {own.weight}")
+    parties.until_asked(2)
+    machine = parties.machine
+    secret = {str(config.search.grid.tick(known.loss)[0]), str(known.weight)}
+    if proved:
+        secret |= {str(blinding) for blinding in machine._voter.blindings}
+    found = {part for text in printed_by(machine) for part in secret if part in text}
+    assert (found == set()) == hides
+    assert len(printed_by(machine)) > 20

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from fractions import Fraction
 
 import lenient
+import numpy as np
 import pytest
 from flat_configs import changed_round
 from round_parties import make_config, make_params
@@ -15,7 +16,7 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import Adversary, DevicePolicy, PeerError, Refusal
+from deltafl.secagg import Adversary, DevicePolicy, PeerError, Refusal, UsageError
 
 HALF = Fraction(1, 2)
 DEFAULT = RoundPolicy()
@@ -269,9 +270,55 @@ def test_the_noise_of_updates_comes_from_devices_that_are_in_every_sum_of_them(r
         assert found is None if told is None else told in found
 
 
-@pytest.mark.parametrize("limit", ["min_update_clip", "max_update_clip"])
-def test_a_limit_that_is_no_number_refuses_everything(limit):
-    assert limit in verdict(replace(DEFAULT, **{limit: float("nan")}), PLAIN)
+UNCHECKED = {"adversary"}
+RANGED = [limit for limit in fields(RoundPolicy) if limit.name not in UNCHECKED]
+
+
+@pytest.mark.parametrize("limit", RANGED, ids=lambda limit: limit.name)
+def test_a_limit_is_a_number_within_its_range(limit):
+    """A rate of -1 would switch off whatever it is for, and NaN every comparison."""
+    name = limit.name
+    bad = [None, "3", 1j, float("nan"), float("inf"), float("-inf")]
+    if isinstance(limit.default, bool):
+        accepted, bad = [False, True], [*bad, 0, 1]
+    else:
+        allowed = RoundPolicy._ranges[name]
+        accepted, bad = [allowed.least], [*bad, allowed.least - 1]
+        if allowed.most != float("inf"):
+            (accepted if allowed.is_closed else bad).append(int(allowed.most))
+            bad.append(int(allowed.most) + 1)
+        if isinstance(limit.default, int):
+            bad += [limit.default + 0.5, float(limit.default)]
+            accepted.append(np.int64(limit.default))
+    for value in (limit.default, *accepted):
+        assert getattr(replace(DEFAULT, **{name: value}), name) == value
+    for value in bad:
+        with pytest.raises(UsageError, match=f"^{name}="):
+            replace(DEFAULT, **{name: value})
+
+
+def test_a_limit_out_of_range_is_told_with_the_range():
+    for changed, told in (
+        ({"colluding_rate": -1.0}, r"colluding_rate=-1.0 is not in \[0, 1\)"),
+        ({"colluding_rate": 1}, r"colluding_rate=1 is not in \[0, 1\)"),
+        ({"min_cohort": 0}, r"min_cohort=0 is not in \[2, inf\)"),
+        ({"max_participations": 1 << 20}, r"max_participations=1048576 is not in \[0, 65536\]"),
+        ({"max_update_clip": float("nan")}, r"max_update_clip=nan is not in \[0, inf\)"),
+        ({"max_slots": 2.0}, "max_slots=2.0 is not a whole number"),
+        ({"sparse_if_active": 1}, "sparse_if_active=1 is neither True nor False"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            RoundPolicy(**changed)
+    with pytest.raises(UsageError, match="min_threshold=1 is not in"):
+        DevicePolicy(min_threshold=1)
+
+
+def test_without_a_range_a_limit_may_be_anything(monkeypatch):
+    """The control: it is the table that is looked at, of the class whose policy it is."""
+    monkeypatch.setattr(RoundPolicy, "_ranges", {})
+    assert RoundPolicy(colluding_rate=-1.0, max_slots=2.5).colluding_rate == -1.0
+    with pytest.raises(UsageError):
+        DevicePolicy(colluding_rate=-1.0)
 
 
 def test_the_session_is_held_to_the_policy_too():

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 from hashlib import sha256
 from itertools import pairwise
 
@@ -20,7 +21,7 @@ from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import pedersen, proofs
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.openings import Commitment
-from deltafl.secagg.pedersen import BASE, ORDER, plus, times
+from deltafl.secagg.pedersen import BASE, ORDER, minus, plus, times
 from deltafl.secagg.proofs import Witness
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.signing import Signer
@@ -85,6 +86,47 @@ def plainly(commitment, proof, *, known=None, query=QUERY, of=CONFIG):
         known,
         proof,
     )
+
+
+# --- randomness that repeats itself -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_hedged", [True, False])
+def test_two_answers_from_one_state_of_the_randomness_do_not_give_the_weight(
+    monkeypatch, is_hedged
+):
+    """The control: with numbers from the randomness alone, they do, and the place with it."""
+    if not is_hedged:
+        monkeypatch.setattr(proofs, "hedged", lambda source, *_: source)
+    voter, weights = Voter.drawn(CONFIG, 3, randomness()), {}
+    read = []
+    for pivots, blinding in (((10, 20, 30), 77), ((11, 21, 31), 78)):
+        query = query_at(*pivots)
+        answer = commitment_to(values_of(3, 15, pivots), blinding)
+        weights = {3: reduce(plus, voter.commitments)}
+        proof = voter.prove(CONFIG, query, 15, answer, blinding, randomness(9), is_first=False)
+        assert is_admitted(answer, proof, query=query, weights=weights, is_first=False)
+        numbers = [int.from_bytes(proof[i : i + 32], "little") for i in range(0, len(proof), 32)]
+        others = numbers[1:5]
+        read.append(([(numbers[0] - sum(others)) % ORDER, *others], numbers[5:]))
+    (challenges, responses), (later, again) = read
+    found = []
+    for place in range(4):  # the second response of each place is about the weight
+        e = (challenges[1 + place] - later[1 + place]) % ORDER
+        z = (responses[2 + 2 * place] - again[2 + 2 * place]) % ORDER
+        found.append(z * pow(e, -1, ORDER) % ORDER if e else None)
+    assert (found[1] == 3) != is_hedged
+    assert (3 in found) != is_hedged
+
+
+@pytest.mark.parametrize("is_hedged", [True, False])
+def test_commitments_to_two_weights_from_one_state_have_nothing_in_common(monkeypatch, is_hedged):
+    if not is_hedged:
+        monkeypatch.setattr(ballots, "hedged", lambda source, *_: source)
+    first, second = (Voter.drawn(CONFIG, weight, randomness()) for weight in (1, 3))
+    apart = minus(ballots._point((3, 1)), ballots._point((1, 1)))
+    is_known = minus(reduce(plus, second.commitments), reduce(plus, first.commitments)) == apart
+    assert is_known != is_hedged
 
 
 # --- completeness -------------------------------------------------------------------------------
@@ -496,9 +538,9 @@ def test_a_refused_proof_fixes_no_weight():
 
 
 KNOWN = {
-    "samples": ["1a4be86011cfcf94", "89f398673be88358"],
-    "powers-of-two": ["25c66edc78ff4e77", "399091bc694eb1d0"],
-    "equal": ["3a52f285bc13dd9d", "b1d6b13dd0364273"],
+    "samples": ["3b3ebe1713a40cb0", "ed083ef5c08c19b6"],
+    "powers-of-two": ["0dae60e3200780d5", "b10fbaa28528e6f9"],
+    "equal": ["352b67ec31690ecb", "04d91665050e5a36"],
 }
 
 

@@ -22,7 +22,6 @@ from deltafl.secagg.threat import (
     Adversary,
     ThreatModel,
     complete_threshold,
-    sparse_min_roster,
     sparse_parameters,
 )
 
@@ -37,7 +36,7 @@ Row = tuple[int, str, str, bool]
 
 
 class Exact:
-    """Degree, threshold and smallest roster, exactly.
+    """Degree and threshold, exactly.
 
     Args:
         num_devices: N.
@@ -73,12 +72,13 @@ class Exact:
             n * (n - k - 1) * perm(gone, k), 2 * perm(n, k), 2**41, strict=True
         ):
             return None
-        colluding, surviving = ways(n, self.colluding, k), ways(n, self.surviving, k)
-        total = comb(n, k)
+        smallest = n - self.dropped
+        colluding, total = ways(smallest, self.colluding, k), comb(smallest, k)
         most, tail = k, 0  # the smallest x for which more than x collude with 2^-41/n at most
         while most >= 0 and self._below(tail + colluding[most], total, 2**41 * n):
             tail += colluding[most]
             most -= 1
+        surviving, total = ways(n, self.surviving, k), comb(n, k)
         fewest, tail = 0, surviving[0]  # the smallest y
         while self._below(tail, total, 2**20 * n, strict=True):
             fewest += 1
@@ -88,16 +88,10 @@ class Exact:
 
     def sparse(self) -> tuple[int, int] | None:
         """The smallest degree with its threshold, by trying all; None if there is none."""
-        for degree in range(2, self.size - 1, 2):
+        for degree in range(2, self.size - self.dropped - 1, 2):
             if (t := self.threshold(degree)) is not None:
                 return degree, t
         return None
-
-    def is_large_enough(self, roster: int, degree: int, threshold: int) -> bool:
-        """Whether a roster, to which all colluding devices came, is safe (spec 3.6)."""
-        harmful = 2 * threshold - degree if self.active else threshold
-        bad = sum(ways(roster, min(self.colluding, roster), degree)[harmful:])
-        return self._below(roster * bad, comb(roster, degree), 2**41)
 
     def _below(self, part: int, whole: int, times: int, *, strict: bool = False) -> bool:
         """Whether part/whole ≤ 1/times, or < if strict; remembers how near it was."""
@@ -151,19 +145,6 @@ def differences(row: Row) -> tuple[list[str], float]:
     else:  # too many degrees to refute them all exactly
         compare("t", ours[1], exact.threshold(ours[0]))
         compare("t of the next smaller k", None, exact.threshold(ours[0] - 2))
-    if ours is not None:
-        degree, t = ours
-        roster = sparse_min_roster(size, degree, t, threat)
-        harmful = 2 * t - degree if active else t
-        if exact.colluding < harmful:
-            compare("min_roster", roster, degree + 2 if active else t)
-        else:  # all rosters from the smallest one up are safe, and the next smaller one is not
-            steps = sorted({*range(roster, size, max(1, (size - roster) // 20)), roster})
-            for m in steps:
-                if m < size:
-                    compare(f"roster {m} safe", True, exact.is_large_enough(m, degree, t))
-            if roster > degree + 2:
-                compare("next roster safe", False, exact.is_large_enough(roster - 1, degree, t))
     return found, exact.nearest
 
 

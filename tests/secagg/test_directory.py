@@ -132,6 +132,14 @@ def test_impossible_lists_are_refused(keys, message):
         TrustedKeys(keys)
 
 
+def shown(learner, client, key):
+    """Whether a directory accepts a key, which it then learns."""
+    accepted = learner.accepts(client, key)
+    if accepted:
+        learner.learn({client: key})
+    return accepted
+
+
 def test_lists_are_bounded(monkeypatch):
     monkeypatch.setattr(directory, "MAX_DEVICES", 2)
     two = {1: KEYS[1], 2: KEYS[2]}
@@ -141,7 +149,7 @@ def test_lists_are_bounded(monkeypatch):
     with pytest.raises(UsageError, match="line 3: a directory has at most 2 devices"):
         TrustedKeys.parse(TrustedKeys(two).dump() + f"3 {HEX[3]}\nnot even read")
     learner = FirstUse(TrustedKeys(two))
-    assert not learner.accepts(3, KEYS[3])
+    assert not shown(learner, 3, KEYS[3])
     assert learner.pinned() == TrustedKeys(two)
 
 
@@ -155,18 +163,18 @@ def test_later_changes_to_the_mapping_do_not_reach_the_list():
 
 def test_first_use_keeps_to_the_first_key():
     learner = FirstUse()
-    assert learner.accepts(1, KEYS[1])
-    assert learner.accepts(1, KEYS[1])
-    assert not learner.accepts(1, KEYS[2])
-    assert learner.accepts(1, KEYS[1])
-    assert learner.accepts(2, KEYS[2])  # a refused key was not remembered for anybody
+    assert shown(learner, 1, KEYS[1])
+    assert shown(learner, 1, KEYS[1])
+    assert not shown(learner, 1, KEYS[2])
+    assert shown(learner, 1, KEYS[1])
+    assert shown(learner, 2, KEYS[2])  # a refused key was not remembered for anybody
 
 
 def test_first_use_refuses_one_key_under_two_ids():
     learner = FirstUse()
-    assert learner.accepts(1, KEYS[1])
-    assert not learner.accepts(2, KEYS[1])
-    assert learner.accepts(2, KEYS[2])
+    assert shown(learner, 1, KEYS[1])
+    assert not shown(learner, 2, KEYS[1])
+    assert shown(learner, 2, KEYS[2])
 
 
 @pytest.mark.parametrize(
@@ -174,37 +182,57 @@ def test_first_use_refuses_one_key_under_two_ids():
 )
 def test_first_use_does_not_learn_what_is_no_id_or_key(client, key):
     learner = FirstUse()
-    assert not learner.accepts(client, key)
+    assert not shown(learner, client, key)
     assert learner.pinned() == TrustedKeys({})
-    assert learner.accepts(1, KEYS[1])
+    assert shown(learner, 1, KEYS[1])
 
 
 @given(claims=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(KEYS[:4])), max_size=12))
 def test_first_use_accepts_what_its_pinned_list_accepts(claims):
     learner = FirstUse()
-    answers = [learner.accepts(client, key) for client, key in claims]
+    answers = [shown(learner, client, key) for client, key in claims]
     pinned = learner.pinned()
     assert answers == [pinned.accepts(client, key) for client, key in claims]
 
 
 def test_first_use_goes_on_from_a_saved_list():
     learner = FirstUse(TrustedKeys({1: KEYS[1]}))
-    assert not learner.accepts(1, KEYS[2])
-    assert not learner.accepts(2, KEYS[1])
-    assert learner.accepts(1, KEYS[1])
-    assert learner.accepts(2, KEYS[2])
+    assert not shown(learner, 1, KEYS[2])
+    assert not shown(learner, 2, KEYS[1])
+    assert shown(learner, 1, KEYS[1])
+    assert shown(learner, 2, KEYS[2])
     assert learner.pinned() == TrustedKeys({1: KEYS[1], 2: KEYS[2]})
 
 
 def test_pinned_is_a_copy():
     learner = FirstUse()
     before = learner.pinned()
-    learner.accepts(1, KEYS[1])
+    assert shown(learner, 1, KEYS[1])
     assert not before.accepts(1, KEYS[1])
 
 
 def test_first_use_does_not_catch_a_server_that_lies_from_the_first_contact():
     """Why it is for experiments: the true key comes too late."""
     learner = FirstUse()
-    assert learner.accepts(1, KEYS[9])
-    assert not learner.accepts(1, KEYS[1])
+    assert shown(learner, 1, KEYS[9])
+    assert not shown(learner, 1, KEYS[1])
+
+
+def test_to_ask_changes_nothing():
+    learner = FirstUse()
+    assert learner.accepts(1, KEYS[1])
+    assert learner.accepts(1, KEYS[2])
+    assert learner.accepts(2, KEYS[1])
+    assert learner.pinned() == TrustedKeys({})
+
+
+def test_of_keys_that_contradict_each_other_or_what_is_known_the_first_are_learnt():
+    learner = FirstUse(TrustedKeys({1: KEYS[1]}))
+    learner.learn({2: KEYS[2], 3: KEYS[2], 1: KEYS[3], 4: KEYS[1], 5: KEYS[5]})
+    assert learner.pinned() == TrustedKeys({1: KEYS[1], 2: KEYS[2], 5: KEYS[5]})
+
+
+def test_a_closed_list_learns_nothing():
+    trusted = TrustedKeys({1: KEYS[1]})
+    trusted.learn({2: KEYS[2]})
+    assert trusted == TrustedKeys({1: KEYS[1]})

@@ -1,4 +1,4 @@
-"""Degree, threshold and smallest roster: floating point against exact arithmetic, row by row."""
+"""Degree and threshold: floating point against exact arithmetic, row by row."""
 
 import pytest
 from exact_threat import LARGE, SMALL, Exact, differences, table, ways

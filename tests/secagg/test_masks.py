@@ -189,5 +189,5 @@ def test_labels_are_all_different_and_carry_the_version():
         for name, value in vars(labels).items()
         if name.isupper() and isinstance(value, bytes) and not name.startswith("_")
     }
-    assert len(named) == len(set(named.values())) == 16
+    assert len(named) == len(set(named.values())) == 17
     assert all(value.startswith(b"deltafl/secagg/v3/") for value in named.values())

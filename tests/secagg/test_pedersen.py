@@ -110,6 +110,39 @@ def test_histograms_commit_as_in_the_plain_twin(weight, first):
     assert pedersen.commit(values, 5) == commit_plain(values, 5)
 
 
+@pytest.fixture
+def computed(monkeypatch):
+    """The generators that have been computed since the process began, as if it began now."""
+    fresh = cache(pedersen.generator.__wrapped__)
+    monkeypatch.setattr(pedersen, "_sums", {0: IDENTITY})
+    monkeypatch.setattr(pedersen, "generator", fresh)
+    return lambda: (fresh.cache_info().currsize, len(pedersen._sums))
+
+
+SECRETS = [[0] * 9, [1] * 9, [0, 0, 0, 5, 5, 5, 1, 1, 1], [3, *[0] * 8], [*[0] * 8, -2]]
+
+
+@pytest.mark.parametrize("values", SECRETS)
+def test_what_a_first_commitment_computes_does_not_depend_on_its_values(computed, values):
+    """It takes tens of milliseconds: a first answer would tell a loss above every pivot."""
+    pedersen.commit(values, 5)
+    assert computed() == (9, 10)
+    pedersen.commit(values[::-1], 5)
+    assert computed() == (9, 10)
+
+
+def test_runs_of_values_by_themselves_take_only_the_generators_that_they_need(computed):
+    """The control: it did depend on the values."""
+    found = []
+    for values in SECRETS:
+        before = computed()
+        pedersen._grouped(values)
+        found.append(computed() != before)
+    assert found == [False, True, False, False, False]
+    pedersen._grouped([*[0] * 9, 1])
+    assert computed() == (10, 10)
+
+
 @pytest.mark.parametrize("values", [[], [0], [0, 0, 0], [ORDER], [0, -ORDER, 5 * ORDER]])
 def test_zeros_without_blinding_are_the_identity(values):
     assert pedersen.commit(values, 0) == IDENTITY

@@ -278,6 +278,75 @@ def test_a_prover_draws_anew_for_every_proof():
     assert not pieces[0] & pieces[1]
 
 
+def solved(first, second, shape):
+    """For each case of a choice, the numbers that two proofs from the same nonces give."""
+
+    def parts(proof):
+        whole, *rest = [
+            int.from_bytes(proof[i : i + 32], "little") for i in range(0, len(proof), 32)
+        ]
+        others, responses = rest[: len(shape) - 1], iter(rest[len(shape) - 1 :])
+        challenges = [(whole - sum(others)) % ORDER, *others]
+        return [
+            (e, [next(responses) for _ in range(n)]) for e, n in zip(challenges, shape, strict=True)
+        ]
+
+    found = []
+    for (e, answers), (other, others) in zip(parts(first), parts(second), strict=True):
+        inverse = pow(e - other, -1, ORDER) if e != other else 0
+        found.append(tuple((a - b) * inverse % ORDER for a, b in zip(answers, others, strict=True)))
+    return found
+
+
+def unhedged(monkeypatch):
+    """Numbers of a proof come from the randomness alone, as they did."""
+    monkeypatch.setattr(proofs, "hedged", lambda source, *_: source)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize("is_hedged", [True, False])
+def test_two_proofs_from_one_state_of_the_randomness_do_not_give_the_secrets(
+    monkeypatch, is_hedged, index
+):
+    """As of a virtual machine that is resumed twice. The control is how it was before."""
+    if not is_hedged:
+        unhedged(monkeypatch)
+    shape = [1, 2, 2]
+    cases, witness = only(shape, index)
+    first, second = (prove(about, [cases], [witness], randomness()) for about in (b"one", b"two"))
+    assert holds(b"one", [cases], first)
+    assert holds(b"two", [cases], second)
+    found = solved(first, second, shape)
+    assert (witness.secrets in found) != is_hedged
+    if is_hedged:  # nothing was drawn twice: no number of one proof is in the other
+        pieces = [{data[i : i + 32] for i in range(0, len(data), 32)} for data in (first, second)]
+        assert not pieces[0] & pieces[1]
+
+
+def test_what_is_drawn_depends_on_all_of_the_statement_and_the_secrets(monkeypatch):
+    seeds = []
+    honest = proofs.hedged
+    monkeypatch.setattr(
+        proofs, "hedged", lambda *given: seeds.append(honest(*given)(32)) or honest(*given)
+    )
+    cases, witness = only([1, 2], 1)
+    other = generator(300)
+    states = [
+        (ABOUT, cases, witness, 1),
+        (ABOUT, cases, witness, 2),
+        (ABOUT + b"!", cases, witness, 1),
+        (ABOUT, [Case(other, cases[0].bases), cases[1]], witness, 1),
+        (ABOUT, [Case(cases[0].target, (other,)), cases[1]], witness, 1),
+        (ABOUT, cases, Witness(1, (witness.secrets[0], 5)), 1),
+        (ABOUT, cases, Witness(0, witness.secrets[:1]), 1),
+    ]
+    for about, choice, known, seed in states:
+        prove(about, [choice], [known], randomness(seed))
+    assert len(set(seeds)) == len(states)
+    prove(ABOUT, [cases], [witness], randomness())
+    assert seeds[-1] == seeds[0]
+
+
 def test_secrets_are_not_printed():
     assert "12345" not in repr(Witness(0, (12345,)))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parties import POLICY
+from parties import POLICY, STRICT
 
 from deltafl.secagg import (
     Adversary,
@@ -132,13 +132,13 @@ def test_a_device_refuses_a_roster_below_min_roster():
     assert refused.value.reason is Refusal.COHORT_TOO_SMALL
 
 
-def test_sparse_sessions_leave_two_honest_devices_in_the_sum():
+def test_sparse_sessions_end_where_more_are_missing_than_expected():
     threat = ThreatModel(0.2, 0.2)
     computed = SessionParams.for_threat(
         1000, SLOTS, threat=threat, graph=GraphKind.SPARSE, graph_seed=bytes(32), context=bytes(32)
     )
     assert computed.min_cohort >= threat.num_colluding(1000) + 2
-    assert computed.min_roster > 900
+    assert computed.min_cohort == computed.min_roster == 800
 
 
 def test_a_device_refuses_more_neighbours_than_it_can_serve():
@@ -176,12 +176,15 @@ def test_an_active_server_cannot_complete_a_sparse_graph_with_a_small_roster(num
     assert refused.value.reason is reason
 
 
-def test_a_roster_that_could_complete_a_sparse_graph_is_refused_at_the_opening():
-    with pytest.raises(PeerError, match="min_roster=5 is below the device's 6") as refused:
-        ready_for_a_roster(ACTIVE, degree=4, min_roster=5, signed=True)
+@pytest.mark.parametrize("adversary", Adversary)
+def test_a_roster_that_could_complete_a_sparse_graph_is_refused_at_the_opening(adversary):
+    limits = {"adversary": adversary, "sparse_if_active": True}
+    policy = replace(STRICT, **limits)
+    with pytest.raises(PeerError, match="smallest roster of a sparse graph=5 is below") as refused:
+        ready_for_a_roster(policy, degree=4, min_cohort=5, min_roster=5, signed=True)
     assert refused.value.reason is Refusal.POLICY
-    curious = replace(ACTIVE, adversary=Adversary.CURIOUS)
-    ready_for_a_roster(curious, degree=4, min_roster=5, signed=True)
+    ready_for_a_roster(policy, degree=4, min_cohort=5, min_roster=6, signed=True)
+    ready_for_a_roster(policy, degree=4, min_cohort=6, min_roster=5, signed=True)
 
 
 @given(st.integers(6, 40), st.sampled_from([2, 4]), st.binary(min_size=32, max_size=32))

@@ -249,6 +249,34 @@ def test_trust_on_first_use_learns_every_neighbour_and_catches_a_later_change():
             assert directory.pinned().keys[PEER] == STRANGER.public
 
 
+@pytest.mark.parametrize("last", ["unsigned", "met under another key", "twice", None])
+def test_of_a_roster_that_is_refused_nothing_is_learnt(last):
+    """The server shows identities of its own, and the last one is wrong; None: none of them is."""
+    known = None
+    if last == "met under another key":
+        known = TrustedKeys({IDS[-1]: identity(b"\2" * 32).public})
+    parties, directory = learning(known=known)
+    before = directory.pinned()
+    message = parties.decode(parties.advance(ClientState.ADVERTISED)[VICTIM])
+    named, made = {}, None
+    for position, told in message.keys.items():
+        is_last = position == max(message.keys)
+        if not is_last or last != "twice":
+            made = identity(bytes([7, position]) * 16)
+        client = int(message.roster[position])
+        statement = signing.advertisement(PARAMS, client, told.sealing_key, told.mask_keys)
+        signature = bytes(64) if is_last and last == "unsigned" else made.sign(statement)
+        named[position] = replace(told, credential=Credential(made.public, signature))
+    data = parties.encode(replace(message, keys=named))
+    if last is None:
+        parties.clients[VICTIM].receive(data)
+        assert len(directory.pinned().keys) == len(named) + 1
+        return
+    reason = Refusal.BAD_SIGNATURE if last == "unsigned" else Refusal.UNKNOWN_IDENTITY
+    refuse(parties, data, reason)
+    assert directory.pinned() == before
+
+
 def test_an_identity_whose_signature_is_wrong_is_not_learnt():
     """Anybody can claim a key; to learn it would lock its owner out."""
     parties, directory = learning()

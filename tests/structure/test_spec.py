@@ -25,7 +25,7 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import SessionParams, SlotSpec, codec, errors, server, wire
+from deltafl.secagg import SessionParams, SlotSpec, codec, errors, wire
 from deltafl.secagg import labels as secagg_labels
 from deltafl.secagg.errors import Fault, Refusal
 from deltafl.secagg.messages import (
@@ -174,7 +174,7 @@ def code_names(text, number):
 
 def test_the_table_of_labels_is_that_of_the_code():
     known = labels_of(secagg_labels) | labels_of(protocol_labels)
-    assert len(known) == 23
+    assert len(known) == 25
     listed = code_names(TEXT, "1.5")
     assert sorted(listed) == sorted(known)
 
@@ -602,11 +602,6 @@ KINDS = kinds(TEXT)
 
 def test_a_changed_kind_is_found():
     assert kinds(TEXT.replace("Kind 0x12", "Kind 0x18"))["ShareKeys"] != KINDS["ShareKeys"]
-
-
-def test_long_repetitions_are_known_by_the_ends_that_are_stated():
-    stated = re.search(r"first 2\^(\d+)\s+and\s+last 2\^(\d+) bytes", body(TEXT, "10.2"))
-    assert [1 << int(bits) for bits in stated.groups()] == [server._END_BYTES] * 2
 
 
 def test_every_kind_of_message_has_a_section():

@@ -59,6 +59,7 @@ from deltafl.secagg import (
     openings,
     pedersen,
     prg,
+    proofs,
     ring,
     sealing,
     shamir,
@@ -333,6 +334,27 @@ def check_commitments(page, rng):
     assert page.decode_point(bytes(31)) is None
 
 
+def votes_are_drawn_by_the_page(page, c, of, rng):
+    """What is drawn for a weight and for a proof follows from the seeds of the page."""
+    weight, random, about = rng.randint(0, of.largest_weight), rng.randbytes(32), rng.randbytes(5)
+    seeded = SeededRandomness(page.weight_seed(c, weight, random))
+    expected = [pedersen.draw_blinding(seeded) for _ in page.weight_parts(c)]
+    assert list(ballots.Voter.drawn(of, weight, lambda _: random).blindings) == expected
+    known = rng.randint(1, 9)
+    target = page.times(known, page.BASE)
+    choice = [(target, [page.BASE]), (page.generator(3), [page.BASE, page.generator(4)])]
+    cases = [
+        proofs.Case(page.encode_point(point), tuple(map(page.encode_point, bases)))
+        for point, bases in choice
+    ]
+    proof = proofs.prove(about, [cases], [proofs.Witness(0, (known,))], lambda _: random)
+    seeded = SeededRandomness(page.proof_seed(about, [choice], [(0, [known])], random))
+    drawn = [pedersen.draw_blinding(seeded) for _ in range(5)]  # two challenges, three responses
+    numbers = [int.from_bytes(proof[i : i + 32], "little") for i in range(0, len(proof), 32)]
+    assert [numbers[1], *numbers[3:]] == [drawn[1], *drawn[3:]]
+    assert numbers[2] == (drawn[2] + (numbers[0] - drawn[1]) * known) % page.ORDER
+
+
 def check_votes(page, rng):
     """A proof that holds, and one of which a byte was changed, under either verifier."""
     weighting, largest = rng.choice(list(Weighting)), rng.randint(1, 3)
@@ -362,6 +384,7 @@ def check_votes(page, rng):
     )
     proof = voter.prove(of, query, tick, commitment, blinding, rng.randbytes, is_first=is_first)
     assert len(proof) == page.proof_size(c, is_first)
+    votes_are_drawn_by_the_page(page, c, of, rng)
     own_keys = signer.identity, signer.sealing_key
     place = rng.randrange(len(proof))
     changed = proof[:place] + bytes([proof[place] ^ 1]) + proof[place + 1 :]
@@ -400,8 +423,11 @@ def check_thresholds(page, rng):
     sparse = page.sparse_parameters(size, c, s, d, active)
     assert sparse == or_none(threat.sparse_parameters, size, model)
     if sparse is not None:
-        roster = threat.sparse_min_roster(size, *sparse, model)
-        assert page.sparse_min_roster(size, c, *sparse, active) == roster
+        degree, colluders = sparse[0], rng.randint(0, size)
+        smallest, missing = rng.randint(degree, size), rng.randint(0, size)
+        events = threat.SparseEvents(size, smallest, colluders, missing, model.adversary)
+        needed = page.sparse_threshold(size, smallest, colluders, missing, degree, active)
+        assert events.safe_threshold(degree) == needed
 
 
 def or_none(function, *arguments):
@@ -911,26 +937,29 @@ NEAR = {
     "min_honest_tail": (0, lambda c: c.cohort_size // 3),
     "max_levels": (16, lambda _: 2),
     "min_search_cohort": (0, lambda c: c.cohort_size // 2),
-    "max_query_pivots": (1 << 16, lambda c: c.quantile.num_pivots - c.round_index % 2),
-    "max_pivots": (1 << 32, lambda c: c.search.max_queries * c.quantile.num_pivots - 1),
-    "max_pivots_if_equal": (1 << 32, lambda c: c.search.max_queries * c.quantile.num_pivots - 1),
+    "max_query_pivots": (1 << 16, lambda c: max(c.quantile.num_pivots - c.round_index % 2, 1)),
+    "max_pivots": (1 << 32, lambda c: max(c.search.max_queries * c.quantile.num_pivots - 1, 0)),
+    "max_pivots_if_equal": (
+        1 << 32,
+        lambda c: max(c.search.max_queries * c.quantile.num_pivots - 1, 0),
+    ),
     "max_mm_pivots_per_device": (
         Fraction(1 << 32),
         lambda c: Fraction(c.search.max_queries, c.cohort_size),
     ),
-    "max_loss_resolution_bits": (64, lambda c: c.search.grid.resolution_bits - 1),
-    "max_loss_bound": (1 << 32, lambda c: c.search.grid.bound - 1),
-    "max_weight": (1 << 53, lambda c: c.update.max_weight - 1),
+    "max_loss_resolution_bits": (64, lambda c: max(c.search.grid.resolution_bits - 1, 0)),
+    "max_loss_bound": (1 << 32, lambda c: max(c.search.grid.bound - 1, 1)),
+    "max_weight": (1 << 53, lambda c: max(c.update.max_weight - 1, 1)),
     "min_update_resolution_bits": (0, lambda c: c.update.resolution_bits + 1),
     "min_update_clip": (0.0, lambda c: c.update.clip * 2),
-    "max_update_clip": (math.inf, lambda c: c.update.clip / 2),
+    "max_update_clip": (2.0**1000, lambda c: c.update.clip / 2),
     "min_noise": (Fraction(0), lambda _: Fraction(3)),
     "max_passes": (16, lambda _: 1),
     "min_update_noise": (
         Fraction(0),
         lambda c: multiplier_of(c) * Fraction(9 + 2 * (c.round_index % 2), 10),
     ),
-    "max_update_norm": (math.inf, lambda c: c.update.noise.norm / 2 if c.update.noise else 0.0),
+    "max_update_norm": (2.0**1000, lambda c: c.update.noise.norm / 2 if c.update.noise else 0.0),
 }
 """For each limit, what admits everything, and what is beyond the configuration or near it."""
 

@@ -198,16 +198,24 @@ def _policies():
         ("Degree 1000 of five devices, max_degree 3.", {"max_degree": 3}, (5, 1000, 3, 2)),
     ):
         num, degree, threshold, smallest = options
-        params = make_params(num, degree=degree, threshold=threshold, min_roster=smallest, **signed)
+        params = make_params(
+            num,
+            degree=degree,
+            threshold=threshold,
+            min_cohort=num - 3 if degree < num - 1 else None,
+            min_roster=smallest,
+            **signed,
+        )
         opening = wire.encode(SessionOpen(params), params)
         yield _case(description, SIGNED, [opening], policy=policy)
     expected = {"colluding_rate": 0.05, "dropout_rate": 0.05}
-    for description, degree, threshold in (
-        ("A sparse graph that is enough for the device's own rates.", 12, 6),
-        ("A sparse graph whose threshold is one below that.", 12, 5),
-        ("A sparse graph that those who vanish may cut.", 8, 6),
+    for description, degree, threshold, fewest in (
+        ("A sparse graph that is enough for the device's own rates.", 12, 6, 95),
+        ("A sparse graph whose threshold is one below that.", 12, 5, 95),
+        ("A sparse graph that those who vanish may cut.", 8, 6, 95),
+        ("A sparse graph of which one more may be missing.", 12, 6, 94),
     ):
-        params = make_params(100, degree=degree, threshold=threshold, min_cohort=20, **signed)
+        params = make_params(100, degree=degree, threshold=threshold, min_cohort=fewest, **signed)
         opening = wire.encode(SessionOpen(params), params)
         yield _case(description, SIGNED, [opening], policy=expected)
 

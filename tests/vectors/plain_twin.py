@@ -668,19 +668,21 @@ def sparse_parameters(num, colluding_rate, dropout_rate, active):
     rates = Fraction(str(colluding_rate)), Fraction(str(dropout_rate))
     colluding, dropped = (floor(rate * num) for rate in rates)
     survivors = ceil((1 - rates[1]) * num)
-    for degree in range(2, num - 1, 2):
+    smallest = num - dropped
+    for degree in range(2, smallest - 1, 2):
         gone = colluding + dropped
         gaps = num * (num - degree - 1) * comb(num - degree, gone - degree) if gone >= degree else 0
         if gaps << 40 >= comb(num, gone):
             continue
-        drawn = comb(num, degree)
+        drawn = comb(smallest, degree)
         # The largest number of colluding neighbours, but for a tail of 2^−41.
         tail, most = 0, degree
         while most >= 0:
-            tail += comb(colluding, most) * comb(num - colluding, degree - most)
+            tail += comb(colluding, most) * comb(smallest - colluding, degree - most)
             if tail * num << 41 > drawn:
                 break
             most -= 1
+        drawn = comb(num, degree)
         tail, fewest = comb(num - survivors, degree), 0
         while tail * num << 20 < drawn:
             fewest += 1
@@ -689,10 +691,3 @@ def sparse_parameters(num, colluding_rate, dropout_rate, active):
         if threshold <= fewest:
             return degree, max(threshold, 2)
     return None
-
-
-def roster_is_safe(roster, colluding, degree, harmful):
-    """Whether some device has `harmful` colluding neighbours with probability below 2^−41 only."""
-    drawn = range(harmful, degree + 1)
-    tail = sum(comb(colluding, i) * comb(roster - 1 - colluding, degree - i) for i in drawn)
-    return (roster - 1) * tail << 41 <= comb(roster - 1, degree)

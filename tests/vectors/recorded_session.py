@@ -29,6 +29,7 @@ from deltafl.secagg.states import ClientState
 POLICY = {
     "adversary": "curious",
     "colluding_rate": 0.0,
+    "dropout_rate": 0.9,
     "min_cohort": 2,
     "min_threshold": 2,
     "min_threshold_share": 0.0,

@@ -27,6 +27,8 @@ SMALL = {
         "num_invited": 8,
         "degree": 4,
         "threshold": 2,
+        "min_cohort": 5,
+        "min_roster": 6,
         "signed": False,
         "slots": (("a sum", 5, 32),),
     },
@@ -34,6 +36,8 @@ SMALL = {
         "num_invited": 8,
         "degree": 4,
         "threshold": 2,
+        "min_cohort": 5,
+        "min_roster": 6,
         "signed": True,
         "slots": (("a sum", 5, 64),),
     },
@@ -91,8 +95,13 @@ LOSING = {
         "signed": True,
         "slots": (("a sum", 2, 13),),
     },
-    "sparse": {**SMALL["sparse"], "num_invited": 7, "slots": (("a sum", 2, 13),)},
-    "sparse, signed": {**SMALL["sparse, signed"], "num_invited": 7, "slots": (("a sum", 1, 64),)},
+    "sparse": {**SMALL["sparse"], "min_cohort": 4, "num_invited": 7, "slots": (("a sum", 2, 13),)},
+    "sparse, signed": {
+        **SMALL["sparse, signed"],
+        "min_cohort": 4,
+        "num_invited": 7,
+        "slots": (("a sum", 1, 64),),
+    },
     "whole, signed": {
         "num_invited": 3,
         "threshold": 2,
@@ -147,11 +156,6 @@ def dropouts():
         title = "two boxes do not open, and a device vanishes"
         spoiled = (0, first), (second, 0)
         add(name, title, (second, "mask", 0), spoiling=spoiled, threshold=2)
-    for name in ("sparse", "sparse, signed"):
-        title = "so few come that the graph is complete, and devices hold shares of their own"
-        add(name, title, *((index, "advertise", 0) for index in (1, 2, 4)))
-    title = "devices are isolated by others that vanish"
-    add("sparse", title, *((index, "share", 0) for index in range(3)), num_invited=10)
     title = "larger: devices vanish at several stages"
     losses = [(2 * i + 1, stage, 0) for i, stage in enumerate(("share", *TOLERANT))]
     larger = {"num_invited": 10, "degree": 6, "threshold": 2, "min_cohort": 6, "min_roster": 10}

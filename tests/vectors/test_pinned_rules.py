@@ -16,7 +16,6 @@ from deltafl.protocol import client as round_machine
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, UsageError, keys, validation, wire
 from deltafl.secagg import client as machine
-from deltafl.secagg.graph import Graph
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.messages import OpenSlot
 from deltafl.secagg.records import Records
@@ -148,25 +147,17 @@ def no_min_roster(monkeypatch):
     )
 
 
-def no_own_shares(monkeypatch):
-    class Sparse(Graph):
-        def holders_of(self, position):
-            return self.neighbours(position)
-
-    monkeypatch.setattr(machine, "Graph", Sparse)
-
-
 def no_memory(monkeypatch):
     monkeypatch.setattr(MemoryLedger, "admit", lambda *_: True)
 
 
-def _changed_check(monkeypatch, change):
-    check = DevicePolicy._check_active
+def _changed_check(monkeypatch, change, name="_check_active"):
+    check = getattr(DevicePolicy, name)
 
     def changed(self, params):
         check(*change(self, params))
 
-    monkeypatch.setattr(DevicePolicy, "_check_active", changed)
+    monkeypatch.setattr(DevicePolicy, name, changed)
 
 
 def sparse_graphs(monkeypatch):
@@ -178,7 +169,7 @@ def small_sparse_rosters(monkeypatch):
         needed = max(params.min_roster, params.degree + 2)
         return own, replace(params, min_roster=min(needed, params.num_invited))
 
-    _changed_check(monkeypatch, change)
+    _changed_check(monkeypatch, change, "_check_sparse")
 
 
 def no_common_device(monkeypatch):
@@ -349,13 +340,6 @@ RULES = {
         conversation,
         "A roster of three, min_cohort 3, min_roster 4.",
     ),
-    "own shares where a sparse graph is complete": (
-        no_own_shares,
-        replayed,
-        "dropouts",
-        "sparse: so few come that the graph is complete, and devices hold shares of their own",
-        3,
-    ),
     "contexts are remembered": (
         no_memory,
         conversation,
@@ -366,8 +350,13 @@ RULES = {
         conversation,
         "Active: a sparse graph, though its thresholds would do.",
     ),
-    "active: min_roster": (small_sparse_rosters, conversation, f"{ACTIVE}min_roster k + 1."),
+    "sparse: smallest roster": (small_sparse_rosters, conversation, f"{ACTIVE}min_roster k + 1."),
     "active: 2t > h": (no_common_device, conversation, "Active, complete graph: 2t = h."),
+    "sparse: min_cohort": (
+        any_sparse_graph,
+        conversation,
+        f"{OWN}of which one more may be missing.",
+    ),
     "sparse: degree": (any_sparse_graph, conversation, f"{OWN}that those who vanish may cut."),
     "sparse: threshold": (
         any_sparse_graph,

@@ -170,22 +170,14 @@ def check_thresholds(case):
     if found is not None and max(found[1], colluding + 2) > num:
         found = None
     if found is None:
-        return same((case["degree"], case["threshold"]), (None, None))
-    degree, threshold = found
+        same((case["degree"], case["threshold"]), (None, None))
+        return
+    _, threshold = found
     same((case["degree"], case["threshold"]), found)
     same(case["signed"], active)
-    same(case["min_cohort"], max(threshold, colluding + 2))
-    smallest, harmful = threshold, threshold
-    if case["graph"] == "complete":
-        return same(case["min_roster"], smallest)
-    if active:
-        smallest, harmful = degree + 2, 2 * threshold - degree
-    if colluding < harmful:
-        return same(case["min_roster"], smallest)
-    roster = num
-    while roster > degree + 2 and plain.roster_is_safe(roster, colluding, degree, harmful):
-        roster -= 1
-    return same(case["min_roster"], roster)
+    missing = floor(Fraction(str(rates[1])) * num)
+    fewest = threshold if case["graph"] == "complete" else num - missing
+    same((case["min_cohort"], case["min_roster"]), (max(fewest, colluding + 2), fewest))
 
 
 def check_directories(case):

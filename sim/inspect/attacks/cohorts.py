@@ -193,10 +193,10 @@ def threshold_within_the_colluding_share(defended: bool) -> Loot:
 )
 def few_neighbours(defended: bool) -> Loot:
     """Three of forty devices collude; the server has drawn graphs until they met at one device."""
-    params = replace(make_params(40, 3, min_cohort=20), degree=6, min_roster=8)
+    params = replace(make_params(40, 3, min_cohort=36), degree=6, min_roster=8)
     policy = DevicePolicy()
     if not defended:
-        policy = replace(policy, colluding_rate=0.0, dropout_rate=0.0)
+        policy = replace(policy, colluding_rate=0.0)
     devices = Devices(params, policy=policy)
     near = Graph(params.num_invited, params.degree, params.graph_seed).neighbours(0).tolist()
     colluders = [Colluder(devices.roster[position]) for position in near[: params.threshold]]

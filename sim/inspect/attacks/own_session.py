@@ -30,7 +30,7 @@ ONE_SLOT: Final = ((LENGTH, RING_BITS),)
 BINDING: Final = b"what all devices were shown"
 
 POLICY: Final = DevicePolicy(
-    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.9
 )
 """Almost no policy, for a server that follows the protocol."""
 

@@ -37,7 +37,7 @@ UNPROVED: Final = (
 )
 OF_COUNTS: Final = (
     f"{_N} devices came and min_roster is {_N}: over fewer the sparse graph is not safe; take the "
-    "complete graph or expect more colluding devices",
+    "complete graph or expect more drop-outs",
     f"{_N} devices are left and min_cohort is {_N}: invite more devices or expect more drop-outs "
     "when choosing the parameters",
     f"only {_N} devices are left to help unmask one of the cohort, and the threshold is {_N}: "

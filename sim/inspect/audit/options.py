@@ -61,7 +61,9 @@ def expected_of(source: Source, options: Options) -> Expected:
     Raises:
         ConfigError: a limit that was given is unknown, or not in its range.
     """
-    policy = RoundPolicy() if source.config is None else policy_of(source.config)
+    # Nothing but settings says which share may be missing from a sparse session. What its own
+    # min_cohort lets be missing, its bounds have to cover in any case.
+    policy = RoundPolicy(dropout_rate=0.9) if source.config is None else policy_of(source.config)
     usual = None
     if source.asking is not None:
         policy, usual = _policy_of(source.asking.guard), _policy_of(Guard())

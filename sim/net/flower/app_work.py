@@ -1,7 +1,7 @@
 """What a node computes in a round, by the app's own functions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -60,7 +60,7 @@ class _AppDevice:
     """
 
     id: int
-    weight: int
+    weight: int = field(repr=False)
     _app: App
 
     def loss(self, model: Vector) -> float:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from deltafl.fl.read.strict_json import parse_json
@@ -41,7 +41,7 @@ class Handover:
     url: str
     authority: str
     client: ClientId
-    token: bytes
+    token: bytes = field(repr=False)
     layout: Layout
 
     def to_record(self) -> dict[str, str | int | bytes]:

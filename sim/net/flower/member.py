@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, cast
@@ -45,7 +45,7 @@ class Member:
     """
 
     client: ClientId
-    token: bytes
+    token: bytes = field(repr=False)
     identity: str
     devices: str
     ledger: str

@@ -13,6 +13,7 @@ from flwr.common import log
 
 from deltafl.fl.strategies.base import RoundReport, TrainingState
 from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg.directory import Directory
 from deltafl.secagg.identity import SEED_SIZE, IdentityKey, identity
 from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import Observer
@@ -137,8 +138,8 @@ class Rounds:
         return played
 
 
-class Admitted:
-    """Who is admitted in the current round; a `Directory`.
+class Admitted(Directory):
+    """Who is admitted in the current round.
 
     Attributes:
         keys: their identities.
