@@ -285,23 +285,31 @@ class Beyond:
         mark: the end of its last whole record.
         rounds: the rounds that were begun, in their order.
         torn: what is left of a record that was cut short while it was written.
+        sent: the end of the last record that is no message of a device: what the server has made
+            of all that it had received. None if there is no record.
+        goes_on: the devices of the round that follows `mark`, where it goes on: its records up to
+            `sent` are made once more. Empty where no round does.
     """
 
     mark: Mark
     rounds: tuple[BegunRound, ...] = ()
     torn: bytes = b""
+    sent: Mark | None = None
+    goes_on: tuple[int, ...] = ()
 
 
 class TranscriptWriter(ChainWriter, NoObserver):
     """Records what passes the server, each message before it goes anywhere.
 
     Args:
-        path: the file. What lies beyond `mark` is cut off.
+        path: the file. What lies beyond `mark`, or beyond `kept`, is cut off.
         mode: "headers", "full", or "every=N": whether messages are kept whole never, always, or in
             rounds divisible by N.
         mark: where to continue; by default from nothing.
         run_id: 16 bytes; drawn where a new file is begun without it.
         question: of an analysis, whose file has a format of its own; None for a run.
+        kept: how far the file is that of a round that goes on, and is made once more; see
+            `ChainWriter`.
 
     Attributes:
         run_id: of the file that is written.
@@ -317,17 +325,18 @@ class TranscriptWriter(ChainWriter, NoObserver):
         mark: Mark = TRANSCRIPT.start,
         run_id: bytes | None = None,
         question: bytes | None = None,
+        kept: Mark | None = None,
     ) -> None:
         self._mode = mode
         self.run_id = run_id or os.urandom(RUN_ID_BYTES)
         form = TRANSCRIPT if question is None else ANALYSIS
-        begins = mark == form.start
+        begins = mark == form.start and kept is None
         if not begins and isinstance(opening := next(read_transcript(path)), Opening):
             self.run_id = opening.run_id
-        super().__init__(path, form, mark)
+        super().__init__(path, form, mark, kept)
         self._round = 0
         self._first: dict[bytes, int] = {}
-        if begins:
+        if mark == form.start:
             self.append(_OPENING, self.run_id, mode, *(() if question is None else (question,)))
 
     def begin_round(self, number: int, cohort: Iterable[int]) -> None:
@@ -523,6 +532,7 @@ def read_beyond(path: Path, mark: Mark) -> Beyond:
     if mark == TRANSCRIPT.start and not _has_records(path):
         return Beyond(mark)
     rounds: list[BegunRound] = []
+    sent: Mark | None = None
     try:
         for link in read_chain(path, TRANSCRIPT, mark):
             record = _record(path, link)
@@ -533,12 +543,14 @@ def read_beyond(path: Path, mark: Mark) -> Beyond:
                     last = rounds[-1]
                     rounds[-1] = replace(last, slots=(*last.slots, record.slot))
             mark = link.mark
+            if not isinstance(record, Message) or record.sent:
+                sent = mark
     except ChainError as error:
         if error.damage is not Damage.CUT or error.offset != mark.size:
             raise
     with path.open("rb") as file:
         file.seek(mark.size)
-        return Beyond(mark, tuple(rounds), file.read())
+        return Beyond(mark, tuple(rounds), file.read(), sent)
 
 
 def _has_records(path: Path) -> bool:

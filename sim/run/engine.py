@@ -4,9 +4,11 @@ A round consists of: sample the cohort, let the strategy run the round, log it, 
 checkpoint, and evaluate if due. A crash costs at most the current round.
 
 Where devices answer under masks, the transcript says that a round begins before any of its messages
-leaves. A run that is resumed gives up every round that was begun and that its checkpoint does not
-know of: the round is lost, its devices count as having answered, and the next round has another
-number, and so another context. What the server saw stays in the transcript.
+leaves. A run that is resumed goes on with such a round where the devices outlive the server's
+process, and all that they had sent is kept: it makes the same records again, and then further ones.
+It gives up every other round that was begun and that its checkpoint does not know of: the round is
+lost, its devices count as having answered, and the next round has another number, and so another
+context. What the server saw stays in the transcript.
 
 In other runs no device can answer twice, as all is computed here. They are resumed as if the
 current round had never begun, and the result is the same bit for bit.
@@ -189,8 +191,11 @@ def play(
         drop_evaluations_not_due(folder, federation.evaluate_every, federation.rounds)
     events_size = checkpoint.events_size if checkpoint else 0
     beyond = _beyond(config, directory, checkpoint, num_devices)
+    if checkpoint is not None and len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
+        cohort, mark = beyond.rounds[0].cohort, checkpoint.transcript
+        beyond = Beyond(mark, sent=beyond.sent, goes_on=cohort)
     with (
-        closing(_transcript(config, directory, beyond.mark)) as transcript,
+        closing(_transcript(config, directory, beyond)) as transcript,
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
         EventLog(directory.events, events_size) as events,
     ):
@@ -236,11 +241,12 @@ def _beyond(
 
 
 def _transcript(
-    config: RunConfig, directory: RunDirectory, mark: Mark
+    config: RunConfig, directory: RunDirectory, beyond: Beyond
 ) -> TranscriptWriter | _NoTranscript:
     if not config.federation.is_private:
         return _NoTranscript()
-    return TranscriptWriter(directory.transcript, config.privacy.transcript, mark)
+    kept = beyond.sent if beyond.goes_on else None
+    return TranscriptWriter(directory.transcript, config.privacy.transcript, beyond.mark, kept=kept)
 
 
 def _truth(
@@ -316,9 +322,11 @@ class _Run:
         state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
         lost = _lost_at_the_end(read_events(self._directory.events))
         self._give_up_if_hopeless(state.round, lost)
+        begun = beyond.goes_on
         while state.round < rounds:
             self._check_budget(state.round + 1)
-            ids = self._draw(state)
+            ids, begun = begun or self._draw(state), ()
+            self._asked.devices.begin(ids, state.round)
             self._transcript.begin_round(state.round + 1, ids)
             state, event = self._play_round(state, ids)
             aborted = event.get("aborted")
@@ -349,7 +357,7 @@ class _Run:
             if last := read_last_evaluation(folder):
                 progress.evaluated(last.round, summarise_test_error(last.test))
         is_finished = state.round == self._config.federation.rounds
-        if not is_finished or beyond.rounds or beyond.torn:
+        if not beyond.goes_on and (not is_finished or beyond.rounds or beyond.torn):
             self._transcript.resume(state.round, beyond.torn)
         self._evaluate_if_due(state)
         events = []

@@ -10,6 +10,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 from federations import Federation, settings, simulate
@@ -98,7 +99,7 @@ def test_devices_go_on_with_a_server_that_comes_back_with_another_certificate(
         port = int(url.rpartition(":")[2])
         stack = ExitStack()
         said = stack.enter_context(devices(federation, url, str(both)))
-        federation.post.wait_for(lambda connected: len(connected) == 30, 30)
+        federation.post.wait_for(lambda connected: len(connected) == 30, 30, Event())
     with stack:
         federation.begin_server()
         with serving(federation, tls[1][0], port):
