@@ -54,7 +54,6 @@ from deltafl.sim.record.transcript import (
     INTERRUPTED,
     TRANSCRIPT,
     BegunRound,
-    Beyond,
     TranscriptWriter,
     read_beyond,
 )
@@ -284,7 +283,7 @@ class RemoteDevices:
         asked: Iterable[int] = (
             self._connected(config.federation.cohort_size, frozenset())
             if begun is None
-            else begun.rounds[0].cohort
+            else begun.cohort
         )
         ids = [ClientId(int(one)) for one in asked]
         announced = as_bytes([marked(model)])
@@ -296,8 +295,8 @@ class RemoteDevices:
                 params = sessions_of(config).params_of_levels(levels, announced, task.graph_seed)
             except (ProtocolError, SecAggError) as error:
                 return nothing(str(error))
-            kept = None if begun is None else begun.sent
-            with TranscriptWriter(path, config.privacy.transcript, kept=kept) as record:
+            mark, kept = (begun.before, begun.sent) if begun else (TRANSCRIPT.start, None)
+            with TranscriptWriter(path, config.privacy.transcript, mark, kept=kept) as record:
                 record.begin_round(1, ids)
                 rounds = replace(self._measuring, observer=record)
                 (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
@@ -306,20 +305,17 @@ class RemoteDevices:
                 record.flush()
         return summed(outcome, number, level)
 
-    def _going_on(self, number: int, level: int, path: Path) -> Beyond | None:
-        """The record of a measurement that an earlier process began, if the journal has it all."""
+    def _going_on(self, number: int, level: int, path: Path) -> BegunRound | None:
+        """A measurement that an earlier process began, if the journal has it all."""
         journal, site = self._site.journal, self._site
         if journal is None or not path.exists():
             return None
         try:
-            begun = read_beyond(path, TRANSCRIPT.start)
+            rounds = read_beyond(path, TRANSCRIPT.start).rounds
         except ChainError:
             return None
-        if not begun.rounds:
-            return None
-        return (
-            begun if is_kept(journal, site.about(number, begun.rounds[0].cohort, level)) else None
-        )
+        kept = (one for one in rounds if is_kept(journal, site.about(number, one.cohort, level)))
+        return next(kept, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

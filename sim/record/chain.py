@@ -129,7 +129,7 @@ class ChainWriter:
     """
 
     def __init__(self, path: Path, form: Format, mark: Mark, kept: Mark | None = None) -> None:
-        begins = mark == form.start and kept is None
+        begins = mark == form.start
         if not begins and path.stat().st_size < mark.size:
             raise ChainError(path, mark.num_frames, Damage.CUT, "the checkpoint knows of more")
         self._path, self._mark, self._kept = path, mark, (kept or mark).size

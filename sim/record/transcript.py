@@ -269,11 +269,16 @@ class BegunRound:
     Attributes:
         round: the round, counted from 1.
         cohort: the devices that it may have reached, ascending.
+        before: the end of the record before it.
+        sent: the end of its last record that is no message of a device: all that the server has
+            made of what it had received.
         slots: of the sums that the server has learnt, indices into the session's slots.
     """
 
     round: int
     cohort: tuple[int, ...]
+    before: Mark
+    sent: Mark
     slots: tuple[int, ...] = ()
 
 
@@ -285,17 +290,14 @@ class Beyond:
         mark: the end of its last whole record.
         rounds: the rounds that were begun, in their order.
         torn: what is left of a record that was cut short while it was written.
-        sent: the end of the last record that is no message of a device: what the server has made
-            of all that it had received. None if there is no record.
-        goes_on: the devices of the round that follows `mark`, where it goes on: its records up to
-            `sent` are made once more. Empty where no round does.
+        goes_on: the round that follows `mark`, if it goes on: its records up to `sent` are made
+            once more.
     """
 
     mark: Mark
     rounds: tuple[BegunRound, ...] = ()
     torn: bytes = b""
-    sent: Mark | None = None
-    goes_on: tuple[int, ...] = ()
+    goes_on: BegunRound | None = None
 
 
 class TranscriptWriter(ChainWriter, NoObserver):
@@ -330,13 +332,13 @@ class TranscriptWriter(ChainWriter, NoObserver):
         self._mode = mode
         self.run_id = run_id or os.urandom(RUN_ID_BYTES)
         form = TRANSCRIPT if question is None else ANALYSIS
-        begins = mark == form.start and kept is None
+        begins = mark == form.start
         if not begins and isinstance(opening := next(read_transcript(path)), Opening):
             self.run_id = opening.run_id
         super().__init__(path, form, mark, kept)
         self._round = 0
         self._first: dict[bytes, int] = {}
-        if mark == form.start:
+        if begins:
             self.append(_OPENING, self.run_id, mode, *(() if question is None else (question,)))
 
     def begin_round(self, number: int, cohort: Iterable[int]) -> None:
@@ -532,25 +534,24 @@ def read_beyond(path: Path, mark: Mark) -> Beyond:
     if mark == TRANSCRIPT.start and not _has_records(path):
         return Beyond(mark)
     rounds: list[BegunRound] = []
-    sent: Mark | None = None
     try:
         for link in read_chain(path, TRANSCRIPT, mark):
             record = _record(path, link)
+            before, mark = mark, link.mark
             match record:
                 case Begin():
-                    rounds.append(BegunRound(record.round, record.cohort))
-                case Sum() if rounds:
-                    last = rounds[-1]
-                    rounds[-1] = replace(last, slots=(*last.slots, record.slot))
-            mark = link.mark
-            if not isinstance(record, Message) or record.sent:
-                sent = mark
+                    rounds.append(BegunRound(record.round, record.cohort, before, mark))
+                case Message(sent=False):
+                    pass
+                case _ if rounds:
+                    slots = (record.slot,) if isinstance(record, Sum) else ()
+                    rounds[-1] = replace(rounds[-1], sent=mark, slots=rounds[-1].slots + slots)
     except ChainError as error:
         if error.damage is not Damage.CUT or error.offset != mark.size:
             raise
     with path.open("rb") as file:
         file.seek(mark.size)
-        return Beyond(mark, tuple(rounds), file.read(), sent)
+        return Beyond(mark, tuple(rounds), file.read())
 
 
 def _has_records(path: Path) -> bool:

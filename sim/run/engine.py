@@ -191,9 +191,8 @@ def play(
         drop_evaluations_not_due(folder, federation.evaluate_every, federation.rounds)
     events_size = checkpoint.events_size if checkpoint else 0
     beyond = _beyond(config, directory, checkpoint, num_devices)
-    if checkpoint is not None and len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
-        cohort, mark = beyond.rounds[0].cohort, checkpoint.transcript
-        beyond = Beyond(mark, sent=beyond.sent, goes_on=cohort)
+    if len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
+        beyond = Beyond(beyond.rounds[0].before, goes_on=beyond.rounds[0])
     with (
         closing(_transcript(config, directory, beyond)) as transcript,
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
@@ -245,7 +244,7 @@ def _transcript(
 ) -> TranscriptWriter | _NoTranscript:
     if not config.federation.is_private:
         return _NoTranscript()
-    kept = beyond.sent if beyond.goes_on else None
+    kept = beyond.goes_on.sent if beyond.goes_on else None
     return TranscriptWriter(directory.transcript, config.privacy.transcript, beyond.mark, kept=kept)
 
 
@@ -325,7 +324,7 @@ class _Run:
         begun = beyond.goes_on
         while state.round < rounds:
             self._check_budget(state.round + 1)
-            ids, begun = begun or self._draw(state), ()
+            ids, begun = begun.cohort if begun else self._draw(state), None
             self._asked.devices.begin(ids, state.round)
             self._transcript.begin_round(state.round + 1, ids)
             state, event = self._play_round(state, ids)
