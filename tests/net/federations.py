@@ -181,7 +181,7 @@ class Killed(BaseException):
     """The server's process is gone."""
 
 
-def play_killed(federation, path, monkeypatch, dies):
+def play_killed(federation, path, monkeypatch, dies, between=lambda: None):
     """Play a run whose server is killed and started again; the final state, and how often.
 
     Args:
@@ -190,6 +190,7 @@ def play_killed(federation, path, monkeypatch, dies):
         monkeypatch: takes hold of what is written.
         dies: called with a writer, the kind and the fields of each record that is written for the
             first time; None to go on, or how many bytes of the record are missing when it is over.
+        between: called before the server is started again.
     """
     append, opened, kills, writers = ChainWriter.append, ChainWriter.__init__, 0, []
 
@@ -216,6 +217,7 @@ def play_killed(federation, path, monkeypatch, dies):
             except Killed:
                 kills += 1
         federation.begin_server()
+        between()
 
 
 def vanishing(federation):
