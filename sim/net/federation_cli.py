@@ -18,7 +18,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.identities import create_identity, read_identity
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.record.rundir import DEVICES, FEDERATED
+from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table, to_toml
 from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
@@ -162,14 +162,15 @@ def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Pat
 
     signal.signal(signal.SIGTERM, ended)
     try:
-        while (status := running.poll()) is None or status < 0:
+        summary = RunDirectory(out / FEDERATED).summary
+        while (status := running.poll()) is None or status < 0 or not (status or summary.exists()):
             if status is not None:
                 print("the server ended and is started again", file=sys.stderr)
                 running = subprocess.Popen(server)  # noqa: S603 our own program
             for index, process in enumerate(processes):
                 if process.poll() == _INVALID:
                     raise UserError(f"device {index} cannot run: see {logs[index].name}")
-                if process.returncode not in (None, 0):
+                if process.returncode is not None and (process.returncode or not summary.exists()):
                     print(f"device {index} ended and is started again", file=sys.stderr)
                     processes[index] = _started(devices[index], logs[index])
             time.sleep(_PAUSE_S)

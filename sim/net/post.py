@@ -235,6 +235,11 @@ class Post:
             self._task, self._due = None, {}
             self._arrived.clear()
 
+    def resume(self, rounds_done: int) -> None:
+        """The run goes on after so many rounds."""
+        with self._changed:
+            self._welcome = replace(self._welcome, rounds_done=rounds_done)
+
     def finish(self) -> None:
         """The run is over: devices are told so, also those that connect from now on."""
         with self._changed:

@@ -179,6 +179,14 @@ class RemoteDevices:
         """Nobody knows who of them lies."""
         return
 
+    @property
+    def to_lose_fewer(self) -> str:
+        """They are lost because they are late, killed, or cut off."""
+        return (
+            "see why devices were lost or declined, wait longer for them (--least-wait, "
+            "--most-wait, --gather)"
+        )
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """Devices that are connected, once they are enough; see `population.Devices`.
 

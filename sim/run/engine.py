@@ -384,7 +384,7 @@ class _Run:
         if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
             raise RunError(
                 f"gave up after round {round_number}: {len(lost)} rounds in a row were lost, the "
-                f"last because {lost[-1]}; lower faults.dropout (--dropout), or raise "
+                f"last because {lost[-1]}; {self._asked.devices.to_lose_fewer}, or raise "
                 f"federation.cohort_size or privacy.expected_dropout"
             )
 
@@ -465,8 +465,8 @@ class _Run:
                     f"gave up after round {state.round}: {len(answered)} of {population} devices "
                     "may have answered for the current model, and none answers for a model twice; "
                     f"with the {len(ids)} others there can be no secure round ({error}); train "
-                    "with more devices, or lose fewer rounds: lower faults.dropout (--dropout) or "
-                    "raise privacy.expected_dropout; if no round was lost, the model stays the "
+                    f"with more devices, or lose fewer rounds: {self._asked.devices.to_lose_fewer} "
+                    "or raise privacy.expected_dropout; if no round was lost, the model stays the "
                     "same because training diverges (lower training.learning_rate), or because "
                     "attackers who send no change have all of the weight"
                 ) from error

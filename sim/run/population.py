@@ -60,6 +60,10 @@ class Devices(Protocol):
     def attackers(self) -> Attackers | None:
         """Which of them lie; None if nobody does."""
 
+    @property
+    def to_lose_fewer(self) -> str:
+        """What whoever runs it can do so that fewer of them are lost; for a sentence."""
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """Devices that can be asked now.
 

@@ -119,6 +119,11 @@ class SimulatedDevices:
         lying = tuple(sorted(self._attack.attackers))
         return Attackers(len(self._dataset.train), len(self._dataset.test), lying)
 
+    @property
+    def to_lose_fewer(self) -> str:
+        """They drop out as the settings say."""
+        return "lower faults.dropout (--dropout)"
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """All others: a device that drops out does so in the middle of a round."""
         del size

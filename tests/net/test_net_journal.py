@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from deltafl.sim.record.chain import ChainWriter, read_chain
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import INTERRUPTED
+from deltafl.sim.run.engine import Stop
 
 SMALL = {
     "data": {"num_devices": 8, "split": "samples"},
@@ -311,3 +313,53 @@ def test_where_nothing_is_kept_nothing_is_written(tmp_path):
     journal.close()
     assert len(journal.task) == TASK_SIZE
     assert not is_kept(tmp_path / "round.bin", ABOUT)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_told_to_stop_ends_its_round_and_no_other_begins(tmp_path):
+    federation = fleet()
+    with wired(federation):
+        expected = federation.play(tmp_path / "untouched")
+    federation = fleet()
+    trains = []
+
+    def stage(server, _asked):
+        if server.awaits_updates and not federation.post._task.measures:
+            trains.append(server)
+            federation.site.stop.set()
+
+    object.__setattr__(federation.site, "stage", stage)
+    with wired(federation), pytest.raises(Stop):
+        federation.play(tmp_path / "run")
+    assert aborted(tmp_path / "run") == [None]
+    assert len(trains) == 1
+    federation.begin_server()
+    with wired(federation):
+        state = federation.play(tmp_path / "run")
+    assert state.model.tobytes() == expected.model.tobytes()
+    assert not federation.declined
+    assert not found(tmp_path / "run")
+
+
+def test_a_server_that_waits_for_devices_stops_soon(tmp_path):
+    federation = fleet()
+    object.__setattr__(federation.site, "patience", 60.0)
+    timer = threading.Timer(0.05, federation.site.stop.set)
+    timer.start()
+    with pytest.raises(Stop):
+        federation.play(tmp_path)
+    timer.join()
+
+
+@pytest.mark.slow
+def test_who_has_answered_for_a_model_says_that_it_was_repeated(tmp_path):
+    """As in a second run of the same devices, from the same first model."""
+    federation = fleet()
+    with wired(federation):
+        federation.play(tmp_path / "first")
+    federation.begin_server()
+    with wired(federation), pytest.raises(RunError, match="gave up after round") as refused:
+        federation.play(tmp_path / "second")
+    assert set(federation.declined) == {(client, Reason.REPEATED) for client in range(8)}
+    assert "faults.dropout" not in str(refused.value)
+    assert "--most-wait" in str(refused.value)
