@@ -193,7 +193,7 @@ def _plan(
     typical = _cost(levels, params, num_parameters, [typical_queries(c) for c in levels.rounds])
     most = _cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds])
     longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
-    start, size = max(params.min_roster, params.min_cohort), params.num_invited
+    start = max(params.min_roster, params.min_cohort)
     fewest_invited = fewest_devices(config, num_parameters)
     return Plan(
         algorithm=federation.algorithm,
@@ -230,7 +230,7 @@ def _plan(
         privacy=_privacy(config, num_parameters, searches=searches),
         losable_rounds=None
         if num_devices is None
-        else losable_rounds(size, fewest_invited, num_devices),
+        else losable_rounds(params.num_invited, fewest_invited, num_devices),
         fewest_devices=fewest_invited,
         largest_dropout=largest_dropout(config, num_parameters),
     )
