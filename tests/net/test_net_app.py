@@ -377,7 +377,8 @@ def test_handshakes_that_do_not_end_are_limited_in_number_and_time(federation, t
             waited_for(lambda: _is_welcomed(url, trusted, talk))
 
 
-def test_a_stranger_sends_no_long_frame(federation, tls):
+def test_a_stranger_sends_no_long_frame(federation, tls, caplog):
+    """And writes nothing to the server's log by it."""
     own, trusted = tls[0]
 
     async def talk(connection):
@@ -387,6 +388,7 @@ def test_a_stranger_sends_no_long_frame(federation, tls):
 
     with serving(federation, own) as url:
         assert exchanged(url, trusted, talk)[0] == 1009
+    assert not caplog.records
 
 
 def test_a_device_sends_frames_as_long_as_any(federation, tls):
