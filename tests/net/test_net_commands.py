@@ -4,6 +4,7 @@ import argparse
 import signal
 import sys
 import threading
+import time
 import urllib.request
 
 import pytest
@@ -251,3 +252,31 @@ def test_a_device_ends_by_a_signal_between_two_messages(prepared, monkeypatch):
         assert device_cli.main(parsed(device_cli, federation_cli._device(options, 3)[4:])) == 0
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_devices_are_there_until_the_server_has_ended_its_round(tmp_path):
+    """It takes half a second for it, once it is told to stop; Ctrl-C is for this process alone."""
+    (tmp_path / "run").mkdir()
+    stops = (
+        "import pathlib, signal, time; seen = pathlib.Path({0!r})\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep({1}), seen.write_text(str("
+        "time.monotonic())), exit(0)))\n"
+        "pathlib.Path({0!r} + '-ready').touch(); time.sleep(60)\n"
+    )
+    server, device = tmp_path / "server", tmp_path / "device"
+
+    def interrupt():
+        while not all(path.with_name(f"{path.name}-ready").exists() for path in (server, device)):
+            time.sleep(0.02)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+
+    before, timer = signal.getsignal(signal.SIGTERM), threading.Thread(target=interrupt)
+    timer.start()
+    try:
+        asked = program(stops.format(str(server), 0.5)), program(stops.format(str(device), 0))
+        with pytest.raises(KeyboardInterrupt):
+            federation_cli._supervise(asked[0], asked[1:], tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        timer.join()
+    assert float(server.read_text()) < float(device.read_text())
