@@ -80,13 +80,15 @@ class _Kept:
     closed: int = 0
     answered: set[ClientId] = field(default_factory=set)
 
-    def take(self, link: Link) -> bool:
-        """Go on by a record; whether it is one."""
+    def take(self, link: Link, cohort: Set[int]) -> bool:
+        """Go on by a record; whether it is one of a round of this cohort."""
         kinds = list(map(type, link.fields))
         if link.kind == _CLOSED and link.fields == [self.closed]:
             self.closed, self.answered = self.closed + 1, set()
         elif link.kind == _ANSWER and kinds == [int, int, bytes]:
             client, trip, _ = cast("tuple[ClientId, int, bytes]", link.fields)
+            if client not in cohort:
+                return False
             if trip == self.closed:
                 self.answered.add(client)
         else:
@@ -162,11 +164,12 @@ def _read(path: Path, about: About) -> _Kept | None:
     What was not on the disk when the machine stopped is no damage: no trip ends with it.
     """
     kept: _Kept | None = None
+    cohort = frozenset(about.cohort)
     try:
         for link in read_chain(path, ROUND):
             if kept is None:
                 kept = _opened(link, about)
-            elif not kept.take(link):
+            elif not kept.take(link, cohort):
                 return None
             if kept is None:
                 return None

@@ -282,6 +282,7 @@ def test_the_journal_of_another_round_is_replaced(tmp_path, other):
         (ANSWER, 1, 1),
         (ANSWER, 1, 1, "text"),
         (ANSWER, True, 1, b"data"),
+        (ANSWER, 2, 1, b"of nobody"),
         (OPENING, *ABOUT.fields, bytes(TASK_SIZE)),
         (3, 1),
     ],
