@@ -33,7 +33,6 @@ from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import Site
 from deltafl.sim.net.run import run_federation
 from deltafl.sim.net.status import Status, status_application
-from deltafl.sim.plan.sessions import fewest_devices, losable_rounds
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
@@ -42,6 +41,7 @@ from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.run.table import describe
+from deltafl.sim.run.workable import fewest_devices, losable_rounds
 from deltafl.sim.settings.argument import address, joined
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import (

@@ -10,13 +10,13 @@ from deltafl.secagg import SessionParams, ring, wire
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import Trip, trips
 from deltafl.sim.plan.search import typical_queries
-from deltafl.sim.plan.sessions import fewest_devices, largest_dropout, losable_rounds
 from deltafl.sim.plan.survival import fewer_stay
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.arms import check_arms, check_data, session_of
 from deltafl.sim.run.known import KnownData
 from deltafl.sim.run.spending import account_of
+from deltafl.sim.run.workable import fewest_devices, largest_dropout, losable_rounds
 from deltafl.sim.settings.config import RunConfig
 
 _WORD_BYTES: Final = {True: 4, False: 8}  # of a sum, by whether its ring fits 32 bits

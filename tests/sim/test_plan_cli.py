@@ -6,14 +6,14 @@ import pytest
 from fresh_python import loaded_by
 
 from deltafl.sim.cli import main
-from deltafl.sim.plan.sessions import (
+from deltafl.sim.run.bound import rounded_up
+from deltafl.sim.run.workable import (
     fewest_devices,
     largest_dropout,
     with_cohort,
     with_dropout,
     works,
 )
-from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.settings.config_io import build_config, preset_names, preset_text, read_table
 
 PARAMETERS = 640
