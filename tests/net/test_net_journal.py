@@ -13,6 +13,7 @@ from deltafl.secagg.randomness import system_randomness
 from deltafl.sim.errors import RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.frames import TASK_SIZE, Reason
 from deltafl.sim.net.journal import ROUND, TRAINS, About, Journal, is_kept
 from deltafl.sim.net.post import Answer
@@ -34,7 +35,8 @@ ABOUT = About(3, (1, 5, 9), "ab cd", "1.0")
 
 def fleet(algorithm="private-fedavg", *more):
     """Two rounds, each of all devices that there are: none may be lost."""
-    return Federation(settings(algorithm, SMALL, *more))
+    config = settings(algorithm, SMALL, *more)
+    return Federation(config, waiting=Waiting(60.0, 30.0))
 
 
 def found(path):
