@@ -123,7 +123,7 @@ def application(post: Post, devices: Directory, server: bytes) -> Starlette:
         nonlocal unknown
         await websocket.accept(subprotocol=SUBPROTOCOL)
         if unknown >= MOST_UNKNOWN:
-            await websocket.close(_BUSY, "too many connections at once")
+            await _close(websocket, _BUSY, "too many connections at once")
             return
         unknown += 1
         try:
@@ -131,7 +131,8 @@ def application(post: Post, devices: Directory, server: bytes) -> Starlette:
         finally:
             unknown -= 1
         if hello is None:
-            await websocket.close(_REFUSED, "this device is not on the list, or not who it says")
+            refused = "this device is not on the list, or not who it says"
+            await _close(websocket, _REFUSED, refused)
             return
         websocket.state.admitted()
         loop, due = asyncio.get_running_loop(), asyncio.Event()
@@ -152,6 +153,12 @@ def application(post: Post, devices: Directory, server: bytes) -> Starlette:
             post.disconnect(line)
 
     return Starlette(routes=[WebSocketRoute(PATH, connected)])
+
+
+async def _close(websocket: WebSocket, code: int, because: str) -> None:
+    """Close the WebSocket of a stranger, who may have gone, or been closed for a long frame."""
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+        await websocket.close(code, because)
 
 
 async def _admitted(websocket: WebSocket, devices: Directory, server: bytes) -> Hello | None:

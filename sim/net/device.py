@@ -15,7 +15,7 @@ from deltafl.protocol.answering import OwnWork, answered
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.participations import limits_of
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import Credentials, LedgerError, PeerError, TrustedKeys, UsageError
+from deltafl.secagg import Credentials, LedgerError, PeerError, Refusal, TrustedKeys, UsageError
 from deltafl.secagg.ledger import Ledger
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.sim.errors import ConfigError
@@ -41,6 +41,7 @@ class _Round:
 
     Attributes:
         task: its name.
+        measures: whether devices measure the model in place of training.
         machine: None once the device declines.
         work: what it computes; likewise.
         trip: the last that was answered; −1 before the first.
@@ -48,6 +49,7 @@ class _Round:
     """
 
     task: bytes
+    measures: bool
     machine: RoundClient | None = None
     work: OwnWork | None = None
     trip: int = -1
@@ -60,8 +62,8 @@ class Notes:
 
     Attributes:
         joined: the server has admitted the device: rounds done, rounds of the run.
-        began: a round began, with this number, counted from 1.
-        over: a round is over; rounds done.
+        began: a round began in which devices train, with this number, counted from 1.
+        over: it is over; rounds done.
         declined: the device does not go on with a round, and why.
         failed: an exception of training, which counts as a loss or update that is not finite.
         near: nine tenths of a limit of the device's policy are used up: its name and value.
@@ -137,8 +139,8 @@ class DeviceSide:
             case Carry() as carried:
                 return self._carry(carried)
             case Over(task, done):
-                self._forget(task)
-                self.notes.over(done)
+                if self._forget(task):
+                    self.notes.over(done)
             case Challenge() | Decline():
                 pass  # of no meaning here
         return None
@@ -157,7 +159,8 @@ class DeviceSide:
         if self._round is not None and self._round.task == task.task:
             return None  # the connection broke, and is back
         self.close()
-        self.notes.began(task.round_index + 1)
+        if not task.measures:
+            self.notes.began(task.round_index + 1)
         day = self.today()
         machine = RoundClient(
             self.own.client,
@@ -168,7 +171,7 @@ class DeviceSide:
             graph_seed=task.graph_seed,
             today=day,
         )
-        self._round = begun = _Round(task.task, machine)
+        self._round = begun = _Round(task.task, task.measures, machine)
         try:
             for limit in limits_of(self.policy, day):
                 if limit.is_near(self.ledger):
@@ -193,7 +196,9 @@ class DeviceSide:
         try:
             reply = answered(current.machine, carried.data, current.work, self.notes.failed)
         except PeerError as error:
-            return self._decline(current, Reason.REFUSED, str(error))
+            is_repeated = error.reason is Refusal.MODEL_REPEATED
+            reason = Reason.REPEATED if is_repeated else Reason.REFUSED
+            return self._decline(current, reason, str(error))
         except LedgerError as error:
             return self._decline(current, Reason.LEDGER, str(error))
         except UsageError as error:
@@ -212,6 +217,10 @@ class DeviceSide:
         self.notes.declined(reason, detail)
         return current.answer
 
-    def _forget(self, task: bytes) -> None:
-        if self._round is not None and self._round.task == task:
-            self.close()
+    def _forget(self, task: bytes) -> bool:
+        """End a round; whether it is one in which the device was asked to train."""
+        if self._round is None or self._round.task != task:
+            return False
+        measures = self._round.measures
+        self.close()
+        return not measures

@@ -1,9 +1,10 @@
 """`deltafl device`: one device of a federation."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread, main_thread
 from typing import Final
 
 import torch
@@ -50,7 +51,8 @@ examples:
   deltafl device --server wss://localhost:8443 --ca ca.pem --identity device-7.identity \\
       --devices devices.txt --preset quickstart --index 7
       as the eighth training device of a preset's data, for trials
-exit codes: 0 the run is over, 2 invalid request, 130 interrupted.
+exit codes: 0 the run is over, or SIGTERM has ended the device between two messages; 2 invalid
+request, 130 interrupted.
 """
 
 
@@ -108,7 +110,10 @@ def main(options: argparse.Namespace) -> int:
     try:
         with SqliteLedger(path) as ledger:
             side = DeviceSide(own, directory, policy_of(config), ledger, work, _notes(options))
-            take_part(server, side, _say, Event())
+            stop = Event()
+            if current_thread() is main_thread():
+                signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+            take_part(server, side, _say, stop)
     except LedgerError as error:
         raise UserError(str(error)) from None
     return 0
@@ -141,7 +146,7 @@ def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
 
 def _notes(options: argparse.Namespace) -> Notes:
     def declined(reason: Reason, detail: str) -> None:
-        _say(f"this device does not go on with the round ({reason.name.lower()}): {detail}")
+        _say(f"this device does not go on with the round ({reason.words}): {detail}")
 
     def failed(error: Exception) -> None:
         _say(f"training failed, and counts as zeros: {error!r}")

@@ -18,7 +18,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.identities import create_identity, read_identity
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.record.rundir import DEVICES, FEDERATED
+from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table, to_toml
 from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
@@ -153,7 +153,7 @@ def _program(command: str) -> list[str]:
 
 def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Path) -> int:
     """Run all until the server is done; what is killed is started again."""
-    running = subprocess.Popen(server)  # noqa: S603 our own program
+    running = _started(server)
     logs = [(out / f"device-{index}.log").open("ab") for index in range(len(devices))]
     processes = [_started(command, log) for command, log in zip(devices, logs, strict=True)]
 
@@ -162,14 +162,15 @@ def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Pat
 
     signal.signal(signal.SIGTERM, ended)
     try:
-        while (status := running.poll()) is None or status < 0:
+        summary = RunDirectory(out / FEDERATED).summary
+        while (status := running.poll()) is None or status < 0 or not (status or summary.exists()):
             if status is not None:
                 print("the server ended and is started again", file=sys.stderr)
-                running = subprocess.Popen(server)  # noqa: S603 our own program
+                running = _started(server)
             for index, process in enumerate(processes):
                 if process.poll() == _INVALID:
                     raise UserError(f"device {index} cannot run: see {logs[index].name}")
-                if process.returncode not in (None, 0):
+                if process.returncode is not None and (process.returncode or not summary.exists()):
                     print(f"device {index} ended and is started again", file=sys.stderr)
                     processes[index] = _started(devices[index], logs[index])
             time.sleep(_PAUSE_S)
@@ -178,7 +179,9 @@ def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Pat
             _wait(process, end - time.monotonic())
         return status
     finally:
-        for process in (running, *processes):
+        running.terminate()
+        _wait(running, _GOODBYE_S)  # it ends its round, for which it needs the devices
+        for process in processes:
             process.terminate()
         for process in (running, *processes):
             _wait(process, _GOODBYE_S)
@@ -201,8 +204,9 @@ def _audit(out: Path) -> int:
     return done.returncode
 
 
-def _started(command: Sequence[str], log: BinaryIO) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 our own program
+def _started(command: Sequence[str], log: BinaryIO | None = None) -> "subprocess.Popen[bytes]":
+    """A process that Ctrl-C does not reach: this one ends it, in its turn."""
+    return subprocess.Popen(command, stdout=log, stderr=log, process_group=0)  # noqa: S603 our own
 
 
 def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> None:

@@ -69,12 +69,19 @@ class Reason(IntEnum):
         UNKNOWN: the device has not got the task, because it was started again.
         LEDGER: the device cannot write down that it takes part.
         SETTINGS: the device cannot train by such settings.
+        REPEATED: the device has answered for this model before, and does so once.
     """
 
     REFUSED = 1
     UNKNOWN = 2
     LEDGER = 3
     SETTINGS = 4
+    REPEATED = 5
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return "model repeated" if self is Reason.REPEATED else self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,16 @@ may answer each envelope once. A second connection of a device replaces the firs
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from threading import Condition
+from threading import Condition, Event
+from typing import Final
 
 from deltafl.secagg import ClientId, DecodeError
 from deltafl.sim.net.frames import Carry, Decline, Over, Reason, Task, Welcome, decode, encode
 
 Clock = Callable[[], float]
 """Seconds since any fixed moment; never falls."""
+
+_LOOK_S: Final = 0.5  # how often it is seen whether to stop: a signal's handler wakes nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +30,15 @@ class Answer:
 
     Attributes:
         client: who.
-        data: its message; None if it declines.
+        data: its message; empty if it declines.
         declined: why it has no message, if it has none.
+        trip: which it answers, if it is a message.
     """
 
     client: ClientId
-    data: bytes | None = None
+    data: bytes = b""
     declined: Reason | None = None
+    trip: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +166,7 @@ class Post:
             due.answered = frame.trip
             if frame.trip == due.trip:
                 due.envelope = None
-            self._arrive(Answer(line.client, frame.data))
+            self._arrive(Answer(line.client, frame.data, trip=frame.trip))
 
     # The round's side.
 
@@ -230,6 +235,11 @@ class Post:
             self._task, self._due = None, {}
             self._arrived.clear()
 
+    def resume(self, rounds_done: int) -> None:
+        """The run goes on after so many rounds."""
+        with self._changed:
+            self._welcome = replace(self._welcome, rounds_done=rounds_done)
+
     def finish(self) -> None:
         """The run is over: devices are told so, also those that connect from now on."""
         with self._changed:
@@ -249,16 +259,20 @@ class Post:
             return frozenset(self._lines)
 
     def wait_for(
-        self, enough: Callable[[frozenset[ClientId]], bool], seconds: float
+        self, enough: Callable[[frozenset[ClientId]], bool], seconds: float, stop: Event
     ) -> frozenset[ClientId]:
-        """Wait until enough devices are connected, or the time is up; those that are."""
+        """Wait until enough devices are connected, the time is up, or `stop` is set.
+
+        Returns:
+            Those that are connected.
+        """
         end = self._clock() + seconds
         with self._changed:
             while not enough(connected := frozenset(self._lines)):
                 left = end - self._clock()
-                if left <= 0:
+                if left <= 0 or stop.is_set():
                     break
-                self._changed.wait(left)
+                self._changed.wait(min(left, _LOOK_S))
             return connected
 
     def _close(self, line: Line) -> None:

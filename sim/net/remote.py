@@ -8,12 +8,18 @@ with the same cohorts, data, seeds and drop-outs come to the same model, bit for
 The server waits for each trip's answers up to a deadline (`deadlines`). Who is silent by then is
 lost, and the round goes on without it. What arrives later is recorded and handed to the machine,
 which knows that it is late.
+
+A round outlives the server's process (`journal`): the next one goes on where it was. Nothing is
+known of durations then, so devices have the longest time to come back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import numpy as np
@@ -27,29 +33,33 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, SessionParams, TrustedKeys
-from deltafl.secagg.errors import SecAggError
+from deltafl.secagg.errors import SecAggError, UsageError
 from deltafl.secagg.outgoing import Outgoing
 from deltafl.secagg.primitives import PLAIN, Primitives, pairwise_with
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import Observer
+from deltafl.secagg.stages import Step
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes, round_server
 from deltafl.sim.cohort.masks.choice import masks_of_this_machine
 from deltafl.sim.cohort.sampling import Indices
 from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.deadlines import Deadlines, Waiting
-from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
+from deltafl.sim.net.frames import Carry, Reason, Task, encode
+from deltafl.sim.net.journal import TRAINS, About, Journal, is_kept
 from deltafl.sim.net.measuring import SummedMetrics, marked, measuring_levels, summed
-from deltafl.sim.net.post import Clock, Post
+from deltafl.sim.net.post import Answer, Clock, Post
 from deltafl.sim.record.rundir import read_json, write_json
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     TRANSCRIPT,
+    BegunRound,
     TranscriptWriter,
     read_beyond,
 )
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.engine import Stop
 from deltafl.sim.run.population import Lying
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import to_toml
@@ -69,12 +79,16 @@ class Site:
         patience: seconds to wait until enough devices are connected.
         gathering: seconds to wait until all are, before each round; fewer will do afterwards.
         randomness: where the names of tasks come from.
+        journal: where to keep what was received in the current round; None to keep nothing, so that
+            a round ends with the process.
+        stop: set when no further round is to begin.
         records: where to keep what is measured, and the messages by which it was; None to measure
             nothing.
         measured: told of all that is.
         declined: told of each device that does not go on with a round, and why.
         stage: told of each trip as it begins: the round's machine, and how many are asked.
         beside: a digest of what devices are told of a round in another way (`frames.Task`).
+        note: told what becomes of a round of an earlier process, in a sentence.
     """
 
     post: Post
@@ -84,11 +98,19 @@ class Site:
     patience: float = 3600.0
     gathering: float = 0.0
     randomness: Randomness = system_randomness
+    journal: Path | None = None
+    stop: Event = field(default_factory=Event)
     records: Path | None = None
     measured: Callable[[SummedMetrics], None] = lambda _sums: None
     declined: Callable[[ClientId, Reason], None] = lambda _client, _reason: None
     stage: Callable[[RoundServer, int], None] = lambda _server, _asked: None
     beside: Callable[[], bytes] = bytes
+    note: Callable[[str], None] = lambda _sentence: None
+
+    def about(self, round_index: int, cohort: Iterable[int], level: int = TRAINS) -> About:
+        """What the journal of a round says of it."""
+        listed = self.devices.fingerprint()
+        return About(round_index, tuple(cohort), listed, metadata.version("deltafl"), level)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +138,21 @@ class RemotePopulation:
         """The devices of one run; see `Population`."""
         return RemoteDevices(config, self.site, observer)
 
+    def keeps(self, begun: BegunRound) -> bool:
+        """Whether the journal has all of the round; see `Population`."""
+        journal = self.site.journal
+        if journal is None:
+            return False
+        if is_kept(journal, self.site.about(begun.round - 1, begun.cohort)):
+            self.site.note(f"round {begun.round} goes on where it was")
+            return True
+        self.site.note(
+            f"round {begun.round} is given up: {journal} is missing or damaged, or the list of "
+            "devices or the version of deltafl is another"
+        )
+        journal.unlink(missing_ok=True)
+        return False
+
 
 class RemoteDevices:
     """The devices of one run; see `population.Devices`.
@@ -135,35 +172,60 @@ class RemoteDevices:
         # devices that measure are sooner done than those that train
         self._measuring = replace(self._rounds, deadlines=Deadlines(site.waiting))
         self._measured: dict[int, object] = {}  # by level: the model that was measured last
+        self._journal: Journal | None = None  # of the round that began last
 
     @property
     def attackers(self) -> None:
         """Nobody knows who of them lies."""
         return
 
+    @property
+    def to_lose_fewer(self) -> str:
+        """They are lost because they are late, killed, or cut off."""
+        return (
+            "see why devices were lost or declined, wait longer for them (--least-wait, "
+            "--most-wait, --gather)"
+        )
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """Devices that are connected, once they are enough; see `population.Devices`.
 
         Raises:
+            Stop: no further round is to begin.
             RunError: too few are connected for too long.
         """
-        listed = self._site.devices.keys
-        could = len(listed.keys() - without)
-        wanted = min(size, could)
+        connected = self._connected(size, without)
+        if self._site.stop.is_set():
+            raise Stop
+        return connected
+
+    def _connected(self, size: int, without: AbstractSet[int]) -> Indices:
+        """The same, also if no further round is to begin, once they are enough."""
+        site, listed = self._site, self._site.devices.keys
+        wanted = min(size, len(listed.keys() - without))
 
         def enough(connected: frozenset[ClientId]) -> bool:
             return len((connected & listed.keys()) - without) >= wanted
 
-        if self._site.gathering:
-            self._site.post.wait_for(listed.keys().__le__, self._site.gathering)
-        connected = self._site.post.wait_for(enough, self._site.patience)
+        if site.gathering:
+            site.post.wait_for(listed.keys().__le__, site.gathering, site.stop)
+        connected = site.post.wait_for(enough, site.patience, site.stop)
         if not enough(connected):
+            if site.stop.is_set():
+                raise Stop
             raise RunError(
                 f"gave up: of the {wanted} devices that the next round needs, "
                 f"{len((connected & listed.keys()) - without)} were connected after "
-                f"{self._site.patience:g} s; start more devices, then resume"
+                f"{site.patience:g} s; start more devices, then resume"
             )
         return np.array(sorted((connected & listed.keys()) - without), np.int64)
+
+    def begin(self, ids: Sequence[int], round_index: int) -> None:
+        """Bring the round to the journal, or go on with it from there; see `population.Devices`."""
+        self._journal = self._opened(self._site.about(round_index, ids))
+
+    def _opened(self, about: About) -> Journal:
+        return Journal(self._site.journal, about, self._site.randomness)
 
     def cohort(
         self,
@@ -175,11 +237,12 @@ class RemoteDevices:
     ) -> "RemoteCohort":
         """Some of them; see `population.Devices`. They find out themselves how to train."""
         del training, told, lying
-        return self.of_round(tuple(map(ClientId, ids)), round_index)
+        return RemoteCohort(tuple(map(ClientId, ids)), round_index, self._rounds, self._journal)
 
     def of_round(self, ids: Sequence[ClientId], round_index: int) -> "RemoteCohort":
         """Some of them, ascending, for a round that is counted from 0."""
-        return RemoteCohort(ids, round_index, self._rounds)
+        self.begin(ids, round_index)
+        return RemoteCohort(ids, round_index, self._rounds, self._journal)
 
     def forget(self) -> None:
         """Nothing: a device drops by itself what is not needed."""
@@ -188,9 +251,9 @@ class RemoteDevices:
         """Have all connected devices measure the models; see `measuring` and `population.Devices`.
 
         What comes out is kept at `Site.records`, each with the messages by which it was learnt.
-        What was begun by an earlier process is not begun again, and a model that is still the same
-        not measured again: devices would refuse. What cannot be measured is no reason to end the
-        run.
+        What was begun by an earlier process goes on by the journal, or is not begun again, and a
+        model that is still the same is not measured again: devices would refuse. What cannot be
+        measured is no reason to end the run.
 
         Raises:
             RunError: too few devices are connected for too long.
@@ -214,33 +277,53 @@ class RemoteDevices:
     def _measure(self, model: Vector, number: int, level: int, path: Path) -> SummedMetrics:
         """Have a model measured, and record at `path` how.
 
-        If there is a record, an earlier process has asked, and has ended before it knew.
+        If there is a record, an earlier process has asked, and has ended before it knew. Without
+        its journal, nobody will.
         """
         config, site = self._rounds.config, self._site
 
         def nothing(because: str) -> SummedMetrics:
             return SummedMetrics(number, level, 0, 0, None, None, because)
 
-        if path.exists() and was_begun(path, config.privacy.transcript):
+        begun = self._going_on(number, level, path)
+        if begun is None and path.exists() and was_begun(path, config.privacy.transcript):
             return nothing(INTERRUPTED)
-        present = self.present(config.federation.cohort_size, frozenset())
-        ids = [ClientId(int(one)) for one in present]
+        asked: Iterable[int] = (
+            self._connected(config.federation.cohort_size, frozenset())
+            if begun is None
+            else begun.cohort
+        )
+        ids = [ClientId(int(one)) for one in asked]
         announced = as_bytes([marked(model)])
         settings = to_toml(config).encode()
-        task = Task(site.randomness(TASK_SIZE), number, 0, settings, measures=True)
-        try:
-            levels = measuring_levels(config, len(ids))
-            params = sessions_of(config).params_of_levels(levels, announced, task.graph_seed)
-        except (ProtocolError, SecAggError) as error:
-            return nothing(str(error))
-        with TranscriptWriter(path, config.privacy.transcript) as record:
-            record.begin_round(1, ids)
-            rounds = replace(self._measuring, observer=record)
-            (outcome,), _ = rounds.play(levels, announced, params, ids, task, number)
-            record.end_round(outcome.aborted)
-            record.finish(1)
-            record.flush()
+        with closing(self._opened(site.about(number, ids, level))) as journal:
+            task = Task(journal.task, number, 0, settings, measures=True)
+            try:
+                levels = measuring_levels(config, len(ids))
+                params = sessions_of(config).params_of_levels(levels, announced, task.graph_seed)
+            except (ProtocolError, SecAggError) as error:
+                return nothing(str(error))
+            mark, kept = (begun.before, begun.sent) if begun else (TRANSCRIPT.start, None)
+            with TranscriptWriter(path, config.privacy.transcript, mark, kept=kept) as record:
+                record.begin_round(1, ids)
+                rounds = replace(self._measuring, observer=record)
+                (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
+                record.end_round(outcome.aborted)
+                record.finish(1)
+                record.flush()
         return summed(outcome, number, level)
+
+    def _going_on(self, number: int, level: int, path: Path) -> BegunRound | None:
+        """A measurement that an earlier process began, if the journal has it all."""
+        journal, site = self._site.journal, self._site
+        if journal is None or not path.exists():
+            return None
+        try:
+            rounds = read_beyond(path, TRANSCRIPT.start).rounds
+        except ChainError:
+            return None
+        kept = (one for one in rounds if is_kept(journal, site.about(number, one.cohort, level)))
+        return next(kept, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,6 +344,7 @@ class _Rounds:
         ids: Sequence[ClientId],
         task: Task,
         rounds_done: int,
+        journal: Journal,
     ) -> tuple[tuple[RoundOutcome, ...], int]:
         """Play a round with connected devices; its outcomes, and the bytes that all have sent.
 
@@ -271,11 +355,15 @@ class _Rounds:
             ids: the devices, ascending.
             task: what they are told before.
             rounds_done: of the run, once it is over.
+            journal: of the round.
+
+        Raises:
+            RunError: the round goes on, and it is not the recorded one.
         """
         site = self.site
         policy = sessions_of(self.config).policy
         server = round_server(levels, models, params, ids, site.devices, self.primitives, policy)
-        trips = _Trips(server, self, task)
+        trips = _Trips(server, self, task, journal)
         site.post.begin(task, ids)
         try:
             outgoing = server.start()
@@ -283,8 +371,11 @@ class _Rounds:
                 outgoing = trips.carry(outgoing)
                 if server.revealed is not None:
                     self.observer.revealed(server.revealed)
+        except ChainError as error:
+            raise RunError(f"{error}; to give the round up, remove {site.journal}") from error
         finally:
-            site.post.end(rounds_done)
+            if server.outcomes is not None or site.journal is None:
+                site.post.end(rounds_done)  # else devices wait for the process that goes on
         if server.outcomes is None:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
         return server.outcomes, trips.bytes_up
@@ -302,6 +393,7 @@ class RemoteCohort(SecureOnly):
     ids: Sequence[ClientId]
     round_index: int
     _rounds: _Rounds
+    _journal: Journal | None
 
     @property
     def weights(self) -> dict[int, int]:
@@ -318,13 +410,15 @@ class RemoteCohort(SecureOnly):
         config, site = self._rounds.config, self._rounds.site
         unit = weighing.unit if isinstance(weighing, InUnits) else 0
         settings = to_toml(config).encode()
-        name = site.randomness(TASK_SIZE)
-        task = Task(name, self.round_index, unit, settings, beside=site.beside())
-        joined = as_bytes(models)
-        params = sessions_of(config).params_of_levels(levels, joined, task.graph_seed)
-        outcomes, bytes_up = self._rounds.play(
-            levels, joined, params, self.ids, task, self.round_index + 1
-        )
+        if self._journal is None:
+            raise UsageError("the round has not begun")
+        with closing(self._journal) as journal:
+            task = Task(journal.task, self.round_index, unit, settings, beside=site.beside())
+            joined = as_bytes(models)
+            params = sessions_of(config).params_of_levels(levels, joined, task.graph_seed)
+            outcomes, bytes_up = self._rounds.play(
+                levels, joined, params, self.ids, task, self.round_index + 1, journal
+            )
         return SecureRoundResult(outcomes, bytes_up / len(self.ids))
 
 
@@ -360,37 +454,66 @@ class _Trips:
         bytes_up: What all devices have sent.
     """
 
-    def __init__(self, server: RoundServer, rounds: _Rounds, task: Task) -> None:
+    def __init__(self, server: RoundServer, rounds: _Rounds, task: Task, journal: Journal) -> None:
         self.bytes_up = 0
         self._server = server
         self._rounds = rounds
         self._task = task.task
+        self._journal = journal
         self._trip = -1
 
     def carry(self, outgoing: Outgoing) -> Outgoing:
-        """Send the server's messages, wait for the answers, close the trip."""
-        rounds, site, server = self._rounds, self._rounds.site, self._server
+        """Send the server's messages, wait for the answers, close the trip.
+
+        What an earlier process has received comes first; where it has closed the trip, nothing else
+        does, and nothing is sent.
+        """
+        server, journal = self._server, self._journal
         self._trip += 1
-        step, trains = server.step, server.awaits_updates
-        site.stage(server, len(outgoing))
-        framed = b"", b""
+        step = server.step
+        self._rounds.site.stage(server, len(outgoing))
+        is_closed = self._trip < journal.closed
+        done = journal.answered if self._trip == journal.closed else frozenset()
+        expected = () if is_closed else tuple(c for c in outgoing if c not in done)
+        self._send(outgoing, frozenset(expected))
+        for answer in journal.again():
+            self._take(step, answer)
+        if not is_closed:
+            self._collect(step, expected)
+            journal.close_trip(self._trip)
+        with self._rounds.observer.working(None, step):
+            return server.close_round()
+
+    def _send(self, outgoing: Outgoing, expected: AbstractSet[ClientId]) -> None:
+        """Record all messages, and send those that are still to be answered."""
+        observer, framed = self._rounds.observer, (b"", b"")
         for client in outgoing:
-            with rounds.observer.working(None, step):
+            with observer.working(None, self._server.step):
                 data = outgoing[client]
             if data is not framed[0]:  # most often, all get the same message
                 framed = data, encode(Carry(self._task, self._trip, data))
-            rounds.observer.message(sent=True, peer=client, data=data)
-            site.post.send(client, self._trip, framed[1])
+            observer.message(sent=True, peer=client, data=data)
+            if client in expected:
+                self._rounds.site.post.send(client, self._trip, framed[1])
+
+    def _collect(self, step: Step, expected: Sequence[ClientId]) -> None:
+        """Wait for answers until the deadline."""
+        site, deadlines = self._rounds.site, self._rounds.deadlines
+        trains = self._server.awaits_updates
         began, taken = site.clock(), list[float]()
-        for answer in site.post.answers(outgoing, rounds.deadlines.seconds(step, trains=trains)):
-            if answer.data is None:
-                site.declined(answer.client, answer.declined or Reason.REFUSED)
+        for answer in site.post.answers(expected, deadlines.seconds(step, trains=trains)):
+            if answer.declined is not None:
+                site.declined(answer.client, answer.declined)
                 continue
-            self.bytes_up += len(answer.data)
             taken.append(site.clock() - began)
-            rounds.observer.message(sent=False, peer=answer.client, data=answer.data)
-            with rounds.observer.working(None, step):
-                server.receive(answer.client, answer.data)
-        rounds.deadlines.note(step, taken, trains=trains)
-        with rounds.observer.working(None, step):
-            return server.close_round()
+            self._journal.received(answer)
+            self._take(step, answer)
+        deadlines.note(step, taken, trains=trains)
+
+    def _take(self, step: Step, answer: Answer) -> None:
+        """Hand the machine what a device has sent, once it is written down."""
+        self.bytes_up += len(answer.data)
+        observer = self._rounds.observer
+        observer.message(sent=False, peer=answer.client, data=answer.data)
+        with observer.working(None, step):
+            self._server.receive(answer.client, answer.data)

@@ -61,7 +61,7 @@ def run_federation(
     if finished := directory.finished(config, resume=resume):
         site.post.finish()
         return finished
-    site = replace(site, records=directory.measured)
+    site = replace(site, records=directory.measured, journal=directory.round, note=warn)
     population = RemotePopulation(site, shapes)
     digest = _shapes_digest(population.spec(config))
     with directory.claim(config, resume=resume):
@@ -75,6 +75,7 @@ def run_federation(
         about = {"data": DATA, "data_sha256": digest}
         write_bundle(config, directory, population.spec(config), None, about)
         write_json(directory.summary, summary)
+        directory.round.unlink(missing_ok=True)
     site.post.finish()
     return summary
 

@@ -3,10 +3,15 @@
 import argparse
 import contextlib
 import json
+import os
+import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Event as Flag
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Final
 
 from deltafl.fl.errors import DivergenceError
@@ -30,11 +35,13 @@ from deltafl.sim.net.run import run_federation
 from deltafl.sim.net.status import Status, status_application
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.algorithms import check_session
+from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
 from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.run.table import describe
+from deltafl.sim.run.workable import fewest_devices, losable_rounds
 from deltafl.sim.settings.argument import address, joined
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import (
@@ -50,9 +57,9 @@ from deltafl.sim.visible import visible
 _DESCRIPTION: Final = """\
 Run the server of a federation: devices connect to it, train, and give nothing but masked sums.
 
-Rounds begin as soon as enough devices of the list are connected. The server never asks a device the
-same thing twice: stopped or killed at any moment and started again with --resume, it gives up the
-round that it was in and goes on with the next.
+Rounds begin as soon as enough devices of the list are connected. SIGTERM or Ctrl-C ends the server
+after the current round, a second one at once. Killed at any moment and started again with --resume,
+it goes on with the round that it was in. It never asks a device two things where it asked one.
 """
 
 _EXAMPLES: Final = """\
@@ -68,11 +75,13 @@ examples:
 
 The page with the state of the run is at http://127.0.0.1:8081 (--status), and its metrics, for
 Prometheus, are at /metrics there. `deltafl audit DIR` shows afterwards what the server saw.
-exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
+exit codes: 0 the run is over, or a signal has ended the server between rounds; 1 the run failed,
+2 invalid request, 130 ended at once by a second signal.
 """
 
 _LISTEN: Final = "0.0.0.0:8443"
 _STATUS: Final = "127.0.0.1:8081"
+_STOPPING: Final = b"stopping after this round; a second signal stops at once\n"
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 
 
@@ -162,8 +171,44 @@ def main(options: argparse.Namespace) -> int:
         bound = stack.enter_context(served(app, host, port, tls=tls, max_frame=max_frame))
         _say(f"Devices connect to {'ws' if tls is None else 'wss'}://{joined(*bound)}")
         _say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
+        _say(_losable(config, shapes, len(devices.keys)))
         site = _site(options, post, devices, waiting, status)
+        stack.enter_context(_ended_by_signals(site.stop))
         return _serve(options, config, site, shapes, status)
+
+
+def _losable(config: RunConfig, shapes: ModelSpec, listed: int) -> str:
+    """How many rounds may be lost, before it is too late to list more devices."""
+    cohort = config.federation.cohort_size
+    fewest = fewest_devices(config, first_model(config, shapes).size)
+    rounds = min(losable_rounds(cohort, fewest, listed), MAX_LOST_ROUNDS - 1)
+    if rounds:
+        return f"the run goes on after {rounds} lost rounds in a row, and ends after one more"
+    return (
+        "note: the run ends with the first round that is lost, because a device answers for a "
+        f"model once: a lost round needs {cohort + (fewest or cohort)} devices on the list"
+    )
+
+
+@contextlib.contextmanager
+def _ended_by_signals(stop: Flag) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; the second interrupts."""
+
+    def ended(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        os.write(2, _STOPPING)  # not by `print`, in which the signal may have come
+
+    if current_thread() is not main_thread():  # as in tests: only the main thread has handlers
+        yield
+        return
+    before = {one: signal.signal(one, ended) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _serve(
@@ -182,8 +227,11 @@ def _serve(
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
         _say(f"the run failed: {error}; finished rounds are kept in {options.out}")
         return 1
+    except Stop:
+        _say(f"stopped after a round; continue with --out {options.out} --resume")
+        return 0
     except KeyboardInterrupt:
-        _say(f"interrupted; finished rounds are kept; continue with --out {options.out} --resume")
+        _say(f"interrupted; continue with --out {options.out} --resume")
         return 130
     status.over()
     _drain(site.post)
@@ -269,8 +317,8 @@ def _site(
     status: Status,
 ) -> Site:
     def declined(client: ClientId, reason: Reason) -> None:
-        status.declined(client, reason)
-        _say(f"device {client} does not go on with the round: {reason.name.lower()}")
+        number = status.declined(client, reason)
+        _say(f"device {client} does not go on with the round: {reason.words} ({number} so far)")
 
     def measured(sums: SummedMetrics) -> None:
         status.measured(sums)

@@ -76,6 +76,7 @@ class Status:
     def begin(self, config: RunConfig, rounds_done: int) -> None:
         """The run starts, or continues."""
         del config
+        self.post.resume(rounds_done)
         with self._lock:
             self._rounds_done = rounds_done
 
@@ -112,11 +113,12 @@ class Status:
             self._now = _Now(words, asked)
             self._totals["trips"] += 1
 
-    def declined(self, client: ClientId, reason: Reason) -> None:
-        """A device does not go on with its round."""
+    def declined(self, client: ClientId, reason: Reason) -> int:
+        """A device does not go on with its round; how many have said so for this reason."""
         del client
         with self._lock:
             self._declined[reason] += 1
+            return self._declined[reason]
 
     def page(self) -> str:
         """The page, in HTML."""
@@ -130,7 +132,7 @@ class Status:
                 connected=len(self.post.connected),
                 listed=self.listed,
                 totals=self._totals,
-                declined=sorted((r.name.lower(), n) for r, n in self._declined.items()),
+                declined=sorted((reason.words, n) for reason, n in self._declined.items()),
                 epsilon=self._epsilon(),
                 measured=[str(one) for _, one in sorted(self._measured.items())],
                 events=self._events,

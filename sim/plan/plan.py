@@ -11,12 +11,12 @@ from deltafl.secagg.threat import at_most
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import Trip, trips
 from deltafl.sim.plan.search import typical_queries
-from deltafl.sim.plan.sessions import fewest_devices, largest_dropout
 from deltafl.sim.plan.survival import fewer_stay
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.arms import check_arms, check_data, session_of
 from deltafl.sim.run.known import KnownData
 from deltafl.sim.run.spending import account_of
+from deltafl.sim.run.workable import fewest_devices, largest_dropout, losable_rounds
 from deltafl.sim.settings.config import RunConfig
 
 _WORD_BYTES: Final = {True: 4, False: 8}  # of a sum, by whether its ring fits 32 bits
@@ -98,6 +98,8 @@ class Plan:
         sums_released: sums that the server learns in a typical run.
         most_sums_released: sums that it learns at most.
         privacy: of the searches; None where they have no noise.
+        losable_rounds: rounds in a row that may be lost before the run cannot go on; None if it is
+            not known how many devices there are.
         fewest_devices: the smallest cohort that works with otherwise these settings, or None.
         largest_dropout: the largest `privacy.expected_dropout` that works, or None.
     """
@@ -132,6 +134,7 @@ class Plan:
     sums_released: int
     most_sums_released: int
     privacy: Privacy | None
+    losable_rounds: int | None
     fewest_devices: int | None
     largest_dropout: float | None
 
@@ -154,7 +157,7 @@ def plan_of(config: RunConfig, num_parameters: int, data: KnownData) -> Plan:
     except ConfigError as error:
         raise ConfigError(f"{error}{_remedy(first, num_parameters)}") from error
     levels, params = session_of(first, num_parameters)
-    return _plan(first, num_parameters, levels, params)
+    return _plan(first, num_parameters, levels, params, data.num_devices)
 
 
 def _remedy(config: RunConfig, num_parameters: int) -> str:
@@ -173,7 +176,13 @@ def _remedy(config: RunConfig, num_parameters: int) -> str:
     return f"; with the other settings as they are, it works with {' or with '.join(ways)}"
 
 
-def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: SessionParams) -> Plan:
+def _plan(
+    config: RunConfig,
+    num_parameters: int,
+    levels: Levels,
+    params: SessionParams,
+    num_devices: int | None,
+) -> Plan:
     federation, privacy = config.federation, config.privacy
     common = levels.common
     searches = any(one.selects for one in levels.rounds)
@@ -181,6 +190,7 @@ def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: Sessio
     typical = _cost(levels, params, num_parameters, [typical_queries(c) for c in levels.rounds])
     most = _cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds])
     longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
+    fewest_invited = fewest_devices(config, num_parameters)
     return Plan(
         algorithm=federation.algorithm,
         thetas=tuple(str(theta) for theta in federation.thetas),
@@ -212,7 +222,10 @@ def _plan(config: RunConfig, num_parameters: int, levels: Levels, params: Sessio
         sums_released=typical.secure_sums * federation.rounds,
         most_sums_released=most.secure_sums * federation.rounds,
         privacy=_privacy(config, num_parameters, searches=searches),
-        fewest_devices=fewest_devices(config, num_parameters),
+        losable_rounds=None
+        if num_devices is None
+        else losable_rounds(params.num_invited, fewest_invited, num_devices),
+        fewest_devices=fewest_invited,
         largest_dropout=largest_dropout(config, num_parameters),
     )
 

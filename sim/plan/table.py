@@ -45,6 +45,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "threshold", f"{plan.threshold} devices together rebuild a secret of another"
     yield "quorum", f"a sum is over at least {plan.quorum:,} devices"
     yield "drop-outs", _survival(plan)
+    if plan.losable_rounds is not None:
+        yield "lost rounds", _losable(plan.losable_rounds)
     yield "search", _search(plan)
     yield "rings", _rings(plan)
     yield "", "typical round / at most"
@@ -65,6 +67,15 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "the run reveals", _revealed(plan)
     yield "privacy", _privacy(plan)
     yield "would also work", _reachable(plan)
+
+
+def _losable(rounds: int) -> str:
+    if not rounds:
+        return (
+            "none may be lost: a device answers for a model once, and too few would be left for "
+            "the next round"
+        )
+    return f"{rounds:,} in a row leave enough devices that have not answered for the model"
 
 
 def _survival(plan: Plan) -> str:

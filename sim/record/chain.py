@@ -32,6 +32,9 @@ DIGEST_BYTES: Final = 32
 NOT_MARKED: Final = "the checkpoint is of another file, or of another place in it"
 """What is wrong where a mark and a file do not belong together."""
 
+NOT_REPEATED: Final = "it is not what comes of all that was received before"
+"""What is wrong where a process makes the frames of an earlier one once more, and makes others."""
+
 _MAX_MAGIC: Final = 64
 _MAX_ELEMENTS: Final = 16  # of a frame; msgpack allocates what an array announces, at each level
 _ZEROS: Final = bytes(8)  # no digest ends so, unless a part of the file was never written
@@ -114,26 +117,28 @@ class ChainWriter:
     being written is cut short. Only `flush` saves them from the end of the machine.
 
     Args:
-        path: the file. What lies beyond `mark` is cut off.
+        path: the file. What lies beyond `mark`, or beyond `kept`, is cut off.
         form: its format.
         mark: where to continue; `form.start` begins anew.
+        kept: how far the file stays as it is, where all that follows `mark` is made once more: what
+            is appended must be what is there.
 
     Raises:
         ChainError: the file is shorter than `mark` says.
         RunDirectoryError: it is a link, or no regular file.
     """
 
-    def __init__(self, path: Path, form: Format, mark: Mark) -> None:
+    def __init__(self, path: Path, form: Format, mark: Mark, kept: Mark | None = None) -> None:
         begins = mark == form.start
         if not begins and path.stat().st_size < mark.size:
             raise ChainError(path, mark.num_frames, Damage.CUT, "the checkpoint knows of more")
-        self._mark = mark
+        self._path, self._mark, self._kept = path, mark, (kept or mark).size
         self._file: BinaryIO = open_own(path)
         if begins:
             self._file.truncate()
             self._file.write(form.magic)
             sync_folder(path.parent)
-        self._file.truncate(mark.size)
+        self._file.truncate(self._kept)
         self._file.seek(mark.size)
 
     @property
@@ -142,12 +147,20 @@ class ChainWriter:
         return self._mark.num_frames
 
     def append(self, kind: int, *fields: Value) -> None:
-        """Append one frame."""
+        """Append one frame.
+
+        Raises:
+            ChainError: another one is there, and is to be kept; the file is unchanged.
+        """
         frame = msgpack.packb((kind, self._mark.num_frames, *fields))
         digest = hashlib.sha256(self._mark.digest + frame).digest()
-        self._file.write(_LENGTH.pack(len(frame)) + frame + digest)
-        self._file.flush()
-        size = self._mark.size + _length_of(frame)
+        written = _LENGTH.pack(len(frame)) + frame + digest
+        if self._mark.size >= self._kept:
+            self._file.write(written)
+            self._file.flush()
+        elif self._file.read(len(written)) != written:
+            raise ChainError(self._path, self._mark.num_frames, Damage.EDITED, NOT_REPEATED)
+        size = self._mark.size + len(written)
         self._mark = Mark(size, self._mark.num_frames + 1, digest)
 
     def flush(self) -> Mark:

@@ -7,6 +7,7 @@ metrics/         Parquet, one file per evaluation, one row per device; with seve
                  levels in a folder of each, such as metrics/theta-0.5
 bundle.npz       the final models of Δ-FL by level, for `deltafl predict`
 checkpoints/     the last two states (.npz)
+round.bin        what devices of a federation have sent in the current round
 transcript.bin   what the server sent and received, and which rounds it began (private algorithms)
 truth.bin        what the devices had to hide, for audits (privacy.truth)
 attackers.jsonl  who lies, and what came of it, which only a simulation knows (attackers.share)
@@ -108,6 +109,11 @@ class RunDirectory:
         return self.path / "transcript.bin"
 
     @property
+    def round(self) -> Path:
+        """What devices of a federation have sent in the current round."""
+        return self.path / "round.bin"
+
+    @property
     def measured(self) -> Path:
         """Folder of what the devices of a federation measured together."""
         return self.path / "measured"
@@ -150,7 +156,8 @@ class RunDirectory:
     def files(self) -> tuple[Path, ...]:
         """Every file that a run writes at the top of its directory."""
         replaced = self.config, self.versions, self.bundle, self.summary
-        return (*replaced, self.events, self.transcript, self.truth, self.attacked, self.lock)
+        written = self.events, self.transcript, self.round, self.truth, self.attacked
+        return (*replaced, *written, self.lock)
 
     @property
     def folders(self) -> tuple[Path, ...]:

@@ -269,11 +269,16 @@ class BegunRound:
     Attributes:
         round: the round, counted from 1.
         cohort: the devices that it may have reached, ascending.
+        before: the end of the record before it.
+        sent: the end of its last record that is no message of a device: all that the server has
+            made of what it had received.
         slots: of the sums that the server has learnt, indices into the session's slots.
     """
 
     round: int
     cohort: tuple[int, ...]
+    before: Mark
+    sent: Mark
     slots: tuple[int, ...] = ()
 
 
@@ -285,23 +290,28 @@ class Beyond:
         mark: the end of its last whole record.
         rounds: the rounds that were begun, in their order.
         torn: what is left of a record that was cut short while it was written.
+        goes_on: the round that follows `mark`, if it goes on: its records up to `sent` are made
+            once more.
     """
 
     mark: Mark
     rounds: tuple[BegunRound, ...] = ()
     torn: bytes = b""
+    goes_on: BegunRound | None = None
 
 
 class TranscriptWriter(ChainWriter, NoObserver):
     """Records what passes the server, each message before it goes anywhere.
 
     Args:
-        path: the file. What lies beyond `mark` is cut off.
+        path: the file. What lies beyond `mark`, or beyond `kept`, is cut off.
         mode: "headers", "full", or "every=N": whether messages are kept whole never, always, or in
             rounds divisible by N.
         mark: where to continue; by default from nothing.
         run_id: 16 bytes; drawn where a new file is begun without it.
         question: of an analysis, whose file has a format of its own; None for a run.
+        kept: how far the file is that of a round that goes on, and is made once more; see
+            `ChainWriter`.
 
     Attributes:
         run_id: of the file that is written.
@@ -317,6 +327,7 @@ class TranscriptWriter(ChainWriter, NoObserver):
         mark: Mark = TRANSCRIPT.start,
         run_id: bytes | None = None,
         question: bytes | None = None,
+        kept: Mark | None = None,
     ) -> None:
         self._mode = mode
         self.run_id = run_id or os.urandom(RUN_ID_BYTES)
@@ -324,7 +335,7 @@ class TranscriptWriter(ChainWriter, NoObserver):
         begins = mark == form.start
         if not begins and isinstance(opening := next(read_transcript(path)), Opening):
             self.run_id = opening.run_id
-        super().__init__(path, form, mark)
+        super().__init__(path, form, mark, kept)
         self._round = 0
         self._first: dict[bytes, int] = {}
         if begins:
@@ -526,13 +537,15 @@ def read_beyond(path: Path, mark: Mark) -> Beyond:
     try:
         for link in read_chain(path, TRANSCRIPT, mark):
             record = _record(path, link)
+            before, mark = mark, link.mark
             match record:
                 case Begin():
-                    rounds.append(BegunRound(record.round, record.cohort))
-                case Sum() if rounds:
-                    last = rounds[-1]
-                    rounds[-1] = replace(last, slots=(*last.slots, record.slot))
-            mark = link.mark
+                    rounds.append(BegunRound(record.round, record.cohort, before, mark))
+                case Message(sent=False):
+                    pass
+                case _ if rounds:
+                    slots = (record.slot,) if isinstance(record, Sum) else ()
+                    rounds[-1] = replace(rounds[-1], sent=mark, slots=rounds[-1].slots + slots)
     except ChainError as error:
         if error.damage is not Damage.CUT or error.offset != mark.size:
             raise

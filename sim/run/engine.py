@@ -4,9 +4,11 @@ A round consists of: sample the cohort, let the strategy run the round, log it, 
 checkpoint, and evaluate if due. A crash costs at most the current round.
 
 Where devices answer under masks, the transcript says that a round begins before any of its messages
-leaves. A run that is resumed gives up every round that was begun and that its checkpoint does not
-know of: the round is lost, its devices count as having answered, and the next round has another
-number, and so another context. What the server saw stays in the transcript.
+leaves. A run that is resumed goes on with such a round where the devices outlive the server's
+process, and all that they had sent is kept: it makes the same records again, and then further ones.
+It gives up every other round that was begun and that its checkpoint does not know of: the round is
+lost, its devices count as having answered, and the next round has another number, and so another
+context. What the server saw stays in the transcript.
 
 In other runs no device can answer twice, as all is computed here. They are resumed as if the
 current round had never begun, and the result is the same bit for bit.
@@ -189,8 +191,10 @@ def play(
         drop_evaluations_not_due(folder, federation.evaluate_every, federation.rounds)
     events_size = checkpoint.events_size if checkpoint else 0
     beyond = _beyond(config, directory, checkpoint, num_devices)
+    if len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
+        beyond = Beyond(beyond.rounds[0].before, goes_on=beyond.rounds[0])
     with (
-        closing(_transcript(config, directory, beyond.mark)) as transcript,
+        closing(_transcript(config, directory, beyond)) as transcript,
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
         EventLog(directory.events, events_size) as events,
     ):
@@ -236,11 +240,12 @@ def _beyond(
 
 
 def _transcript(
-    config: RunConfig, directory: RunDirectory, mark: Mark
+    config: RunConfig, directory: RunDirectory, beyond: Beyond
 ) -> TranscriptWriter | _NoTranscript:
     if not config.federation.is_private:
         return _NoTranscript()
-    return TranscriptWriter(directory.transcript, config.privacy.transcript, mark)
+    kept = beyond.goes_on.sent if beyond.goes_on else None
+    return TranscriptWriter(directory.transcript, config.privacy.transcript, beyond.mark, kept=kept)
 
 
 def _truth(
@@ -316,9 +321,11 @@ class _Run:
         state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
         lost = _lost_at_the_end(read_events(self._directory.events))
         self._give_up_if_hopeless(state.round, lost)
+        begun = beyond.goes_on
         while state.round < rounds:
             self._check_budget(state.round + 1)
-            ids = self._draw(state)
+            ids, begun = begun.cohort if begun else self._draw(state), None
+            self._asked.devices.begin(ids, state.round)
             self._transcript.begin_round(state.round + 1, ids)
             state, event = self._play_round(state, ids)
             aborted = event.get("aborted")
@@ -349,7 +356,7 @@ class _Run:
             if last := read_last_evaluation(folder):
                 progress.evaluated(last.round, summarise_test_error(last.test))
         is_finished = state.round == self._config.federation.rounds
-        if not is_finished or beyond.rounds or beyond.torn:
+        if not beyond.goes_on and (not is_finished or beyond.rounds or beyond.torn):
             self._transcript.resume(state.round, beyond.torn)
         self._evaluate_if_due(state)
         events = []
@@ -377,7 +384,7 @@ class _Run:
         if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
             raise RunError(
                 f"gave up after round {round_number}: {len(lost)} rounds in a row were lost, the "
-                f"last because {lost[-1]}; lower faults.dropout (--dropout), or raise "
+                f"last because {lost[-1]}; {self._asked.devices.to_lose_fewer}, or raise "
                 f"federation.cohort_size or privacy.expected_dropout"
             )
 
@@ -458,8 +465,8 @@ class _Run:
                     f"gave up after round {state.round}: {len(answered)} of {population} devices "
                     "may have answered for the current model, and none answers for a model twice; "
                     f"with the {len(ids)} others there can be no secure round ({error}); train "
-                    "with more devices, or lose fewer rounds: lower faults.dropout (--dropout) or "
-                    "raise privacy.expected_dropout; if no round was lost, the model stays the "
+                    f"with more devices, or lose fewer rounds: {self._asked.devices.to_lose_fewer} "
+                    "or raise privacy.expected_dropout; if no round was lost, the model stays the "
                     "same because training diverges (lower training.learning_rate), or because "
                     "attackers who send no change have all of the weight"
                 ) from error

@@ -17,6 +17,7 @@ from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.sampling import Indices
 from deltafl.sim.record.attacked import Aggregated
 from deltafl.sim.record.attacked import Population as Attackers
+from deltafl.sim.record.transcript import BegunRound
 from deltafl.sim.record.truth import Told
 from deltafl.sim.settings.config import RunConfig
 
@@ -59,12 +60,24 @@ class Devices(Protocol):
     def attackers(self) -> Attackers | None:
         """Which of them lie; None if nobody does."""
 
+    @property
+    def to_lose_fewer(self) -> str:
+        """What whoever runs it can do so that fewer of them are lost; for a sentence."""
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """Devices that can be asked now.
 
         Args:
             size: how many are to be asked. It may wait until so many can be.
             without: those that are not to be asked.
+        """
+
+    def begin(self, ids: Sequence[int], round_index: int) -> None:
+        """Before a round: bring to the disk what it takes to go on with it, if it can be.
+
+        Args:
+            ids: its devices, ascending.
+            round_index: the round, counted from 0.
         """
 
     def cohort(
@@ -106,6 +119,12 @@ class Population(Protocol):
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model of the settings, with the shapes of the devices' data."""
+
+    def keeps(self, begun: BegunRound) -> bool:
+        """Whether a round that an earlier process has begun can be gone on with.
+
+        If not, it never will be: what was kept of it goes.
+        """
 
     def of_run(self, config: RunConfig, observer: Observer) -> Devices:
         """Make them ready for a run.

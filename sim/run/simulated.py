@@ -23,6 +23,7 @@ from deltafl.sim.cohort.sampling import Indices, others
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.record.attacked import Population as Attackers
+from deltafl.sim.record.transcript import BegunRound
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import build_rounds, dropouts_of
 from deltafl.sim.run.population import Lying, Measured
@@ -63,6 +64,11 @@ class SimulatedPopulation:
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model; see `Population`."""
         return spec_of(config, self.dataset, self.own)
+
+    def keeps(self, begun: BegunRound) -> bool:
+        """No: the devices, with their keys, were in the process that ended."""
+        del begun
+        return False
 
     def of_run(self, config: RunConfig, observer: Observer) -> "SimulatedDevices":
         """The devices of one run; see `Population`."""
@@ -113,10 +119,18 @@ class SimulatedDevices:
         lying = tuple(sorted(self._attack.attackers))
         return Attackers(len(self._dataset.train), len(self._dataset.test), lying)
 
+    @property
+    def to_lose_fewer(self) -> str:
+        """They drop out as the settings say."""
+        return "lower faults.dropout (--dropout)"
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """All others: a device that drops out does so in the middle of a round."""
         del size
         return others(len(self._sizes), without)
+
+    def begin(self, ids: Sequence[int], round_index: int) -> None:
+        """Nothing: no other process could go on."""
 
     def cohort(
         self,

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -61,7 +62,9 @@ from deltafl.sim.inspect.audit.checks.clear import readable_values
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.net import frames
 from deltafl.sim.net.identities import OwnIdentity, create_identity, read_identity
+from deltafl.sim.net.journal import ROUND, About, Journal
 from deltafl.sim.net.own_work import training_of
+from deltafl.sim.net.post import Answer
 from deltafl.sim.net.supernodes import read_supernodes, signed_line
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
@@ -260,6 +263,31 @@ def _truth(path: Path) -> None:
 
     for _ in read_truth(path, RUN_ID):
         pass
+
+
+_ROUND: Final = About(3, (1, 5, 9), "ab cd", "1.0")
+
+
+def _journal(path: Path) -> None:
+    """Go on with a round by a file whose chain is mended."""
+    from audited_run import mended  # loads much
+
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        kept = Path(folder) / "round.bin"
+        kept.write_bytes(mended(path.read_bytes(), ROUND))
+        with closing(Journal(kept, _ROUND, bytes)) as journal:
+            for _ in range(journal.closed + 1):
+                assert all(len(answer.data) <= len(path.read_bytes()) for answer in journal.again())
+
+
+def _journals() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "round.bin"
+        with closing(Journal(path, _ROUND, bytes)) as journal:
+            for trip in range(2):
+                journal.received(Answer(ClientId(5), b"answer", trip=trip))
+                journal.close_trip(trip)
+        return [path.read_bytes()]
 
 
 def _audit(path: Path) -> None:
@@ -682,6 +710,7 @@ PARSERS: tuple[Target, ...] = (
            _evaluation, RUN, _evaluations),
     Target("transcript", (*OF_FILES, "sim/record/chain.py", "sim/record/transcript.py"),
            "transcript.bin", _transcript, (ChainError, OSError), lambda: [_staged()[0]]),
+    Target("round", ("sim/net/journal.py",), "round.bin", _journal, (), _journals, is_file=False),
     Target("truth", (*OF_FILES, "sim/record/chain.py", "sim/record/truth.py"), "truth.bin", _truth,
            (ChainError, OSError), lambda: [_staged()[1]]),
     Target("audit", ("sim/inspect/audit/seen.py", "sim/inspect/audit/server_step.py",

@@ -20,6 +20,7 @@ from deltafl.sim.net.own_work import OwnData, work_on
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import Site
 from deltafl.sim.net.run import run_federation
+from deltafl.sim.record.chain import ChainWriter
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import dropouts_of, policy_of
@@ -137,6 +138,11 @@ class Wires:
         self.lines[index] = self.federation.post.connect(ClientId(index), self.due.release)
         self.due.release()
 
+    def cut(self):
+        """Nothing passes any more."""
+        self.stopped = True
+        self.thread.join()
+
     def run(self):
         try:
             while not self.stopped:
@@ -162,14 +168,56 @@ def wired(federation, change=None):
     wires = Wires(federation, change)
     for index in range(len(federation.sides)):
         wires.connect(index)
-    thread = threading.Thread(target=wires.run)
-    thread.start()
+    wires.thread = threading.Thread(target=wires.run)
+    wires.thread.start()
     try:
         yield wires
     finally:
-        wires.stopped = True
-        thread.join()
+        wires.cut()
     assert not wires.errors
+
+
+class Killed(BaseException):
+    """The server's process is gone."""
+
+
+def play_killed(federation, path, monkeypatch, dies, between=lambda: None):
+    """Play a run whose server is killed and started again; the final state, and how often.
+
+    Args:
+        federation: whose.
+        path: the run directory.
+        monkeypatch: takes hold of what is written.
+        dies: called with a writer, the kind and the fields of each record that is written for the
+            first time; None to go on, or how many bytes of the record are missing when it is over.
+        between: called before the server is started again.
+    """
+    append, opened, kills, writers = ChainWriter.append, ChainWriter.__init__, 0, []
+
+    def opening(writer, *arguments):
+        opened(writer, *arguments)
+        writers.append(writer)
+
+    def dying(writer, kind, *fields):
+        is_new, before = writer._mark.size >= writer._kept, writer._mark.size
+        append(writer, kind, *fields)
+        if is_new and (missing := dies(writer, kind, fields)) is not None:
+            writer._file.truncate(max(before, writer._mark.size - missing))
+            federation.wires.cut()  # nothing that this process does now is seen by anybody
+            for one in writers:
+                one.close()
+            raise Killed
+
+    monkeypatch.setattr(ChainWriter, "__init__", opening)
+    monkeypatch.setattr(ChainWriter, "append", dying)
+    while True:
+        with wired(federation) as federation.wires:
+            try:
+                return federation.play(path), kills
+            except Killed:
+                kills += 1
+        federation.begin_server()
+        between()
 
 
 def vanishing(federation):

@@ -2,12 +2,14 @@
 
     python tests/net/net_kills.py --runs 50 --seed 1
 
-plays runs of 20 devices over TLS on this machine, each device and the server a process of its own.
-In each run but the first two, three devices are killed, and the server twice; what is killed is
-started again. It prints what came of each run as a line of JSON. It ends with status 1 if a run
-does not end, a device took part twice in one context or answered twice in one slot, or the audit
-finds anything of medium severity. The audit adds up the masked vectors and the model again, so it
-finds a sum that is not exact.
+plays runs over TLS on this machine, each device and the server a process of its own: every other
+run with 5 of 20 devices in each round, of which three are killed, and the server twice; the others
+with all of 10 devices, where the server is killed three times. What is killed is started again. The
+first run of each kind is left alone. It prints what came of each run as a line of JSON. It ends
+with status 1 if a run does not end, a killed server loses a round, a device took part twice in one
+context or answered twice in one slot, the audit finds anything of medium severity, or the model of
+all devices is not that of the run that was left alone. The audit adds up the masked vectors and the
+model again, so it finds a sum that is not exact.
 
 Processes are forked from this one once everything is imported.
 """
@@ -24,6 +26,7 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -36,25 +39,50 @@ from deltafl.sim.net import device_cli, federation_cli, serve_cli
 from deltafl.sim.record.transcript import Message, read_transcript
 from deltafl.sim.settings.config_io import build_config
 
-DEVICES, ROUNDS, LIMIT_S = 20, 8, 300.0
+ROUNDS, LIMIT_S = 8, 300.0
 
 
-def config_of(signed):
-    """Rounds of five of twenty devices, long enough to be killed in.
+class Sort(NamedTuple):
+    """Of a run.
 
-    A device that may have answered for a model is not asked for it again. So a run in which three
-    rounds in a row leave the model as it is needs four cohorts: two in which the server is killed,
-    and one in which a device is lost in the search, whose threshold may then keep nobody.
+    Attributes:
+        devices: how many there are.
+        cohort: how many are in a round.
+        lost: how many of them are killed.
+        kills: how often the server is.
+        signed: whether sessions are.
     """
+
+    devices: int
+    cohort: int
+    lost: int
+    kills: int
+    signed: bool
+
+
+SORTS = (
+    Sort(20, 5, 3, 2, signed=False),
+    Sort(10, 10, 0, 3, signed=False),
+    Sort(20, 5, 3, 2, signed=True),
+    Sort(10, 10, 0, 3, signed=True),
+)
+
+
+def config_of(sort):
+    """Rounds that are long enough to be killed in."""
     return build_config(
         [
             {
-                "data": {"num_devices": DEVICES, "split": "samples"},
-                "federation": {"rounds": ROUNDS, "cohort_size": 5, "theta": "4/5"},
+                "data": {"num_devices": sort.devices, "split": "samples"},
+                "federation": {
+                    "rounds": ROUNDS,
+                    "cohort_size": sort.cohort,
+                    "theta": "4/5",
+                },
                 "training": {"batch_size": 16, "device": "cpu", "backend": "reference"},
                 "privacy": {
                     "transcript": "full",
-                    "signed": signed,
+                    "signed": sort.signed,
                     "min_cohort": 4,
                     "expected_dropout": 0.3,
                 },
@@ -83,11 +111,11 @@ def forked(module, arguments, log):
 class Processes:
     """The server and the devices of one run, which are started again when they are killed."""
 
-    def __init__(self, out, port):
+    def __init__(self, out, port, devices):
         options = argparse.Namespace(out=out, port=port, status="off")
         self.out = out
         self.commands = {"server": federation_cli._server(options)[4:]}
-        for index in range(DEVICES):
+        for index in range(devices):
             self.commands[index] = federation_cli._device(options, index)[4:]
         self.running = {}
         for name in self.commands:
@@ -115,19 +143,19 @@ class Processes:
                 os.waitpid(process, 0)
 
 
-def play(out, random_, port, config, whole):
+def play(out, random_, port, sort, whole):
     """Play a run to its end; how the server ended, and how many were killed.
 
     Args:
         out: its directory.
         random_: where moments and victims come from.
         port: where the server listens.
-        config: the settings.
+        sort: of the run.
         whole: about how many bytes the record will have; 0 to kill nobody.
     """
-    federation_cli._prepare(out, config, DEVICES)
-    processes, start = Processes(out, port), time.monotonic()
-    victims = [*random_.sample(range(DEVICES), 3), "server", "server"]
+    federation_cli._prepare(out, config_of(sort), sort.devices)
+    processes, start = Processes(out, port, sort.devices), time.monotonic()
+    victims = [*random_.sample(range(sort.devices), sort.lost), *["server"] * sort.kills]
     # moments of a run are bytes of its record: the clock says little of where a run is
     moments = sorted(
         (random_.randrange(7 * whole // 10), str(one), one) for one in victims if whole
@@ -155,8 +183,13 @@ def play(out, random_, port, config, whole):
         processes.end()
 
 
-def account_of(out):
-    """What came of a run: numbers, and what is wrong with it."""
+def account_of(out, model):
+    """What came of a run: numbers, and what is wrong with it.
+
+    Args:
+        out: its directory.
+        model: what the model must be; None if it cannot be known.
+    """
     took_part, answers = Counter(), Counter()
     decoder, last = Decoder(), None
     try:
@@ -184,7 +217,12 @@ def account_of(out):
         wrong.append("a device answered twice in one slot")
     if found:
         wrong.append(f"the audit found {dict(found)}")
+    if summary["interrupted_rounds"]:
+        wrong.append("a round was lost because the server was killed")
+    if model not in (None, summary["final_model_sha256"]):
+        wrong.append("the model is another one")
     return {
+        "model": summary["final_model_sha256"],
         "rounds": summary["rounds"],
         "lost_rounds": summary["lost_rounds"],
         "interrupted_rounds": summary["interrupted_rounds"],
@@ -209,21 +247,24 @@ def main():
     torch.set_num_threads(1)
     random_ = random.Random(options.seed)  # noqa: S311 moments, not secrets
     num_wrong = kills = 0
-    whole = {False: 0, True: 0}
-    for number in range(-2, options.runs):  # the first two are not killed, and give the sizes
+    whole, models = dict.fromkeys(SORTS, 0), {}
+    for number in range(-len(SORTS), options.runs):  # the first are not killed, and give the sizes
+        sort = SORTS[number % len(SORTS)]
         with tempfile.TemporaryDirectory(prefix="net-kills-") as folder:
-            out, signed = Path(folder) / "out", number % 2 == 1
+            out = Path(folder) / "out"
             start = time.monotonic()
-            status, killed = play(out, random_, free_port(), config_of(signed), whole[signed])
+            status, killed = play(out, random_, free_port(), sort, whole[sort])
             took, kills = time.monotonic() - start, kills + killed
             if status == 0:
-                account = account_of(out)
-                whole[signed] = whole[signed] or (out / "run" / "transcript.bin").stat().st_size
+                account = account_of(out, models.get(sort))
+                if not sort.lost:
+                    models[sort] = account.get("model")
+                whole[sort] = whole[sort] or (out / "run" / "transcript.bin").stat().st_size
             else:
                 said = (out / "server.log").read_text()[-600:]
                 account = {"wrong": [f"the server ended with {status}: {said}"]}
         num_wrong += bool(account["wrong"])
-        seen = {"run": number, "signed": signed, "killed": killed, "seconds": round(took, 1)}
+        seen = {"run": number, **sort._asdict(), "killed": killed, "seconds": round(took, 1)}
         print(json.dumps(seen | account), flush=True)
     print(json.dumps({"runs": options.runs, "kills": kills, "wrong": num_wrong}))
     return int(num_wrong > 0)

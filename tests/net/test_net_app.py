@@ -10,6 +10,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 from federations import Federation, settings, simulate
@@ -98,7 +99,7 @@ def test_devices_go_on_with_a_server_that_comes_back_with_another_certificate(
         port = int(url.rpartition(":")[2])
         stack = ExitStack()
         said = stack.enter_context(devices(federation, url, str(both)))
-        federation.post.wait_for(lambda connected: len(connected) == 30, 30)
+        federation.post.wait_for(lambda connected: len(connected) == 30, 30, Event())
     with stack:
         federation.begin_server()
         with serving(federation, tls[1][0], port):
@@ -376,7 +377,8 @@ def test_handshakes_that_do_not_end_are_limited_in_number_and_time(federation, t
             waited_for(lambda: _is_welcomed(url, trusted, talk))
 
 
-def test_a_stranger_sends_no_long_frame(federation, tls):
+def test_a_stranger_sends_no_long_frame(federation, tls, caplog):
+    """And writes nothing to the server's log by it."""
     own, trusted = tls[0]
 
     async def talk(connection):
@@ -386,6 +388,7 @@ def test_a_stranger_sends_no_long_frame(federation, tls):
 
     with serving(federation, own) as url:
         assert exchanged(url, trusted, talk)[0] == 1009
+    assert not caplog.records
 
 
 def test_a_device_sends_frames_as_long_as_any(federation, tls):

@@ -1,16 +1,20 @@
 """`deltafl serve`, `device` and `federation up`: over TLS, by their own arguments."""
 
 import argparse
+import signal
 import sys
 import threading
+import time
 import urllib.request
 
 import pytest
 
 from deltafl.sim.cli import main
+from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import device_cli, federation_cli, serve_cli
 from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.run.engine import Stop
 from deltafl.sim.settings.config_io import build_config
 
 NUMBER = 10
@@ -165,14 +169,18 @@ def program(text):
 FOREVER = program("import time; time.sleep(60)")
 
 
-def test_what_is_killed_is_started_again(tmp_path, capfd):
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit(0)"])
+def test_what_is_killed_is_started_again(tmp_path, capfd, end):
+    """Or stopped, while the run is not over."""
+    (tmp_path / "run").mkdir()
     once = (
         "import os, pathlib, signal, time; seen = pathlib.Path({0!r})\n"
-        "if seen.exists(): time.sleep({1}); raise SystemExit(0)\n"
-        "seen.touch(); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if seen.exists(): time.sleep({1}); pathlib.Path({2!r}).touch(); raise SystemExit(0)\n"
+        f"seen.touch(); {end}\n"
     )
-    server = program(once.format(str(tmp_path / "server"), 1.5))
-    device = program(once.format(str(tmp_path / "device"), 60))
+    over = str(tmp_path / "run" / "summary.json")
+    server = program(once.format(str(tmp_path / "server"), 1.5, over))
+    device = program(once.format(str(tmp_path / "device"), 60, over))
     assert federation_cli._supervise(server, [device, FOREVER], tmp_path) == 0
     told = capfd.readouterr().err
     assert "the server ended and is started again" in told
@@ -187,3 +195,88 @@ def test_a_server_that_gives_up_ends_all(tmp_path):
 def test_a_device_that_cannot_run_ends_all(tmp_path):
     with pytest.raises(UserError, match=r"device 1 cannot run: see .*device-1.log"):
         federation_cli._supervise(FOREVER, [FOREVER, program("raise SystemExit(2)")], tmp_path)
+
+
+def test_the_first_signal_ends_the_server_after_the_round_and_the_second_at_once(capfd):
+    stop, before = threading.Event(), signal.getsignal(signal.SIGTERM)
+    with serve_cli._ended_by_signals(stop):
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert capfd.readouterr().err == "stopping after this round; a second signal stops at once\n"
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [(Stop, 0, "stopped after a round"), (KeyboardInterrupt, 130, "interr")],
+)
+def test_how_a_server_was_ended_is_its_exit_code(prepared, monkeypatch, capsys, ends, code, said):
+    def ended(*_arguments, **_options):
+        raise ends
+
+    monkeypatch.setattr(serve_cli, "run_federation", ended)
+    assert serve_cli.main(parsed(serve_cli, server_arguments(prepared))) == code
+    told = capsys.readouterr().err
+    assert f"{said}" in told
+    assert "continue with --out" in told
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (10, "note: the run ends with the first round that is lost"),
+        (20, "note: the run ends with the first round that is lost"),
+        (21, "the run goes on after 1 lost rounds in a row"),
+        (500, "the run goes on after 2 lost rounds in a row"),
+    ],
+)
+def test_how_many_rounds_may_be_lost_is_said_at_the_start(listed, said):
+    """Of ten of the devices in each; eleven are needed for a secure round."""
+    shapes = ModelSpec("linear", (64,), 10)
+    told = serve_cli._losable(build_config([SETTINGS]), shapes, listed)
+    assert told.startswith(said)
+
+
+def test_a_device_ends_by_a_signal_between_two_messages(prepared, monkeypatch):
+    def taking_part(_server, _side, _say, stop):
+        assert not stop.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+
+    monkeypatch.setattr(device_cli, "take_part", taking_part)
+    before = signal.getsignal(signal.SIGTERM)
+    options = argparse.Namespace(out=prepared, port=1)
+    try:
+        assert device_cli.main(parsed(device_cli, federation_cli._device(options, 3)[4:])) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_devices_are_there_until_the_server_has_ended_its_round(tmp_path):
+    """It takes half a second for it, once it is told to stop; Ctrl-C is for this process alone."""
+    (tmp_path / "run").mkdir()
+    stops = (
+        "import pathlib, signal, time; seen = pathlib.Path({0!r})\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep({1}), seen.write_text(str("
+        "time.monotonic())), exit(0)))\n"
+        "pathlib.Path({0!r} + '-ready').touch(); time.sleep(60)\n"
+    )
+    server, device = tmp_path / "server", tmp_path / "device"
+
+    def interrupt():
+        while not all(path.with_name(f"{path.name}-ready").exists() for path in (server, device)):
+            time.sleep(0.02)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+
+    before, timer = signal.getsignal(signal.SIGTERM), threading.Thread(target=interrupt)
+    timer.start()
+    try:
+        asked = program(stops.format(str(server), 0.5)), program(stops.format(str(device), 0))
+        with pytest.raises(KeyboardInterrupt):
+            federation_cli._supervise(asked[0], asked[1:], tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        timer.join()
+    assert float(server.read_text()) < float(device.read_text())

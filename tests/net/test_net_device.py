@@ -22,6 +22,7 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.seen import Decoder
 from deltafl.sim.net import device, own_work
+from deltafl.sim.net.device import Notes
 from deltafl.sim.net.frames import (
     Carry,
     Challenge,
@@ -431,3 +432,13 @@ def test_a_device_knows_when_the_run_has_ended(federation):
 def test_a_server_that_does_not_begin_with_a_challenge_is_left(federation):
     with pytest.raises(ConfigError, match="began with a Welcome"):
         federation.started(0).hello(encode(Welcome(0, 1)), b"")
+
+
+def test_a_device_tells_of_rounds_in_which_it_trains(federation):
+    side, told = federation.sides[0], []
+    side.notes = Notes(began=lambda number: told.append(number), over=told.append)
+    text = to_toml(federation.config).encode()
+    for task, measures in ((b"m" * 16, True), (TASK, False)):
+        side.receive(encode(Task(task, 4, 0, text, measures=measures)))
+        side.receive(encode(Over(task, 5)))
+    assert told == [5, 5]  # rounds are counted from 1: the fifth begins and ends

@@ -1,6 +1,7 @@
 """The exchange: what a device gets and may send, whatever becomes of its connections."""
 
 import threading
+from threading import Event
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_device_is_welcomed_and_gets_its_task_and_envelopes_in_order(post):
     post.send(A, 0, carry(0))
     assert sent(post, line) == [TASK, Carry(TASK.task, 0, b"x")]
     post.received(line, carry(0, b"answer"))
-    assert arrived(post, A) == [Answer(A, b"answer")]
+    assert arrived(post, A) == [Answer(A, b"answer", trip=0)]
     post.end(1)
     assert sent(post, line) == [Over(TASK.task, 1)]
 
@@ -117,7 +118,7 @@ def test_an_answer_counts_once(post):
     post.send(A, 0, carry(0))
     for data in (b"first", b"first", b"second"):
         post.received(line, carry(0, data))
-    assert arrived(post, A) == [Answer(A, b"first")]
+    assert arrived(post, A) == [Answer(A, b"first", trip=0)]
 
 
 def test_a_late_answer_arrives_in_the_next_trip(post):
@@ -125,11 +126,11 @@ def test_a_late_answer_arrives_in_the_next_trip(post):
     for client in (A, B):
         post.send(client, 0, carry(0))
     post.received(second, carry(0, b"in time"))
-    assert arrived(post, A, B) == [Answer(B, b"in time")]
+    assert arrived(post, A, B) == [Answer(B, b"in time", trip=0)]
     post.send(B, 1, carry(1))
     post.received(first, carry(0, b"late"))
     post.received(second, carry(1, b"next"))
-    assert arrived(post, B) == [Answer(A, b"late"), Answer(B, b"next")]
+    assert arrived(post, B) == [Answer(A, b"late", trip=0), Answer(B, b"next", trip=1)]
 
 
 def test_what_belongs_to_another_round_is_ignored(post):
@@ -193,17 +194,17 @@ def test_an_answer_from_another_thread_is_not_missed():
     post.send(A, 0, carry(0))
     timer = threading.Timer(0.05, post.received, (line, carry(0, b"answer")))
     timer.start()
-    assert arrived(post, A, seconds=30) == [Answer(A, b"answer")]
+    assert arrived(post, A, seconds=30) == [Answer(A, b"answer", trip=0)]
 
 
 def test_enough_devices_are_waited_for(post):
     import time
 
     post = Post(time.monotonic, 5)
-    assert post.wait_for(lambda connected: len(connected) == 1, 0.01) == frozenset()
+    assert post.wait_for(lambda connected: len(connected) == 1, 0.01, Event()) == frozenset()
     timer = threading.Timer(0.05, connect, (post,))
     timer.start()
-    assert post.wait_for(lambda connected: len(connected) == 1, 30) == {A}
+    assert post.wait_for(lambda connected: len(connected) == 1, 30, Event()) == {A}
 
 
 def test_it_is_known_when_all_has_been_taken(post):

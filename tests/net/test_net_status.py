@@ -9,7 +9,7 @@ import pytest
 
 from deltafl.secagg import ClientId, Stage, Step
 from deltafl.sim.net.app import served
-from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.frames import Reason, decode
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.status import METRICS_TYPE, SHOWN_ROUNDS, Status, status_application
 from deltafl.sim.settings.config_io import build_config
@@ -134,3 +134,9 @@ def test_it_is_served_without_scripts_or_other_hosts(status):
         with urllib.request.urlopen(f"http://{host}:{port}/metrics") as answer:
             assert answer.headers["Content-Type"] == METRICS_TYPE
             assert b"# TYPE deltafl_rounds_done gauge" in answer.read()
+
+
+def test_a_device_is_welcomed_with_the_rounds_that_are_done(status):
+    status.begin(status.config, 3)
+    line = status.post.connect(ClientId(1), lambda: None)
+    assert decode(status.post.take(line)).rounds_done == 3

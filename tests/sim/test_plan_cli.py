@@ -6,14 +6,14 @@ import pytest
 from fresh_python import loaded_by
 
 from deltafl.sim.cli import main
-from deltafl.sim.plan.sessions import (
+from deltafl.sim.run.bound import rounded_up
+from deltafl.sim.run.workable import (
     fewest_devices,
     largest_dropout,
     with_cohort,
     with_dropout,
     works,
 )
-from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.settings.config_io import build_config, preset_names, preset_text, read_table
 
 PARAMETERS = 640
@@ -211,3 +211,21 @@ def test_a_budget_below_the_price_of_one_round_is_refused(capsys):
     assert (code, out) == (2, "")
     assert "1 round would spend" in err
     assert "dp.epsilon_budget is 0.01, which is not enough for a single round" in err
+
+
+@pytest.mark.parametrize(
+    ("devices", "lost", "said"),
+    [
+        ((), None, None),
+        (("--devices", "30"), 0, "none may be lost"),
+        (("--devices", "51"), 2, "2 in a row leave enough devices"),
+    ],
+)
+def test_a_plan_says_how_many_rounds_may_be_lost(capsys, devices, lost, said):
+    """Eleven devices of twenty are needed, and those of a lost round are not asked again."""
+    code, told, _ = planned(capsys, "--preset", "quickstart", *devices)
+    assert code == 0
+    assert ("lost rounds" in told) == (said is not None)
+    assert said is None or said in told
+    _, told, _ = planned(capsys, "--preset", "quickstart", "--json", *devices)
+    assert json.loads(told)["losable_rounds"] == lost

@@ -22,7 +22,6 @@ from deltafl.sim.record.transcript import (
     SUM_WORDS,
     TRANSCRIPT,
     Begin,
-    BegunRound,
     Beyond,
     Closing,
     Message,
@@ -288,6 +287,41 @@ def begin_and_die(path, mark):
     return writer
 
 
+def test_what_the_server_has_made_ends_before_what_it_received_last(tmp_path):
+    """By then, all that it has received is in it; see `deltafl.sim.net.journal`."""
+    path = tmp_path / "t.bin"
+    writer = begin_and_die(path, mark := write(path, rounds=1, finish=False))
+    made = writer.flush()
+    writer.message(sent=False, peer=3, data=LONG)
+    (begun,) = read_beyond(path, mark).rounds
+    assert (begun.before, begun.sent) == (mark, made)
+    writer.message(sent=True, peer=5, data=LONG)
+    (begun,) = read_beyond(path, mark).rounds
+    assert begun.sent == writer.flush()
+    writer.close()
+
+
+def test_what_is_kept_is_made_once_more_or_nothing_is(tmp_path):
+    path = tmp_path / "t.bin"
+    begin_and_die(path, mark := write(path, rounds=1, finish=False)).close()
+    content, kept = path.read_bytes(), read_beyond(path, mark).mark
+    path.write_bytes(content + b"torn")
+    with TranscriptWriter(path, "full", mark, kept=kept) as writer:
+        assert path.read_bytes() == content
+        writer.begin_round(2, (5, 3))
+        with pytest.raises(ChainError, match="not what comes of all that was received"):
+            writer.message(sent=True, peer=5, data=LONG)
+    assert path.read_bytes() == content
+    with TranscriptWriter(path, "full", mark, kept=kept) as writer:
+        writer.begin_round(2, (5, 3))
+        writer.message(sent=True, peer=3, data=LONG)
+        writer.revealed(TOTAL)
+        assert path.read_bytes() == content
+        writer.message(sent=True, peer=5, data=LONG)
+    assert path.read_bytes().startswith(content)
+    assert isinstance(list(read_transcript(path))[-1], Message)
+
+
 def test_every_record_is_in_the_file_before_its_call_returns(tmp_path):
     """So whatever has left the server is recorded, even if its process is killed."""
     path = tmp_path / "t.bin"
@@ -324,8 +358,8 @@ def test_what_a_process_leaves_is_read_wherever_it_ended(tmp_path):
         end = max(end for end in [mark.size, *ends] if end <= length)
         assert (beyond.mark.size, beyond.torn) == (end, content[end:length])
         slots = (TOTAL.slot,) if length >= summed else ()
-        expected = (BegunRound(2, (3, 5), slots),) if length >= begun else ()
-        assert beyond.rounds == expected
+        found = [(one.cohort, one.slots, one.before, one.sent.size) for one in beyond.rounds]
+        assert found == ([((3, 5), slots, mark, end)] if length >= begun else [])
     with TranscriptWriter(path, "full", beyond.mark) as writer:
         writer.finish(2)
     assert len(list(read_transcript(path))) == len(ends) + 1

@@ -42,6 +42,8 @@ FILES: Final = (
         "which devices may have answered for the current model",
     ),
     FileRow("transcript.bin", "itself, and everything else", ""),
+    FileRow("measured/*", "", "what devices have measured together; audit each record by itself"),
+    FileRow("round.bin", "", "what devices have sent in the round that is going on"),
     FileRow("truth.bin", "the transcript and the checkpoints, if it is given (`--truth`)", ""),
     FileRow("attackers.jsonl", "", "who lies, which the simulation alone knows"),
     FileRow("plots/*", "", "the figures"),

@@ -54,6 +54,22 @@ def fewest_devices(config: RunConfig, num_parameters: int) -> int | None:
     return None
 
 
+def losable_rounds(cohort_size: int, fewest: int | None, num_devices: int) -> int:
+    """How many rounds in a row may be lost, before too few devices are left for the next.
+
+    A lost round leaves the model as it is, and a device answers for a model once.
+
+    >>> losable_rounds(10, 8, 28), losable_rounds(10, 8, 14), losable_rounds(10, None, 28)
+    (2, 0, 0)
+
+    Args:
+        cohort_size: devices of a round.
+        fewest: the `fewest_devices` of one; None if none work.
+        num_devices: of whom they are drawn.
+    """
+    return 0 if fewest is None else max(0, num_devices - fewest) // cohort_size
+
+
 def largest_dropout(config: RunConfig, num_parameters: int) -> float | None:
     """The largest expected rate of drop-outs that works, in hundredths; None if none does."""
     if config.federation.cohort_size > _LARGE:  # each takes long, and rounding matters little
