@@ -77,7 +77,9 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
         for answer in view.answers:
             *inner, total = method.ranks(view.config, answer.pivots, answer.sums)
             for rank in inner:
-                known = _counted(view, rank.pivot, rank.weight, rank.count, total.weight)
+                # devices of weight zero are not counted, and may be anywhere
+                most = rank.count + view.devices - total.count
+                known = Below(rank.pivot, rank.weight, rank.count, most)
                 if found.setdefault(rank.pivot, known) != known:
                     raise SearchError(
                         f"two answers differ at pivot {rank.pivot}: not the same cohort"
@@ -174,20 +176,6 @@ def _total_weight(view: SearchView, summed: int | None) -> int | None:
     if summed is not None:
         return summed
     return None if view.search_weights is None else sum(view.search_weights)
-
-
-def _counted(view: SearchView, pivot: int, weight: int, count: int | None, total: int) -> Below:
-    """A rank with its number of devices, or with bounds of it."""
-    if count is not None:
-        return Below(pivot, weight, count, count)
-    if view.search_weights is not None:
-        fewest, most = _subset_sizes(view.search_weights, weight)
-        other_fewest, _ = _subset_sizes(view.search_weights, total - weight)
-        return Below(pivot, weight, fewest, min(most, view.devices - other_fewest))
-    largest = view.config.largest_weight
-    return Below(
-        pivot, weight, -(-weight // largest), view.devices - (-(-(total - weight) // largest))
-    )
 
 
 def _subset_sizes(weights: Sequence[int], total: int) -> tuple[int, int]:
