@@ -98,7 +98,7 @@ def test_a_node_that_declines_says_so(round_of_two):
     trips.look()
     grid.answer("1", reply(Decline(TASK, Reason.REFUSED)))
     assert not trips.look()
-    assert arrived(post) == [(IDS[1], None)]
+    assert arrived(post) == [(IDS[1], b"")]
 
 
 BAD = {

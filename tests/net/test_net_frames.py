@@ -87,7 +87,7 @@ def test_other_bytes_are_refused(data):
         [1, 5, bytes(16), MAX_TRIPS + 1, b""],
         [1, 5, bytes(16), 0, 7],
         [1, 6, bytes(16), 0],
-        [1, 6, bytes(16), 5],
+        [1, 6, bytes(16), 6],
         [1, 7, bytes(16)],
     ],
 )
