@@ -19,7 +19,7 @@ from deltafl.sim.inspect.attacks.steering import Steering
 
 METHODS = {"mm": None, "bracketed": None, "histogram": 6}
 NUM_SERVERS = 14
-POLICY = replace(ACTIVE, min_cohort=3, min_threshold=3, colluding_rate=0.0)
+POLICY = replace(ACTIVE, min_cohort=3, min_threshold=3, colluding_rate=0.0, min_honest_tail=2)
 
 
 def devices_of(config, generator):
@@ -43,7 +43,7 @@ def some(positions, generator, most):
 def tail_that_was_summed(method, seed):
     """How many devices are in the sum of updates that the server gets; None if it gets none."""
     generator = np.random.default_rng(seed)
-    theta = Fraction(1, int(generator.choice([2, 3, 50, 1000])))
+    theta = Fraction(*generator.choice([(2, 3), (3, 4), (9, 10)]).tolist())
     # With a minimum, the slot of the first query is whole.
     search = replace(
         VERIFIED_ROUND.search,
@@ -65,7 +65,9 @@ def tail_that_was_summed(method, seed):
         steering.run(most=int(generator.integers(0, 12)))
         left = evil.everyone - some(evil.everyone, generator, 1)
         shrank = left != evil.everyone
-        threshold = steering.search.result(shrank=shrank).threshold
+        threshold = steering.search.result(
+            shrank=shrank, num_lost=len(evil.everyone) - len(left)
+        ).threshold
         survivors = left - some(left, generator, 2)
         steering.update(threshold, cohort=left, survivors=survivors)
     except PeerError:

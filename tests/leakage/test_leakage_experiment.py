@@ -62,8 +62,8 @@ def test_a_verified_search_asks_the_same_and_mm_counts(rows, verified_rows):
     assert verified_rows["bracketed"].leakage == rows["bracketed", "none"].leakage
 
 
-def test_a_verified_search_of_mm_tells_how_many_devices_are_below():
-    """The negative control: a search that is not verified tells the weight alone."""
+def test_a_search_of_mm_tells_how_many_devices_are_below():
+    """Whether devices follow it or not."""
     plan = replace(SMALL, cohorts=(10,), repeats=1)
     cohort = draw_cohort(plan, 10, Weights.KNOWN, 0)
     cell = Cell(10, Weights.KNOWN, "mm", mitigation("none"))
@@ -71,9 +71,8 @@ def test_a_verified_search_of_mm_tells_how_many_devices_are_below():
         played = play(replace(plan, verified=verified), cell, cohort, np.random.default_rng(0))
         view = played.view.anonymous()
         counted = [row.fewest == row.most for row in ranks(replace(view, tail=None))]
-        assert all(counted) == verified
-        named = set(view.answers[0].sums)
-        assert ({"count", "count_below"} <= named) == verified
+        assert all(counted)
+        assert {"count", "count_below"} <= set(view.answers[0].sums)
 
 
 def test_a_cohort_too_small_to_search_keeps_its_losses_and_everybody(rows):
@@ -108,7 +107,7 @@ def test_every_mitigation_can_be_played():
         played = play(SMALL, cell, cohort, np.random.default_rng(1))
         cost = price(SMALL, cohort, played.result)
         assert cost.rank_error < 0.2
-        assert played.result.certified == (one.name != "early-stop")
+        assert played.result.certified or one.name == "early-stop"
 
 
 def test_the_price_of_a_wrong_threshold_is_the_weight_by_which_it_is_off():

@@ -1,4 +1,4 @@
-"""Tails of cohorts of many kinds, counted alone and played with real masks: never too few honest."""
+"""Tails of many kinds of cohorts, counted and played with real masks: never too few honest."""
 
 from dataclasses import dataclass, replace
 

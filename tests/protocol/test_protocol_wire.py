@@ -245,7 +245,7 @@ fields = st.integers(-(2**63), 2**64 - 1) | st.binary(max_size=40) | st.sampled_
 @settings(FAST, max_examples=150)
 @given(st.sampled_from(range(0x21, 0x29)), st.lists(fields, max_size=25))
 def test_arrays_of_arbitrary_fields_are_refused_or_canonical(kind, rest):
-    accepted_only_if_canonical(write_fields([2, kind, *rest]))
+    accepted_only_if_canonical(write_fields([wire.VERSION, kind, *rest]))
 
 
 @settings(FAST, max_examples=150)
@@ -256,8 +256,8 @@ def test_announcements_with_arbitrary_fields_are_refused_or_canonical(changes):
 
 # What does not differ in its bytes differs in its meaning: out of range, or impossible together.
 IMPOSSIBLE = {
-    "the version before": {"version": 1},
-    "another version": {"version": 3},
+    "the version before": {"version": 2},
+    "another version": {"version": 4},
     "unknown kind": {"kind": 0x29},
     "a kind of the session": {"kind": 0x01},
     "a kind above all": {"kind": 0x80},
@@ -424,17 +424,17 @@ def test_fields_missing_or_left_over_are_refused():
     "received",
     [
         b"",
-        b"\x93\x02\xcc\x22\xc4\x00",  # the kind in two bytes
-        b"\x93\xcd\x00\x02\x22\xc4\x00",  # the version in three
-        b"\x93\xd0\x02\x22\xc4\x00",  # the version signed
-        b"\x93\x02\x22\xc5\x00\x00",  # a string's length in two bytes
-        b"\x93\x02\x22\xc6\x00\x00\x00\x00",
-        b"\xdc\x00\x03\x02\x22\xc4\x00",  # the array's length in two bytes
-        b"\xdd\x00\x00\x00\x03\x02\x22\xc4\x00",
+        b"\x93\x03\xcc\x22\xc4\x00",  # the kind in two bytes
+        b"\x93\xcd\x00\x03\x22\xc4\x00",  # the version in three
+        b"\x93\xd0\x03\x22\xc4\x00",  # the version signed
+        b"\x93\x03\x22\xc5\x00\x00",  # a string's length in two bytes
+        b"\x93\x03\x22\xc6\x00\x00\x00\x00",
+        b"\xdc\x00\x03\x03\x22\xc4\x00",  # the array's length in two bytes
+        b"\xdd\x00\x00\x00\x03\x03\x22\xc4\x00",
     ],
 )
 def test_only_the_shortest_encoding_is_accepted(received):
-    assert wire.decode(b"\x93\x02\x22\xc4\x00") == Relay(b"")
+    assert wire.decode(b"\x93\x03\x22\xc4\x00") == Relay(b"")
     with pytest.raises(DecodeError):
         wire.decode(received)
 
@@ -442,17 +442,17 @@ def test_only_the_shortest_encoding_is_accepted(received):
 @pytest.mark.parametrize(
     "received",
     [
-        b"\x93\x02\x22\xc6\xff\xff\xff\xff",  # a string of 4 GiB
+        b"\x93\x03\x22\xc6\xff\xff\xff\xff",  # a string of 4 GiB
         b"\xdd\xff\xff\xff\xff",  # 2^32 fields
-        b"\xdd\xff\xff\xff\xff\x02\x22",
-        b"\x93\x02\x22\xdd\xff\xff\xff\xff",  # a field of 2^32 fields
-        b"\x93\x02\x22\xdf\xff\xff\xff\xff",  # a map
-        b"\x93\x02\x22\xdb\xff\xff\xff\xff",  # a text
-        b"\x93\x02\x22\xc9\xff\xff\xff\xff\x05",  # an extension
+        b"\xdd\xff\xff\xff\xff\x03\x22",
+        b"\x93\x03\x22\xdd\xff\xff\xff\xff",  # a field of 2^32 fields
+        b"\x93\x03\x22\xdf\xff\xff\xff\xff",  # a map
+        b"\x93\x03\x22\xdb\xff\xff\xff\xff",  # a text
+        b"\x93\x03\x22\xc9\xff\xff\xff\xff\x05",  # an extension
         b"\xdd\x00\xff\xff\xff" * 2000,  # arrays in arrays
         b"\x91" * 100_000,
-        b"\x93\x02\x22" + b"\x91" * 100_000,
-        b"\x81\x02\x22",
+        b"\x93\x03\x22" + b"\x91" * 100_000,
+        b"\x81\x03\x22",
         b"\xc1" * 10,
     ],
 )
@@ -494,23 +494,25 @@ def test_queries_have_a_largest_number_of_pivots():
     with pytest.raises(DecodeError):
         wire.decode(wire.encode(Ask(Query("histogram", (5,) * (2**16 + 1)), b"")))
     with pytest.raises(DecodeError):
-        wire.decode(write_fields([2, 0x23, b"mm", bytes(9), b"", b""]))  # a pivot and a byte
+        wire.decode(
+            write_fields([wire.VERSION, 0x23, b"mm", bytes(9), b"", b""])
+        )  # a pivot and a byte
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])
 def test_thresholds_are_of_63_bits_and_not_negative(number):
     for eta, half_width in ((number, 0), (0, number)):
         with pytest.raises(DecodeError):
-            wire.decode(write_fields([2, 0x24, eta, half_width, b"", b""]))
+            wire.decode(write_fields([wire.VERSION, 0x24, eta, half_width, b"", b""]))
 
 
 def test_questions_come_with_room_for_a_proof():
     for kind, fields in ((0x23, [b"mm", bytes(8)]), (0x24, [0, 0])):
-        assert wire.decode(write_fields([2, kind, *fields, b"opening", b"session"])) == Ask(
-            Query("mm", (0,)) if kind == 0x23 else Threshold(0, 0), b"session", b"opening"
-        )
+        assert wire.decode(
+            write_fields([wire.VERSION, kind, *fields, b"opening", b"session"])
+        ) == Ask(Query("mm", (0,)) if kind == 0x23 else Threshold(0, 0), b"session", b"opening")
         with pytest.raises(DecodeError):
-            wire.decode(write_fields([2, kind, *fields, b"session"]))
+            wire.decode(write_fields([wire.VERSION, kind, *fields, b"session"]))
 
 
 def test_what_is_no_envelope_is_not_encoded():

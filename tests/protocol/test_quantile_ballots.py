@@ -538,9 +538,9 @@ def test_a_refused_proof_fixes_no_weight():
 
 
 KNOWN = {
-    "samples": ["3b3ebe1713a40cb0", "ed083ef5c08c19b6"],
-    "powers-of-two": ["0dae60e3200780d5", "b10fbaa28528e6f9"],
-    "equal": ["352b67ec31690ecb", "04d91665050e5a36"],
+    "samples": ["9bafb7d8f9954f4e", "834f6adf029fd12c"],
+    "powers-of-two": ["d0a6d5636821933e", "98da83c0fd6546ca"],
+    "equal": ["dff1555a2080e026", "c3f02528986e71e5"],
 }
 
 

@@ -275,8 +275,8 @@ def test_an_announcement_says_it_and_nothing_else_is_an_announcement_with_noise(
     assert wire.decode(data).levels == levels
     plain = Levels((replace(make_noisy(), update=UpdateParams(4.0, 12, 1)),))
     without = wire.encode(Announce(plain, b"model", b"session"))
-    at = data.index(b"\x02\x27") + 1  # after the version
-    assert without.index(b"\x02\x21") + 1 == at
+    at = data.index(b"\x03\x27") + 1  # after the version
+    assert without.index(b"\x03\x21") + 1 == at
     for kind, message in ((0x21, data), (0x27, without)):
         with pytest.raises(DecodeError):
             wire.decode(message[:at] + bytes([kind]) + message[at + 1 :])

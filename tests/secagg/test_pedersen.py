@@ -24,9 +24,9 @@ from deltafl.secagg.randomness import SeededRandomness
 IDENTITY = encoded(1)
 BASE = decoded(encoded(BASE_Y))
 FIRST_GENERATORS = [
-    "2c4cc0219243076895515154c85303cb634c9d5f4e81751fac55b3792538fe30",
-    "cdf9f28309315dec861e8e847e40b7652d93fdfc032a41c1f618052e7f491692",
-    "43f4cbedf3fa69e293a5cf3925d1dcc1a8bfaf354ee91d7354add1817ef6b70d",
+    "cb28fd84b1e9a86692c7ee7b090f6314766c95c451baf0c21a094e7c2a455db1",
+    "fa3df601fefed3495afd64e6e8ac4db940e7c88ff9e55a3ba053437f4e0ae351",
+    "14701432dab8fbff7c98c70f6acbac57cdabbfe706486a575bf1215603cace50",
 ]
 
 BLINDINGS = st.sampled_from([0, 1, ORDER - 1]) | st.integers(0, ORDER - 1)

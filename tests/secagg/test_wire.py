@@ -352,7 +352,7 @@ OPEN_SLOT = OpenSlot(1, np.ones(6, dtype=np.bool_))
 def test_non_minimal_integers_and_lengths_are_refused():
     data = wire.encode(OPEN_SLOT, PARAMS)
     tag = PARAMS.tag
-    front, head, slot = b"\x02\x04\xc4\x10" + tag, b"\x97\x02\x04\xc4\x10" + tag, b"\x01"
+    front, head, slot = b"\x03\x04\xc4\x10" + tag, b"\x97\x03\x04\xc4\x10" + tag, b"\x01"
     end = b"\xc4\x00"  # no signatures
     rest = b"\x06\xc4\x01\x3f" + end
     assert data == head + slot + rest
@@ -361,8 +361,8 @@ def test_non_minimal_integers_and_lengths_are_refused():
         b"\xdc\x00\x07" + front + slot + rest,
         b"\xdd\x00\x00\x00\x07" + front + slot + rest,
         b"\x97\xcc" + front + slot + rest,
-        b"\x97\x02\x04\xc5\x00\x10" + tag + slot + rest,
-        b"\x97\x02\x04\xc6\x00\x00\x00\x10" + tag + slot + rest,
+        b"\x97\x03\x04\xc5\x00\x10" + tag + slot + rest,
+        b"\x97\x03\x04\xc6\x00\x00\x00\x10" + tag + slot + rest,
         head + b"\xcc\x01" + rest,
         head + b"\xcd\x00\x01" + rest,
         head + b"\xcf" + bytes(7) + b"\x01" + rest,

@@ -50,7 +50,7 @@ only whether it is asked at all."""
 MITIGATIONS: Final = (
     Mitigation(NONE, "the protocol's defaults; a search stops as soon as its result is proved"),
     Mitigation("warm-start", "start near the last round's threshold, 3 % off", warm_start=True),
-    Mitigation("early-stop", "at most 6 queries, then an estimate", max_queries=6),
+    Mitigation("early-stop", "at most 6 queries, then the nearest of their pivots", max_queries=6),
     Mitigation("epsilon-0.01", "β sees nothing nearer than 0.01 nats (mm)", epsilon=0.01),
     Mitigation("epsilon-0.05", "β sees nothing nearer than 0.05 nats (mm)", epsilon=0.05),
     Mitigation(
