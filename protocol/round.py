@@ -121,7 +121,7 @@ class Round:
         Args:
             num_devices: Devices that are left, before the question's slot is opened.
         """
-        self._num_left = num_devices
+        before, self._num_left = self._num_left, num_devices
         if isinstance(self.question, Query) and num_devices < self.config.search.min_cohort:
             self._announce(
                 SearchResult(
@@ -133,7 +133,7 @@ class Round:
                     num_queries=self._num_sums,
                 )
             )
-        elif isinstance(self.question, Threshold) and self._num_searched:
+        elif isinstance(self.question, Threshold) and self._num_searched and num_devices < before:
             self._end_search()
 
     def check_opened(self, num_devices: int) -> None:

@@ -205,6 +205,7 @@ def num_trips(benchmark: RoundBenchmark) -> int:
 def _session(benchmark: RoundBenchmark) -> tuple[Sessions, SessionParams]:
     # Small cohorts and long searches are timed too, so these devices accept them.
     policy = RoundPolicy(
+        min_honest_tail=0,
         min_search_cohort=0,
         max_pivots=benchmark.slots,
         max_mm_pivots_per_device=Fraction(benchmark.slots),

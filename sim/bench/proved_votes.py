@@ -206,7 +206,12 @@ class _Work:
         """The work in a slot of a new session."""
         # Many pivots are timed too, so these devices accept them.
         pivots = config.search.max_queries * config.quantile.num_pivots
-        policy = RoundPolicy(min_search_cohort=0, max_pivots=pivots, max_pivots_if_equal=pivots)
+        policy = RoundPolicy(
+            min_honest_tail=0,
+            min_search_cohort=0,
+            max_pivots=pivots,
+            max_pivots_if_equal=pivots,
+        )
         seeds = Seeds(benchmark.seed)
         sessions = Sessions(policy, graph=GraphKind.COMPLETE, min_cohort=5, signed=True)
         params = sessions.params(config, b"", seeds.digest(Purpose.GRAPH))

@@ -121,7 +121,10 @@ def measure(benchmark: VerifyBenchmark) -> dict[str, float]:
     # Small cohorts and many pivots are timed too, so these devices accept them.
     pivots = config.search.max_queries * config.quantile.num_pivots
     policy = RoundPolicy(
-        min_search_cohort=0, max_pivots=pivots, max_mm_pivots_per_device=Fraction(pivots)
+        min_honest_tail=0,
+        min_search_cohort=0,
+        max_pivots=pivots,
+        max_mm_pivots_per_device=Fraction(pivots),
     )
     sessions = Sessions(policy, graph=GraphKind.COMPLETE, min_cohort=5, signed=True)
     params = sessions.params(config, b"", seeds.digest(Purpose.GRAPH))

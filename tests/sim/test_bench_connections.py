@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -115,10 +116,11 @@ def test_losses_are_compared_on_the_grid_as_devices_compare_them(clients, seed):
     losses, weights = benchmark.losses()
     ticks, found = searched(benchmark, weights)
     kept = [i for i, tick in enumerate(ticks) if found.passes(tick)]
-    report = reported(found.eta, found.half_width, len(kept), sum(weights[i] for i in kept))
+    eta = found.grid.value(Fraction(min(ticks[i] for i in kept)))  # with the same tail
+    report = reported(eta, 0.0, len(kept), sum(weights[i] for i in kept))
     model = np.full(SMALL.dim, connections._UPDATE, dtype=np.float32)
     connections._check(benchmark, model, report)
-    assert kept != [i for i, loss in enumerate(losses) if loss >= found.eta - found.half_width]
+    assert kept != [i for i, loss in enumerate(losses) if loss >= eta]
     with pytest.raises(RunError, match="wrong"):
         connections._check(benchmark, model, replace(report, kept_devices=len(kept) - 1))
 

@@ -4,6 +4,7 @@
 import struct
 from dataclasses import replace
 from hashlib import sha256
+from unittest import mock
 
 import numpy as np
 from leaks import leak
@@ -18,7 +19,7 @@ from staged_runs import (
     VerifiedStage,
 )
 
-from deltafl.secagg import keys
+from deltafl.secagg import keys, validation
 from deltafl.secagg.identity import identity
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.sealing import NONCE_SIZE
@@ -168,7 +169,19 @@ def a_key_of_a_small_number(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-class OneIdentityStage(SignedStage):
+class _OfIdentities(SignedStage):
+    """Devices do not mind what identities others have."""
+
+    def machinery(self):
+        return mock.patch.object(validation, "check_credentials", _accept_all)
+
+
+def _accept_all(credentials, params, roster, advertised):
+    del credentials, params
+    return {int(roster[p]): one.credential.identity for p, one in advertised.items()}
+
+
+class OneIdentityStage(_OfIdentities):
     """Two devices have one identity, and the directory believes it."""
 
     def enrol(self, number, enrolment):
@@ -182,7 +195,7 @@ def one_identity_for_two_devices(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=OTHER)
 
 
-class EveryIdentityStage(SignedStage):
+class EveryIdentityStage(_OfIdentities):
     """All devices have one identity."""
 
     def enrol(self, number, enrolment):

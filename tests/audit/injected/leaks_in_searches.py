@@ -222,6 +222,7 @@ class SmallTailStage(CredulousStage):
 
     theta = Fraction(1, 20)
     max_queries = 14
+    counts_tails = False
 
 
 @leak("search.small-tail", stage=SmallTailStage, modes=EVERYWHERE)

@@ -159,6 +159,7 @@ class Stage:
     is_credulous = False
     is_verified = False
     is_proved = False
+    counts_tails = True
     min_search_cohort = 0
 
     @classmethod
@@ -207,6 +208,7 @@ class Stage:
             warm_start=warm_start,
             update=UpdateParams(clip=2.0, resolution_bits=10, max_weight=512),
             update_length=self.length,
+            min_tail=RoundPolicy().min_tail(cohort_size) if self.counts_tails else 0,
         )
 
     def graph_seed(self, number: int, take: int) -> bytes:

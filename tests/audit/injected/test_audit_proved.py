@@ -60,7 +60,7 @@ def test_honest_questions_are_believed(session):
         (index, False, "") for index in range(3)
     ]
     assert [one.tail is None for one in found] == [True, True, False]
-    assert found[-1].tail.devices >= len(played(VerifiedStage).passed(1)) > 0
+    assert found[-1].tail.fewest >= len(played(VerifiedStage).passed(1)) > 0
 
 
 def test_a_question_before_the_last_sum_is_proved_is_not(session):

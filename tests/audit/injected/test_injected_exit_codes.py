@@ -158,7 +158,7 @@ def test_a_digest_that_is_none_is_refused(clean, capsys, head):
     "wrong",
     [
         ("--min-cohort", "1"),
-        ("--min-tail", "0"),
+        ("--min-honest-tail", "-1"),
         ("--min-difference", "0"),
         ("--colluding", "1"),
         ("--colluding", "nan"),

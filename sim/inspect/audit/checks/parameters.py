@@ -14,7 +14,6 @@ import numpy as np
 
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.quantile.search import Ended
 from deltafl.secagg import SessionParams
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -103,7 +102,7 @@ class Parameters(Check):
             yield from self._starts(levels, place)
         for one in over.played:
             found = one.outcome.search if one.outcome is not None else None
-            if found is not None and found.ended is not Ended.TOO_FEW and one.theta != 1:
+            if found is not None and found.tail is not None and found.eta:  # as a strategy has it
                 self._has_threshold |= {one.theta}
         self._last_round = over.view.number
         if not over.view.breaks_off:
