@@ -152,7 +152,7 @@ def test_the_command_that_a_report_names_makes_the_same_report(capsys, transcrip
     """However its paths are written: the folder here has a blank and an apostrophe in it."""
     flags = ["--truth", str(run.truth), "--min-cohort", "5", "--colluding", "0.05"]
     flags += ["--adversary", "curious", "--head", run.mark.digest.hex()]
-    flags += ["--min-tail", "2", "--min-difference", "4", "--false-alarms", "1e-5"]
+    flags += ["--min-honest-tail", "1", "--min-difference", "4", "--false-alarms", "1e-5"]
     first = json.loads(said(capsys, transcript, *flags, "--json", code=0).out)
     commands = [shlex.split(command) for command in first["reproduce"]]
     assert {words[0] for words in commands} == {"deltafl"}

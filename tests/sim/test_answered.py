@@ -33,7 +33,7 @@ def levels_of(*thetas):
 
 def outcomes_of(levels, asked, drops):
     """Of rounds that got as far as asking the first levels, and were then given up."""
-    rounds = [Round(config, 0) for config in levels.rounds]
+    rounds = [Round(config) for config in levels.rounds]
     for played in rounds[:asked]:
         played.check_opened(8)
     return [played.outcome(drops, "lost") for played in rounds]

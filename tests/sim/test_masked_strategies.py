@@ -44,7 +44,8 @@ from deltafl.sim.cohort.simulated import SimulatedCohort, cohort_of
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
-SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), ThreatModel(0.1, 0.2), min_cohort=5)
+POLICY = RoundPolicy(**lenient.ROUNDS, dropout_rate=0.2)
+SESSIONS = Sessions(POLICY, ThreatModel(0.1, 0.2), min_cohort=5)
 IDEAL = IdealRounds(SESSIONS)
 START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
 RESOLUTION_BITS = 10

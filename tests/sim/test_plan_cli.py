@@ -18,7 +18,7 @@ from deltafl.sim.settings.config_io import build_config, preset_names, preset_te
 
 PARAMETERS = 640
 HALF_VANISH = {
-    "federation": {"cohort_size": 6},
+    "federation": {"cohort_size": 6, "theta": 1},
     "privacy": {"min_cohort": 5, "colluding": 0.4, "expected_dropout": 0.5},
 }
 

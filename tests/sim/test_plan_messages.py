@@ -33,7 +33,13 @@ SETTINGS = {
     "verified": [SIGNED],
     "signed": [{"privacy": {"signed": True}}],
     "whole first slot": [{"privacy": {"signed": True}, "quantile": {"min_cohort": 6}}],
-    "levels": [{"federation": {"levels": ["0.9", "0.4"]}, "policy": {"max_pivots": 60}}],
+    "levels": [
+        {
+            "federation": {"levels": ["0.9", "0.4"]},
+            "policy": {"max_pivots": 60},
+            "privacy": {"min_honest_tail": 0},
+        }
+    ],
     "real weights": [{"federation": {"algorithm": "private-q-ffl"}}],
     "several passes": [{"strategy": {"aggregation": "rfa"}, "policy": {"max_passes": 3}}],
     "proved votes": [SIGNED, {"quantile": {"votes": "proved"}}],

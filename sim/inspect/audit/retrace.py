@@ -24,6 +24,7 @@ from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import Sgd, WithServerOptimizer
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
@@ -344,7 +345,8 @@ def _of_level(config: RoundConfig, played: Played, aborted: str) -> list[RoundOu
 def _found(config: RoundConfig, threshold: Threshold) -> SearchResult:
     """A search that ended at a threshold; how is not known."""
     half_ticks = threshold.eta_half_ticks, threshold.half_width_half_ticks
-    return SearchResult(config.search.grid, *half_ticks, False, Ended.SHRANK, 0)
+    tail = Tail(0, config.cohort_size) if any(half_ticks) else None
+    return SearchResult(config.search.grid, *half_ticks, False, Ended.SHRANK, 0, tail)
 
 
 def _distinct(states: Iterable[TrainingState]) -> tuple[TrainingState, ...]:

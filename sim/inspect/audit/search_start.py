@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
+from itertools import product
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.search import Query
@@ -28,7 +29,8 @@ def starts_elsewhere(config: RoundConfig, starts: Iterable[Threshold]) -> bool:
 def given_up(round_again: Round, last: SlotSum | None) -> tuple[Threshold, ...]:
     """What a search may have come to where no threshold was announced any more.
 
-    Whether devices had vanished since its last sum, which ends it early, is not in the record.
+    Whether and how many devices had vanished since its last sum, which ends it early and keeps
+    more of the others, is not in the record.
 
     Args:
         round_again: The round before its last sum; it is not changed.
@@ -42,5 +44,11 @@ def given_up(round_again: Round, last: SlotSum | None) -> tuple[Threshold, ...]:
     else:
         shrank.take(replace(last, remaining=()))
         went_on.take(last)
-    ended = (shrank.question, went_on.question)
-    return tuple(question for question in ended if isinstance(question, Threshold))
+    ended = [one for one in (shrank, went_on) if isinstance(one.question, Threshold)]
+    thresholds = [one.question for one in ended]
+    num_summed = 0 if last is None else len(last.contributors)
+    for one, num_left in product(ended, range(num_summed - 1, 0, -1)):
+        fewer = copy(one)
+        fewer.assemble(num_left)
+        thresholds.append(fewer.question)
+    return tuple(dict.fromkeys(one for one in thresholds if isinstance(one, Threshold)))
