@@ -92,7 +92,7 @@ def fingerprint(public: bytes) -> str:
     Spec: §6.1.
 
     >>> fingerprint(bytes(32))
-    '8b60 be44 658d 93a2 0b39 6a93 2d35 59cf'
+    '5d14 b6a9 4fbe a567 0fb8 163b f2f4 8879'
 
     Args:
         public: 32 bytes.

@@ -102,7 +102,12 @@ def test_the_run_itself_is_as_without(played, tmp_path):
 
 
 def test_every_level_is_measured(tmp_path):
-    made = federation({"federation": {"levels": ["1", "0.5"], "evaluate_every": 10}})
+    made = federation(
+        {
+            "federation": {"levels": ["1", "0.5"], "evaluate_every": 10},
+            "privacy": {"colluding": 0},
+        }
+    )
     with wired(made):
         made.play(tmp_path / "run")
     assert [(one.round, one.level) for one in made.results] == [(0, 0), (0, 1), (3, 0), (3, 1)]

@@ -10,7 +10,10 @@ from deltafl.sim.net import remote
 CASES = {
     "Δ-FL": settings(),
     "Δ-FL, verified": settings("private-delta-fl", {"privacy": {"adversary": "active"}}),
-    "two levels": settings("private-delta-fl", {"federation": {"levels": ["1", "1/2"]}}),
+    "two levels": settings(
+        "private-delta-fl",
+        {"federation": {"levels": ["1", "1/2"]}, "privacy": {"colluding": 0}},
+    ),
     "FedAvg": settings("private-fedavg", {"privacy": {"signed": True}}),
     "q-FFL": settings("private-q-ffl"),
     "FedProx, Adam": settings("private-fedprox", {"strategy": {"server_optimizer": "adam"}}),

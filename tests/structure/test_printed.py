@@ -20,7 +20,6 @@ PUBLIC = {
     "fl.data.federated.Split.seed": "of the split of data into devices, in the settings",
     "fl.data.registry.Published.num_samples": "of a public data set",
     "protocol.quantile.bracket.Rank.weight": "a sum over devices",
-    "protocol.quantile.search.Tail.weight": "a sum over devices",
     "protocol.update_noise.NoisyUpdates.seed": "of the rotation, which all devices know",
     "sim.cohort.attackers.devices.Attack.tick": "the step of the losses' grid",
     "sim.cohort.seeds.Seeds.seed": "of a simulation, in the settings",

@@ -276,7 +276,7 @@ def test_generated_tables_are_current():
         ("| `masked` | UnmaskRequest |", "| `masked` | ShareDelivery |"),
         ("    listed --> opened: OpenSlot (signed)\n", "    listed --> ready: OpenSlot\n"),
         ("    mask --> ready: end slot\n", ""),
-        ("| `min_tail` | 2 |", "| `min_tail` | 1 |"),
+        ("| `min_honest_tail` | 2 |", "| `min_honest_tail` | 1 |"),
         ("| 0 | [", "| 0 | [1"),
     ],
 )
@@ -652,6 +652,7 @@ CONFIG = RoundConfig(
     update=UpdateParams(clip=4.0, resolution_bits=12, max_weight=500),
     update_length=70_000,
     warm_start=1000,
+    min_tail=300,
 )
 
 
@@ -672,6 +673,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
     config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}
     config |= {"noise_numerator": 0, "noise_denominator": 0, "noise_devices": 0}
     config |= {"warm_start": 1001, "verified": 1, "others": len(thetas) - 1}
+    config["min_tail"] = CONFIG.min_tail
     pivots = tuple(range(70))
     samples = {
         "Announce": (Announce(Levels.at(CONFIG, thetas), models, session), config),

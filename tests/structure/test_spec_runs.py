@@ -888,6 +888,8 @@ class OfRounds(RoundPolicy):
 def check_round_policy(page, rng):
     config = some_config(rng, hidden=rng.random() < 0.4)
     thetas = sorted({config.theta, *(Fraction(rng.randint(1, 9), 9) for _ in range(2))})
+    if rng.random() < 0.5:
+        config = replace(config, min_tail=config.cohort_size)
     levels = Levels.at(config, thetas[::-1][: rng.randint(1, 3)])
     most = levels.common.cohort_size
     params = SimpleNamespace(min_cohort=rng.randint(1, most), num_invited=most)
@@ -934,11 +936,14 @@ def multiplier_of(config):
 
 
 NEAR = {
-    "min_honest_tail": (0, lambda c: c.cohort_size // 3),
+    "min_honest_tail": (0, lambda c: 1 + c.round_index % 4),
     "max_levels": (16, lambda _: 2),
     "min_search_cohort": (0, lambda c: c.cohort_size // 2),
     "max_query_pivots": (1 << 16, lambda c: max(c.quantile.num_pivots - c.round_index % 2, 1)),
-    "max_pivots": (1 << 32, lambda c: max(c.search.max_queries * c.quantile.num_pivots - 1, 0)),
+    "max_pivots": (
+        1 << 32,
+        lambda c: max(c.search.max_queries * c.quantile.num_pivots - 1 + c.round_index % 3, 0),
+    ),
     "max_pivots_if_equal": (
         1 << 32,
         lambda c: max(c.search.max_queries * c.quantile.num_pivots - 1, 0),
@@ -999,8 +1004,8 @@ def check_trace(page, rng):
     committed = [party.committed[:32] for party in parties]
     assert page.sum_opens(total, b, committed)
     search.take(page.decode_sums(page.search_layout(c), b, 3, total[:-16]))
-    eta, delta = search.threshold()
-    assert page.check_threshold(search, False, False, 3, 3, False, eta, delta, 2) == 2
+    eta, delta = search.threshold(0)
+    assert page.check_threshold(search, False, False, 3, 3, False, eta, delta, 2) == ((2, 2), 3)
     asked = envelopes.decode(session.to[3][5])
     assert asked.question == Threshold(eta, delta)
     info = page.slot_info(params, 1, page.threshold_binding(context, eta, delta))

@@ -109,11 +109,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="σ of noisy: standard deviation of each count, of all noise that is due, in devices "
         "(1,2,4)",
     )
-    parser.add_argument(
-        "--verified",
-        action="store_true",
-        help="searches whose sums devices can check: mm then counts devices too",
-    )
     parser.add_argument("--theta", default="0.5", metavar="θ", help="conformity level (0.5)")
     parser.add_argument(
         "--repeats",
@@ -149,7 +144,6 @@ def main(options: argparse.Namespace) -> int:
         result = {
             "theta": str(plan.theta),
             "seed": plan.seed,
-            "verified": plan.verified,
             "seconds": round(seconds, 1),
             "searches": records(rows),
             "vanishing": vanishing_records(vanishing),
@@ -189,7 +183,6 @@ def plan_of(options: argparse.Namespace) -> Plan:
         seed=options.seed,
         repeats=options.repeats,
         noise=_noises(options.noise),
-        verified=options.verified,
     )
 
 
@@ -248,9 +241,8 @@ def _measured(plan: Plan) -> tuple[list[Row], list[VanishingRow]]:
 
 
 def _report(plan: Plan, rows: list[Row], vanishing: list[VanishingRow], seconds: float) -> str:
-    kind = ", verified" if plan.verified else ""
     text = [
-        f"# What the search gives away (θ = {plan.theta}{kind}, seed {plan.seed}, {seconds:.0f} s)",
+        f"# What the search gives away (θ = {plan.theta}, seed {plan.seed}, {seconds:.0f} s)",
         "",
         as_markdown(rows),
         "",

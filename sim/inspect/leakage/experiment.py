@@ -87,8 +87,6 @@ class Plan:
         seed: Of cohorts and starts.
         repeats: Cohorts of each size; by size if None.
         noise: σ of the noise in each count of `noisy`, in devices: those to try.
-        verified: Whether devices can check the sums of the searches. `mm` then counts devices, and
-            a search that is not certified keeps everybody who is not known to be below.
     """
 
     methods: tuple[str, ...] = METHODS
@@ -99,7 +97,6 @@ class Plan:
     seed: int = 1
     repeats: int | None = None
     noise: tuple[Fraction, ...] = (Fraction(1), Fraction(2), Fraction(4))
-    verified: bool = False
 
     def num_repeats(self, cohort: int) -> int:
         """Cohorts of this size."""
@@ -319,7 +316,6 @@ def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> Sear
         grid=grid,
         weighting=Weighting.EQUAL if cell.method == NOISY else one.weighting,
         epsilon_ticks=round(epsilon * 2**grid.resolution_bits),
-        verified=plan.verified,
     )
     return SearchConfig(plan.theta, search, UpdateParams().max_weight, cell.cohort, warm_start)
 
