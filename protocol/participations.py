@@ -12,8 +12,9 @@ Spec: §12.13, §12.16.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from deltafl.protocol.labels import PARTICIPATION, ROUND_OF_DAY
 from deltafl.protocol.policy import RoundPolicy
@@ -25,7 +26,8 @@ from deltafl.secagg.ledger import Ledger
 _DAYS: Final = 2**63
 
 
-class Limit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Limit:
     """A device's limit on how many models it answers for.
 
     Attributes:
