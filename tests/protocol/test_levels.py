@@ -28,6 +28,7 @@ from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
@@ -296,6 +297,23 @@ def test_devices_insist_on_the_difference_themselves(monkeypatch):
         tails_of(FIVE_AND_FOUR, 2, insists=True)
     assert refused.value.reason is Refusal.TAIL_TOO_SMALL
     tails_of(FIVE_AND_FOUR, 1, insists=True)
+
+
+def test_devices_count_who_is_lost_with_an_update_of_an_earlier_level(monkeypatch):
+    """Once they have answered it, their search is that of the next level."""
+    monkeypatch.setattr(Round, "check_tail", lambda *_: None)
+    monkeypatch.setattr(RoundPolicy, "_check_tails", lambda *_: None)  # θ says enough
+    levels = make_levels(5, (Fraction(9, 10), Fraction(1, 2)), verified=True, min_tail=5)
+    devices = make_devices(5, MODELS[:2])
+    gone = {ClientId(devices[0].id): Vanish(Step(Stage.MASK, levels.first_slot(1) - 1))}
+    for least in (0, 5):
+        policy = replace(POLICY, min_honest_tail=least)
+        masked = backends(replace(SESSIONS, policy=policy, signed=True))[1]
+        if least:
+            with pytest.raises(PeerError, match="4 devices, fewer than 5"):
+                play(masked, levels, devices, MODELS[:2], gone)
+        else:
+            assert play(masked, levels, devices, MODELS[:2], gone).outcomes[0].aborted is None
 
 
 def test_levels_that_were_over_when_the_session_ended_keep_their_outcome():

@@ -143,6 +143,12 @@ def _outcome(
     return Harm(done=any(np.array_equal(words, one) for words in taken for one in others))
 
 
+def _by_claimed_weights(config: RoundConfig, policy: RoundPolicy, *, defended: bool) -> Harm:
+    devices = _devices(weight=380)
+    sums = _sums_of_updates(config, policy, devices, defended=defended)
+    return _outcome(sums, config, devices)
+
+
 @attack(
     "tail-of-one-by-claimed-losses",
     4,
@@ -174,8 +180,7 @@ def tail_of_one_by_claimed_losses(defended: bool) -> Harm:
 )
 def tail_of_one_by_claimed_weights(defended: bool) -> Harm:
     """The search is not verified, and the server an honest one."""
-    devices = _devices(weight=380)
-    return _outcome(_sums_of_updates(_ROUND, _CURIOUS, devices, defended=defended), _ROUND, devices)
+    return _by_claimed_weights(_ROUND, _CURIOUS, defended=defended)
 
 
 @attack(
@@ -190,9 +195,7 @@ def tail_of_one_by_claimed_weights(defended: bool) -> Harm:
 )
 def verified_tail_of_one_by_claimed_weights(defended: bool) -> Harm:
     """All that the colluding devices say is what a device may say."""
-    devices = _devices(weight=380)
-    sums = _sums_of_updates(_VERIFIED, _ACTIVE, devices, defended=defended)
-    return _outcome(sums, _VERIFIED, devices)
+    return _by_claimed_weights(_VERIFIED, _ACTIVE, defended=defended)
 
 
 @attack(
@@ -207,9 +210,7 @@ def verified_tail_of_one_by_claimed_weights(defended: bool) -> Harm:
 )
 def proved_tail_of_one_by_claimed_weights(defended: bool) -> Harm:
     """The votes are valid: a proof does not say that a loss is true."""
-    devices = _devices(weight=380)
-    sums = _sums_of_updates(_PROVED, _ACTIVE, devices, defended=defended)
-    return _outcome(sums, _PROVED, devices)
+    return _by_claimed_weights(_PROVED, _ACTIVE, defended=defended)
 
 
 @attack(
