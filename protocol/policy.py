@@ -328,9 +328,11 @@ class RoundPolicy(DevicePolicy):
         """What would hold, where so many devices are too few."""
         colluding = num_kept - self.min_honest_tail
         if colluding < 0:
-            return "no colluding_rate is small enough, so take a larger theta or more devices"
+            return "too few even if nobody colludes, so take a larger theta or more devices"
         rate = floor(1000 * Fraction(colluding, num_invited)) / 1000
-        return f"it holds with colluding_rate={rate:g}, or with a larger theta or more devices"
+        return (
+            f"it holds if a share of {rate:g} may collude, or with a larger theta or more devices"
+        )
 
 
 def _insist(holds: bool, otherwise: str) -> None:

@@ -84,5 +84,5 @@ def test_server_and_devices_come_to_the_same_by_real_masks(part):
 def test_where_no_share_fits_devices_refuse(cell):
     config = cell.config()
     (cohort,) = cohorts_of(cell, 1)
-    with pytest.raises(PeerError, match="no colluding_rate is small enough"):
+    with pytest.raises(PeerError, match="too few even if nobody colludes"):
         played(replace(cell, claims=False), config, cohort)
