@@ -96,11 +96,11 @@ def _search(plan: Plan) -> str:
     )
     if not plan.min_tail:
         return text
-    spare = plan.expected_tails[-1] - plan.min_tail
+    kept = plan.expected_tails[-1]
     return (
-        f"{text}. A tail has at least {plan.min_tail}, of which {plan.num_colluding} may collude: "
-        f"a smaller one is widened, and a round is lost if more than {max(spare, 0)} devices of "
-        "an expected one may have dropped out after the search"
+        f"{text}. A tail has at least {plan.min_tail}, of which {plan.num_colluding} may collude; "
+        f"a smaller one is widened. Where {kept:,} are kept, a round is lost if more than "
+        f"{max(kept - plan.min_tail, 0):,} devices drop out after the search"
     )
 
 
