@@ -21,7 +21,10 @@ from deltafl.secagg.threat import at_most
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """How many devices are at or above a threshold; those of weight zero do not count.
+    """How many devices are at or above a threshold.
+
+    Those of weight zero do not count where a search has counted: they add zeros. Where nothing was
+    asked, and with `noisy`, they do.
 
     Attributes:
         fewest: There are at least so many.

@@ -45,7 +45,8 @@ class Ended(enum.StrEnum):
     LAST_DEVICE = "last device"
     """One device is left in the bracket, so the devices above the quantile are known."""
     WIDENED = "widened"
-    """Fewer than `min_tail` devices are at or above the quantile, so a larger tail is kept."""
+    """Fewer than `min_tail` devices are, or with losses may be, at or above the quantile: more are
+    kept."""
     BUDGET = "budget"
     """No query was left, or the caller stopped."""
     SHRANK = "shrank"
