@@ -3,9 +3,10 @@
 The device keeps its loss to itself. It answers each query under a mask that is bound to the model,
 configuration and query it has seen, and it alone decides whether it passes the filter. If the
 search is verified, it follows the search by itself, and believes no sum, question or threshold that
-it cannot derive. It answers for each model in only one round. What it sends does not show whether
-it passed, because the vector always has the same size. The time at which it sends may show more;
-see docs/limitations.md.
+it cannot derive. It answers for each model in one round, and in another only to a server that it
+takes to follow the protocol, with the same settings (`participations`). What it sends does not show
+whether it passed, because the vector always has the same size. The time at which it sends may show
+more; see docs/limitations.md.
 
 After its update, it answers each centre of a later pass at once (`deltafl.protocol.kept_update`).
 
@@ -20,7 +21,6 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from hashlib import sha256
-from typing import Final
 
 import numpy as np
 
@@ -31,10 +31,9 @@ from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.kept_update import KeptUpdate, check_centre
-from deltafl.protocol.labels import MODEL
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
-from deltafl.protocol.participations import admit_model, check_left, limits_of
+from deltafl.protocol.participations import Asked, admit_model, check_left, limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.ballots import Voter
 from deltafl.protocol.quantile.search import Query
@@ -57,7 +56,6 @@ from deltafl.secagg import (
     Refusal,
     UsageError,
 )
-from deltafl.secagg.labels import digest
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.openings import Prove
 from deltafl.secagg.primitives import PLAIN, Primitives
@@ -65,8 +63,6 @@ from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.states import ClientState, Close, follow
 from deltafl.secagg.wire import decode_open, tag_of
-
-_FLOAT: Final = np.dtype("<f4")
 
 
 class LocalWork(Enum):
@@ -155,7 +151,7 @@ class RoundClient:
         self._asked_for_updates = -1, 0, 0  # the slot; devices that were asked, and searched over
         self._summed_tail: Tail | None = None
         self._earlier_tail: Tail | None = None
-        self._entries: tuple[bytes, ...] = ()
+        self._asked: tuple[Asked, ...] = ()
         self._answered = -1
         self._binding = b""
         self._seen: set[bytes] = set()
@@ -363,20 +359,21 @@ class RoundClient:
             raise PeerError(Refusal.MALFORMED, "the graph seed is not the one that was expected")
         if params.slots != levels.slots() or params.num_invited != common.cohort_size:
             raise PeerError(Refusal.MALFORMED, "the session's slots are not those of this round")
-        each, entries = self._apply(_split, announced), self._apply(_entries, announced)
-        if len(set(entries)) != len(entries):
+        each, asked = self._apply(_split, announced), self._apply(_asked, announced)
+        if len({one.model for one in asked}) != len(asked):
             # Both would keep a tail of the same losses, and the difference of the two sums would
             # be a sum over only the devices between the two thresholds.
             raise PeerError(Refusal.POLICY, "two levels have the same model")
-        if any(self._ledger.knows(entry) for entry in entries):
+        for one in asked:
             # Two searches over one model reveal, by subtraction, a device that is in only one.
-            raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
+            said = "the device answered for this model before"
+            one.next_round(self._ledger, self._policy.rounds_per_model, said)
         self._policy.check_round(levels, params)  # before anything is asked for or worked out
         check_left(self._ledger, self._limits, len(levels.rounds))
         self._follows = levels.can_be_followed or common.search.verified
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
-        self._entries = entries
+        self._asked = asked
 
     @property
     def _level_slot(self) -> int:
@@ -524,14 +521,14 @@ class RoundClient:
             raise UsageError(f"{due} must be supplied: see what `receive` returned")
 
     def _admit_model(self) -> None:
-        """Note that the device answers for the model of this level, in this round only.
+        """Note that the device answers for the model of this level.
 
         The first question decides it, before the device looks at its data: what it answers, and
         when, must not show in what it remembers.
         """
         if self._answered < self._level:
-            entry, admit = self._entries[self._level], self._session.admit
-            admit_model(self._ledger, entry, self._limits, admit)
+            asked, most = self._asked[self._level], self._policy.rounds_per_model
+            admit_model(self._ledger, asked, most, self._limits, self._session.admit)
             self._answered = self._level
 
     def _require(self, event: type) -> None:
@@ -567,22 +564,10 @@ def _context(announced: Announce) -> bytes:
     return announced.levels.context(announced.models)
 
 
-def _entries(announced: Announce) -> tuple[bytes, ...]:
+def _asked(announced: Announce) -> tuple[Asked, ...]:
     """What a ledger remembers of each level's model. Spec: §12.13."""
-    return tuple(digest(MODEL, _as_numbers(model)) for model in _split(announced))
-
-
-def _as_numbers(model: bytes) -> bytes:
-    """A model with one spelling of zero and one of NaN, if it consists of float32.
-
-    Models that differ only in such bytes are one model to whoever computes with them.
-    """
-    if len(model) % _FLOAT.itemsize:
-        return model
-    with np.errstate(invalid="ignore"):
-        numbers = np.frombuffer(model, dtype=_FLOAT) + np.float32(0)  # −0 + 0 is 0
-    numbers[np.isnan(numbers)] = np.nan
-    return bytes(numbers.astype(_FLOAT, copy=False).tobytes())
+    each = zip(announced.levels.rounds, _split(announced), strict=True)
+    return tuple(Asked.of(config, model) for config, model in each)
 
 
 def _decode(data: bytes) -> Envelope:

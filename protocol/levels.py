@@ -24,9 +24,9 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
-from deltafl.protocol.round import Round, RoundOutcome
+from deltafl.protocol.round import LostSearch, Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSpec, SlotSum
+from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSpec, SlotSum, UsageError
 from deltafl.secagg.labels import digest
 
 MAX_LEVELS: Final = 16
@@ -158,13 +158,22 @@ class LevelRounds:
     Args:
         levels: The rounds.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
+        lost: What earlier rounds have revealed of each level's model; see `Round`.
+
+    Raises:
+        UsageError: `lost` is not about these levels.
     """
 
-    def __init__(self, levels: Levels, *, keeps_cohort: bool = False) -> None:
+    def __init__(
+        self, levels: Levels, *, keeps_cohort: bool = False, lost: Sequence[LostSearch] = ()
+    ) -> None:
+        known = lost or [LostSearch()] * len(levels.rounds)
+        if len(known) != len(levels.rounds):
+            raise UsageError(f"{len(known)} lost searches for {len(levels.rounds)} levels")
         self._levels = levels
         self._keeps_cohort = keeps_cohort
         self._later_cohort = 0
-        self._rounds = [Round(config) for config in levels.rounds]
+        self._rounds = list(map(Round, levels.rounds, known))
         self._tails: dict[int, Tail] = {}
         self._level = 0
 

@@ -1,9 +1,12 @@
-"""How many models a device answers for: counted in its ledger, up to limits of its own.
+"""Which models a device answers for, how often, and how many: its ledger holds it to limits.
+
+A device answers for a model in one round. Another round over it, because the first was lost, must
+have the same settings, and there are at most so many (`max_rounds_per_model`).
 
 What noisy sums reveal about a device adds up over its rounds, so its privacy is bounded only if
 their number is (`max_participations`). How many there are in a day (`max_rounds_per_day`) bounds
 how soon a server has filled the ledger, or asked all that it likes, before the device's owner
-notices. The i-th model that counts against a limit admits the i-th of a row of entries, together
+notices. The i-th round that counts against a limit admits the i-th of a row of entries, together
 with the model's own: both or neither. So a count is as durable as the rest of the ledger, and a
 crash can only make it too high.
 
@@ -12,11 +15,14 @@ Spec: §12.13, §12.16.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from deltafl.protocol.labels import PARTICIPATION, ROUND_OF_DAY
+import numpy as np
+
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.labels import AGAIN, MODEL, PARTICIPATION, ROUND_OF_DAY
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import PeerError, Refusal, UsageError
 from deltafl.secagg.errors import whole_number
@@ -24,6 +30,7 @@ from deltafl.secagg.labels import digest
 from deltafl.secagg.ledger import Ledger
 
 _DAYS: Final = 2**63
+_FLOAT: Final = np.dtype("<f4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +98,57 @@ def check_left(ledger: Ledger, limits: Sequence[Limit], wanted: int) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model that a device is asked about, as its ledger remembers it.
+
+    Attributes:
+        model: The model's entry, 32 bytes; that of another level is equal if its model is the same.
+        settings: A digest of its round as announced, but for the round's number.
+    """
+
+    model: bytes
+    settings: bytes
+
+    @classmethod
+    def of(cls, config: RoundConfig, model: bytes) -> "Asked":
+        """A level's model.
+
+        Args:
+            config: The level's round.
+            model: The model's bytes.
+        """
+        settings = digest(AGAIN, replace(config, round_index=0).canonical())
+        return cls(digest(MODEL, _as_numbers(model)), settings)
+
+    def next_round(self, ledger: Ledger, most: int, otherwise: str) -> tuple[bytes, ...]:
+        """The entries of another round over the model.
+
+        Args:
+            ledger: The device's; it is only read.
+            most: In how many rounds it answers for a model, at least 1.
+            otherwise: What there is to say if the device answers no more.
+
+        Raises:
+            PeerError: the device has answered for the model, and another round is not allowed.
+        """
+        rounds = [digest(AGAIN, self.model, self.settings, i) for i in range(most)]
+        if not ledger.knows(self.model):
+            return (self.model, *rounds[:1]) if most > 1 else (self.model,)
+        if most > 1:
+            if not ledger.knows(rounds[0]):
+                otherwise += ", with other settings"
+            elif left := [entry for entry in rounds if not ledger.knows(entry)]:
+                return (left[0],)
+            else:
+                otherwise += f", in max_rounds_per_model={most} rounds"
+        raise PeerError(Refusal.MODEL_REPEATED, otherwise)
+
+
 def admit_model(
     ledger: Ledger,
-    model: bytes,
+    asked: Asked,
+    most: int,
     limits: Sequence[Limit],
     admit: Callable[[Sequence[bytes]], bool],
 ) -> None:
@@ -101,7 +156,8 @@ def admit_model(
 
     Args:
         ledger: The device's.
-        model: The model's entry.
+        asked: The model.
+        most: As of `Asked.next_round`.
         limits: The device's limits.
         admit: Admits entries to the ledger, all or none, and says whether they are new.
 
@@ -109,11 +165,26 @@ def admit_model(
         PeerError: another round over this model has begun, or a limit is reached.
         LedgerError: the ledger cannot be used or is full.
     """
+    begun = "another round over this model has begun"
     while True:
         check_left(ledger, limits, 1)
-        numbers = [limit.entry(limit.counted(ledger)) for limit in limits]
-        if admit([model, *numbers]):
+        entries = [*asked.next_round(ledger, most, begun)]
+        entries += [limit.entry(limit.counted(ledger)) for limit in limits]
+        if admit(entries):
             return
-        if ledger.knows(model) or not any(map(ledger.knows, numbers)):
-            raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
+        if not any(map(ledger.knows, entries)):
+            raise PeerError(Refusal.MODEL_REPEATED, begun)
         # Another round of this device was counted between the two calls.
+
+
+def _as_numbers(model: bytes) -> bytes:
+    """A model with one spelling of zero and one of NaN, if it consists of float32.
+
+    Models that differ only in such bytes are one model to whoever computes with them.
+    """
+    if len(model) % _FLOAT.itemsize:
+        return model
+    with np.errstate(invalid="ignore"):
+        numbers = np.frombuffer(model, dtype=_FLOAT) + np.float32(0)  # −0 + 0 is 0
+    numbers[np.isnan(numbers)] = np.nan
+    return bytes(numbers.astype(_FLOAT, copy=False).tobytes())

@@ -83,10 +83,15 @@ class RoundPolicy(DevicePolicy):
             refused too.
         max_update_norm: Largest L2 norm to which updates are scaled down before noise is added.
         max_participations: Most models that the device answers for, as long as its ledger lasts;
-            0 counts none. What noisy sums reveal adds up over them.
-        max_rounds_per_day: Most models that the device answers for in a day, as long as its ledger
-            lasts and its caller says which day it is; 0 counts none. The default is a round in 21
-            seconds, all day, and fills the ledger's default capacity in 16 days or more.
+            0 counts none. A further round over a model counts like another model. What noisy sums
+            reveal adds up over them.
+        max_rounds_per_day: The same in a day, if its caller says which day it is. The default is a
+            round in 21 seconds, all day, and fills the ledger's default capacity in 12 days or
+            more.
+        max_rounds_per_model: Most rounds in which the device answers for one model, with the same
+            settings each time, because the rounds before were lost. It has the server's word that
+            their updates were not summed, so to an ACTIVE server it answers in one round, whatever
+            is set here.
     """
 
     min_honest_tail: int = 2
@@ -109,6 +114,7 @@ class RoundPolicy(DevicePolicy):
     max_update_norm: float = 64.0
     max_participations: int = 0
     max_rounds_per_day: int = 4096
+    max_rounds_per_model: int = 8
 
     _ranges: ClassVar[Mapping[str, Range]] = {
         **DevicePolicy._ranges,
@@ -131,6 +137,7 @@ class RoundPolicy(DevicePolicy):
         "max_update_norm": Range(0),
         "max_participations": Range(0, _MOST_MODELS, is_closed=True),
         "max_rounds_per_day": Range(0, _MOST_MODELS, is_closed=True),
+        "max_rounds_per_model": Range(1, _MOST_MODELS, is_closed=True),
     }
 
     def check_number(self, levels: Levels) -> None:
@@ -315,6 +322,11 @@ class RoundPolicy(DevicePolicy):
                 f"{colluding} of {num_invited} may collude, which leaves fewer than "
                 f"min_honest_tail={self.min_honest_tail}: {self._remedy(apart, num_invited)}",
             )
+
+    @property
+    def rounds_per_model(self) -> int:
+        """Rounds in which the device answers for one model, by what it expects of the server."""
+        return 1 if self.expects_active else self.max_rounds_per_model
 
     def min_tail(self, num_invited: int) -> int:
         """The fewest devices of a tail that the device accepts, those that may collude among them.

@@ -12,14 +12,19 @@
 If a device vanished during the search, the difference of two sums would expose it. So the slots of
 all queries but the first are whole (all-or-nothing), which the devices enforce; if a device
 vanishes, the search ends with what it has. So it is with the passes after the first. If there are
-fewer devices than the configuration asks for, there is no search at all. Source:
+fewer devices than the configuration asks for, there is no search at all.
+
+A round that is lost before its updates are summed has revealed sums of its search and nothing else.
+Another round over the model may go on with these: it is over devices of the search alone, asks no
+query, and announces what the sums lead to. So there is one search and one sum of updates for each
+model, over however many rounds. Source:
 "Device Heterogeneity in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix
 B.1; differences are argued in docs/architecture.md.
 
-Spec: §12.9, §12.15.
+Spec: §12.9, §12.13, §12.15.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -35,6 +40,21 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import NoisyMeans, NoisyUpdates
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
 from deltafl.secagg.errors import EncodingError
+from deltafl.secagg.ring import Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LostSearch:
+    """What a lost round has revealed of a model, with which another round over it goes on.
+
+    Attributes:
+        devices: Those in the sums of its search, to which the other round is limited; none if there
+            is no sum, so that nothing limits it.
+        sums: The answers to its queries, in order: ring vectors of the search layout.
+    """
+
+    devices: tuple[ClientId, ...] = ()
+    sums: tuple[Vector, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +78,8 @@ class RoundOutcome:
             much of their weight devices kept, in [2^-16, 1]. None with a single pass.
         longer: How many of `kept_devices` had an update longer than the round's radius; None
             without a radius, or without a sum.
+        lost: With what another round over the model may go on; None if none may, because a sum of
+            updates is known, or may be.
     """
 
     search: SearchResult | None
@@ -73,6 +95,7 @@ class RoundOutcome:
     passes: int = 0
     mean_factor: float | None = None
     longer: int | None = None
+    lost: LostSearch | None = None
 
 
 class Round:
@@ -80,14 +103,16 @@ class Round:
 
     Args:
         config: The round.
+        lost: What earlier rounds over the model, with the same settings but for their number, have
+            revealed.
 
     Attributes:
         question: What to ask the devices next; None when the round is over.
     """
 
-    def __init__(self, config: RoundConfig) -> None:
+    def __init__(self, config: RoundConfig, lost: LostSearch | None = None) -> None:
         self.config = config
-        self._num_searched = 0
+        self._known = LostSearch() if lost is None else lost
         self._num_left = config.cohort_size
         self._shrank = False
         self._num_asked = 0
@@ -102,7 +127,12 @@ class Round:
         self._num_passes = 0
         self._mean_factor: float | None = None
         self._asked = False
-        self._ask()
+        for total in self._known.sums:
+            self._follow(total)
+        if self._known.sums:
+            self._end_search(shrank=True)
+        else:
+            self._ask()
         self.assemble(config.cohort_size)
 
     @property
@@ -157,6 +187,21 @@ class Round:
                 f"{needed}: invite more devices or lower it"
             )
         self._asked = True
+
+    def can_go_on(self, num_devices: int) -> bool:
+        """Whether a round that goes on with the search of a lost one keeps enough of so many.
+
+        The round is not to be used afterwards.
+
+        Args:
+            num_devices: Devices of the search that are there.
+        """
+        try:
+            self.assemble(num_devices)
+            self.check_opened(num_devices)
+        except SessionAborted:
+            return False
+        return True
 
     def check_tail(self, num_left: int) -> None:
         """Check that the updates may be summed over the devices that are left.
@@ -229,6 +274,7 @@ class Round:
             passes=self._num_passes,
             mean_factor=self._mean_factor,
             longer=int(sums["longer"][0]) if "longer" in sums else None,
+            lost=self._lost,
         )
 
     def _noisy_outcome(
@@ -251,7 +297,17 @@ class Round:
             aborted=self._spoiled if aborted is None else aborted,
             asked=self._asked,
             passes=self._num_passes,
+            lost=self._lost,
         )
+
+    @property
+    def _lost(self) -> LostSearch | None:
+        return None if self._num_summed else self._known
+
+    @property
+    def _num_searched(self) -> int:
+        """Devices in the sums of the search; 0 before the first."""
+        return len(self._known.devices)
 
     @property
     def _kept_share(self) -> Fraction:
@@ -278,17 +334,22 @@ class Round:
         self.question = found.threshold
 
     def _take_answer(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
-        self._num_searched = len(revealed.contributors)
-        try:
-            self._search = self._search.update(self.config.search_layout.decode(total))
-        except (EncodingError, SearchError):
-            # At least one device sent a false answer, so the search cannot continue.
-            self._end_search(shrank=True)
-            return
-        if self._search.query is not None and revealed.remaining != revealed.contributors:
-            self._end_search(shrank=True)
-        else:
+        self._known = LostSearch(revealed.contributors, (*self._known.sums, revealed.vector))
+        is_sound = self._follow(total)
+        shrank = self._search.query is not None and revealed.remaining != revealed.contributors
+        if is_sound and not shrank:
             self._ask()
+        else:
+            self._end_search(shrank=True)
+
+    def _follow(self, total: Vector) -> bool:
+        """Go on with an answer; whether it is one that honest devices can give."""
+        try:
+            answer = self.config.search_layout.decode(total.astype(np.uint64))
+            self._search = self._search.update(answer)
+        except (EncodingError, SearchError):
+            return False
+        return True
 
     def _take_update(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
         self.question = None
@@ -326,3 +387,11 @@ class Round:
         update = self.config.update
         if self._num_passes < update.passes and revealed.remaining == revealed.contributors:
             self.question = Centre.of(mean, update.clip)
+
+
+def limited_to(lost: Iterable[LostSearch], devices: Iterable[ClientId]) -> frozenset[ClientId]:
+    """Those of some devices that were in all searches with which a round goes on.
+
+    The others stay away from it: the difference of search and update would be about them.
+    """
+    return frozenset(devices).intersection(*(search.devices for search in lost if search.sums))

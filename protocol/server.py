@@ -6,7 +6,7 @@ ends each round trip with `close_round`, which returns the next envelopes, until
 Spec: §12.9, §12.11.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from deltafl.protocol import wire
@@ -16,7 +16,7 @@ from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.ballots import admits
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
-from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.round import LostSearch, RoundOutcome, limited_to
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import (
     ClientId,
@@ -45,6 +45,9 @@ class RoundServer:
         directory: Decides which identity keys to accept; needed for signed sessions.
         primitives: What the server computes with.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
+        lost: What earlier rounds over these models have revealed, level by level, with which this
+            one goes on; only devices of their searches take part. Devices that expect an active
+            server refuse.
 
     Attributes:
         outcomes: The outcome of each level; None while the session goes on.
@@ -64,6 +67,7 @@ class RoundServer:
         primitives: Primitives = PLAIN,
         *,
         keeps_cohort: bool = False,
+        lost: Sequence[LostSearch] = (),
     ) -> None:
         context, cohort_size = levels.context(models), levels.common.cohort_size
         if params.context != context or params.slots != levels.slots():
@@ -80,8 +84,10 @@ class RoundServer:
         self._context = context
         self._opening = b""
         self._weights: dict[int, bytes] = {}  # what devices committed to, by position
-        self._session = Server(params, invited, directory, primitives)
-        self._rounds = LevelRounds(levels, keeps_cohort=keeps_cohort)
+        ids = tuple(invited)
+        self._session = Server(params, ids, directory, primitives)
+        self._rounds = LevelRounds(levels, keeps_cohort=keeps_cohort, lost=lost)
+        self._barred = frozenset(ids) - limited_to(lost, ids)
 
     @property
     def step(self) -> Step:
@@ -96,15 +102,16 @@ class RoundServer:
         return asked and self.step.stage is Stage.MASK
 
     def start(self) -> Outgoing:
-        """The announcement for the whole cohort."""
+        """The announcement for the whole cohort, or for those of it who may go on."""
         opening = self._session.start()
         session = next(iter(opening.values()))
         announced = wire.encode(Announce(self.levels, self._models, session))
-        return dict.fromkeys(opening, announced)
+        return dict.fromkeys((c for c in opening if c not in self._barred), announced)
 
     def receive(self, sender: ClientId, data: bytes) -> None:
         """Take one message from a device; a bad message never raises an exception."""
-        self._session.receive(sender, data)
+        if sender not in self._barred:
+            self._session.receive(sender, data)
 
     def close_round(self) -> Outgoing:
         """End the round trip; return the next envelopes, or none when the round is over."""

@@ -21,7 +21,7 @@ ENTRY_SIZE: Final = 32
 """Bytes of an entry."""
 
 CAPACITY: Final = 1 << 18
-"""Entries that a ledger has room for unless told otherwise. A round takes four at most."""
+"""Entries that a ledger has room for unless told otherwise. A round takes five at most."""
 
 
 class Ledger(Protocol):

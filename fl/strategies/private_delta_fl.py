@@ -162,7 +162,7 @@ class PrivateDeltaFL:
             model = (model + outcome.update).astype(np.float32)
         found = outcome.search
         eta = None
-        if found is not None and found.tail is not None:
+        if outcome.aborted is None and found is not None and found.tail is not None:
             eta = found.eta
         report = _report(outcome, eta, bytes_up)
         following = replace(

@@ -1,9 +1,12 @@
-"""Which devices may have answered for a model: in secure rounds, they answer for each only once.
+"""Which devices may have answered for a model, and what is known of a round that was lost over it.
 
-A device refuses a second round over the same bytes (spec, 12.6). So after a round that has left the
-model as it was, such as a lost one, the server asks only devices that have not answered yet. It
-cannot know who has: a message may have been lost on its way. All devices count that were still in
-the session when their first masked vector was due.
+A device answers for a model in one round (spec, 12.13). So after a round that has left the model as
+it was, such as a lost one, the server asks devices that have not answered yet. It cannot know who
+has: a message may have been lost on its way. All devices count that were still in the session when
+their first masked vector was due.
+
+Where such devices are too few, the lost round is repeated with its cohort: it goes on with what the
+search had revealed, and only if no sum of updates was.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,15 +16,22 @@ from deltafl.fl.cohort import Cohort, Pending, SecureRoundResult, Weighing
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.secagg import ClientId, Stage, Step
+from deltafl.sim.record.checkpoint import LostRound
 
 
 @dataclass(slots=True)
 class Answers:
-    """A note of one round: for each level, the devices that may have answered for its model."""
+    """A note of one round.
+
+    Attributes:
+        by_level: for each level, the devices that may have answered for its model.
+        lost: for each level, what another round over its model may go on with; None if none may.
+    """
 
     by_level: tuple[frozenset[int], ...] = ()
+    lost: tuple[LostSearch | None, ...] = ()
 
     def note(
         self, invited: Collection[int], levels: Levels, outcomes: Sequence[RoundOutcome]
@@ -37,6 +47,7 @@ class Answers:
             _answering(invited, levels.first_slot(level), outcome)
             for level, outcome in enumerate(outcomes)
         )
+        self.lost = tuple(outcome.lost for outcome in outcomes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +100,11 @@ class Answered:
 
     Attributes:
         by_level: for each level's model; shorter if nobody has answered for the last ones.
+        lost: the last round, if it was lost and may be repeated.
     """
 
     by_level: tuple[frozenset[int], ...] = field(default=())
+    lost: LostRound | None = None
 
     @property
     def anyone(self) -> frozenset[int]:
@@ -99,22 +112,35 @@ class Answered:
         return frozenset().union(*self.by_level)
 
     def after(
-        self, answers: Answers, before: Sequence[Vector], now: Sequence[Vector]
+        self,
+        answers: Answers,
+        cohort: tuple[int, ...],
+        before: Sequence[Vector],
+        now: Sequence[Vector],
     ) -> "Answered":
         """What is known after a round. A model that has changed by a bit is a new one.
 
         Args:
             answers: of the round.
+            cohort: its devices.
             before: the levels' models before it.
             now: and after it.
         """
         known: list[frozenset[int]] = []
+        searches: list[LostSearch | None] = []
         for level, (old, new) in enumerate(zip(before, now, strict=True)):
             same = old.tobytes() == new.tobytes()
             known.append(
                 _at(self.by_level, level) | _at(answers.by_level, level) if same else _NONE
             )
-        return Answered(tuple(known))
+            noted = answers.lost[level] if level < len(answers.lost) else None
+            searches.append(noted if same else LostSearch())
+        going_on = [one for one in searches if one is not None]
+        if not any(known) or len(going_on) < len(searches):
+            return Answered(tuple(known))
+        before_it = self.lost.rounds if self.lost and self.lost.cohort == cohort else 0
+        rounds = before_it + any(answers.by_level)
+        return Answered(tuple(known), LostRound(cohort, rounds, tuple(going_on)))
 
 
 _NONE: frozenset[int] = frozenset()

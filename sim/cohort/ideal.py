@@ -24,11 +24,12 @@ from deltafl.protocol.kept_update import KeptUpdate
 from deltafl.protocol.levels import LevelRounds, Levels
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
+from deltafl.protocol.round import LostSearch, limited_to
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, IdealSession, PeerError, Refusal, SessionAborted
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.stages import Stage, Step, Vanishing
+from deltafl.secagg.stages import Stage, Step, Vanish, Vanishing
 from deltafl.sim.cohort.masked import NoiseSource, system_noise
 from deltafl.sim.cohort.work import CohortWork
 
@@ -52,15 +53,19 @@ class IdealRounds:
         *,
         graph_seed: bytes,
         vanishing: Vanishing,
+        lost: Sequence[LostSearch] = (),
     ) -> SecureRoundResult:
         """Play a round; see `deltafl.sim.cohort.simulated.SecureRounds`."""
         each = [model.astype("<f4").tobytes() for model in work.models]
         params = self.sessions.params_of_levels(levels, b"".join(each), graph_seed)
-        session = IdealSession(params, [ClientId(device) for device in work.weights], vanishing)
+        ids = [ClientId(device) for device in work.weights]
+        barred = frozenset(ids) - limited_to(lost, ids)
+        absent = dict.fromkeys(barred, Vanish(Step(Stage.ADVERTISE)))
+        session = IdealSession(params, ids, {**vanishing, **absent})
         if len(set(each)) != len(each):
             raise PeerError(Refusal.POLICY, "two levels have the same model")
         rounds, devices = (
-            LevelRounds(levels, keeps_cohort=self.sessions.policy.expects_active),
+            LevelRounds(levels, keeps_cohort=self.sessions.policy.expects_active, lost=lost),
             _Devices(levels, work, self.noise),
         )
         try:

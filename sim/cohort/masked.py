@@ -9,6 +9,7 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.round import LostSearch
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, Directory, Enrolment, SessionParams
@@ -58,13 +59,14 @@ class MaskedRounds:
         *,
         graph_seed: bytes,
         vanishing: Vanishing,
+        lost: Sequence[LostSearch] = (),
     ) -> SecureRoundResult:
         """Play a round; see `deltafl.sim.cohort.simulated.SecureRounds`."""
         ids, own = [ClientId(device) for device in work.weights], self.primitives()
         models = as_bytes(work.models)
         params = self.sessions.params_of_levels(levels, models, graph_seed)
         server = round_server(
-            levels, models, params, ids, self.enrolment, own, self.sessions.policy
+            levels, models, params, ids, self.enrolment, own, self.sessions.policy, lost
         )
         clients = {
             i: RoundClient(
@@ -106,6 +108,7 @@ def round_server(
     directory: Directory,
     primitives: Primitives,
     policy: RoundPolicy,
+    lost: Sequence[LostSearch] = (),
 ) -> RoundServer:
     """The server of a round with devices of one policy, which it knows.
 
@@ -117,6 +120,7 @@ def round_server(
         directory: their identities.
         primitives: what the server computes with.
         policy: what the devices insist on.
+        lost: what earlier rounds over the models have revealed.
     """
     return RoundServer(
         levels,
@@ -126,4 +130,5 @@ def round_server(
         directory,
         primitives,
         keeps_cohort=policy.expects_active,
+        lost=lost,
     )

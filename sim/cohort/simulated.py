@@ -8,6 +8,7 @@ from deltafl.fl.cohort import Pending, SecureRoundResult, Weighing
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
+from deltafl.protocol.round import LostSearch
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
 from deltafl.secagg.stages import Stage, Step, Vanishing
@@ -33,6 +34,7 @@ class SecureRounds(Protocol):
         *,
         graph_seed: bytes,
         vanishing: Vanishing,
+        lost: Sequence[LostSearch] = (),
     ) -> SecureRoundResult:
         """Play a round at one or more levels in one session.
 
@@ -41,6 +43,7 @@ class SecureRounds(Protocol):
             work: What the devices do, and the levels' models.
             graph_seed: 32 public bytes, unique to the session.
             vanishing: Which devices vanish, and when.
+            lost: What earlier rounds over the models have revealed; see `RoundServer`.
 
         Raises:
             UsageError: no session parameters withstand the threat with so small a cohort.
@@ -62,6 +65,7 @@ class SimulatedCohort:
         dropouts: which devices vanish from a secure round, and when.
         told: where to note what devices tell in a secure round; None to note nothing.
         aggregated: where to note whose updates are aggregated; None to note nothing.
+        lost: what earlier rounds over the same models have revealed, with which this one goes on.
     """
 
     devices: Devices
@@ -71,6 +75,7 @@ class SimulatedCohort:
     dropouts: Dropouts = nobody
     told: Told | None = None
     aggregated: Aggregated | None = None
+    lost: Sequence[LostSearch] = ()
 
     @property
     def weights(self) -> Mapping[int, int]:
@@ -121,6 +126,7 @@ class SimulatedCohort:
             work,
             graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
             vanishing={ClientId(device): vanish for device, vanish in plan.items()},
+            lost=self.lost,
         )
         if self.aggregated is not None:
             self.aggregated.weights.update(_summed(levels, work, result))

@@ -30,7 +30,7 @@ from deltafl.fl.strategies.masked import InUnits
 from deltafl.fl.vectors import Vector, vector_sha256
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, SessionParams, TrustedKeys
 from deltafl.secagg.errors import SecAggError, UsageError
@@ -187,6 +187,10 @@ class RemoteDevices:
             "--most-wait, --gather)"
         )
 
+    def num_others(self, without: AbstractSet[int]) -> int:
+        """Those on the list; see `population.Devices`."""
+        return len(self._site.devices.keys.keys() - without)
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """Devices that are connected, once they are enough; see `population.Devices`.
 
@@ -234,10 +238,12 @@ class RemoteDevices:
         training: LocalTraining,
         told: Told | None,
         lying: Lying | None = None,
+        lost: Sequence[LostSearch] = (),
     ) -> "RemoteCohort":
         """Some of them; see `population.Devices`. They find out themselves how to train."""
         del training, told, lying
-        return RemoteCohort(tuple(map(ClientId, ids)), round_index, self._rounds, self._journal)
+        cohort = tuple(map(ClientId, ids))
+        return RemoteCohort(cohort, round_index, self._rounds, self._journal, lost)
 
     def of_round(self, ids: Sequence[ClientId], round_index: int) -> "RemoteCohort":
         """Some of them, ascending, for a round that is counted from 0."""
@@ -345,6 +351,7 @@ class _Rounds:
         task: Task,
         rounds_done: int,
         journal: Journal,
+        lost: Sequence[LostSearch] = (),
     ) -> tuple[tuple[RoundOutcome, ...], int]:
         """Play a round with connected devices; its outcomes, and the bytes that all have sent.
 
@@ -356,13 +363,16 @@ class _Rounds:
             task: what they are told before.
             rounds_done: of the run, once it is over.
             journal: of the round.
+            lost: what earlier rounds over the models have revealed.
 
         Raises:
             RunError: the round goes on, and it is not the recorded one.
         """
         site = self.site
         policy = sessions_of(self.config).policy
-        server = round_server(levels, models, params, ids, site.devices, self.primitives, policy)
+        server = round_server(
+            levels, models, params, ids, site.devices, self.primitives, policy, lost
+        )
         trips = _Trips(server, self, task, journal)
         site.post.begin(task, ids)
         try:
@@ -394,6 +404,7 @@ class RemoteCohort(SecureOnly):
     round_index: int
     _rounds: _Rounds
     _journal: Journal | None
+    _lost: Sequence[LostSearch] = ()
 
     @property
     def weights(self) -> dict[int, int]:
@@ -417,7 +428,7 @@ class RemoteCohort(SecureOnly):
             joined = as_bytes(models)
             params = sessions_of(config).params_of_levels(levels, joined, task.graph_seed)
             outcomes, bytes_up = self._rounds.play(
-                levels, joined, params, self.ids, task, self.round_index + 1, journal
+                levels, joined, params, self.ids, task, self.round_index + 1, journal, self._lost
             )
         return SecureRoundResult(outcomes, bytes_up / len(self.ids))
 

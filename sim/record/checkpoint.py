@@ -12,15 +12,40 @@ import numpy.typing as npt
 
 from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
 from deltafl.fl.strategies.base import TrainingState
+from deltafl.protocol.round import LostSearch, limited_to
+from deltafl.secagg import ClientId
 from deltafl.sim.errors import RunDirectoryError, damaged
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.chain import DIGEST_BYTES, Mark
 
 _MEMORY: Final = "memory."  # before the names of what the strategy remembers
 _ANSWERED: Final = "answered."  # before the numbers of levels
+_SEARCHED: Final = "lost_searched."  # likewise
+_SUMS: Final = "lost_sums."
 _Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 _KEPT: Final = 2  # the last, and the one before in case a disk damages the last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LostRound:
+    """A round that was lost, and that may be repeated.
+
+    Attributes:
+        cohort: its devices, ascending.
+        rounds: how many rounds with this cohort were lost one after the other, but for those in
+            which nobody was asked.
+        searches: for each level, what the next one goes on with.
+    """
+
+    cohort: tuple[int, ...]
+    rounds: int
+    searches: tuple[LostSearch, ...]
+
+    @property
+    def devices(self) -> frozenset[ClientId]:
+        """Those of the cohort who may take part once more."""
+        return limited_to(self.searches, map(ClientId, self.cohort))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +59,7 @@ class Checkpoint:
         truth: how far the truth file goes.
         answered: of each level, the devices that may have answered for the model as it is now;
             shorter if nobody has answered for the last levels'.
+        lost: the last round, if it was lost and may be repeated.
     """
 
     state: TrainingState
@@ -41,6 +67,7 @@ class Checkpoint:
     transcript: Mark
     truth: Mark
     answered: tuple[frozenset[int], ...] = ()
+    lost: LostRound | None = None
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -68,6 +95,7 @@ def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:
         events_size=np.int64(checkpoint.events_size),
         **marks,  # type: ignore[arg-type] # none of them is called allow_pickle
         **answered,  # type: ignore[arg-type]
+        **_lost_fields(checkpoint.lost),  # type: ignore[arg-type]
         **{_MEMORY + name: array for name, array in state.memory.items()},  # type: ignore[arg-type]
     )
     return buffer.getvalue()
@@ -151,7 +179,34 @@ def _read(path: Path) -> Checkpoint:
         transcript=_read_mark(arrays, "transcript"),
         truth=_read_mark(arrays, "truth"),
         answered=tuple(map(frozenset, answered)),
+        lost=_read_lost(arrays),
     )
+
+
+def _lost_fields(lost: LostRound | None) -> dict[str, np.ndarray]:
+    if lost is None:
+        return {}
+    fields: dict[str, np.ndarray] = {
+        "lost_cohort": np.array(lost.cohort, dtype=np.int64),
+        "lost_rounds": np.array(lost.rounds, dtype=np.int64),
+    }
+    for level, search in enumerate(lost.searches):
+        shape = len(search.sums), len(search.sums[0]) if search.sums else 0
+        fields[f"{_SEARCHED}{level}"] = np.array(search.devices, dtype=np.int64)
+        fields[f"{_SUMS}{level}"] = np.array(search.sums, dtype=np.uint64).reshape(shape)
+    return fields
+
+
+def _read_lost(arrays: _Arrays) -> LostRound | None:
+    if "lost_rounds" not in arrays:
+        return None
+    searches = []
+    for level in range(sum(name.startswith(_SUMS) for name in arrays)):
+        devices = _array(arrays, f"{_SEARCHED}{level}", np.int64, 1).tolist()
+        sums = _array(arrays, f"{_SUMS}{level}", np.uint64, 2).astype(np.uint64)
+        searches.append(LostSearch(tuple(map(ClientId, devices)), tuple(sums)))
+    cohort = _array(arrays, "lost_cohort", np.int64, 1).tolist()
+    return LostRound(tuple(cohort), _count(arrays, "lost_rounds"), tuple(searches))
 
 
 def _array(arrays: _Arrays, name: str, dtype: type, ndim: int) -> npt.NDArray[np.generic]:

@@ -21,6 +21,7 @@ from deltafl.fl.strategies.robust_mean import RobustMean
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.protocol.configuration import UpdateParams
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
@@ -364,12 +365,23 @@ def check_session(
         SecAggError: no session withstands the threat with so few devices, or falls short of the
             devices' policy.
     """
+    levels = levels_of(strategy, state, cohort_size)
+    if levels is None:
+        return None
+    seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=state.round)
+    return sessions_of(config).params_of_levels(levels, state.model.tobytes(), seed)
+
+
+def levels_of(strategy: Strategy, state: TrainingState, cohort_size: int) -> Levels | None:
+    """What a strategy announces in its next round, over a cohort of this size; None in clear.
+
+    Raises:
+        ProtocolError: as `check_session`.
+    """
     if isinstance(strategy, WithServerOptimizer):
         strategy = strategy.strategy
     if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
-        levels = strategy.levels_for(state, cohort_size)
-        seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=state.round)
-        return sessions_of(config).params_of_levels(levels, state.model.tobytes(), seed)
+        return strategy.levels_for(state, cohort_size)
     return None
 
 

@@ -16,7 +16,7 @@ current round had never begun, and the result is the same bit for bit.
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
@@ -36,18 +36,20 @@ from deltafl.fl.strategies.levels import (
 )
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.round import LostSearch, Round
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
 from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.interrupted import InterruptedCohort
-from deltafl.sim.cohort.sampling import dealt, drawn_of
+from deltafl.sim.cohort.sampling import Indices, dealt, drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
+    LostRound,
     load_checkpoint,
     readable_checkpoints,
     save_checkpoint,
@@ -60,7 +62,7 @@ from deltafl.sim.record.evaluations import (
     read_last_evaluation,
     write_evaluation,
 )
-from deltafl.sim.record.events import Event, EventLog, read_events
+from deltafl.sim.record.events import Event, EventLog
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
@@ -71,9 +73,7 @@ from deltafl.sim.record.transcript import (
     read_beyond,
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
-from deltafl.sim.run.algorithms import (
-    check_session,
-)
+from deltafl.sim.run.algorithms import check_session, levels_of, sessions_of
 from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.population import Devices, Lying, Measured, Population
@@ -319,15 +319,16 @@ class _Run:
         progress, rounds = self._progress, self._config.federation.rounds
         progress.begin(self._config, checkpoint.state.round if checkpoint else 0)
         state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
-        lost = _lost_at_the_end(read_events(self._directory.events))
-        self._give_up_if_hopeless(state.round, lost)
+        lost: list[str] = []
         begun = beyond.goes_on
         while state.round < rounds:
             self._check_budget(state.round + 1)
-            ids, begun = begun.cohort if begun else self._draw(state), None
+            again = self._again(state)
+            ids, begun = begun.cohort if begun else self._draw(state, again), None
+            searches = again.searches if again is not None and again.cohort == ids else ()
             self._asked.devices.begin(ids, state.round)
             self._transcript.begin_round(state.round + 1, ids)
-            state, event = self._play_round(state, ids)
+            state, event = self._play_round(state, ids, searches)
             aborted = event.get("aborted")
             self._transcript.end_round(None if aborted is None else str(aborted))
             self._save(state)
@@ -349,7 +350,7 @@ class _Run:
     def _resume(self, checkpoint: Checkpoint, beyond: Beyond) -> TrainingState:
         """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
         state, progress = checkpoint.state, self._progress
-        self._answered = Answered(checkpoint.answered)
+        self._answered = Answered(checkpoint.answered, checkpoint.lost)
         if self._asked.devices.attackers is not None:
             self._previous = self._model_before(state.round)
         for folder in self._metrics.values():
@@ -372,7 +373,7 @@ class _Run:
 
     def _lose(self, state: TrainingState, begun: BegunRound) -> tuple[TrainingState, Event]:
         """Give up a round that an earlier process had begun."""
-        return self._play_round(state, begun.cohort, begun)
+        return self._play_round(state, begun.cohort, (), begun)
 
     def _model_before(self, round_number: int) -> Vector | None:
         """The model of the last checkpoint before a round; None if there is none."""
@@ -389,9 +390,20 @@ class _Run:
             )
 
     def _play_round(
-        self, state: TrainingState, ids: tuple[int, ...], lost: BegunRound | None = None
+        self,
+        state: TrainingState,
+        ids: tuple[int, ...],
+        searches: Sequence[LostSearch],
+        lost: BegunRound | None = None,
     ) -> tuple[TrainingState, Event]:
-        """Let the strategy play a round over these devices, or lose one, and log it."""
+        """Let the strategy play a round over these devices, or lose one, and log it.
+
+        Args:
+            state: before the round.
+            ids: the devices.
+            searches: with which it goes on.
+            lost: the round, if it is one that was begun and is given up.
+        """
         settings, devices = self._config.training, self._asked.devices
         training = LocalTraining(
             learning_rate=self._schedule.rate(state.round),
@@ -405,7 +417,7 @@ class _Run:
         lying = None
         if devices.attackers is not None:
             lying = Lying(Known(state.eta, self._previous), Aggregated())
-        cohort: Cohort = devices.cohort(ids, state.round, training, told, lying)
+        cohort: Cohort = devices.cohort(ids, state.round, training, told, lying, searches)
         if lost is not None:
             cohort = InterruptedCohort(cohort, lost.slots, INTERRUPTED)
         here, learning = devices.clock.here, devices.clock.seconds
@@ -417,7 +429,7 @@ class _Run:
         stage_s = self._asked.stages.taken()
         cpu_s = time.process_time() - cpu_start
         self._answered = self._answered.after(
-            answers, self._models(before), self._models(state.model)
+            answers, ids, self._models(before), self._models(state.model)
         )
         if told is not None:
             self._truth.add(state.round, cohort.weights, told)
@@ -445,17 +457,52 @@ class _Run:
             return {}
         return self._asked.account.after(rounds).event
 
-    def _draw(self, state: TrainingState) -> tuple[int, ...]:
-        """The cohort of the next round: of secure rounds, devices new to the model."""
+    def _again(self, state: TrainingState) -> LostRound | None:
+        """The lost round that the next one repeats, where devices new to the model are too few.
+
+        Not where devices answer for a model in fewer rounds, or its devices are too few.
+        """
+        lost, size = self._answered.lost, self._config.federation.cohort_size
+        others = self._asked.devices.num_others(self._answered.anyone)
+        most = sessions_of(self._config).policy.rounds_per_model
+        if lost is None or others >= size or lost.rounds >= most:
+            return None
+        if self._asked.account is not None and not set(lost.cohort) <= set(self._due(state)):
+            return None
+        return None if self._fewest(state, lost) is None else lost
+
+    def _fewest(self, state: TrainingState, lost: LostRound) -> int | None:
+        """With how many devices a lost round can be repeated at least; None if with none."""
+        params = check_session(self._config, self._strategy, state, len(lost.cohort))
+        levels = levels_of(self._strategy, state, len(lost.cohort))
+        if params is None or levels is None:
+            return None
+        least = max(params.threshold, params.min_cohort)
+        enough = (
+            number
+            for number in range(least, len(lost.devices) + 1)
+            if all(
+                Round(config, search).can_go_on(number)
+                for config, search in zip(levels.rounds, lost.searches, strict=True)
+            )
+        )
+        return next(enough, None)
+
+    def _draw(self, state: TrainingState, again: LostRound | None) -> tuple[int, ...]:
+        """The cohort of the next round: of secure rounds, devices new to the model.
+
+        If too few are, that of the lost round that is repeated.
+        """
+        if again is not None:
+            others = frozenset(range(self._asked.number)) - again.devices
+            self._asked.devices.present(self._fewest(state, again) or 0, others)
+            return again.cohort
         population, size = self._asked.number, self._config.federation.cohort_size
         answered = self._answered.anyone
         present = self._asked.devices.present(size, answered)
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
-        if (
-            self._asked.account is not None
-        ):  # so that none is invited more often than it accounts for
-            due = dealt(self._seeds.shuffle_of_population, population, size, state.round)
-            present = np.intersect1d(present, due)
+        if self._asked.account is not None:  # nobody more often than it accounts for
+            present = np.intersect1d(present, self._due(state))
         ids = drawn_of(generator, present, size)
         if len(ids) < size:
             try:
@@ -463,14 +510,31 @@ class _Run:
             except (ProtocolError, SecAggError) as error:
                 raise RunError(
                     f"gave up after round {state.round}: {len(answered)} of {population} devices "
-                    "may have answered for the current model, and none answers for a model twice; "
-                    f"with the {len(ids)} others there can be no secure round ({error}); train "
-                    f"with more devices, or lose fewer rounds: {self._asked.devices.to_lose_fewer} "
+                    f"may have answered for the current model, {self._why_not_again}; with the "
+                    f"{len(ids)} others there can be no secure round ({error}); train with more "
+                    f"devices, or lose fewer rounds: {self._asked.devices.to_lose_fewer} "
                     "or raise privacy.expected_dropout; if no round was lost, the model stays the "
                     "same because training diverges (lower training.learning_rate), or because "
                     "attackers who send no change have all of the weight"
                 ) from error
         return ids
+
+    @property
+    def _why_not_again(self) -> str:
+        """Why the last round is not repeated."""
+        most, lost = sessions_of(self._config).policy.rounds_per_model, self._answered.lost
+        if most == 1:
+            return "and none answers for a model twice"
+        if lost is None:
+            return "and its updates were summed, or may have been"
+        if lost.rounds >= most:
+            return f"in {most} rounds (policy.max_rounds_per_model)"
+        return "and its search leaves too few of them for another round"
+
+    def _due(self, state: TrainingState) -> Indices:
+        """The devices that are dealt to the next round."""
+        number, size = self._asked.number, self._config.federation.cohort_size
+        return dealt(self._seeds.shuffle_of_population, number, size, state.round)
 
     def _models(self, model: Vector) -> list[Vector]:
         return split_models(model, len(self._metrics))
@@ -515,8 +579,10 @@ class _Run:
             self._transcript.finish(state.round)
         self._attacks.flush()
         marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
+        answered = self._answered
         save_checkpoint(
-            self._directory.checkpoints, Checkpoint(state, *marks, self._answered.by_level)
+            self._directory.checkpoints,
+            Checkpoint(state, *marks, answered.by_level, answered.lost),
         )
 
 
@@ -528,16 +594,11 @@ def report_as_dict(report: RoundReport) -> dict[str, object]:
     return named
 
 
-def _lost_at_the_end(events: list[Event]) -> list[str]:
-    """The reasons of the lost rounds at the end of the log, after the last completed round."""
-    lost: list[str] = []
-    for event in events:
-        lost = _lost_after(lost, event)
-    return lost
-
-
 def _lost_after(lost: list[str], event: Event) -> list[str]:
-    """The same after one more event. An interruption says nothing about the next round."""
+    """Why the last rounds were lost, after one more event.
+
+    An interruption says nothing about the next round.
+    """
     aborted = event.get("aborted")
     if aborted == INTERRUPTED:
         return lost

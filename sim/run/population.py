@@ -11,6 +11,7 @@ from deltafl.fl.cohort import Cohort
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.attackers.devices import Known
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
@@ -64,6 +65,9 @@ class Devices(Protocol):
     def to_lose_fewer(self) -> str:
         """What whoever runs it can do so that fewer of them are lost; for a sentence."""
 
+    def num_others(self, without: AbstractSet[int]) -> int:
+        """How many devices there are, present or not, beside some."""
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """Devices that can be asked now.
 
@@ -87,6 +91,7 @@ class Devices(Protocol):
         training: LocalTraining,
         told: Told | None,
         lying: Lying | None = None,
+        lost: Sequence[LostSearch] = (),
     ) -> Cohort:
         """Some of them, for one round.
 
@@ -96,6 +101,7 @@ class Devices(Protocol):
             training: how to train in this round.
             told: where to note what devices tell, of simulated ones; None to note nothing.
             lying: of devices with attackers among them, what these know; None of others.
+            lost: what earlier rounds over the same models have revealed, level by level.
         """
 
     def forget(self) -> None:

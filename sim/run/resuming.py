@@ -20,7 +20,7 @@ from deltafl.fl.strategies.norm_clipping import RADIUS
 from deltafl.fl.strategies.server_optimizer import MOMENTS_PREFIX
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.chain import check_mark
-from deltafl.sim.record.checkpoint import Checkpoint
+from deltafl.sim.record.checkpoint import Checkpoint, LostRound
 from deltafl.sim.record.events import size_of_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import count_rounds
@@ -104,6 +104,8 @@ def _problems(
     largest = max(map(max, filter(None, checkpoint.answered)), default=0)
     if largest >= num_devices:
         yield f"device {largest} has answered, and there are {num_devices}"
+    if checkpoint.lost is not None:
+        yield from _problems_of_lost(checkpoint.lost, levels, num_devices)
     for name, known in first.memory.items():
         if name not in state.memory:
             yield f"memory.{name} is missing"
@@ -119,6 +121,14 @@ def _problems(
         length = state.memory.get(name)
         if length is not None and not bool(np.all((length > 0) & np.isfinite(length))):
             yield f"memory.{name} = {length.tolist()} is no length: it is positive and finite"
+
+
+def _problems_of_lost(lost: LostRound, levels: int, num_devices: int) -> Iterator[str]:
+    if len(lost.searches) != levels:
+        yield f"the lost round has {len(lost.searches)} levels, and the settings {levels}"
+    devices = {*lost.cohort, *(one for each in lost.searches for one in each.devices)}
+    if lost.cohort != tuple(sorted(devices & set(range(num_devices)))):
+        yield "the lost round is of other devices than those of its search, or of the run"
 
 
 def _shape_learnt(name: str, levels: int, model_size: int) -> tuple[int, ...] | None:

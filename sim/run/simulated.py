@@ -13,6 +13,7 @@ from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.attackers.data import Poisoned, poison_of, triggered
 from deltafl.sim.cohort.attackers.devices import Attack, AttackingDevices
@@ -124,6 +125,10 @@ class SimulatedDevices:
         """They drop out as the settings say."""
         return "lower faults.dropout (--dropout)"
 
+    def num_others(self, without: AbstractSet[int]) -> int:
+        """All others; see `population.Devices`."""
+        return len(others(len(self._sizes), without))
+
     def present(self, size: int, without: AbstractSet[int]) -> Indices:
         """All others: a device that drops out does so in the middle of a round."""
         del size
@@ -139,6 +144,7 @@ class SimulatedDevices:
         training: LocalTraining,
         told: Told | None,
         lying: Lying | None = None,
+        lost: Sequence[LostSearch] = (),
     ) -> SimulatedCohort:
         """Some of them; see `population.Devices`."""
         refs = {index: self._reference(index) for index in ids}
@@ -153,6 +159,7 @@ class SimulatedDevices:
             self._dropouts,
             told,
             None if lying is None else lying.aggregated,
+            lost,
         )
 
     def _reference(self, index: int) -> SampleReference:

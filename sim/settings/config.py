@@ -471,6 +471,8 @@ class PolicyConfig:
         max_update_norm: the largest `dp.clip`.
         max_participations: most rounds in which a device answers; 0 counts none.
         max_rounds_per_day: the same in a day, for devices on machines of their own.
+        max_rounds_per_model: most rounds over one model, all but the last of which were lost; a
+            device that expects an active server takes part in one.
     """
 
     max_levels: Count = 8
@@ -491,6 +493,7 @@ class PolicyConfig:
     max_update_norm: Positive = 64.0
     max_participations: Annotated[int, Interval("[0, 65536]")] = 0
     max_rounds_per_day: Annotated[int, Interval("[0, 65536]")] = 4096
+    max_rounds_per_model: Annotated[int, Interval("[1, 65536]")] = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.quantile.search import SearchParams
-from deltafl.protocol.round import Round
+from deltafl.protocol.round import LostSearch, Round
 from deltafl.secagg import ClientId, PeerError, Refusal, Stage, Step
 from deltafl.secagg.errors import Fault
 from deltafl.secagg.stages import Drop
@@ -24,6 +24,8 @@ from deltafl.sim.settings.config_io import build_config
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 A, B = np.zeros(2, np.float32), np.ones(2, np.float32)
+ALL = tuple(range(8))
+NOTHING = LostSearch()
 
 
 def levels_of(*thetas):
@@ -64,14 +66,43 @@ def test_all_devices_count_that_were_there_when_their_first_vector_was_due():
 
 def test_a_model_that_has_changed_by_a_bit_is_new():
     answers = Answers((frozenset({1, 2}), frozenset({1, 3})))
-    known = Answered().after(answers, [A, B], [A, B])
+    known = Answered().after(answers, ALL, [A, B], [A, B])
     assert known.anyone == {1, 2, 3}
     later = Answers((frozenset({5}), frozenset({6})))
-    assert known.after(later, [A, B], [A, B]).by_level == ({1, 2, 5}, {1, 3, 6})
+    assert known.after(later, ALL, [A, B], [A, B]).by_level == ({1, 2, 5}, {1, 3, 6})
     negative = np.array([0.0, -0.0], np.float32)  # equal numbers, other bytes
-    assert known.after(later, [A, B], [negative, B]).by_level == (frozenset(), {1, 3, 6})
-    assert known.after(Answers(), [A, B], [B, A]).anyone == frozenset()
-    assert known.after(Answers(), [A, B], [A, B]) == known  # a round in clear
+    assert known.after(later, ALL, [A, B], [negative, B]).by_level == (frozenset(), {1, 3, 6})
+    assert known.after(Answers(), ALL, [A, B], [B, A]).anyone == frozenset()
+    assert known.after(Answers(), ALL, [A, B], [A, B]) == known  # a round in clear
+
+
+def lost_after(*rounds, before=None):
+    """What is known after rounds over the models A and B: of each, its cohort and what is lost."""
+    known = Answered() if before is None else before
+    for cohort, lost, models in rounds:
+        known = known.after(Answers((frozenset({1}),), lost), cohort, [A, B], models)
+    return known.lost
+
+
+def test_a_lost_round_is_kept_with_its_search_as_long_as_its_models_stay():
+    search = LostSearch((ClientId(0), ClientId(1)), (np.ones(4, np.uint32),))
+    kept = lost_after((ALL, (search, NOTHING), [A, B]))
+    assert (kept.cohort, kept.rounds, kept.searches) == (ALL, 1, (search, NOTHING))
+    assert kept.devices == {0, 1}
+    again = lost_after(*[(ALL, (search, NOTHING), [A, B])] * 3)
+    assert again.rounds == 3
+    others = lost_after((ALL, (search, NOTHING), [A, B]), ((8, 9), (NOTHING, NOTHING), [A, B]))
+    assert (others.cohort, others.rounds, others.devices) == ((8, 9), 1, {8, 9})
+
+
+def test_a_round_that_released_an_update_is_not_repeated():
+    # of the first level, updates were summed: without a change, and with one
+    assert lost_after((ALL, (None, NOTHING), [A, B])) is None
+    assert lost_after((ALL, (None, NOTHING), [B, A])) is None  # nobody has answered for these
+    known = Answered().after(
+        Answers((frozenset(), frozenset({1})), (None, NOTHING)), ALL, [A, B], [B, B]
+    )
+    assert [one.sums for one in known.lost.searches] == [(), ()]
 
 
 LOSING = {
@@ -134,7 +165,7 @@ def test_a_run_that_loses_rounds_asks_no_device_twice_about_a_model(kind, tmp_pa
 def test_without_this_a_device_is_asked_twice_and_refuses(tmp_path, monkeypatch):
     monkeypatch.setattr(Answered, "anyone", frozenset())
     with pytest.raises(PeerError) as caught:
-        run(losing("delta", "masked", data={"num_devices": 24}), tmp_path / "run")
+        run(losing("active", "masked", data={"num_devices": 24}), tmp_path / "run")
     assert caught.value.reason is Refusal.MODEL_REPEATED
 
 
@@ -179,13 +210,34 @@ def test_runs_that_lose_nothing_draw_what_they_always_drew(tmp_path):
     assert load_checkpoint(tmp_path / "private" / "checkpoints").answered == (frozenset(),)
 
 
+@pytest.mark.parametrize("kind", ["delta", "levels", "mean"])
+def test_a_cohort_that_is_the_population_goes_on_after_lost_rounds(kind, tmp_path):
+    for sums in ("masked", "ideal"):
+        run(losing(kind, sums, data={"num_devices": 17}), tmp_path / sums)
+    events = told(tmp_path / "masked")
+    assert events == told(tmp_path / "ideal")
+    assert all(len(event["cohort"]) == 8 for event in events)
+    lost = [event["aborted"] is not None for event in events]
+    assert any(lost)
+    assert not all(lost[lost.index(True) :])
+
+
+def test_a_model_is_repeated_in_so_many_rounds_as_devices_answer(tmp_path):
+    few = {"policy": {"max_rounds_per_model": 2}, "faults": {"dropout": 0.7}}
+    config = losing("delta", "masked", data={"num_devices": 17}, federation={"rounds": 30}, **few)
+    with pytest.raises(RunError, match=r"in 2 rounds \(policy.max_rounds_per_model\)"):
+        run(config, tmp_path / "run")
+    asked = [event for event in told(tmp_path / "run") if event["dropped_by_stage"].get("mask")]
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize("sums", ["masked", "ideal"])
-def test_a_cohort_that_is_the_population_cannot_go_on_after_a_lost_round(sums, tmp_path):
-    config = losing("delta", sums, data={"num_devices": 17})
-    with pytest.raises(RunError, match="5 of 8 devices may have answered") as caught:
+def test_a_population_that_expects_an_active_server_cannot_go_on_after_a_lost_round(sums, tmp_path):
+    config = losing("active", sums, data={"num_devices": 17})
+    with pytest.raises(RunError, match="6 of 8 devices may have answered") as caught:
         run(config, tmp_path / "run")
     message = str(caught.value)
-    assert "with the 3 others there can be no secure round" in message
+    assert "with the 2 others there can be no secure round" in message
     assert "more devices" in message
     assert "--dropout" in message
     # another command meets the same end
@@ -194,8 +246,8 @@ def test_a_cohort_that_is_the_population_cannot_go_on_after_a_lost_round(sums, t
 
 
 def test_a_smaller_cohort_plays_if_a_session_may_be_so_small(tmp_path):
-    config = losing("delta", "ideal", data={"num_devices": 24})
-    run(config, tmp_path / "run")
+    once = {"data": {"num_devices": 24}, "policy": {"max_rounds_per_model": 1}}
+    run(losing("delta", "ideal", **once), tmp_path / "run")
     events = told(tmp_path / "run")
     sizes = [len(event["cohort"]) for event in events]
     assert sizes[:3] == [8, 7, 8]

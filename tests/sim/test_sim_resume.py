@@ -268,10 +268,11 @@ def test_checkpoints_that_cannot_be_read_do_not_start_the_run_again(tiny, tmp_pa
     assert {p: p.read_bytes() for p in before} == before
 
 
-def test_a_run_that_gave_up_gives_up_again(tiny, tmp_path):
-    hopeless = replace(tiny, faults=replace(tiny.faults, dropout=0.999))
-    for resume in (False, True):
-        with pytest.raises(RunError, match="gave up after round 3"):
+def test_a_run_that_gave_up_tries_again_when_it_is_resumed(tiny, tmp_path):
+    federation = replace(tiny.federation, rounds=8)
+    hopeless = replace(tiny, federation=federation, faults=replace(tiny.faults, dropout=0.999))
+    for resume, last in ((False, 3), (True, 6)):
+        with pytest.raises(RunError, match=f"gave up after round {last}: 3 rounds in a row"):
             run(hopeless, tmp_path / "run", resume=resume)
     assert not (tmp_path / "run" / "summary.json").exists()
 

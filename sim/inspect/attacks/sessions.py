@@ -11,6 +11,7 @@ from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.labels import MODEL
 from deltafl.protocol.messages import Announce, Relay
+from deltafl.protocol.participations import Asked
 from deltafl.secagg import Client, ClientId, Enrolment, Refusal, SlotSpec, UsageError, signing, wire
 from deltafl.secagg.graph import Members
 from deltafl.secagg.keys import PublicKey
@@ -299,11 +300,11 @@ def one_round_in_two_sessions(defended: bool) -> Loot:
     return searches.loot()
 
 
-def _rounds_and_models(announced: Announce) -> tuple[bytes, ...]:
+def _rounds_and_models(announced: Announce) -> tuple[Asked, ...]:
     """What a ledger remembers of each level's model, if another round makes it another model."""
     index = announced.levels.common.round_index.to_bytes(8, "big")
     models = announced.levels.split(announced.models)
-    return tuple(digest(MODEL, index + model) for model in models)
+    return tuple(Asked(digest(MODEL, index + model), bytes(32)) for model in models)
 
 
 def _two_rounds(*, at_once: bool) -> Loot:
@@ -328,7 +329,7 @@ def _two_rounds(*, at_once: bool) -> Loot:
 )
 def one_model_in_two_rounds(defended: bool) -> Loot:
     """There are two contexts. Without the defence, devices remember models by their rounds."""
-    with replaced(client, "_entries", _rounds_and_models, unless=defended):
+    with replaced(client, "_asked", _rounds_and_models, unless=defended):
         return _two_rounds(at_once=False)
 
 
@@ -412,5 +413,5 @@ def announced_until_forgotten(defended: bool) -> Loot:
 )
 def one_model_in_two_rounds_at_once(defended: bool) -> Loot:
     """When the second round is announced, the devices have not answered in the first one."""
-    with replaced(client, "_entries", _rounds_and_models, unless=defended):
+    with replaced(client, "_asked", _rounds_and_models, unless=defended):
         return _two_rounds(at_once=True)

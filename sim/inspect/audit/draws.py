@@ -72,11 +72,19 @@ class Draws:
         if population < size:
             yield f"cohorts of {size} cannot be drawn from the {population} devices evaluated"
             return
-        if not any(
+        is_drawn = any(
             invited == self._cohort(number - 1, population, size, without)
             for without in self._answered
-        ):
+        )
+        if not is_drawn and not self._is_repeated(number, frozenset(invited), population):
             yield f"round {number} invites other devices than the run's seed draws"
+
+    def _is_repeated(self, number: int, invited: frozenset[int], population: int) -> bool:
+        """Whether a round may be the one before once more, for want of devices that are new."""
+        size = self.config.federation.cohort_size
+        return invited == self._cohorts.get(number - 1) and any(
+            population - len(without) < size for without in self._answered
+        )
 
     def _cohort(
         self, index: int, population: int, size: int, without: frozenset[int]

@@ -11,7 +11,6 @@ the run's event rule out those that do not fit.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Final, NoReturn
 
 import numpy as np
@@ -24,19 +23,13 @@ from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import Sgd, WithServerOptimizer
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.anonymity import Tail
-from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.quantile.search import Ended, SearchResult
 from deltafl.protocol.round import Round, RoundOutcome
-from deltafl.protocol.selection import Threshold
 from deltafl.secagg.errors import SecAggError
 from deltafl.sim.cohort.interrupted import lost_outcomes
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import RoundOver
-from deltafl.sim.inspect.audit.round_replay import Played
-from deltafl.sim.inspect.audit.search_start import given_up
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.levels import strategy_of
@@ -197,7 +190,9 @@ class Retrace:
         self, over: RoundOver, session: SessionView, levels: Levels, bytes_up: int
     ) -> Retraced:
         before = self._before(over, session, levels)
-        strategy, devices = self._strategy, {seen.record.peer for seen in session.announcements}
+        strategy, devices = self._strategy, over.view.cohort
+        if devices is None:  # a lost round is repeated with its cohort, of whom some stay away
+            devices = tuple({seen.record.peer for seen in session.announcements})
         size = len(devices)
         wanted = [_levels_for(strategy, state, size) for state in before.states]
         fitting = [
@@ -208,13 +203,13 @@ class Retrace:
         if not fitting:
             self._lose(f"round {over.view.number} was announced otherwise than the settings say")
             return Retraced(_different(wanted))
-        outcomes = _outcomes(over, session, levels)
-        if outcomes is None or strategy is None:
+        ends = _outcomes(over, session, levels)
+        if ends is None or strategy is None:
             self._lose(f"round {over.view.number} could not be played again from its sums")
             return Retraced((levels,))
         after, reports = [], []
         cohort_weights = dict.fromkeys(sorted(devices), 0)
-        for state, ends in product(fitting, outcomes):
+        for state in fitting:
             cohort = RecordedCohort(cohort_weights, ends, bytes_up / size)
             with np.errstate(all="ignore"):  # a record may hold anything
                 following, report = strategy.apply(state, cohort)
@@ -226,7 +221,7 @@ class Retrace:
             self._stopped = [replace(state, round=over.view.number) for state in fitting]
         exact = all(one.is_exact or one.outcome is None for one in over.played)
         exact = exact and session.is_whole
-        stays = all(outcome.update is None for ends in outcomes for outcome in ends)
+        stays = all(outcome.update is None for outcome in ends)
         moments = before.has_moments and (exact or stays)
         has_model = before.has_model and (stays or (exact and (moments or not self.has_memory)))
         self.known = ServerState(_distinct([*after, *self._stopped]), has_model, moments)
@@ -319,34 +314,16 @@ def _different(wanted: Iterable[Levels]) -> tuple[Levels, ...]:
 
 def _outcomes(
     over: RoundOver, session: SessionView, levels: Levels
-) -> list[tuple[RoundOutcome, ...]] | None:
-    """What the levels of a round may have come to; None where one could not be played again."""
+) -> tuple[RoundOutcome, ...] | None:
+    """What the levels of a round have come to; None where one could not be played again."""
     aborted = over.view.end.aborted if over.view.end is not None else ""
-    by_level: list[list[RoundOutcome]] = []
+    by_level: list[RoundOutcome] = []
     for config, view, played in zip(levels.rounds, session.by_level(), over.played, strict=True):
         is_over = bool(view.slots) and any(slot.opened for slot in view.slots.values())
         if played.outcome is None and (is_over or not aborted):
             return None
-        by_level.append(_of_level(config, played, aborted))
-    return list(product(*by_level))[:MAX_STATES]
-
-
-def _of_level(config: RoundConfig, played: Played, aborted: str) -> list[RoundOutcome]:
-    """What a level may have come to, the likeliest first."""
-    outcome, thresholds = played.outcome, played.given_up
-    if outcome is None:
-        begun = Round(config)
-        outcome, thresholds = begun.outcome({}, aborted or None), given_up(begun, None)
-    if outcome.aborted is None or (outcome.search is not None and not thresholds):
-        return [outcome]
-    return [outcome, *(replace(outcome, search=_found(config, one)) for one in thresholds)]
-
-
-def _found(config: RoundConfig, threshold: Threshold) -> SearchResult:
-    """A search that ended at a threshold; how is not known."""
-    half_ticks = threshold.eta_half_ticks, threshold.half_width_half_ticks
-    tail = Tail(0, config.cohort_size) if any(half_ticks) else None
-    return SearchResult(config.search.grid, *half_ticks, False, Ended.SHRANK, 0, tail)
+        by_level.append(played.outcome or Round(config).outcome({}, aborted or None))
+    return tuple(by_level)
 
 
 def _distinct(states: Iterable[TrainingState]) -> tuple[TrainingState, ...]:

@@ -16,7 +16,7 @@ from deltafl.fl.strategies.server_optimizer import Moments, ServerOptimizer
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
-from deltafl.protocol.round import Round, RoundOutcome
+from deltafl.protocol.round import LostSearch, Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSum
 from deltafl.secagg.errors import EncodingError
@@ -24,7 +24,6 @@ from deltafl.secagg.layout import Layout
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
-from deltafl.sim.inspect.audit.search_start import given_up, starts_elsewhere
 from deltafl.sim.inspect.audit.server_step import PLAIN_STEP, following
 from deltafl.sim.inspect.audit.views import (
     Question,
@@ -36,21 +35,21 @@ from deltafl.sim.inspect.audit.views import (
 )
 from deltafl.sim.record.transcript import Sum
 
-_MAX_STARTS: Final = 8  # a run ends long before so many rounds in a row are given up
-
 
 @dataclass(slots=True)
 class PastModel:
     """The results of the rounds so far.
 
     Attributes:
-        starts: At which thresholds the next search may start: at the last one announced, or, where
-            a round was given up before that, at what its search may have come to.
+        start: The tick at which the next search may start: of the last threshold of a round that
+            was not lost.
+        lost: What the last round has revealed, if it was lost, and the settings of that round.
         following: The model that must be announced next, float32 bytes; None where it is not known.
         moments: What the server's optimiser remembers; None where it is not known.
     """
 
-    starts: tuple[Threshold, ...] = ()
+    start: int | None = None
+    lost: tuple[RoundConfig, LostSearch] | None = None
     following: bytes | None = None
     moments: Moments | None = field(default_factory=dict)
 
@@ -102,7 +101,8 @@ class Played:
         unfounded: The questions that do not follow from the sums before them.
         out_of_range: The sums that vectors of the layout cannot add up to.
         is_exact: Whether all words of all its sums are known, and so the model after it.
-        given_up: The thresholds that its search may have come to where none was announced.
+        goes_on: Whether it goes on with the search of a lost round, without devices that were not
+            in it.
         following: The model that it leads to, float32 bytes; None where it is not known.
     """
 
@@ -114,7 +114,7 @@ class Played:
     unfounded: tuple[Departure, ...] = ()
     out_of_range: tuple[Departure, ...] = ()
     is_exact: bool = True
-    given_up: tuple[Threshold, ...] = ()
+    goes_on: bool = False
     following: bytes | None = None
 
 
@@ -143,7 +143,8 @@ def play_again(
         for view in levels:
             before = past.setdefault(view.level, PastModel())
             wanted = before.following if view.is_whole and view.announce is not None else None
-            way = _Way(view, totals)
+            peers = frozenset(seen.record.peer for seen in session.announcements)
+            way = _Way(view, totals, _goes_on_with(view, before, peers))
             is_left = any(later.slots for later in levels[view.level + 1 :])
             outcome = _play(way, round_, before, optimizer, is_left=is_left)
             played.append(
@@ -156,7 +157,7 @@ def play_again(
                     tuple(way.unfounded),
                     tuple(way.out_of_range),
                     way.is_exact,
-                    way.given_up,
+                    bool(way.lost.sums),
                     before.following,
                 )
             )
@@ -177,22 +178,20 @@ class _Way:
     Attributes:
         session: The level's view.
         totals: Sums that were replayed, by session's tag and slot.
+        lost: What a lost round has revealed, with which it goes on.
         is_exact: Whether all words of all its sums are known.
         unfounded: As of `Played`.
         out_of_range: As of `Played`.
-        given_up: As of `Played`.
     """
 
     session: SessionView
     totals: Mapping[tuple[bytes, int], Vector]
+    lost: LostSearch
     is_exact: bool = True
     unfounded: list[Departure] = field(default_factory=list)
     out_of_range: list[Departure] = field(default_factory=list)
-    given_up: tuple[Threshold, ...] = ()
 
-    def follow(
-        self, round_again: Round, slots: Sequence[SlotView], config: RoundConfig, past: PastModel
-    ) -> bool:
+    def follow(self, round_again: Round, slots: Sequence[SlotView], config: RoundConfig) -> bool:
         """Hand a round the sums of its slots; whether it could be played to its end."""
         for slot, later in zip(slots, [*slots[1:], None], strict=True):
             if slot.members is not None:
@@ -209,9 +208,6 @@ class _Way:
                 total = self._total(slot, later, config)
                 if total is None:
                     return False
-            if later is None:
-                self.given_up = given_up(round_again, total)
-                past.starts = (*past.starts, *self.given_up)[-_MAX_STARTS:]
             if total is not None:
                 round_again.take(total)
             elif later is not None or isinstance(slot.question, Centre):
@@ -281,19 +277,16 @@ def _play(
             detail = f"the level θ = {config.theta} was left out, and a later one played"
             way.unfounded.append(Departure(detail, session.announcements[0].place))
         return None
-    if isinstance(slots[0].question, Query) and starts_elsewhere(config, past.starts):
+    if isinstance(slots[0].question, Query) and config.warm_start not in (None, past.start):
         detail = "the search starts neither afresh nor at the last threshold"
         way.unfounded.append(Departure(detail, session.announcements[0].place, Severity.INFO))
-    round_again = Round(config)
+    round_again = Round(config, way.lost)
     if any(
         slot.checks and not slot.opened and session.is_whole_slot(slot)
         for slot in session.slots.values()
     ):
         round_again.lose()  # a device was gone before the first slot, a whole one, was opened
-    announced = [slot.question for slot in slots if isinstance(slot.question, Threshold)]
-    if isinstance(slots[0].question, Query) and announced:
-        past.starts = (announced[-1],)  # without a search, the one before is still the last
-    if not way.follow(round_again, slots, config, past):
+    if not way.follow(round_again, slots, config):
         return None
     if is_left and round_again.question is not None:
         detail = f"the level θ = {config.theta} was left before its updates were summed"
@@ -301,9 +294,28 @@ def _play(
     aborted = round_.end.aborted if round_.end and round_.end.aborted else None
     # a level that was over when the session ended early has come to its end all the same
     outcome = round_again.outcome({}, None if round_again.question is None else aborted)
+    found = outcome.search if outcome.aborted is None else None
+    if found is not None and found.tail is not None and found.eta:  # as a strategy has it
+        past.start = min(round(found.eta_half_ticks / 2), config.search.grid.max_tick)
+    past.lost = None if outcome.lost is None else (config, outcome.lost)
     if session.is_whole and way.is_exact:
         past.following, past.moments = following(model, outcome, optimizer, moments)
     return outcome
+
+
+def _goes_on_with(session: SessionView, past: PastModel, peers: frozenset[int]) -> LostSearch:
+    """What a lost round over the model has revealed, if a session is among its devices.
+
+    Args:
+        session: A level's view.
+        past: What the rounds before have come to at this level.
+        peers: Those to whom it was announced.
+    """
+    if past.lost is None or session.config is None or session.model != past.following:
+        return LostSearch()
+    settings, lost = past.lost
+    is_same = replace(settings, round_index=session.config.round_index) == session.config
+    return lost if is_same and peers <= set(lost.devices) else LostSearch()
 
 
 def _begin_of(slot: SlotView) -> Evidence:

@@ -1,10 +1,13 @@
 """Can sums of the same inputs be subtracted? Was a round repeated to get more of them?"""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -24,12 +27,42 @@ class PastModel:
     Attributes:
         place: Where it was first.
         changed: Whether its round changed it.
-        answered: The devices that have answered for it.
+        settings: What was announced with it, but for the round's number.
+        answered: The devices that have answered for it, and in how many rounds.
+        searched: The devices in the sums of its searches; None if there is no sum.
+        is_summed: Whether a sum of updates was released.
     """
 
     place: Evidence
     changed: bool
-    answered: set[int] = field(default_factory=set)
+    settings: RoundConfig | None
+    answered: Counter[int] = field(default_factory=Counter)
+    searched: set[int] | None = None
+    is_summed: bool = False
+
+    def may_answer(self, level: SessionView, devices: Set[int], most: int) -> bool:
+        """Whether devices that have answered may do so again: their round was lost.
+
+        Args:
+            level: The level's view of the session.
+            devices: Those who are asked.
+            most: In how many rounds devices answer for a model.
+        """
+        is_same = _settings(level) == self.settings
+        is_within = self.searched is None or devices <= self.searched
+        left = all(self.answered[device] < most for device in devices)
+        return is_same and is_within and left and not self.is_summed
+
+    def note(self, level: SessionView) -> None:
+        """Note who has answered, and over whom sums were released."""
+        inputs = (seen for slot in level.slots.values() for seen in slot.inputs)
+        self.answered.update({seen.record.peer for seen in inputs})
+        for slot in level.slots.values():
+            for released in slot.sums:
+                if isinstance(slot.question, Query):
+                    self.searched = set(released.contributors.tolist())
+                else:
+                    self.is_summed = True
 
 
 PastModels = dict[bytes, PastModel]
@@ -63,7 +96,8 @@ RULES: Final = Rules(
             Severity.HIGH,
             "a model was announced again to devices that had answered for it",
             "Two sums over the same losses reveal, by subtraction, the devices that are in only "
-            "one of them.",
+            "one of them. Only a round that was lost may be repeated, with its settings, among the "
+            "devices of its search.",
             "Keep using devices that remember the models that they have answered for.",
             A20,
         ),
@@ -111,11 +145,26 @@ class Differences(Check):
                 if model is not None:
                     is_changed = level.level in changed
                     yield from _announced_again(level, self._models, model, changed=is_changed)
-                    yield from _answered_again(session, level, self._models[model])
+                    yield from self._answered_again(session, level, self._models[model])
                     yield from self._sums(level, model)
         if round_.end is not None and round_.end.aborted and round_.sums:
             detail = f"{len(round_.sums)} sums were released, then: {round_.end.aborted}"
             yield RULES.found("retry.aborted", detail, [place_of(round_.end)])
+
+    def _answered_again(
+        self, session: SessionView, level: SessionView, past: PastModel
+    ) -> Iterator[Finding]:
+        """Devices that had answered for a model that they were shown; LOW if all refused."""
+        most = self._premises.expected.policy.rounds_per_model
+        shown = {seen.record.peer for seen in session.announcements}
+        answered = {seen.record.peer for slot in level.slots.values() for seen in slot.inputs}
+        known, again = past.answered.keys() & shown, past.answered.keys() & answered
+        if known and not (most > 1 and past.may_answer(level, shown, most)):
+            detail = f"{len(known)} devices had answered in round {past.place.round}"
+            detail += f", and {len(again)} answered again" if again else "; none answered again"
+            places = [session.announcements[0].place, past.place]
+            yield RULES.found("retry.one-model", detail, places, None if again else Severity.LOW)
+        past.note(level)
 
     def _sums(self, level: SessionView, model: bytes) -> Iterator[Finding]:
         for _, slot in sorted(level.slots.items()):
@@ -139,7 +188,7 @@ def _announced_again(
 ) -> Iterator[Finding]:
     place = session.announcements[0].place
     if model not in past:
-        past[model] = PastModel(place, changed)
+        past[model] = PastModel(place, changed, _settings(session))
         return
     before = past[model].place
     if past[model].changed:
@@ -150,17 +199,9 @@ def _announced_again(
         yield RULES.found("retry.same-model", detail, [place, before], Severity.INFO)
 
 
-def _answered_again(session: SessionView, level: SessionView, past: PastModel) -> Iterator[Finding]:
-    """Devices that were shown a model for which they had answered before; LOW if all refused."""
-    shown = {seen.record.peer for seen in session.announcements}
-    answered = {seen.record.peer for slot in level.slots.values() for seen in slot.inputs}
-    known, again = past.answered & shown, past.answered & answered
-    if known:
-        detail = f"{len(known)} devices had answered in round {past.place.round}"
-        detail += f", and {len(again)} answered again" if again else "; none answered again"
-        places = [session.announcements[0].place, past.place]
-        yield RULES.found("retry.one-model", detail, places, None if again else Severity.LOW)
-    past.answered |= answered
+def _settings(level: SessionView) -> RoundConfig | None:
+    """What a level announces, but for the round's number."""
+    return None if level.config is None else replace(level.config, round_index=0)
 
 
 def _difference(difference: Difference, *, is_update: bool) -> Finding:

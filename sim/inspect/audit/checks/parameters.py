@@ -20,7 +20,7 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A6, A19, Rule, Rules
 from deltafl.sim.inspect.audit.saved_states import SavedStates
-from deltafl.sim.inspect.audit.views import RoundView, SessionView
+from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import Record, Resumed
 
 RULES: Final = Rules(
@@ -93,7 +93,7 @@ class Parameters(Check):
             if (levels := session.levels) is None or not session.announcements:
                 continue
             place = session.announcements[0].place
-            for detail in _unfitting(over.view, session, levels):
+            for detail in _unfitting(over, session, levels):
                 yield RULES.found("parameters.unfitting", detail, [place])
             for detail in self._changed(levels, session.params):
                 yield RULES.found("parameters.changed", detail, [place])
@@ -101,7 +101,8 @@ class Parameters(Check):
                 yield RULES.found("session.seed-repeated", detail, [place])
             yield from self._starts(levels, place)
         for one in over.played:
-            found = one.outcome.search if one.outcome is not None else None
+            is_over = one.outcome is not None and one.outcome.aborted is None
+            found = one.outcome.search if one.outcome is not None and is_over else None
             if found is not None and found.tail is not None and found.eta:  # as a strategy has it
                 self._has_threshold |= {one.theta}
         self._last_round = over.view.number
@@ -148,12 +149,13 @@ class Parameters(Check):
         self._seeds = [*self._seeds[-MAX_SEEDS + 1 :], seed]
 
 
-def _unfitting(round_: RoundView, session: SessionView, levels: Levels) -> Iterator[str]:
-    number, wanted = round_.number, session.params.num_invited
+def _unfitting(over: RoundOver, session: SessionView, levels: Levels) -> Iterator[str]:
+    number, wanted = over.view.number, session.params.num_invited
     if (index := levels.common.round_index) != number - 1:
         yield f"round_index = {index} was announced in round {number}, not {number - 1}"
     invited = {seen.record.peer for seen in session.announcements}
-    if len(invited) > wanted or (len(invited) < wanted and not round_.breaks_off):
+    may_lack = over.view.breaks_off or any(one.goes_on for one in over.played)
+    if len(invited) > wanted or (len(invited) < wanted and not may_lack):
         yield f"{len(invited)} devices were invited, and num_invited = {wanted}"
 
 
