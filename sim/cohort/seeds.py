@@ -38,9 +38,11 @@ class Seeds:
 
     Attributes:
         seed: the run's seed, at least 0.
+        nonce: the run's nonce, or "".
     """
 
     seed: int
+    nonce: str = ""
 
     def digest(self, purpose: Purpose, *, round_index: int = 0, device: int = 0) -> bytes:
         """Derive the 32 bytes that start a stream.
@@ -51,7 +53,8 @@ class Seeds:
             device: the device's index in the data set, for streams that differ by device.
         """
         coordinates = struct.pack(">QQQ", self.seed, round_index, device)
-        return hashlib.sha256(b"deltafl seeds 1\0" + coordinates + purpose.encode()).digest()
+        named = purpose.encode() + (b"\0" + self.nonce.encode() if self.nonce else b"")
+        return hashlib.sha256(b"deltafl seeds 1\0" + coordinates + named).digest()
 
     def integer(self, purpose: Purpose, *, round_index: int = 0, device: int = 0) -> int:
         """Derive a seed in [0, 2^63) for a generator that takes one integer."""

@@ -19,6 +19,7 @@ from deltafl.fl.metrics import Summary
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.errors import SecAggError
+from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.wire import max_bytes
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.data.dataset import build_dataset
@@ -34,6 +35,7 @@ from deltafl.sim.net.remote import Site
 from deltafl.sim.net.run import run_federation
 from deltafl.sim.net.status import Status, status_application
 from deltafl.sim.record.events import Event
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
 from deltafl.sim.run.first_model import first_model
@@ -81,6 +83,7 @@ exit codes: 0 the run is over, or a signal has ended the server between rounds; 
 
 _LISTEN: Final = "0.0.0.0:8443"
 _STATUS: Final = "127.0.0.1:8081"
+_NONCE: Final = 16  # bytes
 _STOPPING: Final = b"stopping after this round; a second signal stops at once\n"
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 
@@ -181,11 +184,11 @@ def _losable(config: RunConfig, shapes: ModelSpec, listed: int) -> str:
     """How many rounds may be lost, before it is too late to list more devices."""
     cohort = config.federation.cohort_size
     fewest = fewest_devices(config, first_model(config, shapes).size)
-    rounds = min(losable_rounds(cohort, fewest, listed), MAX_LOST_ROUNDS - 1)
+    rounds = min(losable_rounds(config, fewest, listed), MAX_LOST_ROUNDS - 1)
     if rounds:
-        return f"the run goes on after {rounds} lost rounds in a row, and ends after one more"
+        return f"the run goes on after {rounds} lost rounds in a row, and stops after one more"
     return (
-        "note: the run ends with the first round that is lost, because a device answers for a "
+        "note: the run ends with the first round that is lost, because these devices answer for a "
         f"model once: a lost round needs {cohort + (fewest or cohort)} devices on the list"
     )
 
@@ -247,17 +250,19 @@ def _serve(
 
 def _config(options: argparse.Namespace) -> RunConfig:
     """The settings, of one run with remote devices."""
-    layers = files_of(options)
+    layers, own = files_of(options), RunDirectory(options.out).config
+    kept = read_config_file(own) if options.resume and own.exists() else None
     if not layers:
-        own = options.out / "config.toml"
-        if options.resume and own.exists():
-            layers.append(read_config_file(own))
-        else:
-            layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
+        usual = read_table(preset_text("quickstart"), "preset quickstart")
+        layers.append(usual if kept is None else kept)
     layers += [*single_settings_of(options), *data_of(options)]
+    # whatever the settings say, for they may be those of another run
+    nonce = system_randomness(_NONCE).hex()
+    if kept is not None:
+        nonce = build_config([kept]).experiment.nonce
     alone: Table = {
         "federation": {"devices": REMOTE},
-        "experiment": {"baselines": [], "num_seeds": 1},
+        "experiment": {"baselines": [], "num_seeds": 1, "nonce": nonce},
     }
     return build_config([*layers, alone])
 

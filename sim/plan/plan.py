@@ -224,7 +224,7 @@ def _plan(
         privacy=_privacy(config, num_parameters, searches=searches),
         losable_rounds=None
         if num_devices is None
-        else losable_rounds(params.num_invited, fewest_invited, num_devices),
+        else losable_rounds(config, fewest_invited, num_devices),
         fewest_devices=fewest_invited,
         largest_dropout=largest_dropout(config, num_parameters),
     )

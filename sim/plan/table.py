@@ -75,7 +75,7 @@ def _losable(rounds: int) -> str:
             "none may be lost: a device answers for a model once, and too few would be left for "
             "the next round"
         )
-    return f"{rounds:,} in a row leave enough devices that have not answered for the model"
+    return f"{rounds:,} in a row leave enough devices that may answer for the model"
 
 
 def _survival(plan: Plan) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.algorithms import policy_of, sessions_of
 from deltafl.sim.run.arms import session_of
 from deltafl.sim.settings.config import RunConfig
 
@@ -54,20 +54,21 @@ def fewest_devices(config: RunConfig, num_parameters: int) -> int | None:
     return None
 
 
-def losable_rounds(cohort_size: int, fewest: int | None, num_devices: int) -> int:
+def losable_rounds(config: RunConfig, fewest: int | None, num_devices: int) -> int:
     """How many rounds in a row may be lost, before too few devices are left for the next.
 
-    A lost round leaves the model as it is, and a device answers for a model once.
-
-    >>> losable_rounds(10, 8, 28), losable_rounds(10, 8, 14), losable_rounds(10, None, 28)
-    (2, 0, 0)
+    A lost round leaves the model as it is. The next one asks devices that have not answered for it,
+    or else those of the lost round, as often as these answer for a model.
 
     Args:
-        cohort_size: devices of a round.
-        fewest: the `fewest_devices` of one; None if none work.
+        config: the settings.
+        fewest: the `fewest_devices` of a round; None if none work.
         num_devices: of whom they are drawn.
     """
-    return 0 if fewest is None else max(0, num_devices - fewest) // cohort_size
+    size = config.federation.cohort_size
+    others = 0 if fewest is None else max(0, num_devices - fewest) // size
+    is_dealt = config.dp.noise and num_devices > size  # a device's turns are counted
+    return others + (0 if is_dealt else policy_of(config).rounds_per_model - 1)
 
 
 def largest_dropout(config: RunConfig, num_parameters: int) -> float | None:

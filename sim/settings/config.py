@@ -513,11 +513,16 @@ class ExperimentConfig:
 
     Attributes:
         seed: first seed; it determines cohorts, initial weights, shuffles and faults.
+        nonce: what initial weights are drawn from besides, so that two runs with the same devices
+            begin with different models; up to 64 letters and digits. `deltafl serve` draws another
+            for each run. "" for initial weights as in the papers, where linear models begin at
+            zeros.
         num_seeds: number of seeds, counting up from the first.
         baselines: other algorithms to run with the same seeds and therefore the same cohorts.
     """
 
     seed: Seed = 1
+    nonce: str = ""
     num_seeds: Annotated[int, Interval("[1, 10000]")] = 1
     baselines: Annotated[tuple[str, ...], OneOf(ALGORITHMS)] = ()
 
@@ -549,9 +554,9 @@ class RunConfig:
 
         Seeds vary fastest, so the main algorithm comes before its baselines.
         """
-        first = self.experiment.seed
+        first, nonce = self.experiment.seed, self.experiment.nonce
         return tuple(
-            replace(self, federation=federation, experiment=ExperimentConfig(seed=seed))
+            replace(self, federation=federation, experiment=ExperimentConfig(seed, nonce))
             for federation in (
                 self.federation,
                 *(self.federation.of_baseline(name) for name in self.experiment.baselines),

@@ -30,6 +30,7 @@ _PRESETS: Final = Path(__file__).with_name("presets")
 _SHOWN: Final = 200  # characters of a value in a message
 _LARGEST: Final = 1 << 53  # beyond that, floats skip whole numbers
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_NONCE: Final = re.compile("[0-9A-Za-z]{0,64}")
 _TYPE_NAMES: Final = {
     bool: "true or false",
     int: "a whole number",
@@ -258,6 +259,11 @@ def _check_together(config: RunConfig) -> None:
         raise ConfigError(
             f"privacy.transcript = {privacy.transcript!r}: must be 'headers', 'full' or 'every=N', "
             "N from 1 to 999999999"
+        )
+    if not _NONCE.fullmatch(config.experiment.nonce):
+        raise ConfigError(
+            f"experiment.nonce = {show(config.experiment.nonce)}: must be up to 64 letters and "
+            "digits"
         )
     training, last = config.training, federation.rounds - 1
     if training.schedule.rate(last) == 0:
