@@ -14,6 +14,7 @@ from typing import Final
 import torch
 
 from deltafl.secagg import TrustedKeys
+from deltafl.secagg.randomness import Randomness
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.net.remote import RemotePopulation, Site
 from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
@@ -22,6 +23,7 @@ from deltafl.sim.run.engine import Progress, play
 from deltafl.sim.run.experiment import write_bundle
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import REMOTE, RunConfig
+from deltafl.sim.settings.config_io import build_config, read_config_file
 
 DATA: Final = "data of the devices"
 """What the summary of a federation calls them."""
@@ -42,7 +44,8 @@ def run_federation(
     """Play all rounds that are missing; if the run is finished, only read its summary.
 
     Args:
-        config: all settings; its devices are remote.
+        config: all settings; its devices are remote. Where it has no nonce, the directory's is
+            taken, or a new one is drawn.
         path: the run directory.
         site: where devices connect.
         shapes: of the devices' inputs, and the number of classes.
@@ -58,6 +61,7 @@ def run_federation(
         RunError: the run cannot go on; its finished rounds are kept.
     """
     directory = RunDirectory(path)
+    config = _with_nonce(config, directory, site.randomness)
     if finished := directory.finished(config, resume=resume):
         site.post.finish()
         return finished
@@ -81,6 +85,18 @@ def run_federation(
 
 
 _CPU: Final = torch.device("cpu")
+_NONCE: Final = 16  # bytes
+
+
+def _with_nonce(config: RunConfig, directory: RunDirectory, randomness: Randomness) -> RunConfig:
+    """The same settings with the nonce of the directory's run."""
+    if config.experiment.nonce:
+        return config
+    if directory.config.exists():
+        nonce = build_config([read_config_file(directory.config)]).experiment.nonce
+    else:
+        nonce = randomness(_NONCE).hex()
+    return replace(config, experiment=replace(config.experiment, nonce=nonce))
 
 
 def _number_of(devices: TrustedKeys) -> int:

@@ -19,7 +19,6 @@ from deltafl.fl.metrics import Summary
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.errors import SecAggError
-from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.wire import max_bytes
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.data.dataset import build_dataset
@@ -83,7 +82,6 @@ exit codes: 0 the run is over, or a signal has ended the server between rounds; 
 
 _LISTEN: Final = "0.0.0.0:8443"
 _STATUS: Final = "127.0.0.1:8081"
-_NONCE: Final = 16  # bytes
 _STOPPING: Final = b"stopping after this round; a second signal stops at once\n"
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 
@@ -250,19 +248,18 @@ def _serve(
 
 def _config(options: argparse.Namespace) -> RunConfig:
     """The settings, of one run with remote devices."""
-    layers, own = files_of(options), RunDirectory(options.out).config
-    kept = read_config_file(own) if options.resume and own.exists() else None
+    layers = files_of(options)
     if not layers:
-        usual = read_table(preset_text("quickstart"), "preset quickstart")
-        layers.append(usual if kept is None else kept)
+        own = RunDirectory(options.out).config
+        if options.resume and own.exists():
+            layers.append(read_config_file(own))
+        else:
+            layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
     layers += [*single_settings_of(options), *data_of(options)]
-    # whatever the settings say, for they may be those of another run
-    nonce = system_randomness(_NONCE).hex()
-    if kept is not None:
-        nonce = build_config([kept]).experiment.nonce
     alone: Table = {
         "federation": {"devices": REMOTE},
-        "experiment": {"baselines": [], "num_seeds": 1, "nonce": nonce},
+        # a nonce in the settings is that of another run
+        "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
     return build_config([*layers, alone])
 

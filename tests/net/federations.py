@@ -44,6 +44,7 @@ def settings(algorithm="private-delta-fl", *more):
         },
         "training": {"batch_size": 64, "device": "cpu", "backend": "reference"},
         "privacy": {"min_cohort": 6, "transcript": "full", "expected_dropout": 0.2},
+        "experiment": {"nonce": "abc"},
     }
     return build_config([base, *more])
 

@@ -5,7 +5,9 @@ import os
 import threading
 import time
 from dataclasses import replace
+from itertools import combinations
 
+import numpy as np
 import pytest
 from federations import Federation, play_killed, settings, wired
 
@@ -23,6 +25,9 @@ from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.engine import Stop
+from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.settings.config_io import build_config, read_config_file
 
 SMALL = {
     "data": {"num_devices": 8, "split": "samples"},
@@ -364,8 +369,27 @@ def test_who_has_answered_for_a_model_says_that_it_was_repeated(tmp_path):
     with wired(federation):
         federation.play(tmp_path / "first")
     federation.begin_server()
+    other = replace(federation.config.privacy, update_clip=1.0)  # else, it may be a lost round
+    federation.config = replace(federation.config, privacy=other)
     with wired(federation), pytest.raises(RunError, match="gave up after round") as refused:
         federation.play(tmp_path / "second")
     assert set(federation.declined) == {(client, Reason.REPEATED) for client in range(8)}
     assert "faults.dropout" not in str(refused.value)
     assert "--most-wait" in str(refused.value)
+
+
+@pytest.mark.slow
+def test_a_fleet_takes_part_in_one_experiment_after_the_other(tmp_path):
+    federation, models = fleet(), []
+    same = replace(federation.config.experiment, nonce="")
+    federation.config = replace(federation.config, experiment=same)
+    for number in range(3):
+        federation.begin_server()
+        with wired(federation):
+            federation.play(tmp_path / str(number))
+        assert aborted(tmp_path / str(number)) == [None, None]
+        config = build_config([read_config_file(tmp_path / str(number) / "config.toml")])
+        models.append(first_model(config, spec_of(config, federation.dataset)))
+    assert not federation.declined
+    shares = [np.abs(one - other).mean() for one, other in combinations(models, 2)]
+    assert min(shares) > np.abs(models[0]).mean() / 2  # nothing that is nearly the same

@@ -1,11 +1,14 @@
 """A federation and a simulation of the same devices come to the same model, bit for bit."""
 
+from itertools import pairwise
+
 import pytest
 from federations import Federation, settings, simulate, vanishing, wired
 
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net import remote
+from deltafl.sim.record.events import read_events
 
 CASES = {
     "Δ-FL": settings(),
@@ -61,6 +64,27 @@ def test_the_models_are_the_same_where_devices_drop_out(tmp_path, name):
     expected = simulate(config, tmp_path / "simulated", federation.dataset)
     assert federation.declined
     assert state.model.tobytes() == expected.model.tobytes()
+    assert is_clean(tmp_path / "net")
+
+
+def test_a_fleet_that_is_the_cohort_goes_on_after_lost_rounds(tmp_path):
+    fleet = {
+        "data": {"num_devices": 20},
+        "federation": {"rounds": 6, "evaluate_every": 6},
+        "faults": {"dropout": 0.35},
+    }
+    config = settings("private-delta-fl", fleet)
+    federation = Federation(config)
+    with wired(federation, vanishing(federation)) as federation.wires:
+        state = federation.play(tmp_path / "net")
+    expected = simulate(config, tmp_path / "simulated", federation.dataset)
+    assert state.model.tobytes() == expected.model.tobytes()
+    events = read_events(tmp_path / "net" / "events.jsonl")
+    lost = [event["aborted"] is not None for event in events]
+    repeated = [after for before, after in pairwise(events) if before["aborted"]]
+    assert any(lost)
+    assert not all(lost)
+    assert any(one["secure_sums"] < one["num_queries"] for one in repeated)  # asked nothing again
     assert is_clean(tmp_path / "net")
 
 
