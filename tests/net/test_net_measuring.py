@@ -75,10 +75,12 @@ def test_the_sums_are_those_of_the_test_data(played):
     assert last.lost is None
     assert last.devices == len(made.sides)
     assert last.samples == samples
-    # each device's share is rounded to 1/1024 of a sample, its loss to a tick of the grid
-    tick = 2.0**-made.config.quantile.resolution_bits
+    # each device's share is rounded to 1/1024 of a sample; its loss to a tick, and then in the sum
+    layout = measuring_levels(made.config, len(made.sides)).common.update_layout
+    bits = next(one.resolution_bits for one in layout.fields if one.name == "weighted_loss")
+    rounded = 2.0**-17 + len(made.sides) * 2.0 ** -(bits + 1) / samples
     assert last.error == pytest.approx(error, abs=len(made.sides) / 2048 / samples)
-    assert last.loss == pytest.approx(loss, abs=tick / 2)
+    assert last.loss == pytest.approx(loss, abs=rounded)
     assert last.error < first.error
     assert not made.declined
 

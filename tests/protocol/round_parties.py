@@ -18,10 +18,10 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
-from deltafl.secagg import Enrolment, PeerError, SessionParams
+from deltafl.secagg import Enrolment, PeerError, SessionParams, Stage, Step
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.work import CohortWork
@@ -44,13 +44,13 @@ class Played:
 
 
 def play_levels(
-    rounds, levels, models, devices, *, vanishing=None, graph_seed=b"g" * 32
+    rounds, levels, models, devices, *, vanishing=None, graph_seed=b"g" * 32, lost=()
 ) -> SecureRoundResult:
     """Play rounds that devices, which are objects, take part in; models are bytes."""
     vectors = [np.frombuffer(model, dtype="<f4") for model in models]
     thetas, bound = [config.theta for config in levels.rounds], levels.common.search.grid.bound
     work = CohortWork(device_objects(devices), vectors, thetas, bound)
-    return rounds.play(levels, work, graph_seed=graph_seed, vanishing=vanishing or {})
+    return rounds.play(levels, work, graph_seed=graph_seed, vanishing=vanishing or {}, lost=lost)
 
 
 def play_single(rounds, config, model, devices, **others) -> Played:
@@ -273,5 +273,17 @@ def comparable(outcome: RoundOutcome) -> tuple[object, ...]:
     update = None if outcome.update is None else outcome.update.tobytes()
     numbers = (outcome.kept_weight, outcome.kept_devices, outcome.train_loss, outcome.clipped)
     passes = (outcome.passes, outcome.mean_factor, outcome.longer)
-    ends = (outcome.drops, outcome.aborted)
+    ends = (outcome.drops, outcome.aborted, shown(outcome.lost))
     return (outcome.search, outcome.secure_sums, update, numbers, passes, *ends)
+
+
+def shown(lost: LostSearch | None) -> tuple[object, ...] | None:
+    """All that a lost search has revealed, as something that can be compared."""
+    return None if lost is None else (lost.devices, [total.tolist() for total in lost.sums])
+
+
+def steps_of(levels: Levels) -> list[Step]:
+    """Every step of a session of these levels."""
+    set_up = [Step(stage) for stage in (Stage.ADVERTISE, Stage.SHARE, Stage.RECEIPT)]
+    in_slots = (Stage.LIST, Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
+    return set_up + [Step(s, slot) for slot in range(len(levels.slots())) for s in in_slots]

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from changed_configs import CHANGES, CONFIG, neighbours
 from flat_configs import NAMES, changed_round
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -22,69 +23,11 @@ from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import SlotSpec
 from deltafl.secagg.errors import EncodingError
 
 FAST = settings(deadline=None)
-CONFIG = make_config()
-
-# For every field other values than those of `make_config`; all of them differ.
-CHANGES = {
-    "round_index": (0, 4, 2**63 - 1),
-    "cohort_size": (1, 4, 259),
-    "theta": (Fraction(1), Fraction(1, 3), Fraction(2, 3), Fraction(2**31, 2**31 + 1)),
-    "method": ("bracketed", "histogram"),
-    "num_pivots": (1, 2, 64),
-    "max_queries": (0, 2, 256),
-    "grid": (LossGrid(8, 9), LossGrid(9, 8), LossGrid(9, 4), LossGrid(7, 16)),
-    "max_weight": (1, 499, 501),
-    "update_length": (1, 5, 260),
-    "update_clip": (4.000000000000001, 3.999, 2.0, 8.0, 1e-300, 2e-300),
-    "update_resolution_bits": (0, 11, 13),
-    "weighting": (Weighting.POWERS_OF_TWO, Weighting.EQUAL),
-    "epsilon_ticks": (1, 2, 2048),
-    "min_search_cohort": (1, 3, 4, 2**32 - 1),
-    "warm_start": (0, 1, 8 * 2**8),
-    "min_tail": (1, 2, 3),
-    "verified": (True,),
-    "passes": (2, 3, 16),
-    "radius": (0.5, 0.5000000000000001, 64.0, 1e300),
-    "smoothing": (0.5, 2.0, 1.0000000000000002, 5e-324, 1e300),
-    "proved": (True,),
-    "noise": (
-        Noise(Fraction(4), 3),
-        Noise(Fraction(8, 3), 2),  # the same share, hence the same layout
-        Noise(Fraction(4), 2),
-        Noise(Fraction(4, 3), 3),
-    ),
-    "update_noise": (
-        UpdateNoise(1.0, 40, 3),
-        UpdateNoise(1.0, 40, 2),  # the same share, hence the same layout
-        UpdateNoise(1.5, 40, 3),
-        UpdateNoise(1.0, 41, 3),
-    ),
-}
-
-# What some values come with: options of one method only.
-WITH = {
-    "smoothing": {"passes": 4},
-    "num_pivots": {"method": "histogram"},
-    "proved": {"method": "bracketed", "verified": True},
-    "noise": {"method": "noisy", "weighting": Weighting.EQUAL},
-    "update_noise": {"max_weight": 1},
-}
-
-
-def neighbours() -> list[RoundConfig]:
-    """`make_config()` and everything that differs from it in one field."""
-    changed = [
-        make_config(**{name: value} | WITH.get(name, {}))
-        for name, values in CHANGES.items()
-        for value in values
-    ]
-    return [CONFIG, *changed]
 
 
 def test_every_field_is_changed_in_these_tests():
@@ -93,7 +36,7 @@ def test_every_field_is_changed_in_these_tests():
 
 @pytest.mark.parametrize("describe", [RoundConfig.canonical, lambda c: Levels((c,)).context(MODEL)])
 def test_configurations_that_differ_in_one_field_are_described_differently(describe):
-    configs = neighbours()
+    configs = [CONFIG, *(other for name in CHANGES for other in neighbours(name))]
     for one, other in combinations(configs, 2):
         assert one != other
         assert describe(one) != describe(other)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from round_parties import POLICY, comparable, make_config, play_levels
+from round_parties import POLICY, comparable, make_config, play_levels, steps_of
 
-from deltafl.protocol.levels import Levels
+from deltafl.protocol.levels import LevelRounds, Levels
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Ended
 from deltafl.protocol.sessions import Sessions
@@ -81,30 +81,43 @@ def noise_of(client):
     return SeededRandomness(b"noise".ljust(28, b"n") + client.to_bytes(4, "little"))
 
 
-def outcomes_of(rounds, levels, gone):
+def outcomes_of(rounds, levels, gone, number=0, lost=()):
     models = MODELS[: len(levels.rounds)]
-    result = play_levels(rounds, levels, models, DEVICES, vanishing=gone)
+    numbered = Levels(tuple(replace(config, round_index=number) for config in levels.rounds))
+    seed = bytes([number]) * 32
+    result = play_levels(
+        rounds, numbered, models, DEVICES, vanishing=gone, graph_seed=seed, lost=lost
+    )
     return [comparable(outcome) for outcome in result.outcomes], result.outcomes
 
 
 def assert_same(levels, gone, *, signed):
     """Both kinds of sums have one outcome, which is returned."""
+    (outcomes,) = assert_all_same(levels, [gone], signed=signed)
+    return outcomes
+
+
+def assert_all_same(levels, plans, *, signed):
+    """Both kinds of sums have the same outcomes, which are returned, until a round is not lost.
+
+    Each round goes on with what the one before has revealed.
+    """
     sessions = replace(SESSIONS, signed=signed)
     enrolment = Enrolment(SeededRandomness(b"i" * 32))
     masked = MaskedRounds(
         sessions, SeededRandomness(b"s" * 32), enrolment=enrolment, noise=noise_of
     )
-    real, outcomes = outcomes_of(masked, levels, gone)
-    ideal, _ = outcomes_of(IdealRounds(sessions, noise_of), levels, gone)
-    assert real == ideal, gone
-    return outcomes
-
-
-def steps_of(levels):
-    """Every step of a session of these levels."""
-    set_up = [Step(stage) for stage in (Stage.ADVERTISE, Stage.SHARE, Stage.RECEIPT)]
-    in_slots = (Stage.LIST, Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
-    return set_up + [Step(s, slot) for slot in range(len(levels.slots())) for s in in_slots]
+    ideal = IdealRounds(sessions, noise_of)
+    played, masked_lost, ideal_lost = [], (), ()
+    for number, gone in enumerate(plans):
+        found, outcomes = outcomes_of(masked, levels, gone, number, masked_lost)
+        wanted, others = outcomes_of(ideal, levels, gone, number, ideal_lost)
+        assert found == wanted, plans[: number + 1]
+        played.append(outcomes)
+        masked_lost, ideal_lost = ([one.lost for one in each] for each in (outcomes, others))
+        if None in masked_lost:
+            break
+    return played
 
 
 methods = pytest.mark.parametrize("method", METHODS)
@@ -203,7 +216,82 @@ def test_a_level_without_a_device_that_was_agreed_on_has_no_search(signed):
         assert second.aborted is None
 
 
+# --- lost rounds that are repeated --------------------------------------------------------------
+
+LOST = dict.fromkeys(IDS[1:5])
+"""So many are gone that every round is lost: a session needs four of six."""
+
+
+@pytest.mark.parametrize("kind", ["unsigned", "signed"])
+@pytest.mark.parametrize(("least", "num_levels"), [(0, 1), (5, 1), (5, 2)])
+def test_a_round_that_was_lost_at_any_step_is_repeated(kind, least, num_levels):
+    signed, verified = KINDS[kind]
+    levels = levels_of(
+        "bracketed", verified=verified, least=least, num_levels=num_levels, most=2, min_tail=1
+    )
+    num_sums = set()
+    for step in steps_of(levels):
+        gone = dict.fromkeys(LOST, Vanish(step))
+        first, *others = assert_all_same(levels, [gone, {IDS[0]: Vanish(step)}, {}], signed=signed)
+        assert first[-1].aborted is not None
+        if others:
+            assert others[0][0].aborted is None
+            num_sums.add(len(first[0].lost.sums))
+    assert num_sums == {0, 1, 2}
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_rounds_are_lost_and_repeated_whoever_is_gone_from_each(data):
+    signed, verified = data.draw(st.sampled_from([KINDS["unsigned"], KINDS["signed"]]))
+    levels = levels_of(
+        data.draw(st.sampled_from(list(METHODS))),
+        verified=verified,
+        least=data.draw(st.sampled_from([0, 4, 5])),
+        num_levels=data.draw(st.integers(1, 2)),
+        warm=data.draw(st.none() | st.integers(0, 2048)),
+        min_tail=data.draw(st.integers(0, 4)),
+    )
+    vanishes = st.builds(Vanish, st.sampled_from(steps_of(levels)), st.booleans())
+
+    def plan(fewest, most):
+        devices = st.sampled_from(IDS)
+        return st.dictionaries(devices, vanishes, min_size=fewest, max_size=most)
+
+    plans = [data.draw(plan(3, 6)), data.draw(plan(0, 4)), data.draw(plan(0, 2))]
+    assert_all_same(levels, plans, signed=signed)
+
+
 # --- these tests can fail -----------------------------------------------------------------------
+
+
+def test_a_twin_that_lets_other_devices_into_a_repeated_round_is_noticed(monkeypatch):
+    """The first is missing from the sums of the search, and is there when the round is repeated."""
+    levels = levels_of("bracketed", verified=False, least=5, num_levels=1, most=2)
+    plans = [
+        {IDS[0]: Vanish(Step(Stage.RECEIPT)), **dict.fromkeys(LOST, Vanish(Step(Stage.MASK, 2)))},
+        {},
+    ]
+    _, (again,) = assert_all_same(levels, plans, signed=False)
+    assert again.drops.keys() == {IDS[0]}
+    monkeypatch.setattr(ideal_module, "limited_to", lambda _, devices: frozenset(devices))
+    with pytest.raises(AssertionError, match="RECEIPT"):
+        assert_all_same(levels, plans, signed=False)
+
+
+def test_a_twin_that_forgets_the_sums_of_the_lost_round_is_noticed(monkeypatch):
+    levels = levels_of("bracketed", verified=False, least=5, num_levels=1, most=2)
+    plans = [dict.fromkeys(LOST, Vanish(Step(Stage.MASK, 2))), {}]
+    _, (again,) = assert_all_same(levels, plans, signed=False)
+    assert (again.secure_sums, again.search.num_queries) == (1, 2)
+
+    def forget(*given, lost, **named):
+        del lost
+        return LevelRounds(*given, **named)
+
+    monkeypatch.setattr(ideal_module, "LevelRounds", forget)
+    with pytest.raises(AssertionError, match="MASK"):
+        assert_all_same(levels, plans, signed=False)
 
 
 def test_noise_that_is_drawn_in_vain_is_missed(monkeypatch):

@@ -1,12 +1,16 @@
-"""How often a device takes part: counted once a model, durably, and never beyond its limits."""
+"""How often a device takes part: counted once a round, durably, and never beyond its limits."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from round_parties import MODEL, POLICY, Point, RoundParties, make_config
+from changed_configs import CHANGES, CONFIG, neighbours
+from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make_config
 
 from deltafl.protocol.client import RoundClient
-from deltafl.protocol.participations import admit_model, check_left, limits_of
+from deltafl.protocol.labels import AGAIN
+from deltafl.protocol.labels import MODEL as ANSWERED
+from deltafl.protocol.participations import Asked, admit_model, check_left, limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import (
@@ -18,7 +22,10 @@ from deltafl.secagg import (
     Refusal,
     UsageError,
 )
+from deltafl.secagg.labels import digest
 from deltafl.secagg.randomness import SeededRandomness
+
+SETTINGS, OTHER_SETTINGS = b"s" * 32, b"o" * 32
 
 
 def model(number):
@@ -34,8 +41,8 @@ def daily(most, today):
     return limits_of(RoundPolicy(max_rounds_per_day=most), today)
 
 
-def take(ledger, number, limits):
-    admit_model(ledger, model(number), limits, ledger.admit)
+def take(ledger, number, limits, most=1, settings=SETTINGS):
+    admit_model(ledger, Asked(model(number), settings), most, limits, ledger.admit)
 
 
 def counted(ledger, limits):
@@ -202,36 +209,219 @@ def test_a_ledger_that_neither_admits_nor_knows_a_model_ends_the_round():
             del entries
             return False
 
-    for most in (0, 3):
-        with pytest.raises(PeerError, match="another round over this model"):
-            take(Closed(), 0, lifelong(most))
+    for limits in (lifelong(0), lifelong(3)):
+        for most in (1, 3):
+            with pytest.raises(PeerError, match="another round over this model"):
+                take(Closed(), 0, limits, most)
+
+
+# --- several rounds over a model ------------------------------------------------------------------
+
+
+def refusal(ledger, number, limits, most, settings=SETTINGS):
+    """Why another round over a model is refused; what the ledger holds stays as it was."""
+    before = set(ledger._entries)
+    with pytest.raises(PeerError) as refused:
+        take(ledger, number, limits, most, settings)
+    assert ledger._entries == before
+    return refused.value.reason, str(refused.value)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_model_is_answered_for_in_so_many_rounds_and_each_of_them_is_counted(most):
+    ledger, limits = MemoryLedger(), lifelong(99)
+    for number in range(most):
+        assert counted(ledger, limits) == [number]
+        take(ledger, 0, limits, most)
+    reason, told = refusal(ledger, 0, limits, most)
+    assert reason is Refusal.MODEL_REPEATED
+    assert (f"in max_rounds_per_model={most} rounds" in told) is (most > 1)
+    assert counted(ledger, limits) == [most]
+    take(ledger, 1, limits, most)
+    assert counted(ledger, limits) == [most + 1]
+
+
+def test_another_round_must_have_the_same_settings():
+    ledger, limits = MemoryLedger(), lifelong(99)
+    for _ in range(2):
+        take(ledger, 0, limits, 3)
+        reason, told = refusal(ledger, 0, limits, 3, OTHER_SETTINGS)
+        assert reason is Refusal.MODEL_REPEATED
+        assert "with other settings" in told
+    take(ledger, 0, limits, 3)  # what was refused does not count
+    take(ledger, 1, limits, 3, OTHER_SETTINGS)
+    assert counted(ledger, limits) == [4]
+
+
+def test_a_model_of_which_the_ledger_has_no_settings_is_answered_for_once():
+    """It was answered for by a device that answers in one round only."""
+    ledger, limits = MemoryLedger(), lifelong(99)
+    take(ledger, 0, limits, 1)
+    for most in (1, 2, 8):
+        assert refusal(ledger, 0, limits, most)[0] is Refusal.MODEL_REPEATED
+    take(ledger, 1, limits, 8)
+    assert refusal(ledger, 1, limits, 1)[0] is Refusal.MODEL_REPEATED
+    take(ledger, 1, limits, 8)
+
+
+def test_a_number_of_rounds_that_changes_counts_what_was_before():
+    ledger = MemoryLedger()
+    for most in (3, 3, 3, 5, 4, 5):
+        if most == 4:  # four rounds were answered
+            assert refusal(ledger, 0, (), most)[0] is Refusal.MODEL_REPEATED
+        else:
+            take(ledger, 0, (), most)
+    for most in (1, 2, 5):
+        assert refusal(ledger, 0, (), most)[0] is Refusal.MODEL_REPEATED
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [(lifelong(2), "max_participations=2"), (daily(2, 7), "max_rounds_per_day=2")],
+)
+def test_a_round_over_a_known_model_is_held_to_the_limits(limits, named):
+    ledger = MemoryLedger()
+    for _ in range(2):
+        take(ledger, 0, limits, 3)
+    for number in (0, 1):
+        reason, told = refusal(ledger, number, limits, 3)
+        assert (reason, named in told) == (Refusal.POLICY, True)
+    take(ledger, 0, (), 3)  # the round that was refused is still left
+
+
+def test_two_rounds_over_one_model_at_once_count_twice():
+    """Both have looked at the ledger before either was noted."""
+    limits, first = lifelong(9), Asked(model(1), SETTINGS)
+    entries = [*first.next_round(MemoryLedger(), 2, ""), limits[0].entry(0)]
+    assert len(entries) == 3
+    ledger = Overtaken(*entries)
+    take(ledger, 1, limits, 2)
+    assert counted(ledger, limits) == [2]
+    assert refusal(ledger, 1, limits, 2)[0] is Refusal.MODEL_REPEATED
+    for late, most, settings in (
+        (Overtaken(*entries), 1, SETTINGS),
+        (Overtaken(*entries), 2, OTHER_SETTINGS),
+    ):
+        with pytest.raises(PeerError, match="has begun"):
+            take(late, 1, limits, most, settings)
+        assert counted(late, limits) == [1]
+
+
+def test_the_entries_are_those_of_the_specification():
+    config = replace(CONFIG, round_index=7)
+    known = digest(ANSWERED, MODEL)
+    same = digest(AGAIN, replace(config, round_index=0).canonical())
+    rounds = [digest(AGAIN, known, same, number) for number in range(3)]
+    asked, ledger = Asked.of(config, MODEL), MemoryLedger()
+    assert asked.next_round(ledger, 1, "") == (known,)
+    for wanted in ((known, rounds[0]), (rounds[1],), (rounds[2],)):
+        found = asked.next_round(ledger, 3, "")
+        assert found == wanted
+        assert ledger.admit(found)
+    with pytest.raises(PeerError, match="said, in max_rounds_per_model=3 rounds"):
+        asked.next_round(ledger, 3, "said")
+
+
+def test_settings_are_all_that_is_announced_of_a_level_but_the_number_of_its_round():
+    def settings_of(config):
+        return Asked.of(config, MODEL).settings
+
+    numbered = [CONFIG, *neighbours("round_index")]
+    assert len({settings_of(config) for config in numbered}) == 1
+    assert len({config.canonical() for config in numbered}) == len(numbered)
+    others = [one for name in CHANGES.keys() - {"round_index"} for one in neighbours(name)]
+    assert len({settings_of(config) for config in [CONFIG, *others]}) == 1 + len(others)
+    assert {Asked.of(config, MODEL).model for config in others} == {digest(ANSWERED, MODEL)}
+    assert settings_of(CONFIG) == Asked.of(CONFIG, MODEL[::-1]).settings
+
+
+def test_a_model_is_known_by_its_numbers_in_another_round_too():
+    zeros, nan = np.zeros(4, "<f4"), np.array([np.nan], "<f4")
+    other_nan = (nan.view("<u4") + 1).view("<f4")
+    for one, other in ((zeros, -zeros), (nan, other_nan)):
+        assert one.tobytes() != other.tobytes()
+        ledger = MemoryLedger()
+        for model in (one, other):
+            asked = Asked.of(CONFIG, model.tobytes())
+            admit_model(ledger, asked, 2, (), ledger.admit)
+        with pytest.raises(PeerError, match="max_rounds_per_model=2"):
+            admit_model(ledger, asked, 2, (), ledger.admit)
+
+
+def over_one_model(numbers, policy, **settings):
+    """Rounds of the same devices over one model, one after the other."""
+    enrolment = Enrolment(SeededRandomness(bytes(32)))
+    for seed, number in enumerate(numbers):
+        config = make_config(round_index=number)
+        yield RoundParties(config, enrolment=enrolment, policy=policy, seed=seed, **settings)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("most", [2, 3])
+def test_a_device_answers_for_a_model_in_so_many_rounds_whatever_their_numbers(most, signed):
+    policy = replace(POLICY, max_rounds_per_model=most)
+    rounds = over_one_model((5, 0, 2**63 - 1, 4, 9), policy, signed=signed)
+    for parties, _ in zip(rounds, range(most), strict=False):
+        assert parties.play().update is not None
+    for parties in rounds:
+        data = parties.server.start()[parties.victim]
+        assert_fails(parties.machine, data, Refusal.MODEL_REPEATED, f"max_rounds_per_model={most}")
+
+
+def test_without_signatures_another_round_may_have_the_number_of_the_first():
+    """A signed one may not: its context would be the same."""
+    for signed in (False, True):
+        first, second = over_one_model((3, 3), POLICY, signed=signed)
+        assert first.play().update is not None
+        if not signed:
+            assert second.play().update is not None
+            continue
+        with pytest.raises(PeerError) as refused:
+            second.play()
+        assert refused.value.reason is Refusal.SESSION_REPEATED
+
+
+def test_each_round_over_a_model_is_a_participation():
+    policy = replace(POLICY, max_participations=2)
+    rounds = over_one_model(range(3), policy)
+    for number, parties in zip((1, 2), rounds, strict=False):
+        ledger = parties.enrolment.ledger(parties.victim)
+        parties.bring(Point(3))
+        assert counted(ledger, lifelong(9)) == [number - 1]
+        parties.go_on()
+        assert counted(ledger, lifelong(9)) == [number]
+    parties = next(rounds)
+    data = parties.server.start()[parties.victim]
+    assert_fails(parties.machine, data, Refusal.POLICY, "max_participations=2")
 
 
 # --- what a server can do to a ledger -------------------------------------------------------------
 
 
-def with_room(capacity, signed=True):
-    """A round whose victim has a ledger of that capacity, and the ledger."""
-    parties = RoundParties(signed=signed)
+def with_room(capacity, policy):
+    """A signed round whose victim has a ledger of that capacity, and the ledger."""
+    parties = RoundParties(signed=True, policy=policy)
     own = parties.machine
     own._ledger = own._session._ledger = ledger = MemoryLedger(capacity)
     return parties, ledger
 
 
-def test_the_first_answer_admits_all_or_nothing():
-    """A signed session's context, the model and what counts against limits: four entries."""
-    policy = replace(POLICY, max_participations=5, max_rounds_per_day=5)
-    for capacity in (4, 3):
-        parties, ledger = with_room(capacity)
+@pytest.mark.parametrize(("most", "needed"), [(1, 4), (8, 5)])
+def test_the_first_answer_admits_all_or_nothing(most, needed):
+    """A signed session's context, the model, its round, and what counts against limits."""
+    policy = replace(POLICY, max_participations=5, max_rounds_per_day=5, max_rounds_per_model=most)
+    for capacity in (needed, needed - 1):
+        parties, ledger = with_room(capacity, policy)
         parties.machine._limits = limits = limits_of(policy, 0)
         data = parties.bring(Point(3))
-        before = [parties.params.context, *(limit.entry(0) for limit in limits)]
+        before = [parties.params.context, digest(ANSWERED, MODEL)]
+        before += [limit.entry(0) for limit in limits]
         assert not any(map(ledger.knows, before))
-        if capacity == 4:
+        if capacity == needed:
             assert isinstance(parties.answer(parties.victim, data), bytes)
             assert all(map(ledger.knows, before))
             continue
-        with pytest.raises(LedgerError, match="its capacity of 3"):
+        with pytest.raises(LedgerError, match=f"its capacity of {capacity}"):
             parties.answer(parties.victim, data)
         assert parties.machine.state is RoundState.FAILED
         assert not any(map(ledger.knows, before))

@@ -1,4 +1,4 @@
-"""A device answers for each model in one round only, and remembers it before it says anything."""
+"""In which rounds a device answers for a model, and that it remembers each before it answers."""
 
 import gc
 from dataclasses import replace
@@ -23,14 +23,16 @@ from round_parties import (
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.labels import AGAIN
 from deltafl.protocol.labels import MODEL as ANSWERED
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask
+from deltafl.protocol.participations import limits_of
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
-from deltafl.secagg import Enrolment, LedgerError, MemoryLedger, Refusal
+from deltafl.secagg import Adversary, Enrolment, LedgerError, MemoryLedger, Refusal
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.labels import digest
@@ -42,22 +44,42 @@ CONFIG = make_config(max_queries=2)
 OTHER_MODEL = b"another model..."
 THETAS = (Fraction(1, 2), Fraction(1, 3))
 VICTIM = 17
+ACTIVE = replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True)
+ONCE = replace(POLICY, max_rounds_per_model=1)
 
 signed_or_not = pytest.mark.parametrize("signed", [False, True])
+in_one_round = pytest.mark.parametrize(
+    ("policy", "signed"),
+    [(ONCE, False), (ONCE, True), (ACTIVE, True)],
+    ids=["once", "once, signed", "active"],
+)
+"""Devices that answer for a model in one round; an active server's is signed."""
 
 
 def entry(model) -> bytes:
     return digest(ANSWERED, model)
 
 
-def announcement(levels, models) -> bytes:
-    params = make_params(levels.common, slots=levels.slots(), context=levels.context(models))
+def round_entry(config, model, number) -> bytes:
+    """What is remembered of the n-th round over a model, counted from 0."""
+    settings = digest(AGAIN, replace(config, round_index=0).canonical())
+    return digest(AGAIN, entry(model), settings, number)
+
+
+def announcement(levels, models, signed=False) -> bytes:
+    params = make_params(
+        levels.common,
+        slots=levels.slots(),
+        context=levels.context(models),
+        threshold=levels.common.cohort_size // 2 + 1,
+        signed=signed,
+    )
     session = session_wire.encode(SessionOpen(params), params)
     return wire.encode(Announce(levels, models, session))
 
 
-def machine_with(ledger) -> RoundClient:
-    return RoundClient(VICTIM, POLICY, SeededRandomness(b"r" * 32), ledger=ledger)
+def machine_with(ledger, policy=POLICY) -> RoundClient:
+    return RoundClient(VICTIM, policy, SeededRandomness(b"r" * 32), ledger=ledger)
 
 
 def ledger_after(point, **others):
@@ -83,30 +105,82 @@ ROUNDS = {
     "another method": make_config(method="bracketed", max_queries=2),
     "no query": replace(CONFIG, theta=Fraction(1)),
     "a larger cohort": replace(CONFIG, cohort_size=4),
+    "a larger tail": replace(CONFIG, min_tail=1),
+    "more queries": changed_round(CONFIG, max_queries=3),
+    "another clip": changed_round(CONFIG, update_clip=2.0),
 }
+SAME = ("the same", "another number")
+OTHERS = [name for name in ROUNDS if name not in SAME]
 
 
-@signed_or_not
+@in_one_round
 @pytest.mark.parametrize("config", ROUNDS.values(), ids=ROUNDS)
-def test_a_second_round_over_a_model_is_refused_whatever_else_it_is(config, signed):
-    ledger = ledger_after(Point(4), signed=signed)  # it has answered a query
+def test_a_second_round_over_a_model_is_refused_whatever_else_it_is(config, policy, signed):
+    ledger = ledger_after(Point(4), signed=signed, policy=policy)  # it has answered a query
     for model in (MODEL, OTHER_MODEL):
-        machine, data = machine_with(ledger), announcement(Levels((config,)), model)
+        machine = machine_with(ledger, policy)
+        data = announcement(Levels((config,)), model, signed)
         if model == MODEL:
-            assert_fails(machine, data, Refusal.MODEL_REPEATED, "answered for this model before")
+            assert_fails(machine, data, Refusal.MODEL_REPEATED, "answered for this model before$")
         else:
             assert machine.receive(data) is LocalWork.MEASURE_LOSS
 
 
+@signed_or_not
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_second_round_with_the_same_settings_is_taken_part_in_and_others_are_refused(
+    name, signed
+):
+    ledger = ledger_after(Point(4), signed=signed)
+    machine = machine_with(ledger)
+    data = announcement(Levels((ROUNDS[name],)), MODEL, signed)
+    if name in SAME:
+        assert machine.receive(data) is LocalWork.MEASURE_LOSS
+    else:
+        assert_fails(machine, data, Refusal.MODEL_REPEATED, "before, with other settings")
+
+
+@in_one_round
+def test_a_model_that_was_answered_for_in_the_only_round_stays_so(policy, signed):
+    """The device then expects another server, or answers in more rounds: it knows no settings."""
+    for first, then, told in (
+        (policy, POLICY, "with other settings"),
+        (POLICY, policy, "for this model before$"),
+        (POLICY, POLICY, None),
+    ):
+        machine = machine_with(ledger_after(Point(4), signed=signed, policy=first), then)
+        data = announcement(Levels((ROUNDS["another number"],)), MODEL, signed)
+        if told:
+            assert_fails(machine, data, Refusal.MODEL_REPEATED, told)
+        else:
+            assert machine.receive(data) is LocalWork.MEASURE_LOSS
+
+
+@in_one_round
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_session_in_which_one_level_was_answered_before_is_refused(place):
+def test_a_session_in_which_one_level_was_answered_before_is_refused(place, policy, signed):
+    assert_one_level_is_known(place, policy, signed, is_refused=True)
+
+
+@signed_or_not
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_session_may_have_a_level_that_was_answered_before_with_the_same_settings(place, signed):
+    """The round before was at the first of the two levels."""
+    assert_one_level_is_known(place, POLICY, signed, is_refused=place == 1)
+
+
+def assert_one_level_is_known(place, policy, signed, *, is_refused):
     levels = Levels.at(CONFIG, THETAS)
-    ledger = ledger_after(Point(4))
+    ledger = ledger_after(Point(4), signed=signed, policy=policy)
     models = [OTHER_MODEL, b"the third model."]
-    assert machine_with(ledger).receive(announcement(levels, b"".join(models))) is not None
+    new = announcement(levels, b"".join(models), signed)
+    assert machine_with(ledger, policy).receive(new) is LocalWork.MEASURE_LOSS
     models[place] = MODEL
-    data = announcement(levels, b"".join(models))
-    assert_fails(machine_with(ledger), data, Refusal.MODEL_REPEATED)
+    data, machine = announcement(levels, b"".join(models), signed), machine_with(ledger, policy)
+    if is_refused:
+        assert_fails(machine, data, Refusal.MODEL_REPEATED)
+    else:
+        assert machine.receive(data) is LocalWork.MEASURE_LOSS
 
 
 @signed_or_not
@@ -140,41 +214,67 @@ def test_without_a_query_the_update_is_the_first_answer():
     assert ledger.knows(entry(MODEL))
 
 
-class Watched:
+class Watched(MemoryLedger):
     """A ledger that says what it was asked to admit, and in which state the session was."""
 
-    def __init__(self, accepts=True):
+    def __init__(self, *entries, accepts=True):
+        super().__init__()
+        super().admit(entries)
         self.seen, self.machine, self.accepts = [], None, accepts
 
     def admit(self, entries):
         self.seen += [(each, self.machine._session.state) for each in entries]
-        return self.accepts
-
-    def knows(self, entry):
-        del entry
-        return False
+        return self.accepts and super().admit(entries)
 
 
-def watched(config, accepts=True):
-    parties = RoundParties(config)
-    parties.machine._ledger = parties.machine._session._ledger = ledger = Watched(accepts)
+def watched(config, *entries, policy=POLICY, accepts=True):
+    parties = RoundParties(config, policy=policy)
+    ledger = Watched(*entries, accepts=accepts)
+    parties.machine._ledger = parties.machine._session._ledger = ledger
     ledger.machine = parties.machine
     return parties, ledger
 
 
+POLICIES = {"once": ONCE, "again": POLICY, "counted": replace(POLICY, max_participations=9)}
+policies = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+
+
+def remembered_of(config, policy, number):
+    """What is admitted of the n-th round over the model, in order."""
+    entries = [] if number else [entry(MODEL)]
+    if policy is not ONCE:
+        entries.append(round_entry(config, MODEL, number))
+    return entries + [limit.entry(number) for limit in limits_of(policy, None)]
+
+
+@policies
 @pytest.mark.parametrize("theta", [Fraction(1, 2), Fraction(1)])
-def test_it_is_remembered_before_a_vector_is_masked_and_only_once(theta):
-    parties, ledger = watched(replace(CONFIG, theta=theta))
-    parties.play()
-    assert ledger.seen == [(entry(MODEL), ClientState.OPENED)]
+def test_it_is_remembered_before_a_vector_is_masked_and_only_once(theta, policy):
+    config = replace(CONFIG, theta=theta)
+    known = []
+    for number in range(1 if policy is ONCE else 3):
+        parties, ledger = watched(config, *known, policy=policy)
+        assert parties.play().aborted is None
+        wanted = remembered_of(config, policy, number)
+        assert ledger.seen == [(each, ClientState.OPENED) for each in wanted]
+        known += wanted
 
 
-def test_what_cannot_be_remembered_is_not_said():
-    parties, ledger = watched(CONFIG, accepts=False)
+@pytest.mark.parametrize(
+    ("policy", "number"),
+    [
+        (ONCE, 0),
+        *((POLICIES[name], number) for name in ("again", "counted") for number in (0, 1, 2)),
+    ],
+)
+def test_what_cannot_be_remembered_is_not_said(policy, number):
+    """Neither in the first round over a model, nor in another."""
+    known = [each for before in range(number) for each in remembered_of(CONFIG, policy, before)]
+    parties, ledger = watched(CONFIG, *known, policy=policy, accepts=False)
     data = parties.bring(Point(3))
     assert isinstance(wire.decode(data).question, Query)
     assert_fails(parties.machine, data, Refusal.MODEL_REPEATED, "another round")
-    assert len(ledger.seen) == 1
+    assert [each for each, _ in ledger.seen] == remembered_of(CONFIG, policy, number)
     assert parties.machine._session.state is ClientState.FAILED
 
 
@@ -223,6 +323,23 @@ def test_a_device_whose_ledger_fails_says_nothing_and_ends_the_round(fails, poin
     assert again is LocalWork.MEASURE_LOSS
 
 
+@signed_or_not
+def test_a_device_whose_ledger_fails_in_another_round_says_nothing_either(signed):
+    config = replace(CONFIG, round_index=9)
+    parties = RoundParties(config, signed=signed)
+    parties.machine._ledger = parties.machine._session._ledger = ledger = Failing(())
+    assert ledger.admit(remembered_of(CONFIG, POLICY, 0))
+    data = parties.bring(Point(3))
+    ledger.fails = {"admit"}
+    with pytest.raises(LedgerError, match="no space"):
+        parties.answer(VICTIM, data)
+    assert parties.machine.state is RoundState.FAILED
+    assert not ledger.knows(round_entry(CONFIG, MODEL, 1))
+    ledger.fails = ()
+    data = announcement(Levels((config,)), MODEL)
+    assert machine_with(ledger).receive(data) is LocalWork.MEASURE_LOSS
+
+
 @pytest.mark.parametrize("question", [Query("mm", (2**20,)), Query("bracketed", (5,))])
 def test_a_query_that_is_refused_does_not_use_the_model_up(question):
     parties = RoundParties(CONFIG)
@@ -244,12 +361,14 @@ def test_after_an_update_that_does_not_fit_another_can_be_supplied():
 # --- two rounds at once -------------------------------------------------------------------------
 
 
-def two_rounds(first=CONFIG, second=None, models=(MODEL, MODEL), signed=False):
+def two_rounds(first=CONFIG, second=None, models=(MODEL, MODEL), signed=False, policy=POLICY):
     """Two rounds of the same devices, which have joined both and answered in neither."""
     enrolment = Enrolment(SeededRandomness(bytes(32)))
     second = replace(first, round_index=first.round_index + 1) if second is None else second
     rounds = [
-        RoundParties(config, seed=seed, signed=signed, model=model, enrolment=enrolment)
+        RoundParties(
+            config, seed=seed, signed=signed, model=model, enrolment=enrolment, policy=policy
+        )
         for seed, (config, model) in enumerate(zip((first, second), models, strict=True))
     ]
     for parties in rounds:
@@ -257,10 +376,10 @@ def two_rounds(first=CONFIG, second=None, models=(MODEL, MODEL), signed=False):
     return rounds
 
 
-@signed_or_not
-def test_of_two_rounds_begun_at_once_one_is_answered(signed):
+@in_one_round
+def test_of_two_rounds_begun_at_once_one_is_answered(policy, signed):
     for models in ((MODEL, MODEL), (MODEL, OTHER_MODEL)):
-        one, other = two_rounds(models=models, signed=signed)
+        one, other = two_rounds(models=models, signed=signed, policy=policy)
         assert isinstance(one.answer(VICTIM, one.pending[VICTIM]), bytes)
         data = other.pending[VICTIM]
         if models[0] == models[1]:
@@ -271,11 +390,46 @@ def test_of_two_rounds_begun_at_once_one_is_answered(signed):
 
 
 @signed_or_not
-def test_of_two_sessions_of_one_round_begun_at_once_one_is_answered(signed):
-    one, other = two_rounds(second=CONFIG, signed=signed)
+def test_of_two_rounds_begun_at_once_with_the_same_settings_so_many_are_answered(signed):
+    """Each is counted by itself, whichever was announced first."""
+    for most in (2, 1):
+        policy = replace(POLICY, max_rounds_per_model=most)
+        one, other = two_rounds(signed=signed, policy=policy)
+        assert isinstance(other.answer(VICTIM, other.pending[VICTIM]), bytes)
+        data = one.pending[VICTIM]
+        if most == 1:
+            assert_fails(one.machine, data, Refusal.MODEL_REPEATED, "has begun")
+            continue
+        ledger = one.enrolment.ledger(VICTIM)
+        assert not ledger.knows(round_entry(CONFIG, MODEL, 1))
+        assert isinstance(one.answer(VICTIM, data), bytes)
+        assert ledger.knows(round_entry(CONFIG, MODEL, 1))
+
+
+@signed_or_not
+@pytest.mark.parametrize("name", OTHERS)
+def test_of_two_rounds_begun_at_once_with_other_settings_one_is_answered(name, signed):
+    second = replace(ROUNDS[name], round_index=9)
+    one, other = two_rounds(second=second, signed=signed)
+    assert isinstance(one.answer(VICTIM, one.pending[VICTIM]), bytes)
+    told = "has begun, with other settings"
+    assert_fails(other.clients[VICTIM], other.pending[VICTIM], Refusal.MODEL_REPEATED, told)
+
+
+@pytest.mark.parametrize(
+    ("policy", "signed", "reason"),
+    [
+        (ONCE, False, Refusal.MODEL_REPEATED),
+        (ONCE, True, Refusal.MODEL_REPEATED),
+        (ACTIVE, True, Refusal.MODEL_REPEATED),
+        (POLICY, True, Refusal.SESSION_REPEATED),
+    ],
+)
+def test_of_two_sessions_of_one_round_begun_at_once_one_is_answered(policy, signed, reason):
+    """Also by a device that answers in more rounds, if it has signed for the first."""
+    one, other = two_rounds(second=CONFIG, signed=signed, policy=policy)
     assert one.params.context == other.params.context
     assert isinstance(one.answer(VICTIM, one.pending[VICTIM]), bytes)
-    reason = Refusal.SESSION_REPEATED if signed else Refusal.MODEL_REPEATED
     assert_fails(other.machine, other.pending[VICTIM], reason)
     assert other.machine._session.state is ClientState.FAILED
 
@@ -289,7 +443,7 @@ def test_of_two_sessions_of_one_round_begun_at_once_one_is_answered(signed):
     ],
 )
 def test_of_two_updates_asked_for_at_once_one_is_given(config, work):
-    one, other = two_rounds(config)
+    one, other = two_rounds(config, policy=ONCE)
     assert one.machine.receive(one.pending[VICTIM]) is work
     assert_fails(other.machine, other.pending[VICTIM], Refusal.MODEL_REPEATED, "has begun")
     assert isinstance(one.do(VICTIM, work), bytes)

@@ -107,7 +107,12 @@ LIMITS = {
     ),
 }
 """Of each limit: a round, and changes or levels that are just within it and just beyond it."""
-BESIDE = {"unverified_if_active", "max_participations", "max_rounds_per_day"}
+BESIDE = {
+    "unverified_if_active",
+    "max_participations",
+    "max_rounds_per_day",
+    "max_rounds_per_model",
+}
 """What test_followed_search.py, test_round_refusals.py and test_participations.py hold."""
 
 
@@ -270,6 +275,20 @@ def test_the_noise_of_updates_comes_from_devices_that_are_in_every_sum_of_them(r
         assert found is None if told is None else told in found
 
 
+def test_to_an_active_server_a_device_answers_in_one_round_whatever_is_set():
+    """It has only the server's word that a round was lost."""
+    assert (DEFAULT.rounds_per_model, DEFAULT.max_rounds_per_model) == (8, 8)
+    for most in (1, 2, 100):
+        assert replace(DEFAULT, max_rounds_per_model=most).rounds_per_model == most
+        for trusting in (False, True):
+            active = RoundPolicy(
+                adversary=Adversary.ACTIVE,
+                unverified_if_active=trusting,
+                max_rounds_per_model=most,
+            )
+            assert active.rounds_per_model == 1
+
+
 UNCHECKED = {"adversary"}
 RANGED = [limit for limit in fields(RoundPolicy) if limit.name not in UNCHECKED]
 
@@ -303,6 +322,7 @@ def test_a_limit_out_of_range_is_told_with_the_range():
         ({"colluding_rate": 1}, r"colluding_rate=1 is not in \[0, 1\)"),
         ({"min_cohort": 0}, r"min_cohort=0 is not in \[2, inf\)"),
         ({"max_participations": 1 << 20}, r"max_participations=1048576 is not in \[0, 65536\]"),
+        ({"max_rounds_per_model": 0}, r"max_rounds_per_model=0 is not in \[1, 65536\]"),
         ({"max_update_clip": float("nan")}, r"max_update_clip=nan is not in \[0, inf\)"),
         ({"max_slots": 2.0}, "max_slots=2.0 is not a whole number"),
         ({"sparse_if_active": 1}, "sparse_if_active=1 is neither True nor False"),

@@ -69,6 +69,12 @@ def replacing(change):
     return tampered
 
 
+def changed_packed(message):
+    packed = bytearray(message.packed)
+    packed[0] ^= 1
+    return replace(message, packed=bytes(packed))
+
+
 class Parties(RoundParties):
     def decode(self, data):
         return session_wire.decode(data, self.params)
@@ -262,16 +268,18 @@ def test_the_input_of_another_device_is_refused():
 
 def test_who_masks_another_answer_than_was_proved_spoils_the_sum():
     """As without proofs: the sum opens to nothing, and nobody can tell who it was."""
-    parties = Parties(CONFIG)
-
-    def shifted(message):
-        packed = bytearray(message.packed)
-        packed[0] ^= 1
-        return replace(message, packed=bytes(packed))
-
-    outcome = replacing(shifted)(parties).play()
+    outcome = replacing(changed_packed)(Parties(CONFIG)).play()
     assert "committed to another answer than it sent" in outcome.aborted
     assert not outcome.drops
+
+
+@pytest.mark.xfail(reason="the sum is not in what another round goes on with")
+def test_a_sum_that_cannot_be_proved_is_known_all_the_same():
+    """The server has learnt it, so another round must not ask for it over other devices."""
+    parties = Parties(CONFIG)
+    outcome = replacing(changed_packed)(parties).play()
+    assert parties.server.revealed.slot == 0
+    assert outcome.lost is None or len(outcome.lost.sums) == 1
 
 
 def test_levels_have_one_weight():

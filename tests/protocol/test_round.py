@@ -248,18 +248,47 @@ def test_devices_keep_their_identities_from_round_to_round():
 
 
 @pytest.mark.parametrize("round_index", [3, 4])
-def test_a_round_over_a_model_is_played_once(round_index):
+def test_by_devices_that_answer_in_one_round_a_round_over_a_model_is_played_once(round_index):
     devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
     round_config = config(5, Fraction(1), "mm")
-    signed, unsigned = masked(ALL_SESSIONS["signed"]), masked()
-    once = [play(backend, round_config, devices) for backend in (signed, unsigned)]
-    assert comparable(once[0].outcome) == comparable(once[1].outcome)
-    for backend in (signed, unsigned):
+    once = {"policy": replace(POLICY, max_rounds_per_model=1)}
+    unsigned, signed, active = (
+        masked(sessions)
+        for sessions in (
+            replace(SESSIONS, **once),
+            replace(SESSIONS, signed=True, **once),
+            ALL_SESSIONS["active"],
+        )
+    )
+    played = [play(backend, round_config, devices) for backend in (unsigned, signed, active)]
+    assert len({str(comparable(one.outcome)) for one in played}) == 1
+    for backend in (unsigned, signed, active):
         with pytest.raises(PeerError) as refused:
             play(backend, replace(round_config, round_index=round_index), devices)
         assert refused.value.reason is Refusal.MODEL_REPEATED
     again = play(masked(), round_config, devices)  # by devices that were not there before
-    assert comparable(again.outcome) == comparable(once[1].outcome)
+    assert comparable(again.outcome) == comparable(played[0].outcome)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_devices_that_take_the_server_to_follow_the_protocol_play_a_round_again(signed):
+    """With the same settings, and as often as they answer for a model."""
+    devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
+    round_config = config(5, Fraction(1, 2), "mm")
+    policy = replace(POLICY, max_rounds_per_model=3)
+    backend = masked(replace(SESSIONS, signed=signed, policy=policy))
+    outcomes = []
+    for number in (3, 4, 5):
+        if number == 5:
+            for changes in ({"theta": Fraction(1)}, {"min_tail": 1}, {"method": "bracketed"}):
+                with pytest.raises(PeerError, match="with other settings") as refused:
+                    play(backend, replace(round_config, round_index=5, **changes), devices)
+                assert refused.value.reason is Refusal.MODEL_REPEATED
+        numbered = replace(round_config, round_index=number)
+        outcomes.append(comparable(play(backend, numbered, devices).outcome))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    with pytest.raises(PeerError, match="max_rounds_per_model=3"):
+        play(backend, replace(round_config, round_index=6), devices)
 
 
 @all_sessions
