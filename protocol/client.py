@@ -33,7 +33,7 @@ from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.kept_update import KeptUpdate, check_centre
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
-from deltafl.protocol.participations import Asked, admit_model, check_left, limits_of
+from deltafl.protocol.participations import Asked, admit_model, check_left, check_models, limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.ballots import Voter
 from deltafl.protocol.quantile.search import Query
@@ -364,10 +364,7 @@ class RoundClient:
             # Both would keep a tail of the same losses, and the difference of the two sums would
             # be a sum over only the devices between the two thresholds.
             raise PeerError(Refusal.POLICY, "two levels have the same model")
-        for one in asked:
-            # Two searches over one model reveal, by subtraction, a device that is in only one.
-            said = "the device answered for this model before"
-            one.next_round(self._ledger, self._policy.rounds_per_model, said)
+        check_models(self._ledger, asked, self._policy.rounds_per_model)
         self._policy.check_round(levels, params)  # before anything is asked for or worked out
         check_left(self._ledger, self._limits, len(levels.rounds))
         self._follows = levels.can_be_followed or common.search.verified

@@ -14,7 +14,7 @@ Spec: §12.13, §12.16.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -121,28 +121,37 @@ class Asked:
         settings = digest(AGAIN, replace(config, round_index=0).canonical())
         return cls(digest(MODEL, _as_numbers(model)), settings)
 
-    def next_round(self, ledger: Ledger, most: int, otherwise: str) -> tuple[bytes, ...]:
-        """The entries of another round over the model.
+    def next_round(self, ledger: Ledger, most: int) -> tuple[bytes, ...]:
+        """The entries of another round over the model; of these it knows one if there may be none.
 
         Args:
             ledger: The device's; it is only read.
             most: In how many rounds it answers for a model, at least 1.
-            otherwise: What there is to say if the device answers no more.
-
-        Raises:
-            PeerError: the device has answered for the model, and another round is not allowed.
         """
+        if most == 1:
+            return (self.model,)
         rounds = [digest(AGAIN, self.model, self.settings, i) for i in range(most)]
         if not ledger.knows(self.model):
-            return (self.model, *rounds[:1]) if most > 1 else (self.model,)
-        if most > 1:
-            if not ledger.knows(rounds[0]):
-                otherwise += ", with other settings"
-            elif left := [entry for entry in rounds if not ledger.knows(entry)]:
-                return (left[0],)
-            else:
-                otherwise += f", in max_rounds_per_model={most} rounds"
-        raise PeerError(Refusal.MODEL_REPEATED, otherwise)
+            return (self.model, rounds[0])
+        left = [entry for entry in rounds[1:] if not ledger.knows(entry)]
+        return (left[0],) if left and ledger.knows(rounds[0]) else (self.model,)
+
+
+def check_models(ledger: Ledger, asked: Iterable[Asked], most: int) -> None:
+    """Refuse models for which the device has answered, and may not do so again.
+
+    Args:
+        ledger: The device's.
+        asked: The models.
+        most: As of `Asked.next_round`.
+
+    Raises:
+        PeerError: there is one.
+    """
+    if any(ledger.knows(entry) for one in asked for entry in one.next_round(ledger, most)):
+        # Two searches over one model reveal, by subtraction, a device that is in only one.
+        again = f" with other settings, or in max_rounds_per_model={most} rounds" * (most > 1)
+        raise PeerError(Refusal.MODEL_REPEATED, f"the device answered for this model before{again}")
 
 
 def admit_model(
@@ -165,15 +174,15 @@ def admit_model(
         PeerError: another round over this model has begun, or a limit is reached.
         LedgerError: the ledger cannot be used or is full.
     """
-    begun = "another round over this model has begun"
     while True:
         check_left(ledger, limits, 1)
-        entries = [*asked.next_round(ledger, most, begun)]
-        entries += [limit.entry(limit.counted(ledger)) for limit in limits]
+        own = asked.next_round(ledger, most)
+        entries = [*own, *(limit.entry(limit.counted(ledger)) for limit in limits)]
         if admit(entries):
             return
-        if not any(map(ledger.knows, entries)):
-            raise PeerError(Refusal.MODEL_REPEATED, begun)
+        is_repeated = asked.model in own and ledger.knows(asked.model)
+        if is_repeated or not any(map(ledger.knows, entries)):
+            raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
         # Another round of this device was counted between the two calls.
 
 

@@ -82,16 +82,14 @@ class RoundPolicy(DevicePolicy):
             another contribution of one device could change. Above 0, an update without noise is
             refused too.
         max_update_norm: Largest L2 norm to which updates are scaled down before noise is added.
-        max_participations: Most models that the device answers for, as long as its ledger lasts;
-            0 counts none. A further round over a model counts like another model. What noisy sums
-            reveal adds up over them.
-        max_rounds_per_day: The same in a day, if its caller says which day it is. The default is a
-            round in 21 seconds, all day, and fills the ledger's default capacity in 12 days or
-            more.
-        max_rounds_per_model: Most rounds in which the device answers for one model, with the same
-            settings each time, because the rounds before were lost. It has the server's word that
-            their updates were not summed, so to an ACTIVE server it answers in one round, whatever
-            is set here.
+        max_participations: Most rounds over a model in which the device answers, as long as its
+            ledger lasts; 0 counts none. What noisy sums reveal adds up over them.
+        max_rounds_per_day: The same in a day, if its caller says which day it is; 0 counts none.
+            The default is a round in 21 seconds, all day, and fills the ledger's default capacity
+            in 12 days or more.
+        max_rounds_per_model: Most rounds over one model in which the device answers, if the rounds
+            before were lost; to an ACTIVE server, it answers in one. It has the server's word that
+            their updates were not summed.
     """
 
     min_honest_tail: int = 2

@@ -23,7 +23,7 @@ from spec_code import TEXT, refusal_of, run_page
 from deltafl.protocol import kept_update, participations, rotation, rounding
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.anonymity import Tail, expected_apart
-from deltafl.protocol.client import RoundClient, _entries
+from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import (
     RoundConfig,
     UpdateParams,
@@ -37,7 +37,6 @@ from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile import ballots
@@ -72,6 +71,7 @@ from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.layout import Field, Layout
+from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.messages import ConsistencyCheck, SessionOpen, UnmaskRequest
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.records import Records
@@ -595,8 +595,17 @@ def check_configuration(page, rng):
     assert page.threshold_binding(context, eta, delta) == binding(context, Threshold(eta, delta))
     numbers = rng.randbytes(4 * rng.randint(0, 3))
     assert page.centre_binding(context, numbers) == binding(context, Centre(numbers))
-    entry = _entries(Announce(levels, models, b""))[0]
-    assert page.model_entry(models[:4]) == entry
+    asked = participations.Asked.of(config, models[:4])
+    assert page.model_entry(models[:4]) == asked.model
+    ledger, known, most = MemoryLedger(), set(), rng.randint(1, 4)
+    for number in range(5):
+        c = flat(replace(config, round_index=number))
+        told = page.entries_to_admit(known, models[:4], c, most)
+        entries = asked.next_round(ledger, most)
+        assert ([*entries] == told) if ledger.admit(entries) else (told is None)
+        known.update(told or ())
+    other = flat(replace(config, min_tail=(config.min_tail + 1) % 2))
+    assert page.entries_to_admit(known, models[:4], other, 9) is None
 
 
 def check_noise(page, rng):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, SearchParams
-from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import (
@@ -40,8 +41,11 @@ POLICY: Final = RoundPolicy(
     min_search_cohort=3,
     max_pivots=320,
     max_mm_pivots_per_device=Fraction(10),
+    max_rounds_per_model=1,
 )
-"""A policy that the small rounds of attacks on something else satisfy."""
+"""A policy that the small rounds of attacks on something else satisfy.
+
+By it, devices answer for a model once, as if they expected an active server."""
 ACTIVE: Final = replace(
     POLICY,
     adversary=ACTIVE_POLICY.adversary,
@@ -231,8 +235,18 @@ Listen = Callable[[Step, ClientId, bytes], bytes]
 """What becomes of a device's message of a step on its way to the server."""
 
 
+def _unchanged(_step: Step, _client: ClientId, data: bytes) -> bytes:
+    return data
+
+
 def with_an_honest_server(
-    devices: RoundDevices, listen: Listen, learnt: list[SlotSum] | None = None
+    devices: RoundDevices,
+    listen: Listen = _unchanged,
+    learnt: list[SlotSum] | None = None,
+    *,
+    gone: Mapping[ClientId, Step] = MappingProxyType({}),
+    lost: Sequence[LostSearch] = (),
+    keeps_cohort: bool = False,
 ) -> RoundOutcome:
     """Take the round to its end; devices are shown their models, the rest is as it should be.
 
@@ -240,14 +254,24 @@ def with_an_honest_server(
         devices: Who takes part.
         listen: What becomes of their messages.
         learnt: Gets the sums that the server learns, in order.
+        gone: Who drops out, and before which of its messages.
+        lost: What earlier rounds over the models have revealed.
+        keeps_cohort: Whether devices insist that nobody is lost after the first level.
     """
-    directory = devices.enrolment if devices.params.signed else None
     server = RoundServer(
-        devices.levels, devices.model, devices.params, devices.devices, directory=directory
+        devices.levels,
+        devices.model,
+        devices.params,
+        devices.devices,
+        directory=devices.enrolment if devices.params.signed else None,
+        keeps_cohort=keeps_cohort,
+        lost=lost,
     )
     outgoing = server.start()
     while outgoing:
         for client, data in outgoing.items():
+            if client in gone and gone[client].order <= server.step.order:
+                continue
             if (reply := devices.answer(client, devices.shown(client, data))) is not None:
                 server.receive(client, listen(server.step, client, reply))
         outgoing = server.close_round()

@@ -8,6 +8,7 @@ import numpy as np
 
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
 from deltafl.secagg import PeerError, ring
 from deltafl.secagg.ring import Vector
@@ -15,6 +16,7 @@ from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import (
     MODEL,
+    POLICY,
     UPDATE_ROUND,
     RoundDevices,
     context_of,
@@ -43,16 +45,19 @@ class Searches:
     Args:
         client_type: What the devices run, or what makes it.
         network_type: What carries the messages.
+        policy: What the devices insist on.
     """
 
     def __init__(
         self,
         client_type: Callable[..., RoundClient] = RoundClient,
         network_type: type[RoundDevices] = RoundDevices,
+        policy: RoundPolicy = POLICY,
     ) -> None:
         self.devices = make_devices(CONFIG)
         self.ids = sorted(self.devices)
         self._client_type, self._network_type = client_type, network_type
+        self._policy = policy
         self._enrolment = new_enrolment()
         self._sums: list[Vector] = []
         self._refusals: tuple[PeerError, ...] = ()
@@ -78,6 +83,7 @@ class Searches:
             self.devices,
             questions=dict.fromkeys(self.devices, QUERY),
             model=model,
+            policy=self._policy,
             signed=True,
             client_type=self._client_type,
             enrolment=self._enrolment if remembering else new_enrolment(),

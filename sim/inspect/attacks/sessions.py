@@ -5,17 +5,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from deltafl.protocol import client
+import numpy as np
+
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.labels import MODEL
-from deltafl.protocol.messages import Announce, Relay
-from deltafl.protocol.participations import Asked
-from deltafl.secagg import Client, ClientId, Enrolment, Refusal, SlotSpec, UsageError, signing, wire
+from deltafl.protocol.messages import Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import LostSearch
+from deltafl.secagg import (
+    Client,
+    ClientId,
+    Enrolment,
+    Refusal,
+    SlotSpec,
+    SlotSum,
+    Stage,
+    Step,
+    UsageError,
+    ring,
+    signing,
+    wire,
+)
 from deltafl.secagg.graph import Members
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.labels import digest
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import (
@@ -30,9 +43,14 @@ from deltafl.secagg.messages import (
     ShareReceipt,
 )
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import RoundDevices
+from deltafl.sim.inspect.attacks.own_round import (
+    POLICY,
+    RoundDevices,
+    make_devices,
+    with_an_honest_server,
+)
 from deltafl.sim.inspect.attacks.own_session import (
     ACTIVE_POLICY,
     Devices,
@@ -300,15 +318,9 @@ def one_round_in_two_sessions(defended: bool) -> Loot:
     return searches.loot()
 
 
-def _rounds_and_models(announced: Announce) -> tuple[Asked, ...]:
-    """What a ledger remembers of each level's model, if another round makes it another model."""
-    index = announced.levels.common.round_index.to_bytes(8, "big")
-    models = announced.levels.split(announced.models)
-    return tuple(Asked(digest(MODEL, index + model), bytes(32)) for model in models)
-
-
-def _two_rounds(*, at_once: bool) -> Loot:
-    searches = Searches()
+def _two_rounds(*, at_once: bool, defended: bool) -> Loot:
+    most = 1 if defended else 2
+    searches = Searches(policy=replace(POLICY, max_rounds_per_model=most))
     configs = {None: replace(CONFIG, round_index=1), LOST: replace(CONFIG, round_index=2)}
     sessions = (searches.session(config, without=lost) for lost, config in configs.items())
     for evil in list(sessions) if at_once else sessions:
@@ -322,15 +334,63 @@ def _two_rounds(*, at_once: bool) -> Loot:
     "announces one model under two round indices, the second time without one of the devices",
     power=Power.SERVER,
     gain=_ANSWER,
-    defence="a device answers for each model in only one round, and remembers it",
+    defence="a device that expects an active server answers for each model in only one round, and "
+    "remembers it",
     spec="12.13",
     end=Refusal.MODEL_REPEATED,
     saying="answered for this model before",
 )
 def one_model_in_two_rounds(defended: bool) -> Loot:
-    """There are two contexts. Without the defence, devices remember models by their rounds."""
-    with replaced(client, "_asked", _rounds_and_models, unless=defended):
-        return _two_rounds(at_once=False)
+    """There are two contexts. Without the defence, devices believe that the first round was lost.
+
+    So do those that expect a curious server, up to `max_rounds_per_model` rounds.
+    """
+    return _two_rounds(at_once=False, defended=defended)
+
+
+@attack(
+    "lost-round-begun-anew",
+    13,
+    "repeats a round that was lost, without one of its devices",
+    power=Power.SERVER,
+    gain=_ANSWER,
+    defence="a round that is repeated goes on with the sums of the lost one, and searches no more",
+    spec="12.13",
+    end=Left.NOTHING,
+)
+def lost_round_begun_anew(defended: bool) -> Loot:
+    """All follow the protocol, and devices believe that the server does.
+
+    Without the defence, the server searches anew.
+    """
+    devices, enrolment, lost = make_devices(CONFIG), new_enrolment(), list[LostSearch]()
+    victim = sorted(devices)[LOST]
+    too_few = dict.fromkeys(sorted(devices)[-2:], Step(Stage.UNMASK, CONFIG.update_slot))
+    asked = []
+    for number, gone in enumerate((too_few, {victim: Step(Stage.ADVERTISE)})):
+        config, learnt = replace(CONFIG, round_index=number), list[SlotSum]()
+        network = RoundDevices(
+            config,
+            devices,
+            policy=replace(POLICY, max_rounds_per_model=2),
+            threshold=4,
+            enrolment=enrolment,
+            number=number,
+        )
+        outcome = with_an_honest_server(network, learnt=learnt, gone=gone, lost=lost)
+        presuppose((outcome.update is None) == (number == 0), "the first round is lost")
+        asked.append([one.vector.astype(np.uint64) for one in learnt if one.slot == 0])
+        lost = [outcome.lost] if defended and outcome.lost is not None else []
+    (first,), again = asked
+    taken = first - again[0] if again else 0 * first
+    ring.reduce(taken, CONFIG.search_layout.ring_bits)
+    answer = devices[victim].measured(CONFIG).answer(Query(CONFIG.method, _first_pivots()))
+    return Loot(taken, answer, CONFIG.search_layout.ring_bits)
+
+
+def _first_pivots() -> tuple[int, ...]:
+    query = CONFIG.start_search().query
+    return () if query is None else query.pivots
 
 
 class _LastSeen:
@@ -413,5 +473,4 @@ def announced_until_forgotten(defended: bool) -> Loot:
 )
 def one_model_in_two_rounds_at_once(defended: bool) -> Loot:
     """When the second round is announced, the devices have not answered in the first one."""
-    with replaced(client, "_asked", _rounds_and_models, unless=defended):
-        return _two_rounds(at_once=True)
+    return _two_rounds(at_once=True, defended=defended)

@@ -13,7 +13,6 @@ import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, Refusal, SlotSum, Stage, Step
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Harm, Left, Power, attack, presuppose
@@ -25,6 +24,7 @@ from deltafl.sim.inspect.attacks.own_round import (
     Device,
     RoundDevices,
     make_devices,
+    with_an_honest_server,
 )
 
 _SIZE: Final = 10
@@ -93,25 +93,7 @@ def _sums_of_updates(
         thetas=thetas,
     )
     levels, learnt = network.levels, list[SlotSum]()
-    server = RoundServer(
-        levels,
-        network.model,
-        network.params,
-        devices,
-        directory=network.enrolment if network.params.signed else None,
-        keeps_cohort=policy.expects_active,
-    )
-    outgoing = server.start()
-    while outgoing:
-        for client, data in outgoing.items():
-            if client in gone and gone[client].order <= server.step.order:
-                continue
-            reply = network.answer(client, data)
-            if reply is not None:
-                server.receive(client, reply)
-        outgoing = server.close_round()
-        if server.revealed is not None:
-            learnt.append(server.revealed)
+    with_an_honest_server(network, learnt=learnt, gone=gone, keeps_cohort=policy.expects_active)
     last = [levels.first_slot(n) + one.update_slot for n, one in enumerate(levels.rounds)]
     return [one.vector.astype(np.uint64) for one in learnt if one.slot in last]
 
