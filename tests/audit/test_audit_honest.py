@@ -308,9 +308,9 @@ def test_a_round_without_a_search_does_not_forget_the_threshold(tmp_path):
 
 
 @pytest.mark.parametrize("stage", [Stage.MASK, Stage.UNMASK])
-@pytest.mark.parametrize("slot", [0, 1])
-def test_a_search_may_start_at_what_a_round_came_to_before_it_was_given_up(tmp_path, stage, slot):
-    """No threshold was announced, and what the search came to depends on who had vanished."""
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_a_lost_round_leaves_the_start_of_the_next_search_where_it_was(tmp_path, stage, slot):
+    """Also if it had announced a threshold."""
 
     def lose_three(round_index, device_ids, num_slots):
         del num_slots

@@ -1,6 +1,7 @@
 """No device is asked twice about one model: who may have answered, and runs that lose rounds."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -196,6 +197,28 @@ def test_a_resumed_run_draws_the_same_cohorts(kind, sums, tmp_path):
     assert any(answered)
     run(config, tmp_path / "killed", resume=True)
     assert told(tmp_path / "killed") == events
+
+
+@pytest.mark.parametrize("kind", ["delta", "levels"])
+def test_a_resumed_run_goes_on_with_a_lost_round(kind, tmp_path):
+    config = losing(kind, "ideal", data={"num_devices": 17})
+    run(config, tmp_path / "whole")
+    events = told(tmp_path / "whole")
+    lost = [event["round"] for event in events if event["aborted"] and event["secure_sums"]]
+    with pytest.raises(Killed):
+        run(config, tmp_path / "killed", progress=KilledAfter(lost[0]))
+    kept = load_checkpoint(tmp_path / "killed" / "checkpoints").lost
+    assert kept.cohort == tuple(range(8))
+    assert any(one.sums for one in kept.searches)
+    run(config, tmp_path / "killed", resume=True)
+    assert told(tmp_path / "killed") == events
+
+
+def test_a_lost_round_is_not_repeated_while_there_are_others(tmp_path):
+    run(losing("delta", "ideal"), tmp_path / "run")
+    events = told(tmp_path / "run")
+    after = [(one, two) for one, two in pairwise(events) if one["aborted"] and one["secure_sums"]]
+    assert not set(after[0][0]["cohort"]) & set(after[0][1]["cohort"])
 
 
 def test_runs_that_lose_nothing_draw_what_they_always_drew(tmp_path):

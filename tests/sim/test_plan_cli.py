@@ -213,16 +213,21 @@ def test_a_budget_below_the_price_of_one_round_is_refused(capsys):
     assert "dp.epsilon_budget is 0.01, which is not enough for a single round" in err
 
 
+ONCE = ("--set", "policy.max_rounds_per_model=1")
+
+
 @pytest.mark.parametrize(
     ("devices", "lost", "said"),
     [
         ((), None, None),
-        (("--devices", "30"), 0, "none may be lost"),
-        (("--devices", "51"), 2, "2 in a row leave enough devices"),
+        (("--devices", "30", *ONCE), 0, "none may be lost"),
+        (("--devices", "51", *ONCE), 2, "2 in a row leave enough devices"),
+        (("--devices", "30"), 7, "7 in a row leave enough devices"),
+        (("--devices", "30", "--set", "privacy.adversary=active"), 0, "none may be lost"),
     ],
 )
 def test_a_plan_says_how_many_rounds_may_be_lost(capsys, devices, lost, said):
-    """Eleven devices of twenty are needed, and those of a lost round are not asked again."""
+    """Eleven devices of twenty are needed; a round may be repeated seven times, or not at all."""
     code, told, _ = planned(capsys, "--preset", "quickstart", *devices)
     assert code == 0
     assert ("lost rounds" in told) == (said is not None)

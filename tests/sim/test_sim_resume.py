@@ -14,9 +14,16 @@ from doubles import Killed, Silent, run
 from resumed import kill_at_write, result
 
 from deltafl.fl.strategies.base import TrainingState
+from deltafl.protocol.round import LostSearch
+from deltafl.secagg import ClientId
 from deltafl.sim.errors import RunDirectoryError, RunError, UserError
 from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.checkpoint import (
+    Checkpoint,
+    LostRound,
+    load_checkpoint,
+    save_checkpoint,
+)
 from deltafl.sim.record.transcript import TRANSCRIPT, Message, read_transcript
 from deltafl.sim.record.truth import TRUTH
 from deltafl.sim.run import engine
@@ -99,6 +106,47 @@ def test_killed_between_the_event_and_the_checkpoint(tiny, tmp_path, monkeypatch
     (tmp_path / "run" / "checkpoints" / ".round-000003.npz.tmp").unlink()
     run(tiny, tmp_path / "run", resume=True)
     assert result(tmp_path / "run") == reference(tiny)
+
+
+SUMS = (np.arange(5, dtype=np.uint32), np.arange(5, dtype=np.uint32) + 2**31)
+
+
+@pytest.mark.parametrize(
+    "searches",
+    [
+        (LostSearch(),),
+        (LostSearch((ClientId(1), ClientId(9)), SUMS), LostSearch()),
+        (LostSearch((ClientId(1),), (np.full(3, 2**64 - 1, np.uint64),)),),
+    ],
+)
+def test_checkpoints_hold_a_lost_round_exactly(tmp_path, searches):
+    state, marks = TrainingState(np.zeros(3, np.float32), 1), (TRANSCRIPT.start, TRUTH.start)
+    lost = LostRound((1, 4, 9), 2, searches)
+    save_checkpoint(tmp_path, Checkpoint(state, 0, *marks, (frozenset({1}),), lost))
+    loaded = load_checkpoint(tmp_path).lost
+    assert (loaded.cohort, loaded.rounds) == ((1, 4, 9), 2)
+    for read, written in zip(loaded.searches, searches, strict=True):
+        assert read.devices == written.devices
+        assert [one.tolist() for one in read.sums] == [one.tolist() for one in written.sums]
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (LostRound((0, 1), 1, (LostSearch(), LostSearch())), "2 levels, and the settings 1"),
+        (LostRound((0, 1), 1, (LostSearch((ClientId(2),), SUMS),)), "other devices"),
+        (LostRound((0, 10**6), 1, (LostSearch(),)), "other devices"),
+        (LostRound((1, 0), 1, (LostSearch(),)), "other devices"),
+    ],
+)
+def test_a_lost_round_that_cannot_have_been_is_named(tiny, tmp_path, lost, said):
+    path = tmp_path / "run"
+    run(tiny, path)
+    (path / "summary.json").unlink()
+    kept = load_checkpoint(path / "checkpoints")
+    save_checkpoint(path / "checkpoints", replace(kept, lost=lost))
+    with pytest.raises(RunDirectoryError, match=said):
+        run(tiny, path, resume=True)
 
 
 def test_a_damaged_last_checkpoint_costs_one_more_round(tiny, tmp_path, reference):

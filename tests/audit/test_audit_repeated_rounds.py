@@ -1,0 +1,115 @@
+"""A round that was lost may be repeated, and only as the specification says."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from doubles import run
+
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.selection import Threshold
+from deltafl.sim.cli import main
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.checks.differences import PastModel
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.record.events import read_events
+from deltafl.sim.settings.config_io import build_config
+
+CONFIG = build_config(
+    [
+        {
+            "data": {"num_devices": 17},
+            "federation": {"rounds": 4, "cohort_size": 8, "evaluate_every": 8},
+            "privacy": {"min_cohort": 5, "expected_dropout": 0.1, "transcript": "full"},
+            "quantile": {"resolution_bits": 8, "loss_bound": 8},
+            "training": {"batch_size": 64, "device": "cpu", "backend": "reference"},
+            "faults": {"dropout": 0.55},
+        }
+    ]
+)
+ROUND = RoundConfig(0, 8, Fraction(1, 2), "mm", SearchParams(3), UpdateParams(), 2)
+QUERY = Query("mm", (5,))
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """The devices are one cohort, so that the rounds after a lost one are the same once more."""
+    path = tmp_path_factory.mktemp("repeated") / "run"
+    run(CONFIG, path)
+    return path
+
+
+def rules_of(path, *options, capsys):
+    main(["audit", str(path), "--json", *options])
+    return {(f["rule"], f["severity"]) for f in json.loads(capsys.readouterr().out)["findings"]}
+
+
+def test_a_run_that_repeats_a_lost_round_is_clean(played):
+    events = read_events(played / "events.jsonl")
+    assert [event["aborted"] is None for event in events] == [False, False, True, False]
+    assert events[2]["secure_sums"] == 1 < events[2]["num_queries"]  # its search was the lost one's
+    assert {f.rule for f in audit(played).findings if f.severity >= Severity.MEDIUM} == set()
+
+
+def test_for_devices_that_answer_once_it_is_not(played, capsys):
+    found = rules_of(played, capsys=capsys)
+    assert ("retry.one-model", "high") not in found
+    assert ("retry.same-model", "info") in found
+    once = rules_of(played, "--set", "policy.max_rounds_per_model=1", capsys=capsys)
+    assert ("retry.one-model", "high") in once
+    assert ("retry.one-model", "high") not in rules_of(
+        played, "--set", "policy.max_rounds_per_model=2", capsys=capsys
+    )
+
+
+def level(devices, *questions, config=ROUND):
+    """A level of a session over these devices, with a sum for each of these questions."""
+    answer = [SimpleNamespace(record=SimpleNamespace(peer=device)) for device in devices]
+    slots = {
+        number: SimpleNamespace(
+            question=question,
+            inputs=answer,
+            sums=[SimpleNamespace(contributors=np.array(sorted(devices)))] if question else [],
+        )
+        for number, question in enumerate(questions)
+    }
+    return SimpleNamespace(config=config, slots=slots)
+
+
+def past(*rounds):
+    model = PastModel(Evidence(), False, replace(ROUND, round_index=0))
+    for one in rounds:
+        model.note(one)
+    return model
+
+
+def test_devices_of_the_lost_search_may_answer_again():
+    known = past(level({1, 2, 3}, QUERY))
+    assert known.may_answer(level({1, 2}), {1, 2}, 2)
+    assert known.may_answer(level({1, 2}, config=replace(ROUND, round_index=7)), {1, 2, 3}, 2)
+    assert past(level({1, 2, 3}, None)).may_answer(level({4}), {3, 4}, 2)  # there was no sum
+
+
+@pytest.mark.parametrize("config", [replace(ROUND, warm_start=3), replace(ROUND, min_tail=1)])
+def test_not_with_other_settings(config):
+    known = past(level({1, 2, 3}, QUERY))
+    assert not known.may_answer(level({1}, config=config), {1}, 2)
+
+
+def test_not_beside_others():
+    assert not past(level({1, 2, 3}, QUERY)).may_answer(level({1, 4}), {1, 4}, 2)
+
+
+def test_not_once_updates_were_summed():
+    known = past(level({1, 2, 3}, QUERY), level({1, 2}, Threshold(2, 0)))
+    assert not known.may_answer(level({1}), {1}, 9)
+
+
+def test_not_too_often():
+    known = past(*[level({1, 2, 3}, QUERY)] * 2, level({1}, None))
+    assert known.may_answer(level({2, 3}), {2, 3}, 3)
+    assert not known.may_answer(level({1, 2}), {1, 2}, 3)
