@@ -6,6 +6,7 @@ from fractions import Fraction
 from deltafl.sim.reproduce.experiment import Cell, Request
 from deltafl.sim.reproduce.methods import Layer, Method
 from deltafl.sim.reproduce.tasks import VECTORS, Chosen
+from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config
 
@@ -15,17 +16,19 @@ def make_cells(
 ) -> tuple[Cell, ...]:
     """Make the cells of some tasks and methods; seeds vary fastest, then methods.
 
-    Cells of one task and seed meet the same cohorts, whatever the method.
+    Cells of one task and seed meet the same cohorts, whatever the method. There is none of a method
+    that is not private at the task's cohort (`keeps_enough`).
 
     Raises:
         ConfigError: a setting is out of range, or two do not fit.
     """
-    return tuple(
+    cells = (
         Cell(one.task.name, method.label, seed, config_of(request, one, method, seed))
         for one in chosen
         for method in methods
         for seed in range(1, num_seeds(request, one) + 1)
     )
+    return tuple(cell for cell in cells if keeps_enough(cell.config))
 
 
 def num_seeds(request: Request, one: Chosen) -> int:

@@ -142,16 +142,19 @@ def delta_fl(theta: str) -> Method:
     )
 
 
-def private_delta_fl(theta: str) -> Method:
-    """Δ-FL at one conformity level under secure aggregation."""
+def private_delta_fl(theta: str, colluding: float = 0.1) -> Method:
+    """Δ-FL at one conformity level under secure aggregation, if such a share may collude."""
     return Method(
         f"private-delta-fl-{theta}",
         f"private Δ-FL θ={theta}",
-        {"federation": {"algorithm": "private-delta-fl", "theta": theta}},
+        {
+            "federation": {"algorithm": "private-delta-fl", "theta": theta},
+            "privacy": {"colluding": colluding},
+        },
         {
             **_L2_OF_DELTA_FL,
             # the largest role of Shakespeare has 66,963 windows (P, Table 1)
-            "shakespeare-gru": {"privacy": {"max_weight": 2**17}},
+            "shakespeare-gru": {"privacy": {"max_weight": 2**17}, "policy": {"max_weight": 2**17}},
         },
     )
 
@@ -208,8 +211,14 @@ CROSS_SILO: Final = (FEDAVG, AAGGFF_S, AFL, Q_FFL, TILTED_ERM, PROPFAIR, FEDMGDA
 CROSS_DEVICE: Final = (FEDAVG, AAGGFF_D, Q_FFL, TILTED_ERM, PROPFAIR, FEDMGDA, DELTA_FL[1])
 """The rows of A's tables with sampled devices, and Δ-FL; AFL wants everybody."""
 
-PRIVATE_AT_LEVELS: Final = tuple(private_delta_fl(theta) for theta in ("0.8", "0.5", "0.1"))
-"""Private Δ-FL at the levels of P and W."""
+PRIVATE_AT_LEVELS: Final = (
+    *map(private_delta_fl, ("0.8", "0.5")),
+    private_delta_fl("0.1", colluding=0.04),
+)
+"""Private Δ-FL at the levels of P and W.
+
+In a tail of a tenth of P's cohorts of 50, two others are left if no more than 2 of the 50 collude.
+"""
 
 METHODS: Final = (
     *ERROR_TABLES,

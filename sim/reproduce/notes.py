@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from deltafl.protocol.anonymity import expected_tail
 from deltafl.sim.reproduce.experiment import Request
 from deltafl.sim.reproduce.grid import config_of, num_seeds
 from deltafl.sim.reproduce.methods import FEDAVG, Method
 from deltafl.sim.reproduce.tasks import DATA_SETS, Chosen
+from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, flatten, show
 
@@ -38,6 +40,7 @@ def notes_of(
     if overrides:
         notes.append(f"Set by hand for every run: {', '.join(overrides)}.")
     notes += [f"{method.label}: {method.constants}." for method in methods if method.constants]
+    notes += [note for one in chosen for note in _exposed(request, one, methods)]
     sums = request.overrides.get("privacy", {}).get("sums")
     private = any("private" in str(method.layer["federation"]["algorithm"]) for method in methods)
     if private and sums == "ideal":
@@ -48,6 +51,19 @@ def notes_of(
     if request.settings == "script":
         notes.append("Hyper-parameters are those of the published scripts where these differ.")
     return tuple(notes)
+
+
+def _exposed(request: Request, one: Chosen, methods: Sequence[Method]) -> Iterator[str]:
+    for method in methods:
+        config = config_of(request, one, method, 1)
+        if not keeps_enough(config):
+            theta, size = config.federation.theta, config.federation.cohort_size
+            kept, fewest = expected_tail(theta, size), config.privacy.min_honest_tail
+            yield (
+                f"{method.label} is not private on {one.task.name}: θ = {show(theta)} keeps {kept} "
+                f"of {size} devices, and privacy.min_honest_tail is {fewest}. Take more devices, a "
+                f"larger θ, or privacy.sums = 'ideal' to see what it would learn."
+            )
 
 
 def _of_task(request: Request, one: Chosen) -> list[str]:

@@ -24,9 +24,11 @@ from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.published import TABLE_1, Column, Published
 from deltafl.sim.reproduce.statistics import Comparison, compare_methods, comparison_table
 from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
+from deltafl.sim.run.algorithms import keeps_enough
 
 _RESAMPLING_SEED: Final = 2002_11223
 _NONE: Final = "–"
+_EXPOSED: Final = "not private at this cohort"
 _P_VALUES: Final = (
     "p-values are one-sided (small where the method is lower), and Holm's correction is for all "
     "methods of the task: over seeds a paired t test, over test devices a paired bootstrap."
@@ -106,7 +108,7 @@ class ErrorTable:
         }
         return Report(
             tables=(
-                self._table(chosen, methods, runs, compared),
+                self._table(request, chosen, methods, runs, compared),
                 *(
                     comparison_table(
                         f"{self.name}-{one.task.name}-tests",
@@ -125,6 +127,7 @@ class ErrorTable:
 
     def _table(
         self,
+        request: Request,
         chosen: Sequence[Chosen],
         methods: Sequence[Method],
         runs: Runs,
@@ -137,13 +140,21 @@ class ErrorTable:
             if (number := self._measured(runs, one.task, method))
         }
         names = [one.task.name for one in chosen]
+        exposed = {
+            (one.task.name, method.label)
+            for one in chosen
+            for method in methods
+            if not keeps_enough(config_of(request, one, method, 1))
+        }
         best = {name: _lowest(ours, name) for name in names}
         rows = []
         for method in methods:
             row = [method.label]
             for name in names:
                 number, printed = ours.get((name, method.label)), self._printed(name, method)
-                shown = _bold(str(number), number is best[name]) if number else _NONE
+                shown = _NONE if (name, method.label) not in exposed else _EXPOSED
+                if number:
+                    shown = _bold(str(number), number is best[name])
                 row += [shown, _shown(printed, self.published.get(name)), _off(number, printed)]
             rows.append(tuple(row))
         tests = {name: {one.method: one for one in compared[name]} for name in names}

@@ -20,6 +20,7 @@ from deltafl.fl.strategies.robust import Robust
 from deltafl.fl.strategies.robust_mean import RobustMean
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
+from deltafl.protocol.anonymity import expected_tail, least_tail
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
@@ -41,6 +42,7 @@ from deltafl.sim.settings.config import (
     ALGORITHMS,
     AUTO,
     CLIPPED,
+    IDEAL,
     MEAN,
     PRIVATE,
     PROVED,
@@ -252,18 +254,34 @@ def sessions_of(config: RunConfig) -> Sessions:
 
 
 def policy_of(config: RunConfig) -> RoundPolicy:
-    """The limits of a run's devices, by its settings; see `sessions_of`."""
+    """The limits of a run's devices, by its settings; see `sessions_of`.
+
+    With ideal sums, which hide nothing, θ may keep fewer than `privacy.min_honest_tail`.
+    """
     privacy = config.privacy
+    size, fewest = config.federation.cohort_size, privacy.min_honest_tail
+    needed = least_tail(privacy.colluding, size, fewest)
+    if privacy.sums == IDEAL and expected_tail(min(config.federation.thetas), size) < needed:
+        fewest = 0
     return RoundPolicy(
         adversary=Adversary(privacy.adversary),
         colluding_rate=privacy.colluding,
         dropout_rate=privacy.expected_dropout,
         min_cohort=privacy.min_cohort,
-        min_honest_tail=privacy.min_honest_tail,
+        min_honest_tail=fewest,
         sparse_if_active=_graph(config) is GraphKind.SPARSE,
         unverified_if_active=_is_trusted(config),
         **_limits(config),
     )
+
+
+def keeps_enough(config: RunConfig) -> bool:
+    """Whether θ keeps enough of a cohort to hide a device, at least if nobody colludes."""
+    federation, privacy = config.federation, config.privacy
+    if federation.algorithm != PRIVATE + DELTA_FL or privacy.sums == IDEAL:
+        return True
+    kept = expected_tail(min(federation.thetas), federation.cohort_size)
+    return kept >= privacy.min_honest_tail
 
 
 def _graph(config: RunConfig) -> GraphKind | None:
@@ -342,7 +360,7 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
     from deltafl.sim.cohort.shared import simulated
 
     sessions = sessions_of(config)
-    if config.privacy.sums == "ideal":
+    if config.privacy.sums == IDEAL:
         return IdealRounds(sessions)
     masks = masks_of_this_machine(config.training.device)
     return MaskedRounds(

@@ -18,7 +18,14 @@ from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.experiment import Finished, Report, Request, Table
-from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, METHODS, WORKSHOP
+from deltafl.sim.reproduce.grid import config_of
+from deltafl.sim.reproduce.methods import (
+    DELTA_FL,
+    FEDAVG,
+    METHODS,
+    PRIVATE_AT_LEVELS,
+    WORKSHOP,
+)
 from deltafl.sim.reproduce.output import (
     as_csv,
     as_json_lines,
@@ -28,8 +35,10 @@ from deltafl.sim.reproduce.output import (
 )
 from deltafl.sim.reproduce.published import MEAN_ERROR, TABLE_1, TAIL_ERROR, Published
 from deltafl.sim.reproduce.tables import OverSeeds, off_by
-from deltafl.sim.reproduce.tasks import TASKS, task_named
+from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, Chosen, task_named
 from deltafl.sim.reproduce.tuning import RATE, tunings
+from deltafl.sim.run.algorithms import keeps_enough
+from deltafl.sim.run.arms import session_of
 
 
 def request(**settings) -> Request:
@@ -332,3 +341,38 @@ class TestOutput:
         for part in ("arXiv 2002.11223, Table 2", "## A table", "![curve](curve.png)", "- a stand"):
             assert part in text
         assert "Notes" not in as_markdown(experiment_named("table2"), replace(report, notes=()))
+
+
+SMALL_TAILS = {"methods": ("fedavg", "private-delta-fl-0.1"), "seeds": 1}
+
+
+def test_a_method_that_is_not_private_at_the_cohort_is_not_run_and_says_so(tmp_path):
+    report = report_of(tmp_path, "table3", lambda _: [0.1, 0.2], **SMALL_TAILS)
+    cells = experiment_named("table3").cells(request(**SMALL_TAILS))
+    assert {cell.method for cell in cells} == {FEDAVG.label}
+    row = next(row for row in report.tables[0].rows if row[0] == "private Δ-FL θ=0.1")
+    assert row[1] == "not private at this cohort"
+    assert any("keeps 1 of 15 devices, and privacy.min_honest_tail is 2" in n for n in report.notes)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"privacy": {"sums": "ideal"}}, {"federation": {"cohort_size": 100}}]
+)
+def test_with_ideal_sums_or_in_a_larger_cohort_it_is_run(settings):
+    cells = experiment_named("table3").cells(request(**SMALL_TAILS, overrides=settings))
+    assert {cell.method for cell in cells} == {FEDAVG.label, "private Δ-FL θ=0.1"}
+    (private,) = [cell.config for cell in cells if cell.method != FEDAVG.label]
+    assert session_of(private, 1000)
+
+
+@pytest.mark.parametrize("method", PRIVATE_AT_LEVELS, ids=lambda method: method.key)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_the_papers_tasks_have_sessions_at_each_level_or_too_small_a_cohort(task, method):
+    data = next(one for one in DATA_SETS if one.suits(task))
+    chosen = Chosen(task, data, Path())
+    if task.settings["federation"]["cohort_size"] < 10:  # of tasks of a few silos
+        with pytest.raises(ConfigError, match=r"below privacy\.min_cohort"):
+            config_of(request(), chosen, method, 1)
+        return
+    config = config_of(request(), chosen, method, 1)
+    assert not keeps_enough(config) or session_of(config, 1000)
