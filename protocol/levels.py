@@ -196,19 +196,22 @@ class LevelRounds:
         """Record how many devices can be asked; see `Round`."""
         self._playing.assemble(num_devices)
 
-    def check_opened(self, num_devices: int) -> None:
+    def check_opened(self, devices: Sequence[ClientId]) -> None:
         """Check that the question may be asked of the devices that its slot was opened with.
+
+        Args:
+            devices: These devices, ascending.
 
         Raises:
             SessionAborted: a query would be over too few, or a tail be too small, or a device is
                 gone on which others insist.
         """
-        self._check_cohort(num_devices)
-        self._playing.check_opened(num_devices)
-        self._check_difference(num_devices)
+        self._check_cohort(len(devices))
+        self._playing.check_opened(devices)
+        self._check_difference(len(devices))
 
     def check_tail(self, num_left: int) -> None:
-        """Check that the updates may be summed over the devices that are left; see `Round`.
+        """Check that the updates may be unmasked over the devices that are left; see `Round`.
 
         Raises:
             SessionAborted: the tail may be too small, or a device is gone on which others insist.

@@ -130,11 +130,11 @@ class Asked:
         """
         if most == 1:
             return (self.model,)
-        rounds = [digest(AGAIN, self.model, self.settings, i) for i in range(most)]
+        round_of = partial(digest, AGAIN, self.model, self.settings)
         if not ledger.knows(self.model):
-            return (self.model, rounds[0])
-        left = [entry for entry in rounds[1:] if not ledger.knows(entry)]
-        return (left[0],) if left and ledger.knows(rounds[0]) else (self.model,)
+            return (self.model, round_of(0))
+        number = bisect_left(range(most), True, key=lambda i: not ledger.knows(round_of(i)))
+        return (round_of(number),) if 0 < number < most else (self.model,)
 
 
 def check_models(ledger: Ledger, asked: Iterable[Asked], most: int) -> None:

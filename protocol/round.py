@@ -14,17 +14,18 @@ all queries but the first are whole (all-or-nothing), which the devices enforce;
 vanishes, the search ends with what it has. So it is with the passes after the first. If there are
 fewer devices than the configuration asks for, there is no search at all.
 
-A round that is lost before its updates are summed has revealed sums of its search and nothing else.
-Another round over the model may go on with these: it is over devices of the search alone, asks no
-query, and announces what the sums lead to. So there is one search and one sum of updates for each
-model, over however many rounds. Source:
+A round that is lost before its updates are unmasked has revealed sums of its search and nothing
+else. Another round over the model may go on with these: it is over devices of the search alone,
+asks no query, and announces what the sums lead to. If there is no sum, though a query was asked,
+one may come to be known late. Then the other round asks it again of exactly these devices, or keeps
+all. So there is one search and one sum of updates for each model, over however many rounds. Source:
 "Device Heterogeneity in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix
 B.1; differences are argued in docs/architecture.md.
 
 Spec: §12.9, §12.13, §12.15.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -48,8 +49,8 @@ class LostSearch:
     """What a lost round has revealed of a model, with which another round over it goes on.
 
     Attributes:
-        devices: Those in the sums of its search, to which the other round is limited; none if there
-            is no sum, so that nothing limits it.
+        devices: Those of its search, to which the other round is limited; none if nobody was asked,
+            so that nothing limits it.
         sums: The answers to its queries, in order: ring vectors of the search layout.
     """
 
@@ -78,8 +79,8 @@ class RoundOutcome:
             much of their weight devices kept, in [2^-16, 1]. None with a single pass.
         longer: How many of `kept_devices` had an update longer than the round's radius; None
             without a radius, or without a sum.
-        lost: With what another round over the model may go on; None if none may, because a sum of
-            updates is known, or may be.
+        lost: With what another round over the model may go on; None if none may, because the sum of
+            updates is known, or may come to be known late, or devices follow the search.
     """
 
     search: SearchResult | None
@@ -112,7 +113,7 @@ class Round:
 
     def __init__(self, config: RoundConfig, lost: LostSearch | None = None) -> None:
         self.config = config
-        self._known = LostSearch() if lost is None else lost
+        self._earlier = self._known = LostSearch() if lost is None else lost
         self._num_left = config.cohort_size
         self._shrank = False
         self._num_asked = 0
@@ -121,6 +122,7 @@ class Round:
         self._found: SearchResult | None = None
         self._num_sums = 0
         self._num_summed = 0
+        self._is_unmasked = False
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
         self._spoiled: str | None = None
         self._mean: npt.NDArray[np.float64] | None = None
@@ -152,7 +154,9 @@ class Round:
             num_devices: Devices that are left, before the question's slot is opened.
         """
         before, self._num_left = self._num_left, num_devices
-        if isinstance(self.question, Query) and num_devices < self.config.search.min_cohort:
+        if self._is_repeated_over_fewer(num_devices):
+            self._end_search(shrank=True)
+        elif isinstance(self.question, Query) and num_devices < self.config.search.min_cohort:
             self._announce(
                 SearchResult(
                     grid=self.config.search.grid,
@@ -166,11 +170,21 @@ class Round:
         elif isinstance(self.question, Threshold) and self._num_searched and num_devices < before:
             self._end_search()
 
-    def check_opened(self, num_devices: int) -> None:
+    def _is_repeated_over_fewer(self, num_devices: int) -> bool:
+        """Whether the first query was, or may come to be, summed over others besides."""
+        before = self._earlier.devices
+        if not isinstance(self.question, Query) or not before or self._known.sums:
+            return False
+        return num_devices < len(before) or not self.config.slots()[0].whole
+
+    def check_opened(self, devices: Sequence[ClientId]) -> None:
         """Check that the question may be asked of the devices that its slot was opened with.
 
         There may be fewer of them than were left, because a device without enough neighbours is not
         asked.
+
+        Args:
+            devices: These devices, ascending.
 
         Raises:
             SessionAborted: a query would be over too few devices, or a threshold would keep too
@@ -178,15 +192,30 @@ class Round:
         """
         if isinstance(self.question, Centre):
             return  # the devices of the pass before, or there is no slot
+        if self._is_repeated_over_fewer(len(devices)):
+            raise SessionAborted(
+                f"{len(devices)} devices are left of the {len(self._earlier.devices)} that this "
+                "query was asked of in a round that was lost, and a sum over fewer would tell "
+                "about the others"
+            )
+        self._check_asked(len(devices))
+        self.ask(devices)
+
+    def ask(self, devices: Sequence[ClientId]) -> None:
+        """Note of whom the question is asked, ascending."""
+        if isinstance(self.question, Query) and not self._known.sums:
+            self._known = LostSearch(tuple(devices))
+        self._asked = True
+
+    def _check_asked(self, num_devices: int) -> None:
         self._num_asked = num_devices
-        self.check_tail(num_devices)
+        self._check_tail(num_devices)
         needed = self.config.search.min_cohort
         if isinstance(self.question, Query) and num_devices < needed:
             raise SessionAborted(
                 f"{num_devices} devices are left to be searched over and min_search_cohort is "
                 f"{needed}: invite more devices or lower it"
             )
-        self._asked = True
 
     def can_go_on(self, num_devices: int) -> bool:
         """Whether a round that goes on with the search of a lost one keeps enough of so many.
@@ -198,13 +227,13 @@ class Round:
         """
         try:
             self.assemble(num_devices)
-            self.check_opened(num_devices)
+            self._check_asked(num_devices)
         except SessionAborted:
             return False
         return True
 
     def check_tail(self, num_left: int) -> None:
-        """Check that the updates may be summed over the devices that are left.
+        """Check that the updates may be unmasked over the devices that are left.
 
         Args:
             num_left: How many there are.
@@ -213,6 +242,11 @@ class Round:
             SessionAborted: all devices that were lost may have been in the tail, and there would be
                 too few in it. All devices would refuse to go on.
         """
+        self._check_tail(num_left)
+        # from here on, shares that come late may complete the sum
+        self._is_unmasked |= isinstance(self.question, Threshold)
+
+    def _check_tail(self, num_left: int) -> None:
         if not isinstance(self.question, Threshold):
             return
         fewest, needed = self.tail_left(num_left).fewest, self.config.min_tail
@@ -302,12 +336,13 @@ class Round:
 
     @property
     def _lost(self) -> LostSearch | None:
-        return None if self._num_summed else self._known
+        is_followed = self.config.search.verified and self._asked
+        return None if is_followed or self._is_unmasked or self._num_summed else self._known
 
     @property
     def _num_searched(self) -> int:
         """Devices in the sums of the search; 0 before the first."""
-        return len(self._known.devices)
+        return len(self._known.devices) if self._known.sums else 0
 
     @property
     def _kept_share(self) -> Fraction:
@@ -390,8 +425,8 @@ class Round:
 
 
 def limited_to(lost: Iterable[LostSearch], devices: Iterable[ClientId]) -> frozenset[ClientId]:
-    """Those of some devices that were in all searches with which a round goes on.
+    """Those of some devices that were asked in all searches with which a round goes on.
 
     The others stay away from it: the difference of search and update would be about them.
     """
-    return frozenset(devices).intersection(*(search.devices for search in lost if search.sums))
+    return frozenset(devices).intersection(*(search.devices for search in lost if search.devices))

@@ -160,7 +160,7 @@ class RoundServer:
         opened = session.open_slot(
             rounds.slot, binding(self._context, question), self._check_of(question)
         )
-        rounds.check_opened(len(opened))
+        rounds.check_opened(tuple(opened))
         return _relayed(opened) if session.state is ServerState.LIST else self._question(opened)
 
     def _check_of(self, question: Query | Threshold | Centre) -> Check | None:

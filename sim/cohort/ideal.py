@@ -74,7 +74,7 @@ class IdealRounds:
                 rounds.assemble(len(session.remaining))
                 if not session.can_sum(rounds.slot):
                     rounds.lose()
-                rounds.check_opened(len(session.open_slot(rounds.slot)))
+                rounds.check_opened(session.open_slot(rounds.slot))
                 contributors = session.collect(rounds.slot, rounds.check_tail)
                 if contributors is None:
                     if isinstance(rounds.question, Query) and not _is_unasked(session, rounds.slot):

@@ -73,6 +73,8 @@ def level(devices, *questions, config=ROUND):
         number: SimpleNamespace(
             question=question,
             inputs=answer,
+            opened=answer,
+            requests=[],
             sums=[SimpleNamespace(contributors=np.array(sorted(devices)))] if question else [],
         )
         for number, question in enumerate(questions)
@@ -91,7 +93,7 @@ def test_devices_of_the_lost_search_may_answer_again():
     known = past(level({1, 2, 3}, QUERY))
     assert known.may_answer(level({1, 2}), {1, 2}, 2)
     assert known.may_answer(level({1, 2}, config=replace(ROUND, round_index=7)), {1, 2, 3}, 2)
-    assert past(level({1, 2, 3}, None)).may_answer(level({4}), {3, 4}, 2)  # there was no sum
+    assert past(level({1, 2, 3})).may_answer(level({4}), {3, 4}, 2)  # nothing was asked
 
 
 @pytest.mark.parametrize("config", [replace(ROUND, warm_start=3), replace(ROUND, min_tail=1)])

@@ -147,7 +147,8 @@ def test_a_round_that_was_lost_at_any_step_goes_on_with_its_sums_and_asks_nothin
         assert first.aborted is not None
         assert first.update is None
         if first.lost is None:
-            assert step == Step(Stage.UNMASK, config.update_slot)  # it may be known
+            assert step.slot == config.update_slot
+            assert step.stage > Stage.MASK  # it may come to be known
             continue
         searched, updates = story.sums(0)
         assert updates == []
@@ -160,10 +161,13 @@ def test_a_round_that_was_lost_at_any_step_goes_on_with_its_sums_and_asks_nothin
         second = story.play(lost=first.lost)
         asked, (update,) = story.sums(1)
         assert (second.aborted, second.lost) == (None, None)
-        if not searched:
+        if not searched and (least or not first.lost.devices):
             assert comparable(second) == undisturbed
             continue
         assert asked == []
+        if not searched:  # what was asked in a tolerant slot may be known of some of them
+            assert second.kept_devices == SIZE
+            continue
         assert (second.secure_sums, second.search.num_queries) == (1, len(searched))
         assert set(update.contributors) <= set(first.lost.devices)
     assert set(num_sums) == {0, 1, 2}
@@ -328,7 +332,7 @@ def tails(config, measured, lost):
         round_.assemble(num_left)
         assert isinstance(round_.question, Threshold)
         try:
-            round_.check_opened(num_left)
+            round_.check_opened(range(num_left))
         except SessionAborted:
             passing = None
         else:
@@ -371,7 +375,7 @@ def test_a_threshold_that_does_not_count_who_is_missing_cuts_the_tail(monkeypatc
     config = config_of(min_tail=3, min_search_cohort=0)
     if not counted:
         monkeypatch.setattr(Round, "assemble", lambda *_: None)
-        monkeypatch.setattr(Round, "check_tail", lambda *_: None)
+        monkeypatch.setattr(Round, "_check_tail", lambda *_: None)
     played = tails(config, measured_of(config, DEVICES), lost_search(config))
     fewest = min(len(passing) for _, passing in played if passing is not None)
     assert (fewest >= 3) is counted
@@ -525,7 +529,7 @@ def test_a_round_that_begins_anew_is_noticed(monkeypatch):
 
 def test_a_round_that_keeps_too_few_is_noticed(monkeypatch):
     config, devices, plans, signed = plans_of_one_story()
-    monkeypatch.setattr(Round, "check_tail", lambda *_: None)
+    monkeypatch.setattr(Round, "_check_tail", lambda *_: None)
     monkeypatch.setattr(Round, "assemble", lambda *_: None)
     few = [plans[0], gone_at(Step(Stage.ADVERTISE), IDS[3:5])]  # of those with the largest losses
     with pytest.raises(AssertionError):
@@ -555,7 +559,7 @@ def noisy_updates():
 def test_once_updates_were_summed_nothing_goes_on_even_if_the_sum_cannot_be_read(config):
     lost = lost_search(config)
     round_, ids = Round(config, lost), tuple(IDS)
-    round_.check_opened(SIZE)
+    round_.check_opened(range(SIZE))
     assert shown(round_.outcome({}, "lost").lost) == shown(lost)
     length, bits = config.slots()[config.update_slot].length, config.update_layout.ring_bits
     total = np.full(length, 1 << (bits - 1), dtype=np.uint64)  # beyond what devices may give
@@ -663,7 +667,7 @@ def test_a_round_that_was_lost_is_repeated_beside_another_level(signed):
         story.play_levels(swapped, (MODEL, b"the next model.."), lost=(first.lost, NOTHING))
 
 
-# --- what is still open -------------------------------------------------------------------------
+# --- what may come to be known late --------------------------------------------------------------
 
 
 def at_stage(config, state, slot):
@@ -683,7 +687,6 @@ def closed_with(parties, replies, in_time):
     return parties.server
 
 
-@pytest.mark.xfail(reason="a sum of updates whose unmasking began counts as unknown")
 def test_a_sum_of_updates_that_may_come_out_late_is_not_repeated():
     """What helps to unmask it may come after the round was given up."""
     config = config_of(max_queries=2)
@@ -695,7 +698,6 @@ def test_a_sum_of_updates_that_may_come_out_late_is_not_repeated():
         assert outcome.lost is None
 
 
-@pytest.mark.xfail(reason="a query that was asked, and whose sum may be known, is asked anew")
 @pytest.mark.parametrize(
     ("least", "state"), [(5, ServerState.MASK), (0, ServerState.UNMASK)], ids=["whole", "tolerant"]
 )
@@ -714,12 +716,10 @@ def test_a_query_whose_sum_may_come_out_late_is_not_asked_of_others(least, state
         assert again is None or not isinstance(again.question, Query)
 
 
-@pytest.mark.xfail(
-    raises=PeerError, reason="devices follow a verified search, and do not know the sums before"
-)
-def test_a_round_with_a_verified_search_is_repeated():
+def test_a_round_with_a_verified_search_is_not_repeated():
+    """Devices follow the search, and do not know the sums before."""
     config = config_of(max_queries=2, verified=True)
     story = Story(config, signed=True)
     first = story.play(gone_at(Step(Stage.MASK, config.update_slot)))
-    assert len(first.lost.sums) == 2
-    assert story.play(lost=first.lost).update is not None
+    assert first.secure_sums == 2
+    assert first.lost is None

@@ -38,7 +38,7 @@ def outcomes_of(levels, asked, drops):
     """Of rounds that got as far as asking the first levels, and were then given up."""
     rounds = [Round(config) for config in levels.rounds]
     for played in rounds[:asked]:
-        played.check_opened(8)
+        played.check_opened(range(8))
     return [played.outcome(drops, "lost") for played in rounds]
 
 
@@ -234,7 +234,7 @@ def test_runs_that_lose_nothing_draw_what_they_always_drew(tmp_path):
     assert load_checkpoint(tmp_path / "private" / "checkpoints").answered == (frozenset(),)
 
 
-@pytest.mark.parametrize("kind", ["delta", "levels", "mean"])
+@pytest.mark.parametrize("kind", ["delta", "levels", "signed"])
 def test_a_cohort_that_is_the_population_goes_on_after_lost_rounds(kind, tmp_path):
     for sums in ("masked", "ideal"):
         run(losing(kind, sums, data={"num_devices": 17}), tmp_path / sums)
@@ -244,6 +244,14 @@ def test_a_cohort_that_is_the_population_goes_on_after_lost_rounds(kind, tmp_pat
     lost = [event["aborted"] is not None for event in events]
     assert any(lost)
     assert not all(lost[lost.index(True) :])
+
+
+def test_it_does_not_where_shares_that_come_late_may_complete_the_sum_of_updates(tmp_path):
+    with pytest.raises(RunError, match="its updates were summed, or may have been") as caught:
+        run(losing("mean", "masked", data={"num_devices": 17}), tmp_path / "run")
+    last = told(tmp_path / "run")[-1]
+    assert last["dropped_by_stage"].get("unmask")
+    assert f"gave up after round {last['round']}" in str(caught.value)
 
 
 def test_a_model_is_repeated_in_so_many_rounds_as_devices_answer(tmp_path):

@@ -8,7 +8,7 @@ Spec: §10.11.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -18,6 +18,7 @@ import numpy as np
 
 from deltafl.protocol.levels import LevelRounds
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.round import LostSearch
 from deltafl.secagg import SlotSum, complaints
 from deltafl.secagg.errors import SessionAborted
 from deltafl.secagg.graph import Members
@@ -52,6 +53,8 @@ OF_LIMITS: Final = (
     "are farther apart, or expect fewer colluding devices",
     f"{_N} devices are left of the {_N} of the first level, and devices that expect an active "
     "server do not go on without one of them",
+    f"{_N} devices are left of the {_N} that this query was asked of in a round that was lost, and "
+    "a sum over fewer would tell about the others",
 )
 OF_SHARES: Final = (
     f"the device at position {_N} had shared another seed than the one it committed to, and nobody "
@@ -98,6 +101,7 @@ class LastStep:
         out: The devices that it drops for what they said.
         totals: Sums that were replayed, by session's tag and slot.
         policy: What the run's devices insist on; None where it is not known.
+        lost: What a lost round has revealed, with which the round goes on, level by level.
     """
 
     session: SessionView
@@ -106,6 +110,7 @@ class LastStep:
     out: frozenset[int]
     totals: Mapping[tuple[bytes, int], Vector]
     policy: RoundPolicy | None
+    lost: tuple[LostSearch, ...] = ()
 
 
 def reasons(last: LastStep) -> Iterator[str]:
@@ -197,7 +202,7 @@ def _ask(last: LastStep, rounds: LevelRounds, left: Members, refusals: Refusals)
         return ""
     if agreed is None or not session.params.slots[rounds.slot].whole:
         left = _settled(session, left, refusals)
-    rounds.check_opened(int(left.sum()))
+    rounds.check_opened(_named(session, left))
     return GOES_ON
 
 
@@ -240,12 +245,13 @@ def _rounds_before(last: LastStep) -> LevelRounds | None:
     if levels is None:
         return None
     policy = last.policy
-    rounds = LevelRounds(levels, keeps_cohort=policy is not None and policy.expects_active)
+    keeps_cohort = policy is not None and policy.expects_active
+    rounds = LevelRounds(levels, keeps_cohort=keeps_cohort, lost=last.lost)
     slots = [one for _, one in sorted(session.slots.items()) if one.opened or one.checks]
     try:
         for slot, later in zip_longest(slots, slots[1:]):
             members = _members(slot)
-            if members is None or not _is_at(rounds, slot, int(members.sum())):
+            if members is None or not _is_at(rounds, slot, _named(session, members)):
                 return None
             if slot is last.step.slot:
                 return rounds
@@ -261,20 +267,24 @@ def _rounds_before(last: LastStep) -> LevelRounds | None:
     return rounds
 
 
-def _is_at(rounds: LevelRounds, slot: SlotView, count: int) -> bool:
+def _named(session: SessionView, members: Members) -> tuple[ClientId, ...]:
+    return tuple(map(ClientId, contributors(session, members)))
+
+
+def _is_at(rounds: LevelRounds, slot: SlotView, devices: Sequence[ClientId]) -> bool:
     """Whether a slot is the one that comes next, with its question.
 
     Raises:
         SessionAborted: an honest server does not ask it.
     """
-    rounds.assemble(count)
+    rounds.assemble(len(devices))
     if rounds.question is not None and rounds.slot != slot.index:
         rounds.lose()  # a whole slot that could not be opened, because a device was gone
     if rounds.question is None or rounds.slot != slot.index:
         return False
     if slot.opened and slot.question != rounds.question:
         return False
-    rounds.check_opened(count)
+    rounds.check_opened(devices)
     return True
 
 
@@ -290,8 +300,7 @@ def _sum_of(last: LastStep, slot: SlotView, left: Members) -> SlotSum:
     if not is_known or released.length != session.params.slots[slot.index].length:
         raise _NotKnownError
     summed = tuple(ClientId(device) for device in released.contributors.tolist())
-    remaining = tuple(ClientId(device) for device in contributors(session, left))
-    return SlotSum(slot.index, words_of(released, replayed), summed, remaining)
+    return SlotSum(slot.index, words_of(released, replayed), summed, _named(session, left))
 
 
 def _mask(session: SessionView, devices: frozenset[int]) -> Members:

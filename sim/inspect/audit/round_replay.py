@@ -20,6 +20,7 @@ from deltafl.protocol.round import LostSearch, Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSum
 from deltafl.secagg.errors import EncodingError
+from deltafl.secagg.graph import Members
 from deltafl.secagg.layout import Layout
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.ring import Vector
@@ -101,8 +102,7 @@ class Played:
         unfounded: The questions that do not follow from the sums before them.
         out_of_range: The sums that vectors of the layout cannot add up to.
         is_exact: Whether all words of all its sums are known, and so the model after it.
-        goes_on: Whether it goes on with the search of a lost round, without devices that were not
-            in it.
+        lost: What a lost round has revealed, with which it goes on among the devices of its search.
         following: The model that it leads to, float32 bytes; None where it is not known.
     """
 
@@ -114,7 +114,7 @@ class Played:
     unfounded: tuple[Departure, ...] = ()
     out_of_range: tuple[Departure, ...] = ()
     is_exact: bool = True
-    goes_on: bool = False
+    lost: LostSearch = field(default_factory=LostSearch)
     following: bytes | None = None
 
 
@@ -157,7 +157,7 @@ def play_again(
                     tuple(way.unfounded),
                     tuple(way.out_of_range),
                     way.is_exact,
-                    bool(way.lost.sums),
+                    way.lost,
                     before.following,
                 )
             )
@@ -203,6 +203,8 @@ class _Way:
                 )
                 self.unfounded.append(Departure(detail, _begin_of(slot)))
                 return False
+            if slot.members is not None:
+                round_again.ask(_named(self.session, slot.members))
             total: SlotSum | None = None
             if slot.sums:
                 total = self._total(slot, later, config)
@@ -297,7 +299,8 @@ def _play(
     found = outcome.search if outcome.aborted is None else None
     if found is not None and found.tail is not None and found.eta:  # as a strategy has it
         past.start = min(round(found.eta_half_ticks / 2), config.search.grid.max_tick)
-    past.lost = None if outcome.lost is None else (config, outcome.lost)
+    is_unmasked = any(slot.requests for slot in slots if isinstance(slot.question, Threshold))
+    past.lost = None if outcome.lost is None or is_unmasked else (config, outcome.lost)
     if session.is_whole and way.is_exact:
         past.following, past.moments = following(model, outcome, optimizer, moments)
     return outcome
@@ -350,8 +353,12 @@ def _slot_sum(
     summed = tuple(ClientId(device) for device in released.contributors.tolist())
     remaining = summed
     if later is not None and later.members is not None:
-        remaining = tuple(ClientId(d) for d in contributors(session, later.members))
+        remaining = _named(session, later.members)
     return SlotSum(slot.index, vector, summed, remaining)
+
+
+def _named(session: SessionView, members: Members) -> tuple[ClientId, ...]:
+    return tuple(map(ClientId, contributors(session, members)))
 
 
 def _is_kept(released: Sum) -> bool:

@@ -29,8 +29,8 @@ class PastModel:
         changed: Whether its round changed it.
         settings: What was announced with it, but for the round's number.
         answered: The devices that have answered for it, and in how many rounds.
-        searched: The devices in the sums of its searches; None if there is no sum.
-        is_summed: Whether a sum of updates was released.
+        searched: The devices of its searches; None if nothing was asked.
+        is_summed: Whether a sum of updates was released, or shares were asked for that give it.
     """
 
     place: Evidence
@@ -58,11 +58,14 @@ class PastModel:
         inputs = (seen for slot in level.slots.values() for seen in slot.inputs)
         self.answered.update({seen.record.peer for seen in inputs})
         for slot in level.slots.values():
-            for released in slot.sums:
-                if isinstance(slot.question, Query):
-                    self.searched = set(released.contributors.tolist())
-                else:
-                    self.is_summed = True
+            if isinstance(slot.question, Query):
+                asked = {seen.record.peer for seen in slot.opened}
+                for released in slot.sums:
+                    asked = set(released.contributors.tolist())
+                if slot.sums or self.searched is None:
+                    self.searched = asked
+            else:
+                self.is_summed |= bool(slot.sums or slot.requests)
 
 
 PastModels = dict[bytes, PastModel]

@@ -132,7 +132,8 @@ class RoundsGivenUp(Check):
         )
         out = {device for device, one in said.items() if one.is_out}
         out |= {device for *where, device in self._blamed if is_about_shares and (*where,) == place}
-        return LastStep(session, step, taken, frozenset(out), over.totals, self._policy)
+        lost = tuple(one.lost for one in over.played)
+        return LastStep(session, step, taken, frozenset(out), over.totals, self._policy, lost)
 
     def _has_no_proof(self, session: SessionView, slot: SlotView | None) -> bool:
         """Whether there is a sum that cannot be proved, as far as that is known."""

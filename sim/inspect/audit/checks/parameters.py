@@ -154,7 +154,7 @@ def _unfitting(over: RoundOver, session: SessionView, levels: Levels) -> Iterato
     if (index := levels.common.round_index) != number - 1:
         yield f"round_index = {index} was announced in round {number}, not {number - 1}"
     invited = {seen.record.peer for seen in session.announcements}
-    may_lack = over.view.breaks_off or any(one.goes_on for one in over.played)
+    may_lack = over.view.breaks_off or any(one.lost.devices for one in over.played)
     if len(invited) > wanted or (len(invited) < wanted and not may_lack):
         yield f"{len(invited)} devices were invited, and num_invited = {wanted}"
 
