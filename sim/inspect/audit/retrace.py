@@ -4,9 +4,8 @@ The server of a run decides nothing that its settings and the sums do not decide
 that the settings name is built again, and is given each round's outcome as the record has it. What
 it would have announced, reported and kept is what the run must have announced, reported and kept.
 
-Where a round was given up in the middle of its search, the record does not say whether the search
-had come to a threshold. There are then several possible states, of which the next announcement and
-the run's event rule out those that do not fit.
+After a round that was given up, the server may have noted it, or gone on from where it was. Where
+these are different states, the next announcement and the run's event rule out one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -90,7 +89,7 @@ class ServerState:
     """What is known of the server after a round.
 
     Attributes:
-        states: The possible states; one, unless a search was given up.
+        states: The possible states; one, but perhaps after a round that was given up.
         has_model: Whether their models are known; else they are zeros.
         has_moments: Whether what the server's optimiser remembers is known.
     """
