@@ -209,6 +209,7 @@ class LevelRounds:
         self._check_cohort(len(devices))
         self._playing.check_opened(devices)
         self._check_difference(len(devices))
+        self._playing.ask(devices)
 
     def check_tail(self, num_left: int) -> None:
         """Check that the updates may be unmasked over the devices that are left; see `Round`.
@@ -219,6 +220,7 @@ class LevelRounds:
         self._check_cohort(num_left)
         self._playing.check_tail(num_left)
         self._check_difference(num_left)
+        self._playing.unmask()
 
     def _check_difference(self, num_left: int) -> None:
         """Give the level up if its tail may differ by too few from that of the level before."""

@@ -199,7 +199,6 @@ class Round:
                 "about the others"
             )
         self._check_asked(len(devices))
-        self.ask(devices)
 
     def ask(self, devices: Sequence[ClientId]) -> None:
         """Note of whom the question is asked, ascending."""
@@ -243,7 +242,9 @@ class Round:
                 too few in it. All devices would refuse to go on.
         """
         self._check_tail(num_left)
-        # from here on, shares that come late may complete the sum
+
+    def unmask(self) -> None:
+        """Note that shares are asked for: from here on, those that come late may complete a sum."""
         self._is_unmasked |= isinstance(self.question, Threshold)
 
     def _check_tail(self, num_left: int) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from threading import Event
@@ -191,28 +192,30 @@ class RemoteDevices:
         """Those on the list; see `population.Devices`."""
         return len(self._site.devices.keys.keys() - without)
 
-    def present(self, size: int, without: AbstractSet[int]) -> Indices:
+    def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
         """Devices that are connected, once they are enough; see `population.Devices`.
 
         Raises:
             Stop: no further round is to begin.
             RunError: too few are connected for too long.
         """
-        connected = self._connected(size, without)
+        connected = self._connected(size, without, hoped)
         if self._site.stop.is_set():
             raise Stop
         return connected
 
-    def _connected(self, size: int, without: AbstractSet[int]) -> Indices:
+    def _connected(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
         """The same, also if no further round is to begin, once they are enough."""
         site, listed = self._site, self._site.devices.keys
         wanted = min(size, len(listed.keys() - without))
 
-        def enough(connected: frozenset[ClientId]) -> bool:
+        def enough(connected: frozenset[ClientId], wanted: int = wanted) -> bool:
             return len((connected & listed.keys()) - without) >= wanted
 
         if site.gathering:
             site.post.wait_for(listed.keys().__le__, site.gathering, site.stop)
+        if hoped:
+            site.post.wait_for(partial(enough, wanted=hoped), site.waiting.least, site.stop)
         connected = site.post.wait_for(enough, site.patience, site.stop)
         if not enough(connected):
             if site.stop.is_set():

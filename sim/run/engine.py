@@ -472,15 +472,16 @@ class _Run:
         return None if self._fewest(state, lost) is None else lost
 
     def _fewest(self, state: TrainingState, lost: LostRound) -> int | None:
-        """With how many devices a lost round can be repeated at least; None if with none."""
+        """With fewer devices, a lost round is not repeated; None if there are too few at all."""
         params = check_session(self._config, self._strategy, state, len(lost.cohort))
         levels = levels_of(self._strategy, state, len(lost.cohort))
         if params is None or levels is None:
             return None
-        least = max(params.threshold, params.min_cohort)
+        least = max(params.threshold, params.min_cohort, params.min_roster)
+        there = self._asked.devices.num_others(self._beside(lost))
         enough = (
             number
-            for number in range(least, len(lost.devices) + 1)
+            for number in range(least, there + 1)
             if all(
                 Round(config, search).can_go_on(number)
                 for config, search in zip(levels.rounds, lost.searches, strict=True)
@@ -494,8 +495,8 @@ class _Run:
         If too few are, that of the lost round that is repeated.
         """
         if again is not None:
-            others = frozenset(range(self._asked.number)) - again.devices
-            self._asked.devices.present(self._fewest(state, again) or 0, others)
+            fewest, hoped = self._fewest(state, again) or 0, len(again.devices)
+            self._asked.devices.present(fewest, self._beside(again), hoped)
             return again.cohort
         population, size = self._asked.number, self._config.federation.cohort_size
         answered = self._answered.anyone
@@ -526,10 +527,17 @@ class _Run:
         if most == 1:
             return "and none answers for a model twice"
         if lost is None:
-            return "and its updates were summed, or may have been"
+            return (
+                "and the round is not repeated: its updates were or may have been summed, or "
+                "devices follow its search"
+            )
         if lost.rounds >= most:
             return f"in {most} rounds (policy.max_rounds_per_model)"
-        return "and its search leaves too few of them for another round"
+        return "and too few of them may take part in another round"
+
+    def _beside(self, lost: LostRound) -> frozenset[int]:
+        """All devices but those that may take part in a lost round once more."""
+        return frozenset(range(self._asked.number)) - lost.devices
 
     def _due(self, state: TrainingState) -> Indices:
         """The devices that are dealt to the next round."""

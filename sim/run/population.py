@@ -68,12 +68,13 @@ class Devices(Protocol):
     def num_others(self, without: AbstractSet[int]) -> int:
         """How many devices there are, present or not, beside some."""
 
-    def present(self, size: int, without: AbstractSet[int]) -> Indices:
+    def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
         """Devices that can be asked now.
 
         Args:
             size: how many are to be asked. It may wait until so many can be.
             without: those that are not to be asked.
+            hoped: with how many it would be better. It may wait a little for them.
         """
 
     def begin(self, ids: Sequence[int], round_index: int) -> None:

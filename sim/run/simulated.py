@@ -129,9 +129,9 @@ class SimulatedDevices:
         """All others; see `population.Devices`."""
         return len(others(len(self._sizes), without))
 
-    def present(self, size: int, without: AbstractSet[int]) -> Indices:
+    def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
         """All others: a device that drops out does so in the middle of a round."""
-        del size
+        del size, hoped
         return others(len(self._sizes), without)
 
     def begin(self, ids: Sequence[int], round_index: int) -> None:

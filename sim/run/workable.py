@@ -8,7 +8,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.run.algorithms import policy_of, sessions_of
 from deltafl.sim.run.arms import session_of
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import VERIFIED, RunConfig
 
 REFUSALS: Final = (ConfigError, ProtocolError, SecAggError, ValueError)
 """What is raised where no session can be opened with some settings."""
@@ -68,7 +68,8 @@ def losable_rounds(config: RunConfig, fewest: int | None, num_devices: int) -> i
     size = config.federation.cohort_size
     others = 0 if fewest is None else max(0, num_devices - fewest) // size
     is_dealt = config.dp.noise and num_devices > size  # a device's turns are counted
-    return others + (0 if is_dealt else policy_of(config).rounds_per_model - 1)
+    is_once = is_dealt or config.quantile.search == VERIFIED
+    return others + (0 if is_once else policy_of(config).rounds_per_model - 1)
 
 
 def largest_dropout(config: RunConfig, num_parameters: int) -> float | None:

@@ -14,7 +14,7 @@ from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.sim.cli import main
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.checks.differences import PastModel
+from deltafl.sim.inspect.audit.checks.differences import Chain, PastModel
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.record.events import read_events
 from deltafl.sim.settings.config_io import build_config
@@ -83,7 +83,7 @@ def level(devices, *questions, config=ROUND):
 
 
 def past(*rounds):
-    model = PastModel(Evidence(), False, replace(ROUND, round_index=0))
+    model = Chain(replace(ROUND, round_index=0))
     for one in rounds:
         model.note(one)
     return model
@@ -115,3 +115,14 @@ def test_not_too_often():
     known = past(*[level({1, 2, 3}, QUERY)] * 2, level({1}, None))
     assert known.may_answer(level({2, 3}), {2, 3}, 3)
     assert not known.may_answer(level({1, 2}), {1, 2}, 3)
+
+
+def test_rounds_of_others_over_the_model_do_not_count():
+    model, others = PastModel(Evidence(), False), replace(ROUND, cohort_size=4)
+    model.note(level({1, 2, 3}, QUERY, Threshold(2, 0)))
+    model.note(level({5, 6, 7}, QUERY, config=others))
+    (before,) = model.of({6, 7})
+    assert before.may_answer(level({6, 7}, config=others), {6, 7}, 2)
+    (summed,) = model.of({1})
+    assert not summed.may_answer(level({1}), {1}, 2)
+    assert len(model.of({3, 5})) == 2

@@ -283,10 +283,15 @@ def _play(
         detail = "the search starts neither afresh nor at the last threshold"
         way.unfounded.append(Departure(detail, session.announcements[0].place, Severity.INFO))
     round_again = Round(config, way.lost)
-    if any(
-        slot.checks and not slot.opened and session.is_whole_slot(slot)
+    given_up = (
+        slot
         for slot in session.slots.values()
-    ):
+        if slot.checks and not slot.opened and session.is_whole_slot(slot)
+    )
+    if (unopened := next(given_up, None)) is not None:
+        lists = [seen.content.members for seen in unopened.checks]
+        for members in [one for one in lists if one is not None][:1]:
+            round_again.ask(_named(session, members))
         round_again.lose()  # a device was gone before the first slot, a whole one, was opened
     if not way.follow(round_again, slots, config):
         return None

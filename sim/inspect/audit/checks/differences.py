@@ -21,20 +21,16 @@ _SHOWN = 5
 
 
 @dataclass(slots=True)
-class PastModel:
-    """A model that was announced.
+class Chain:
+    """Rounds over one model with the same devices, each but the last of which was lost.
 
     Attributes:
-        place: Where it was first.
-        changed: Whether its round changed it.
-        settings: What was announced with it, but for the round's number.
-        answered: The devices that have answered for it, and in how many rounds.
-        searched: The devices of its searches; None if nothing was asked.
+        settings: What the first announced with the model, but for the round's number.
+        answered: The devices that have answered, and in how many rounds.
+        searched: The devices of the search that others go on with; None if nothing was asked.
         is_summed: Whether a sum of updates was released, or shares were asked for that give it.
     """
 
-    place: Evidence
-    changed: bool
     settings: RoundConfig | None
     answered: Counter[int] = field(default_factory=Counter)
     searched: set[int] | None = None
@@ -55,8 +51,7 @@ class PastModel:
 
     def note(self, level: SessionView) -> None:
         """Note who has answered, and over whom sums were released."""
-        inputs = (seen for slot in level.slots.values() for seen in slot.inputs)
-        self.answered.update({seen.record.peer for seen in inputs})
+        self.answered.update(_answering(level))
         for slot in level.slots.values():
             if isinstance(slot.question, Query):
                 asked = {seen.record.peer for seen in slot.opened}
@@ -66,6 +61,35 @@ class PastModel:
                     self.searched = asked
             else:
                 self.is_summed |= bool(slot.sums or slot.requests)
+
+
+@dataclass(slots=True)
+class PastModel:
+    """A model that was announced.
+
+    Attributes:
+        place: Where it was first.
+        changed: Whether its round changed it.
+        chains: The rounds over it in which devices have answered.
+    """
+
+    place: Evidence
+    changed: bool
+    chains: list[Chain] = field(default_factory=list)
+
+    def of(self, devices: Set[int]) -> list[Chain]:
+        """The rounds in which some of these devices have answered."""
+        return [chain for chain in self.chains if chain.answered.keys() & devices]
+
+    def note(self, level: SessionView) -> None:
+        """Note a round in which devices have answered."""
+        answering = _answering(level)
+        if answering and not self.of(answering):
+            self.chains.append(Chain(_settings(level)))
+            self.chains[-1].note(level)
+        else:
+            for chain in self.of(answering):
+                chain.note(level)
 
 
 PastModels = dict[bytes, PastModel]
@@ -92,7 +116,7 @@ RULES: Final = Rules(
             Severity.MEDIUM,
             "a model was announced again after its sums were released",
             "Sums of the same losses over different devices can be subtracted.",
-            "Announce a model once. After a failed round, draw the same cohort again.",
+            "Announce a model once. After a lost round, ask others, or go on with its search.",
             A20,
         ),
         "retry.one-model": Rule(
@@ -160,9 +184,10 @@ class Differences(Check):
         """Devices that had answered for a model that they were shown; LOW if all refused."""
         most = self._premises.expected.policy.rounds_per_model
         shown = {seen.record.peer for seen in session.announcements}
-        answered = {seen.record.peer for slot in level.slots.values() for seen in slot.inputs}
-        known, again = past.answered.keys() & shown, past.answered.keys() & answered
-        if known and not (most > 1 and past.may_answer(level, shown, most)):
+        before = {device for chain in past.of(shown) for device in chain.answered}
+        known, again = before & shown, before & _answering(level)
+        allowed = all(chain.may_answer(level, shown, most) for chain in past.of(shown))
+        if known and not (most > 1 and allowed):
             detail = f"{len(known)} devices had answered in round {past.place.round}"
             detail += f", and {len(again)} answered again" if again else "; none answered again"
             places = [session.announcements[0].place, past.place]
@@ -191,7 +216,7 @@ def _announced_again(
 ) -> Iterator[Finding]:
     place = session.announcements[0].place
     if model not in past:
-        past[model] = PastModel(place, changed, _settings(session))
+        past[model] = PastModel(place, changed)
         return
     before = past[model].place
     if past[model].changed:
@@ -200,6 +225,10 @@ def _announced_again(
     else:
         detail = f"the model of round {before.round}, which released no update"
         yield RULES.found("retry.same-model", detail, [place, before], Severity.INFO)
+
+
+def _answering(level: SessionView) -> set[int]:
+    return {seen.record.peer for slot in level.slots.values() for seen in slot.inputs}
 
 
 def _settings(level: SessionView) -> RoundConfig | None:
