@@ -135,7 +135,7 @@ READS = {
 OWN = {
     "fl/data/shakespeare.py": "its own text, as code points",
     "fl/superquantile.py": "numbers of the caller; `exact_number` is a target",
-    "protocol/client.py": "a model whose length the configuration states",
+    "protocol/participations.py": "a model whose length the configuration states",
     "protocol/discrete_gaussian.py": "its own randomness",
     "protocol/robust.py": "a centre whose length the configuration states",
     "protocol/rotation.py": "its own keystream",

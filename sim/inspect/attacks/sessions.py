@@ -365,7 +365,7 @@ def lost_round_begun_anew(defended: bool) -> Loot:
     """
     devices, enrolment, lost = make_devices(CONFIG), new_enrolment(), list[LostSearch]()
     victim = sorted(devices)[LOST]
-    too_few = dict.fromkeys(sorted(devices)[-2:], Step(Stage.UNMASK, CONFIG.update_slot))
+    too_few = dict.fromkeys(sorted(devices)[-2:], Step(Stage.MASK, CONFIG.update_slot))
     asked = []
     for number, gone in enumerate((too_few, {victim: Step(Stage.ADVERTISE)})):
         config, learnt = replace(CONFIG, round_index=number), list[SlotSum]()
