@@ -208,7 +208,7 @@ class Round:
 
     def _check_asked(self, num_devices: int) -> None:
         self._num_asked = num_devices
-        self._check_tail(num_devices)
+        self.check_tail(num_devices)
         needed = self.config.search.min_cohort
         if isinstance(self.question, Query) and num_devices < needed:
             raise SessionAborted(
@@ -241,13 +241,6 @@ class Round:
             SessionAborted: all devices that were lost may have been in the tail, and there would be
                 too few in it. All devices would refuse to go on.
         """
-        self._check_tail(num_left)
-
-    def unmask(self) -> None:
-        """Note that shares are asked for: from here on, those that come late may complete a sum."""
-        self._is_unmasked |= isinstance(self.question, Threshold)
-
-    def _check_tail(self, num_left: int) -> None:
         if not isinstance(self.question, Threshold):
             return
         fewest, needed = self.tail_left(num_left).fewest, self.config.min_tail
@@ -256,6 +249,10 @@ class Round:
                 f"the tail may have as few as {fewest} devices, and min_tail is {needed}: invite "
                 "more devices, raise theta or expect fewer colluding devices"
             )
+
+    def unmask(self) -> None:
+        """Note that shares are asked for: from here on, those that come late may complete a sum."""
+        self._is_unmasked |= isinstance(self.question, Threshold)
 
     def tail_left(self, num_left: int) -> Tail:
         """The devices whose updates are summed; see `check_tail`."""

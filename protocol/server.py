@@ -46,8 +46,8 @@ class RoundServer:
         primitives: What the server computes with.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
         lost: What earlier rounds over these models have revealed, level by level, with which this
-            one goes on; only devices of their searches take part. Devices that expect an active
-            server refuse.
+            one goes on; only devices of their searches take part. Who plays another round over a
+            model and leaves it out searches twice. Devices that expect an active server refuse.
 
     Attributes:
         outcomes: The outcome of each level; None while the session goes on.

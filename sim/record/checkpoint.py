@@ -94,8 +94,7 @@ def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:
         eta=np.float64(np.nan if state.eta is None else state.eta),
         events_size=np.int64(checkpoint.events_size),
         **marks,  # type: ignore[arg-type] # none of them is called allow_pickle
-        **answered,  # type: ignore[arg-type]
-        **_lost_fields(checkpoint.lost),  # type: ignore[arg-type]
+        **(answered | _lost_fields(checkpoint.lost)),
         **{_MEMORY + name: array for name, array in state.memory.items()},  # type: ignore[arg-type]
     )
     return buffer.getvalue()

@@ -129,6 +129,8 @@ def _problems_of_lost(lost: LostRound, levels: int, num_devices: int) -> Iterato
     devices = {*lost.cohort, *(one for each in lost.searches for one in each.devices)}
     if lost.cohort != tuple(sorted(devices & set(range(num_devices)))):
         yield "the lost round is of other devices than those of its search, or of the run"
+    if any(search.sums and not search.devices for search in lost.searches):
+        yield "the lost round has sums over nobody"
 
 
 def _shape_learnt(name: str, levels: int, model_size: int) -> tuple[int, ...] | None:

@@ -110,3 +110,9 @@ def test_a_node_that_is_not_on_its_own_list_takes_no_part(files):
     Path(files["deltafl-devices"]).write_text("")
     with pytest.raises(ConfigError, match="does not list"):
         side(member(files))
+
+
+def test_a_node_answers_for_a_model_once_for_a_lost_round_is_begun_anew():
+    one = member({}, token=b"t" * 32)
+    assert one.policy.rounds_per_model > 1
+    assert side(one).policy.rounds_per_model == 1

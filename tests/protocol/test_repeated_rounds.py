@@ -375,7 +375,7 @@ def test_a_threshold_that_does_not_count_who_is_missing_cuts_the_tail(monkeypatc
     config = config_of(min_tail=3, min_search_cohort=0)
     if not counted:
         monkeypatch.setattr(Round, "assemble", lambda *_: None)
-        monkeypatch.setattr(Round, "_check_tail", lambda *_: None)
+        monkeypatch.setattr(Round, "check_tail", lambda *_: None)
     played = tails(config, measured_of(config, DEVICES), lost_search(config))
     fewest = min(len(passing) for _, passing in played if passing is not None)
     assert (fewest >= 3) is counted
@@ -529,7 +529,7 @@ def test_a_round_that_begins_anew_is_noticed(monkeypatch):
 
 def test_a_round_that_keeps_too_few_is_noticed(monkeypatch):
     config, devices, plans, signed = plans_of_one_story()
-    monkeypatch.setattr(Round, "_check_tail", lambda *_: None)
+    monkeypatch.setattr(Round, "check_tail", lambda *_: None)
     monkeypatch.setattr(Round, "assemble", lambda *_: None)
     few = [plans[0], gone_at(Step(Stage.ADVERTISE), IDS[3:5])]  # of those with the largest losses
     with pytest.raises(AssertionError):

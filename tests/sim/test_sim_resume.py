@@ -137,6 +137,7 @@ def test_checkpoints_hold_a_lost_round_exactly(tmp_path, searches):
         (LostRound((0, 1), 1, (LostSearch((ClientId(2),), SUMS),)), "other devices"),
         (LostRound((0, 10**6), 1, (LostSearch(),)), "other devices"),
         (LostRound((1, 0), 1, (LostSearch(),)), "other devices"),
+        (LostRound((0, 1), 1, (LostSearch((), SUMS),)), "sums over nobody"),
     ],
 )
 def test_a_lost_round_that_cannot_have_been_is_named(tiny, tmp_path, lost, said):

@@ -202,7 +202,7 @@ def _ask(last: LastStep, rounds: LevelRounds, left: Members, refusals: Refusals)
         return ""
     if agreed is None or not session.params.slots[rounds.slot].whole:
         left = _settled(session, left, refusals)
-    rounds.check_opened(_named(session, left))
+    rounds.check_opened(contributors(session, left))
     return GOES_ON
 
 
@@ -251,7 +251,7 @@ def _rounds_before(last: LastStep) -> LevelRounds | None:
     try:
         for slot, later in zip_longest(slots, slots[1:]):
             members = _members(slot)
-            if members is None or not _is_at(rounds, slot, _named(session, members)):
+            if members is None or not _is_at(rounds, slot, contributors(session, members)):
                 return None
             if slot is last.step.slot:
                 return rounds
@@ -265,10 +265,6 @@ def _rounds_before(last: LastStep) -> LevelRounds | None:
     except (SessionAborted, _NotKnownError):
         return None
     return rounds
-
-
-def _named(session: SessionView, members: Members) -> tuple[ClientId, ...]:
-    return tuple(map(ClientId, contributors(session, members)))
 
 
 def _is_at(rounds: LevelRounds, slot: SlotView, devices: Sequence[ClientId]) -> bool:
@@ -300,7 +296,7 @@ def _sum_of(last: LastStep, slot: SlotView, left: Members) -> SlotSum:
     if not is_known or released.length != session.params.slots[slot.index].length:
         raise _NotKnownError
     summed = tuple(ClientId(device) for device in released.contributors.tolist())
-    return SlotSum(slot.index, words_of(released, replayed), summed, _named(session, left))
+    return SlotSum(slot.index, words_of(released, replayed), summed, contributors(session, left))
 
 
 def _mask(session: SessionView, devices: frozenset[int]) -> Members:

@@ -20,7 +20,6 @@ from deltafl.protocol.round import LostSearch, Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSum
 from deltafl.secagg.errors import EncodingError
-from deltafl.secagg.graph import Members
 from deltafl.secagg.layout import Layout
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.ring import Vector
@@ -204,7 +203,7 @@ class _Way:
                 self.unfounded.append(Departure(detail, _begin_of(slot)))
                 return False
             if slot.members is not None:
-                round_again.ask(_named(self.session, slot.members))
+                round_again.ask(contributors(self.session, slot.members))
             total: SlotSum | None = None
             if slot.sums:
                 total = self._total(slot, later, config)
@@ -291,7 +290,7 @@ def _play(
     if (unopened := next(given_up, None)) is not None:
         lists = [seen.content.members for seen in unopened.checks]
         for members in [one for one in lists if one is not None][:1]:
-            round_again.ask(_named(session, members))
+            round_again.ask(contributors(session, members))
         round_again.lose()  # a device was gone before the first slot, a whole one, was opened
     if not way.follow(round_again, slots, config):
         return None
@@ -358,12 +357,8 @@ def _slot_sum(
     summed = tuple(ClientId(device) for device in released.contributors.tolist())
     remaining = summed
     if later is not None and later.members is not None:
-        remaining = _named(session, later.members)
+        remaining = contributors(session, later.members)
     return SlotSum(slot.index, vector, summed, remaining)
-
-
-def _named(session: SessionView, members: Members) -> tuple[ClientId, ...]:
-    return tuple(map(ClientId, contributors(session, members)))
 
 
 def _is_kept(released: Sum) -> bool:

@@ -28,7 +28,7 @@ from deltafl.secagg.messages import (
     ShareKeys,
     UnmaskShares,
 )
-from deltafl.secagg.params import SessionId
+from deltafl.secagg.params import ClientId, SessionId
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.holders import Holders
@@ -444,9 +444,10 @@ def _without_message(seen: Seen) -> Seen:
     return Seen(replace(seen.record, head=b""), replace(seen.content, message=None))
 
 
-def contributors(session: SessionView, members: Members) -> tuple[int, ...]:
+def contributors(session: SessionView, members: Members) -> tuple[ClientId, ...]:
     """The devices of a set over the roster."""
-    return tuple(session.ids[: len(members)][members[: len(session.ids)]].tolist())
+    ids: list[int] = session.ids[: len(members)][members[: len(session.ids)]].tolist()
+    return tuple(map(ClientId, ids))
 
 
 def place_of(record: Sum | RoundEnd) -> Evidence:

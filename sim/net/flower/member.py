@@ -126,7 +126,9 @@ class Member:
                     f"{self.devices} does not list the identity in {self.identity}: have the line "
                     f"'{own.entry}' added to it"
                 )
-        return DeviceSide(own, directory, self.policy, ledger, work_of, notes)
+        # whatever the policy says: under Flower, the server begins each round anew
+        policy = replace(self.policy, max_rounds_per_model=1)
+        return DeviceSide(own, directory, policy, ledger, work_of, notes)
 
     def to_json(self) -> bytes:
         """All of it, for another process of the node."""

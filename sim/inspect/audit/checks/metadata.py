@@ -221,7 +221,7 @@ def _compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:
         threshold = slot.question
         if not isinstance(threshold, Threshold) or slot.members is None:
             continue
-        asked = [d for d in contributors(session, slot.members) if d in truth]
+        asked: list[int] = [d for d in contributors(session, slot.members) if d in truth]
         passed = {d for d in asked if passes(truth[d], config, threshold)}
         _answers(slot, asked, passed, past)
         _order(session, slot, passed, past)

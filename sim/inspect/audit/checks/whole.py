@@ -131,7 +131,7 @@ def _sums(session: SessionView, slot: SlotView) -> Iterator[Finding]:
     """Sums before all vectors were there."""
     if slot.members is None:
         return
-    told = set(contributors(session, slot.members))
+    told = set[int](contributors(session, slot.members))
     for released in slot.sums:
         came = {seen.record.peer for seen in slot.inputs if seen.record.number < released.number}
         if missing := told - came:
