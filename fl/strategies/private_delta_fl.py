@@ -175,7 +175,7 @@ class PrivateDeltaFL:
         return following, report
 
     def _remembered(self, state: TrainingState, outcome: RoundOutcome) -> Memory:
-        if self.robustly is None:
+        if self.robustly is None or outcome.aborted is not None:
             return state.memory
         learnt = self.robustly.remembered(self._update_of(state), outcome)
         return MappingProxyType({**state.memory, **learnt})

@@ -1,6 +1,6 @@
 """What a run's settings say that its server must announce, against what it announced."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, replace
 
 from deltafl.protocol.configuration import RoundConfig
@@ -18,7 +18,7 @@ SHOWN = 120
 
 
 def departures(
-    config: RunConfig, number: int, session: SessionView, wanted: Sequence[Levels]
+    config: RunConfig, number: int, session: SessionView, wanted: Levels | None
 ) -> Iterator[str]:
     """Say where a session is not what the settings lead to.
 
@@ -26,14 +26,14 @@ def departures(
         config: The run's settings.
         number: The round, counted from 1.
         session: The session.
-        wanted: What may have been announced; nothing where that is not known.
+        wanted: What must have been announced; None where that is not known.
     """
     announced = session.levels
     if announced is None:
         return
-    if wanted and announced not in wanted:
-        yield _levels_differ(announced, wanted[0])
-        announced = _alike(announced, wanted[0])
+    if wanted is not None and announced != wanted:
+        yield _levels_differ(announced, wanted)
+        announced = _alike(announced, wanted)
     yield from _params_differ(config, number, session, announced)
 
 

@@ -1,7 +1,7 @@
 """What a run's events say of a round, against what its sums come to."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 from deltafl.fl.read.exact import shortened
@@ -28,25 +28,29 @@ _OF_A_SEARCH: Final = frozenset({"eta", "half_width", "num_queries", "certified"
 
 
 def disagreements(
-    over: RoundOver, event: Event, config: RunConfig | None, reports: Sequence[RoundReport]
-) -> tuple[list[str], set[int]]:
+    over: RoundOver, event: Event, config: RunConfig | None, report: RoundReport | None
+) -> list[str]:
     """Compare what the run says of a round, and of its levels, with what its sums come to.
 
     Args:
         over: The round.
         event: What the run says of it.
         config: The run's settings.
-        reports: What may have been reported of it; none where that is not known.
-
-    Returns:
-        Sentences, and the positions of the reports with which the event agrees.
+        report: What must have been reported of it; None where that is not known.
     """
     always = _always(over, config)
-    tried = [_against(over, event, always, report) for report in reports]
-    fits = {position for position, found in enumerate(tried) if not found}
-    if tried:
-        return min(tried, key=len), fits
-    return _against(over, event, always, None), fits
+    played, is_given_up = over.played, bool(over.view.end and over.view.end.aborted)
+    told = {} if report is None else _told(report, is_given_up=is_given_up)
+    levels = cast("Mapping[str, Mapping[str, object]]", told.pop("levels", {}))
+    is_lost = always.get("aborted") == INTERRUPTED  # whatever its sums come to
+    outcomes = [None if is_lost else one.outcome for one in played]
+    outcome = outcomes[0] if len(outcomes) == 1 else None
+    found = list(_compare(event, {**told, **always, **_stated(outcome)}, ""))
+    if len(over.view.sessions) == 1 < len(played):
+        for one, ended in zip(played, outcomes, strict=True):
+            level = show(one.theta)
+            found += _compare_level(event, level, levels.get(level, {}), ended)
+    return found
 
 
 def strange_values(event: Event) -> Iterator[str]:
@@ -91,18 +95,14 @@ def _strange_drops(event: Event, most: int) -> Iterator[str]:
         yield f"dropped_by_stage counts other than up to {most} devices in the run's events"
 
 
-def unknown_keys(event: Event, reports: Sequence[RoundReport]) -> list[str]:
-    """The keys of an event, and of its levels, that no report has."""
-    if not reports:
+def unknown_keys(event: Event, report: RoundReport | None) -> list[str]:
+    """The keys of an event, and of its levels, that its report has not."""
+    if report is None:
         return []
-    known = {"round", "cohort", "learning_rate", *UNCHECKED}
-    by_level: dict[str, set[str]] = {}
-    for report in reports:
-        told = report_as_dict(report)
-        known.update(told)
-        levels = cast("Mapping[str, Mapping[str, object]]", told.get("levels", {}))
-        for level, one in levels.items():
-            by_level.setdefault(level, set()).update(one)
+    told = report_as_dict(report)
+    known = {"round", "cohort", "learning_rate", *UNCHECKED, *told}
+    levels = cast("Mapping[str, Mapping[str, object]]", told.get("levels", {}))
+    by_level = {level: set(one) for level, one in levels.items()}
     said = event.get("levels")
     below = said.items() if isinstance(said, dict) else ()
     if not by_level:
@@ -128,24 +128,6 @@ def _always(over: RoundOver, config: RunConfig | None) -> dict[str, object]:
     if config is not None:
         stated["learning_rate"] = config.training.schedule.rate(round_.number - 1)
     return stated
-
-
-def _against(
-    over: RoundOver, event: Event, always: Mapping[str, object], report: RoundReport | None
-) -> list[str]:
-    """Compare an event with one report, or with as much as follows from the sums alone."""
-    played, is_given_up = over.played, bool(over.view.end and over.view.end.aborted)
-    told = {} if report is None else _told(report, is_given_up=is_given_up)
-    levels = cast("Mapping[str, Mapping[str, object]]", told.pop("levels", {}))
-    is_lost = always.get("aborted") == INTERRUPTED  # whatever its sums come to
-    outcomes = [None if is_lost else one.outcome for one in played]
-    outcome = outcomes[0] if len(outcomes) == 1 else None
-    found = list(_compare(event, {**told, **always, **_stated(outcome)}, ""))
-    if len(over.view.sessions) == 1 < len(played):
-        for one, ended in zip(played, outcomes, strict=True):
-            level = show(one.theta)
-            found += _compare_level(event, level, levels.get(level, {}), ended)
-    return found
 
 
 def _told(report: RoundReport, *, is_given_up: bool) -> dict[str, object]:

@@ -52,12 +52,12 @@ class Followed:
     rounds: int = 0
     ends: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
-    def models_after(self, number: int) -> list[Vector]:
-        """The models that there can be after a round, joined; none where they are not known."""
+    def model_after(self, number: int) -> Vector | None:
+        """The models after a round, joined; None where they are not known."""
         known = self.states.get(number)
         if known is not None and known.has_model:
-            return [state.model for state in known.states]
-        return [self.models[number]] if number in self.models else []
+            return known.state.model
+        return self.models.get(number)
 
 
 def number_of(path: Path) -> int | None:
@@ -97,13 +97,11 @@ def checkpoint_differs(
     """
     name = f"the checkpoint of round {number}"
     known = followed.states.get(number)
-    if known is not None:
-        differing = [_states_differ(checkpoint.state, state, known) for state in known.states]
-        if "" not in differing:
-            yield f"{name} does not follow from the sums: {differing[0]}"
-    wanted = followed.models_after(number)
+    if known is not None and (differing := _state_differs(checkpoint.state, known)):
+        yield f"{name} does not follow from the sums: {differing}"
+    wanted = followed.model_after(number)
     is_compared = known is not None and known.has_model
-    if wanted and not is_compared and not any(same_bits(checkpoint.state.model, m) for m in wanted):
+    if wanted is not None and not is_compared and not same_bits(checkpoint.state.model, wanted):
         yield f"{name} does not follow from the sums: its model differs"
     mark = checkpoint.transcript
     end = followed.ends.get(mark.num_frames)
@@ -114,8 +112,9 @@ def checkpoint_differs(
         yield f"{name} is about other events: it vouches for {checkpoint.events_size} bytes of them"
 
 
-def _states_differ(kept: TrainingState, wanted: TrainingState, known: ServerState) -> str:
-    """How a state differs from one that it should be, in a few words; "" if it does not."""
+def _state_differs(kept: TrainingState, known: ServerState) -> str:
+    """How a state differs from the one that it should be, in a few words; "" if it does not."""
+    wanted = known.state
     if kept.model.shape != wanted.model.shape or kept.model.dtype != wanted.model.dtype:
         return f"its model has {kept.model.shape} numbers, not {wanted.model.shape}"
     if known.has_model and not same_bits(kept.model, wanted.model):
@@ -131,6 +130,12 @@ def _states_differ(kept: TrainingState, wanted: TrainingState, known: ServerStat
         ):
             return f"what it remembers as {name} differs"
     return ""
+
+
+def _are_levels_of(models: Sequence[Vector], joined: Vector) -> bool:
+    if len(joined) != sum(map(len, models)):
+        return False
+    return all(map(same_bits, models, split_models(joined, len(models))))
 
 
 def bundle_differs(
@@ -151,16 +156,11 @@ def bundle_differs(
         levels = ", ".join(map(str, stored.models))
         yield f"bundle.npz has the levels {levels}, and the run's settings say others"
         return
-    for said, vectors in (
-        ("the sums", followed.models_after(followed.rounds)),
-        ("the last checkpoint", [] if last is None else [last.state.model]),
+    for said, vector in (
+        ("the sums", followed.model_after(followed.rounds)),
+        ("the last checkpoint", None if last is None else last.state.model),
     ):
-        fits = [
-            all(same_bits(a, b) for a, b in zip(models, split_models(v, len(thetas)), strict=True))
-            for v in vectors
-            if len(v) == sum(map(len, models))
-        ]
-        if vectors and not any(fits):
+        if vector is not None and not _are_levels_of(models, vector):
             yield f"the models of bundle.npz are not those of {said}"
     summary = read_json(directory.summary) or {}
     versions = read_json(directory.versions) or {}

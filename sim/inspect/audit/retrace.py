@@ -3,13 +3,10 @@
 The server of a run decides nothing that its settings and the sums do not decide. So the strategy
 that the settings name is built again, and is given each round's outcome as the record has it. What
 it would have announced, reported and kept is what the run must have announced, reported and kept.
-
-After a round that was given up, the server may have noted it, or gone on from where it was. Where
-these are different states, the next announcement and the run's event rule out one.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 import numpy as np
@@ -33,9 +30,6 @@ from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import OWN_STRATEGIES, RunConfig
-
-MAX_STATES: Final = 8
-"""Possible states that are followed; a run is lost long before it has more."""
 
 IMPOSSIBLE: Final = (ValueError, UserError, ProtocolError, SecAggError)
 """What a strategy raises whose settings, or cohort, allow no round."""
@@ -89,12 +83,12 @@ class ServerState:
     """What is known of the server after a round.
 
     Attributes:
-        states: The possible states; one, but perhaps after a round that was given up.
-        has_model: Whether their models are known; else they are zeros.
+        state: The state.
+        has_model: Whether its model is known; else it is zeros.
         has_moments: Whether what the server's optimiser remembers is known.
     """
 
-    states: tuple[TrainingState, ...]
+    state: TrainingState
     has_model: bool
     has_moments: bool
 
@@ -104,12 +98,12 @@ class Retraced:
     """A round, retraced.
 
     Attributes:
-        wanted: What may have been announced: at least one, unless nothing is known any more.
-        reports: What may have been reported; none where the round could not be played again.
+        wanted: What must have been announced; None where nothing is known any more.
+        report: What must have been reported; None where the round could not be played again.
     """
 
-    wanted: tuple[Levels, ...] = ()
-    reports: tuple[RoundReport, ...] = ()
+    wanted: Levels | None = None
+    report: RoundReport | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,8 +140,6 @@ class Retrace:
     contradiction: str = ""
     started: ServerState | None = None
     _strategy: Strategy | None = None
-    _after: list[TrainingState] = field(default_factory=list)  # one for each report
-    _stopped: list[TrainingState] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.config.federation.algorithm in OWN_STRATEGIES:
@@ -172,8 +164,7 @@ class Retrace:
         if over.view.end is not None and over.view.end.aborted == INTERRUPTED:
             return self._interrupted(over)
         if not sessions and not over.view.is_opaque and self.known is not None:
-            passed = tuple(replace(state, round=number) for state in self.known.states)
-            self.known = replace(self.known, states=passed)
+            self.known = replace(self.known, state=replace(self.known.state, round=number))
             return Retraced()
         levels = sessions[0].levels if len(sessions) == 1 else None
         if levels is None:
@@ -193,38 +184,24 @@ class Retrace:
         if devices is None:  # a lost round is repeated with its cohort, of whom some stay away
             devices = tuple({seen.record.peer for seen in session.announcements})
         size = len(devices)
-        wanted = [_levels_for(strategy, state, size) for state in before.states]
-        fitting = [
-            state
-            for state, one in zip(before.states, wanted, strict=True)
-            if one.rounds == levels.rounds
-        ]
-        if not fitting:
+        wanted = _levels_for(strategy, before.state, size)
+        if wanted.rounds != levels.rounds:
             self._lose(f"round {over.view.number} was announced otherwise than the settings say")
-            return Retraced(_different(wanted))
+            return Retraced(wanted)
         ends = _outcomes(over, session, levels)
         if ends is None or strategy is None:
             self._lose(f"round {over.view.number} could not be played again from its sums")
-            return Retraced((levels,))
-        after, reports = [], []
-        cohort_weights = dict.fromkeys(sorted(devices), 0)
-        for state in fitting:
-            cohort = RecordedCohort(cohort_weights, ends, bytes_up / size)
-            with np.errstate(all="ignore"):  # a record may hold anything
-                following, report = strategy.apply(state, cohort)
-            after.append(following)
-            reports.append(report)
-        self._after, self._stopped = after, []
-        if over.view.end is not None and over.view.end.aborted:
-            # a server that was stopped in the middle of the round goes on from where it was
-            self._stopped = [replace(state, round=over.view.number) for state in fitting]
+            return Retraced(levels)
+        cohort = RecordedCohort(dict.fromkeys(sorted(devices), 0), ends, bytes_up / size)
+        with np.errstate(all="ignore"):  # a record may hold anything
+            following, report = strategy.apply(before.state, cohort)
         exact = all(one.is_exact or one.outcome is None for one in over.played)
         exact = exact and session.is_whole
         stays = all(outcome.update is None for outcome in ends)
         moments = before.has_moments and (exact or stays)
         has_model = before.has_model and (stays or (exact and (moments or not self.has_memory)))
-        self.known = ServerState(_distinct([*after, *self._stopped]), has_model, moments)
-        return Retraced((levels,), tuple(reports))
+        self.known = ServerState(following, has_model, moments)
+        return Retraced(levels, report)
 
     def _interrupted(self, over: RoundOver) -> Retraced:
         """Take a round that was lost with the server's process."""
@@ -232,19 +209,12 @@ class Retrace:
         if self.known is None or cohort is None or strategy is None:
             return Retraced()
         slots = [one.slot for one in over.view.sums]
-        wanted, after, reports = [], [], []
-        for state in self.known.states:
-            levels = _levels_for(strategy, state, len(cohort))
-            lost = lost_outcomes(levels, slots, INTERRUPTED)
-            following, report = strategy.apply(
-                state, RecordedCohort(dict.fromkeys(cohort, 0), lost, None)
-            )
-            wanted.append(levels)
-            after.append(following)
-            reports.append(report)
-        self._after, self._stopped = after, []
-        self.known = replace(self.known, states=_distinct(after))
-        return Retraced(_different(wanted), tuple(reports))
+        levels = _levels_for(strategy, self.known.state, len(cohort))
+        lost = lost_outcomes(levels, slots, INTERRUPTED)
+        recorded = RecordedCohort(dict.fromkeys(cohort, 0), lost, None)
+        following, report = strategy.apply(self.known.state, recorded)
+        self.known = replace(self.known, state=following)
+        return Retraced(levels, report)
 
     @property
     def progress(self) -> Progress:
@@ -255,20 +225,13 @@ class Retrace:
         """Go on from an earlier state, after the round of this number."""
         self.known, self.problem = progress.known, progress.problem
         if self.known is not None:
-            states = tuple(replace(state, round=number) for state in self.known.states)
-            self.known = replace(self.known, states=states)
+            self.known = replace(self.known, state=replace(self.known.state, round=number))
 
     @property
     def has_memory(self) -> bool:
         """Whether the server's steps depend on the steps before."""
         optimizer = getattr(self._strategy, "optimizer", None)
         return optimizer is not None and not isinstance(optimizer, Sgd)
-
-    def choose(self, fits: Collection[int]) -> None:
-        """Keep only the states after the round whose reports, by position, fit the run's event."""
-        if self.known is not None and fits:
-            kept = [self._after[position] for position in sorted(fits)]
-            self.known = replace(self.known, states=_distinct([*kept, *self._stopped]))
 
     def _lose(self, problem: str) -> Retraced:
         self.known, self.problem = None, problem
@@ -286,12 +249,11 @@ class Retrace:
                 raise ValueError("there is no strategy")
             state = self._strategy.init(start, len(session.announcements))
             state = replace(state, round=over.view.number - 1)
-            self.started = ServerState((state,), is_kept, has_moments=True)
+            self.started = ServerState(state, is_kept, has_moments=True)
             return self.started
         if not is_kept:
             return self.known
-        states = tuple(replace(state, model=vector) for state in self.known.states)
-        return replace(self.known, states=states, has_model=True)
+        return replace(self.known, state=replace(self.known.state, model=vector), has_model=True)
 
 
 def _levels_for(strategy: Strategy | None, state: TrainingState, cohort_size: int) -> Levels:
@@ -301,14 +263,6 @@ def _levels_for(strategy: Strategy | None, state: TrainingState, cohort_size: in
     if not isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
         raise ValueError("the strategy has no rounds by secure sums")
     return strategy.levels_for(state, cohort_size)
-
-
-def _different(wanted: Iterable[Levels]) -> tuple[Levels, ...]:
-    kept: list[Levels] = []
-    for one in wanted:
-        if one not in kept:
-            kept.append(one)
-    return tuple(kept)
 
 
 def _outcomes(
@@ -323,26 +277,6 @@ def _outcomes(
             return None
         by_level.append(played.outcome or Round(config).outcome({}, aborted or None))
     return tuple(by_level)
-
-
-def _distinct(states: Iterable[TrainingState]) -> tuple[TrainingState, ...]:
-    """States without those that are equal to an earlier one, at most `MAX_STATES`."""
-    kept: list[TrainingState] = []
-    for state in states:
-        if not any(same_state(state, other) for other in kept):
-            kept.append(state)
-    return tuple(kept[:MAX_STATES])
-
-
-def same_state(first: TrainingState, second: TrainingState) -> bool:
-    """Whether two states are equal to the bit."""
-    return (
-        first.round == second.round
-        and first.eta == second.eta
-        and same_bits(first.model, second.model)
-        and first.memory.keys() == second.memory.keys()
-        and all(same_bits(first.memory[name], second.memory[name]) for name in first.memory)
-    )
 
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:

@@ -163,14 +163,11 @@ class Account(Check):
             population = None if self._draws is None else self._draws.population
             for detail in spends_otherwise(over, spent, source.config, population):
                 yield RULES.found("record.disagrees", detail, [place])
-            if strange := unknown_keys(event, retraced.reports):
+            if strange := unknown_keys(event, retraced.report):
                 detail = f"the run's events have {shortened(', '.join(strange))}, and no report has"
                 yield RULES.found("record.disagrees", detail, [place])
-            found, fits = disagreements(over, event, source.config, retraced.reports)
-            for detail in found:
+            for detail in disagreements(over, event, source.config, retraced.report):
                 yield RULES.found("record.disagrees", detail, [place])
-            if self._retrace is not None:
-                self._retrace.choose(fits)
         yield from self._contexts(over)
         self._remember(over)
         if is_over:
@@ -219,7 +216,7 @@ class Account(Check):
         yield from not_rewritten(source.directory, source.config)
         if self._retrace is not None and self._retrace.problem:
             yield f"the run was not followed to its end: {self._retrace.problem}"
-        if not self._followed.models_after(self._followed.rounds):
+        if self._followed.model_after(self._followed.rounds) is None:
             why = "the record does not lead" if self._is_whole else NOT_WHOLE
             compared = "it was only compared between checkpoint, bundle and summary"
             yield f"final model: {why} to it, so {compared}"
