@@ -69,10 +69,11 @@ SORTS = (
 
 
 def config_of(sort):
-    """Rounds that are long enough to be killed in."""
+    """Rounds that are long enough to be killed in, and all from one model."""
     return build_config(
         [
             {
+                "experiment": {"nonce": "kills"},
                 "data": {"num_devices": sort.devices, "split": "samples"},
                 "federation": {
                     "rounds": ROUNDS,
