@@ -1,4 +1,5 @@
-# The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
+# The two commands: `make run` trains, `make test` checks in five minutes. Both set themselves up.
+# `make test-all` checks everything, the slow tests too.
 # `make federation` trains between processes of this machine: a server and twenty devices, over TLS.
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
 # `make formal` has Spin search the models of docs/formal, in two minutes; it needs spin and gcc.
@@ -7,7 +8,7 @@
 # `make resolve` asks a plain package index what would be installed, for every Python that is here.
 # `make docs` builds the documentation as a site, in build/docs; `make docs-links` asks the network about its links.
 # Another version of Python: `make PYTHON=python3.12 run`. It makes the environment anew.
-.PHONY: run test federation docs docs-links mutants formal fuzz gpu resolve format clean
+.PHONY: run test test-all federation docs docs-links mutants formal fuzz gpu resolve format clean
 .NOTPARALLEL:
 BIN := .venv/bin
 # that of the environment, if it still runs
@@ -34,7 +35,10 @@ test: $(TO_TEST)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not slow"
+
+test-all: test
+	$(BIN)/pytest -m slow
 
 # what the site shows of the code comes from the docstrings, so every warning is an error
 SITE = $(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --jobs auto --quiet docs

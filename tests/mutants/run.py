@@ -21,9 +21,9 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -39,6 +39,7 @@ CATALOGUE: Final = Path(__file__).with_name("catalogue.toml")
 LAYERS: Final = ("secagg", "protocol", "fl", "sim")
 COPIED: Final = (*LAYERS, "src", "tests", "docs", "README.md", "conftest.py", "pyproject.toml")
 WHOLE: Final = ("tests/secagg", "tests/protocol")
+FAST: Final = "not slow"
 TIME_LIMIT_S: Final = 300.0
 WHOLE_TIME_LIMIT_S: Final = 1200.0  # a run of them, or of one file, takes 240 s on an idle machine
 
@@ -56,6 +57,7 @@ class Fault:
         why: The attack or error that the fault lets in.
         tests: Paths or node ids of the tests that ought to fail; the fewest.
         survives: Why no test can fail; None where one does.
+        thorough: Why no test of the fast tier fails; None where one does.
     """
 
     id: int
@@ -66,6 +68,12 @@ class Fault:
     why: str
     tests: tuple[str, ...]
     survives: str | None = None
+    thorough: str | None = None
+
+    @property
+    def tier(self) -> str:
+        """Which of its tests are run, as pytest's -m takes it."""
+        return FAST if self.thorough is None else ""
 
     def apply(self, source: str) -> str:
         """The source with the fault in it.
@@ -140,52 +148,78 @@ def environment(tree: Path) -> dict[str, str]:
     }
 
 
-def run_tests(tree: Path, tests: Sequence[str], limit_s: float = TIME_LIMIT_S) -> Outcome:
-    """Run tests in a tree, up to the first that fails."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    command += ["-p", "no:xdist", "-p", "first_failure", "-o", "addopts=", *tests]
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        report = Path(folder) / "first_failure.json"
-        try:
-            done = subprocess.run(  # noqa: S603 our own interpreter, our own tests
-                command,
-                cwd=tree,
-                env=environment(tree) | {"MUTANTS_REPORT": str(report)},
-                capture_output=True,
-                text=True,
-                timeout=limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+class Tree:
+    """A copy of the repository, and a process that runs its tests."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin; `path` has been copied to.
+
+        Args:
+            path: Its root.
+        """
+        self.path = path
+        command = [sys.executable, str(path / "tests" / "mutants" / "warm.py")]
+        self._process = subprocess.Popen(  # noqa: S603 our own interpreter, our own script
+            command,
+            cwd=path,
+            env=environment(path),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def run(self, tests: Sequence[str], limit_s: float = TIME_LIMIT_S, tier: str = FAST) -> Outcome:
+        """Run tests up to the first that fails.
+
+        Args:
+            tests: Paths and node ids.
+            limit_s: How long they may take.
+            tier: Which of them are run, as pytest's -m takes it.
+        """
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        arguments += ["-p", "first_failure", "-o", "addopts=", "-m", tier, *tests]
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+            report = Path(folder) / "first_failure.json"
+            asked = {"arguments": arguments, "report": str(report), "limit_s": limit_s}
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            print(json.dumps(asked), file=self._process.stdin, flush=True)
+            code, said = json.loads(self._process.stdout.readline())
+            first = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
+        if code is None:
             return Outcome(Verdict.TIMED_OUT, " ".join(tests), f"more than {limit_s:g} s")
-        first = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
-    if first is not None:
-        noticed = done.returncode == pytest.ExitCode.TESTS_FAILED and not first["miswritten"]
-        verdict = Verdict.KILLED if noticed else Verdict.BROKEN
-        return Outcome(verdict, first["test"], first["error"])
-    if done.returncode == pytest.ExitCode.OK:
-        return Outcome(Verdict.SURVIVED)
-    said = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["nothing"]
-    error = f"pytest ended with {done.returncode} and said: {said[0]}"
-    return Outcome(Verdict.BROKEN, " ".join(tests), error)
+        if first is not None:
+            noticed = code == pytest.ExitCode.TESTS_FAILED and not first["miswritten"]
+            verdict = Verdict.KILLED if noticed else Verdict.BROKEN
+            return Outcome(verdict, first["test"], first["error"])
+        if code == pytest.ExitCode.OK:
+            return Outcome(Verdict.SURVIVED)
+        error = f"pytest ended with {code} and said: {said}"
+        return Outcome(Verdict.BROKEN, " ".join(tests), error)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
 
 
-def judge(fault: Fault, tree: Path) -> Outcome:
+def judge(fault: Fault, tree: Tree) -> Outcome:
     """Make a fault in a tree, see what becomes of it, and take it back."""
-    target = tree / fault.file
+    target = tree.path / fault.file
     source = target.read_text(encoding="utf-8")
     target.write_text(fault.apply(source), encoding="utf-8")
     try:
-        outcome = run_tests(tree, fault.tests)
+        outcome = tree.run(fault.tests, tier=fault.tier)
         if outcome.verdict is not Verdict.SURVIVED:
             return outcome
-        outcome = run_tests(tree, WHOLE, WHOLE_TIME_LIMIT_S)
+        outcome = tree.run(WHOLE, WHOLE_TIME_LIMIT_S)
     finally:
         target.write_text(source, encoding="utf-8")
     if outcome.verdict is not Verdict.KILLED:
         return replace(outcome, listed=False)
     # Unlike those listed, this test was not run before the first fault.
-    if run_tests(tree, [outcome.test]).verdict is not Verdict.SURVIVED:
+    if tree.run([outcome.test]).verdict is not Verdict.SURVIVED:
         return Outcome(Verdict.BROKEN, outcome.test, "fails without the fault too", listed=False)
     return replace(outcome, listed=False)
 
@@ -216,10 +250,11 @@ def copy_tree(tree: Path) -> None:
         raise RuntimeError(f"Python imports {found}, not the copy {expected}")
 
 
-def by_file(faults: Sequence[Fault]) -> list[list[str]]:
-    """The tests that are listed for some faults, each once, those of one file together."""
-    listed = sorted({test for fault in faults for test in fault.tests})
-    return [list(tests) for _, tests in groupby(listed, lambda test: test.partition("::")[0])]
+def by_file(faults: Sequence[Fault]) -> list[tuple[str, list[str]]]:
+    """The tests listed for some faults, each once, those of one file and tier together."""
+    listed = sorted({(fault.tier, test) for fault in faults for test in fault.tests})
+    grouped = groupby(listed, lambda one: (one[0], one[1].partition("::")[0]))
+    return [(tier, [test for _, test in each]) for (tier, _), each in grouped]
 
 
 def judge_all(faults: Sequence[Fault], jobs: int) -> dict[str, Outcome]:
@@ -231,28 +266,31 @@ def judge_all(faults: Sequence[Fault], jobs: int) -> dict[str, Outcome]:
     start = time.monotonic()
     outcomes: dict[str, Outcome] = {}
     with ExitStack() as stack:
-        trees: SimpleQueue[Path] = SimpleQueue()
+        trees: SimpleQueue[Tree] = SimpleQueue()
         for _ in range(jobs):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mutants-"))
-            tree = Path(folder).resolve()
-            copy_tree(tree)
-            trees.put(tree)
-        print(f"{jobs} copies like {tree}; the tests without a fault first", flush=True)
+            copy_tree(Path(folder).resolve())
+            trees.put(stack.enter_context(closing(Tree(Path(folder).resolve()))))
+        print(f"{jobs} copies like {folder}; the tests without a fault first", flush=True)
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
-        whole = partial(run_tests, tree, limit_s=WHOLE_TIME_LIMIT_S)
-        for healthy in pool.map(whole, by_file(faults)):
-            if healthy.verdict is not Verdict.SURVIVED:
-                raise RuntimeError(f"without any fault: {healthy.test}: {healthy.error}")
 
-        def judge_one(fault: Fault) -> tuple[Fault, Outcome, float]:
-            tree = trees.get()
-            began = time.monotonic()
+        def with_tree(play: Callable[[Tree], Outcome]) -> tuple[Outcome, float]:
+            tree, began = trees.get(), time.monotonic()
             try:
-                return fault, judge(fault, tree), time.monotonic() - began
+                return play(tree), time.monotonic() - began
             finally:
                 trees.put(tree)
 
-        for done in as_completed([pool.submit(judge_one, fault) for fault in faults]):
+        def healthy(tests: tuple[str, list[str]]) -> Outcome:
+            return with_tree(lambda tree: tree.run(tests[1], WHOLE_TIME_LIMIT_S, tests[0]))[0]
+
+        def judged(fault: Fault) -> tuple[Fault, Outcome, float]:
+            return fault, *with_tree(partial(judge, fault))
+
+        for outcome in pool.map(healthy, by_file(faults)):
+            if outcome.verdict is not Verdict.SURVIVED:
+                raise RuntimeError(f"without any fault: {outcome.test}: {outcome.error}")
+        for done in as_completed([pool.submit(judged, fault) for fault in faults]):
             fault, outcome, took = done.result()
             outcomes[fault.name] = outcome
             print(
@@ -280,10 +318,31 @@ def print_table(faults: Sequence[Fault], outcomes: dict[str, Outcome]) -> None:
             print(f"{fault.file}: {fault.name}: {found}")
 
 
+def changed_files(commit: str) -> set[str]:
+    """Files that differ from those of a commit."""
+    command = ["git", "diff", "--name-only", commit, "--"]
+    done = subprocess.run(  # noqa: S603 git, and what the caller of this command names
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines())
+
+
+def touched(faults: Sequence[Fault], files: set[str]) -> list[Fault]:
+    """Faults that are in one of these files, or killed by its tests."""
+    return [
+        fault
+        for fault in faults
+        if files & {fault.file, *(test.partition("::")[0] for test in fault.tests)}
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 0 if every fault is killed, or survives with a reason."""
     parser = argparse.ArgumentParser(description="Break the code on purpose and run its tests.")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these faults and no others")
+    parser.add_argument(
+        "--since", metavar="COMMIT", help="faults whose file or tests have changed since then"
+    )
     parser.add_argument("--list", action="store_true", help="show the faults and do nothing")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there too")
@@ -295,6 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--jobs {chosen.jobs} is less than 1")
     if chosen.only:
         faults = [fault for fault in faults if fault.name in chosen.only]
+    if chosen.since:
+        faults = touched(faults, changed_files(chosen.since))
     if chosen.list:
         for fault in faults:
             print(f"{fault.id:5} {fault.name} ({fault.file})\n      {fault.why}")

@@ -1,10 +1,13 @@
 """The catalogue of seeded faults fits the source, and its runner can tell the verdicts apart."""
 
+import ast
 import importlib.util
 import re
 import shutil
 import sys
+from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise, takewhile
 from operator import eq
 from pathlib import Path
@@ -51,6 +54,31 @@ def missing_tests(tests):
     return missing
 
 
+@cache
+def fast_tests(path):
+    """Functions of a file that are not marked as slow."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    if any("pytestmark" in ast.unparse(node) and ".slow" in ast.unparse(node) for node in assigned):
+        return set()
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
+        if not any(ast.unparse(mark).startswith("pytest.mark.slow") for mark in node.decorator_list)
+    }
+
+
+def has_fast_test(tests):
+    """Whether one of some paths and node ids is in the fast tier."""
+    for test in tests:
+        name, _, inside = test.partition("[")[0].partition("::")
+        function, fast = inside.rpartition("::")[2], fast_tests(ROOT / name)
+        if function in fast if function else fast:
+            return True
+    return False
+
+
 def misnumbered(faults):
     """Faults whose id is not above that of the fault before, or whose name is not a new one."""
     names = [fault.name for fault in faults]
@@ -74,6 +102,12 @@ def test_a_fault_names_its_tests_and_its_reasons(fault):
     assert missing_tests(fault.tests) == []
     assert fault.why.endswith(".")
     assert fault.survives is None or fault.survives.endswith(".")
+    assert fault.thorough is None or fault.thorough.endswith(".")
+
+
+@every_fault
+def test_a_fault_is_killed_by_a_fast_test(fault):
+    assert has_fast_test(fault.tests) or fault.thorough
 
 
 def test_faults_are_numbered_and_named():
@@ -162,7 +196,8 @@ def toy_tree(tmp_path):
     for name in ("conftest.py", "pyproject.toml", "tests/mutants"):
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
-    return tmp_path
+    with closing(run.Tree(tmp_path)) as tree:
+        yield tree
 
 
 @pytest.mark.slow
@@ -180,9 +215,50 @@ def test_the_runner_tells_the_verdicts_apart(toy_tree, old, new, verdict, test, 
     fault = replace(FAULT, old=old, new=new)
     outcome = run.judge(fault, toy_tree)
     assert (outcome.verdict, outcome.test, outcome.listed) == (verdict, test, listed)
-    assert (toy_tree / fault.file).read_text() == TOY
+    assert (toy_tree.path / fault.file).read_text() == TOY
 
 
+@pytest.mark.slow
 def test_tests_that_take_too_long_are_stopped(toy_tree):
-    outcome = run.run_tests(toy_tree, FAULT.tests, limit_s=0.0)
-    assert outcome.verdict is run.Verdict.TIMED_OUT
+    assert toy_tree.run(FAULT.tests, limit_s=0.0).verdict is run.Verdict.TIMED_OUT
+    assert toy_tree.run(FAULT.tests).verdict is run.Verdict.SURVIVED  # the tree is still of use
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("why", "verdict"), [(None, "broken"), ("It is slow.", "survived")])
+def test_slow_tests_kill_no_fault_that_does_not_say_so(toy_tree, why, verdict):
+    path = toy_tree.path / FAULT.tests[0].partition("::")[0]
+    marked = path.read_text().replace("def test", "@pytest.mark.slow\ndef test")
+    path.write_text(f"import pytest\n\n{marked}")
+    outcome = toy_tree.run(FAULT.tests, tier=replace(FAULT, thorough=why).tier)
+    assert outcome.verdict == verdict
+
+
+def test_a_fault_belongs_to_a_change_by_its_file_or_its_tests():
+    other = replace(FAULT, file="secagg/other.py", tests=("tests/secagg/test_other.py",))
+    assert run.touched([FAULT, other], {"secagg/toy.py"}) == [FAULT]
+    assert run.touched([FAULT, other], {"tests/secagg/test_other.py"}) == [other]
+    assert run.touched([FAULT, other], {"README.md"}) == []
+
+
+SOURCES = """
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("x", [1])
+def test_slow(x): ...
+
+
+class TestKind:
+    def test_fast(self): ...
+"""
+
+
+def test_which_tests_are_fast(tmp_path):
+    path = tmp_path / "test_it.py"
+    path.write_text(SOURCES)
+    assert fast_tests(path) == {"test_fast"}
+    whole = tmp_path / "test_whole.py"
+    whole.write_text(SOURCES + "\n\npytestmark = pytest.mark.slow\n")
+    assert fast_tests(whole) == set()
