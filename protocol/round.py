@@ -19,7 +19,7 @@ all. So there is one search and one sum of updates for each model, over however 
 "Device Heterogeneity in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix
 B.1; differences are argued in docs/architecture.md.
 
-Spec: §12.9, §12.13.
+Spec: §12.9, §12.13, §12.15, §14.12.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

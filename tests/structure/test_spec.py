@@ -194,11 +194,7 @@ def test_a_label_that_is_spelt_differently_is_found():
 
 
 def test_slot_labels_are_named():
-    for label in (
-        protocol_labels.QUANTILE_SLOT,
-        protocol_labels.UPDATE_SLOT,
-        protocol_labels.AGAIN_SLOT,
-    ):
+    for label in (protocol_labels.QUANTILE_SLOT, protocol_labels.UPDATE_SLOT):
         assert f"`{label}`" in body(TEXT, "1.5")
         assert f"`{label}`" in body(TEXT, "12.3")
 
