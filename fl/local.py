@@ -7,11 +7,11 @@ term.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,11 +25,6 @@ from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.parameters import load_vector, to_vector
 from deltafl.fl.resident import ResidentData
 from deltafl.fl.vectors import Vector
-
-_Gradients: TypeAlias = Callable[
-    [Sequence[torch.Tensor], torch.Tensor, torch.Tensor],
-    tuple[torch.Tensor, Sequence[torch.Tensor]],
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +97,6 @@ class CohortLearner(Protocol):
         """
 
 
-@runtime_checkable
-class Differentiated(Protocol):
-    """A module with an explicit gradient, which on a CPU is faster than autograd."""
-
-    def loss_and_gradients(
-        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute the mean cross-entropy of a batch and its gradient.
-
-        Args:
-            parameters: tensors to use instead of the module's parameters, in their order.
-            x: inputs [batch, *input_shape].
-            y: labels, int64 [batch].
-
-        Returns:
-            The loss in nats, shape [], and one gradient per parameter, in their order. Both are
-            those of autograd up to rounding, and are not part of a graph.
-        """
-
-
 class Learner:
     """One module, used for one device after another: every call loads the model that it is given.
 
@@ -144,10 +119,7 @@ class Learner:
         self._module = module.to(self._device)
         self._criterion = criterion
         self._resident = ResidentData(self._device)
-        self._loss_and_gradients: _Gradients = partial(_by_autograd, module, criterion)
-        is_explicit = criterion.is_usual and self._device.type == "cpu"
-        if is_explicit and isinstance(module, Differentiated):
-            self._loss_and_gradients = module.loss_and_gradients
+        self._loss_and_gradients = partial(_by_autograd, module, criterion)
         keep_freed_memory()
 
     def mean_loss(self, vector: Vector, data: DeviceData) -> float:

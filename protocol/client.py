@@ -8,12 +8,10 @@ takes to follow the protocol, with the same settings (`participations`). What it
 whether it passed, because the vector always has the same size. The time at which it sends may show
 more; see docs/limitations.md.
 
-After its update, it answers each centre of a later pass at once (`deltafl.protocol.kept_update`).
-
 A session may contain several rounds, one for each conformity level. The device answers them one
 after another; see `deltafl.protocol.levels`.
 
-Spec: §12.8, §12.11, §12.15.
+Spec: §12.8, §12.11.
 """
 
 import math
@@ -30,14 +28,12 @@ from deltafl.protocol.configuration import binding
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Followed
-from deltafl.protocol.kept_update import KeptUpdate, check_centre
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.participations import Asked, admit_model, check_left, check_models, limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.ballots import Voter
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import (
     TRANSITIONS,
@@ -146,8 +142,6 @@ class RoundClient:
         self._later_cohort: int | None = None
         self._is_waiting = False
         self._passes = False
-        self._kept: KeptUpdate | None = None
-        self._next_pass = 0
         self._asked_for_updates = -1, 0, 0  # the slot; devices that were asked, and searched over
         self._summed_tail: Tail | None = None
         self._earlier_tail: Tail | None = None
@@ -285,7 +279,6 @@ class RoundClient:
             self._move(Close)
         self._session.close()
         self._devices, self._voter = (), None
-        self._kept = None
 
     def _take(self, envelope: Envelope) -> bytes | LocalWork | None:
         event = type(envelope.question) if isinstance(envelope, Ask) else type(envelope)
@@ -307,8 +300,6 @@ class RoundClient:
                 self._session.receive(session)
                 if self._session.state is not ClientState.OPENED:
                     raise PeerError(Refusal.OUT_OF_ORDER, "a question that opens no slot")
-                if isinstance(question, Centre):
-                    return self._answer_centre(question)
                 self._check_slot(question)
                 self._check_search(question, members)
                 self._binding = binding(self._context, question)
@@ -324,16 +315,6 @@ class RoundClient:
                 self._session.foresee(self._binding)
                 self._passes = isinstance(question, Threshold) and device.passes(question)
                 return LocalWork.TRAIN if self._passes else LocalWork.WAIT
-
-    def _answer_centre(self, centre: Centre) -> bytes:
-        """Answer another pass over the updates, of the devices of the first: its slot is whole."""
-        check_centre(self._given().common, centre, self._level_slot)
-        if self._kept is None or self._session.slot != self._next_pass:
-            raise PeerError(Refusal.OUT_OF_ORDER, f"a centre in slot {self._session.slot}")
-        self._next_pass += 1
-        self._binding = binding(self._context, centre)
-        self._move(Centre)
-        return self._mask(self._kept.answer(centre))
 
     def _relay(self, session: bytes) -> bytes | None:
         reply = self._session.receive(session)
@@ -473,10 +454,7 @@ class RoundClient:
 
     def _contribute_update(self, update: Update | None) -> bytes:
         event = self._supply_event
-        device = self._measured()
-        reply = self._mask(device.contribution(update, self._noise))
-        if device.config.update.passes > 1:
-            self._kept, self._next_pass = device.kept(update), self._session.slot + 1
+        reply = self._mask(self._measured().contribution(update, self._noise))
         self._move(event)
         if event is SupplyEarlierUpdate:
             self._level, self._followed = self._level + 1, None

@@ -18,7 +18,6 @@ from deltafl.protocol.quantile.search import (
     SearchParams,
 )
 from deltafl.protocol.radius import check_radius
-from deltafl.protocol.robust import FACTOR_BITS, MAX_PASSES, Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import NoisyUpdates, UpdateNoise
 from deltafl.secagg import SlotSpec, UsageError
@@ -42,25 +41,18 @@ class UpdateParams:
             resolution, or updates round to zero.
         resolution_bits: n_k·Δ_k is summed in multiples of 2^-resolution_bits.
         max_weight: Largest n_k; larger ones are clipped to it.
-        passes: How many sums are made of the updates. 1 gives their mean; with more, the sums after
-            the first approach their geometric median; see `deltafl.protocol.robust`.
-        smoothing: ν of these passes; with one pass there is none, and it counts as 1.
         noise: Noise of the sum of updates, which all weigh the same; None for exact sums.
         radius: Longer updates are scaled down to this length, and devices with longer ones are
             counted; see `deltafl.protocol.radius`. None to sum updates however long they are.
 
     Raises:
-        ConfigurationError: the clip or the smoothing is not a positive number, the resolution is
-            not from 0 to 53 bits, the passes are not from 1 to 16, there is noise and weights
-            differ or there are several passes, or there is a radius besides noise or several
-            passes.
+        ConfigurationError: the clip is not a positive number, the resolution is not from 0 to 53
+            bits, there is noise and weights differ, or there is a radius besides noise.
     """
 
     clip: float = 2.0
     resolution_bits: int = 10
     max_weight: int = 8192
-    passes: int = 1
-    smoothing: float = 1.0
     noise: UpdateNoise | None = None
     radius: float | None = None
 
@@ -71,27 +63,14 @@ class UpdateParams:
             raise ConfigurationError(
                 f"update_resolution_bits={self.resolution_bits} is not in [0, {MAX_NUMERATOR_BITS}]"
             )
-        if not 1 <= self.passes <= MAX_PASSES:
-            raise ConfigurationError(f"passes={self.passes} is not from 1 to {MAX_PASSES}")
-        if not 0 < self.smoothing < float("inf"):
-            raise ConfigurationError(f"smoothing={self.smoothing} is not a positive number")
-        if self.passes == 1:
-            # It changes nothing, and two configurations of one meaning are equal.
-            object.__setattr__(self, "smoothing", 1.0)
         if self.noise is not None and self.max_weight != 1:
             raise ConfigurationError(
                 f"max_weight={self.max_weight} with noise in the sum of updates: noise hides a "
                 "device that weighs 1, so set it to 1"
             )
-        if self.noise is not None and self.passes > 1:
+        if self.radius is not None and self.noise is not None:
             raise ConfigurationError(
-                f"passes={self.passes} with noise in the sum of updates: noise hides a device in "
-                "one sum, so set passes to 1"
-            )
-        if self.radius is not None and (self.passes > 1 or self.noise is not None):
-            raise ConfigurationError(
-                f"radius={self.radius} with several passes or noise: a radius is of the only sum "
-                "of updates, and noise has a norm of its own"
+                f"radius={self.radius} with noise in the updates: noise has a norm of its own"
             )
 
 
@@ -119,8 +98,6 @@ class RoundConfig:
         quantile: The quantile method.
         search_layout: Layout of a contribution to the search.
         update_layout: Layout of a contribution to the update.
-        pass_layout: Layout of a contribution to each later pass over the updates; with one pass,
-            there are none.
 
     Raises:
         ConfigurationError: a value is out of range, or a sum would not fit the ring.
@@ -140,7 +117,6 @@ class RoundConfig:
     quantile: QuantileMethod = field(init=False, repr=False, compare=False)
     search_layout: Layout = field(init=False, repr=False, compare=False)
     update_layout: Layout = field(init=False, repr=False, compare=False)
-    pass_layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.round_index < 2**63:
@@ -158,7 +134,6 @@ class RoundConfig:
         try:
             object.__setattr__(self, "search_layout", self._lay_out_search())
             object.__setattr__(self, "update_layout", self._lay_out_update())
-            object.__setattr__(self, "pass_layout", self._lay_out_pass())
         except UsageError as error:  # a sum that fits no ring
             raise ConfigurationError(str(error)) from None
         if self.update.radius is not None:
@@ -169,7 +144,7 @@ class RoundConfig:
                 f"noise of updates from {noise.num_devices} devices is from more than cohort_size="
                 f"{self.cohort_size}"
             )
-        for layout in (self.search_layout, self.update_layout, self.pass_layout):
+        for layout in (self.search_layout, self.update_layout):
             if layout.length > MAX_LENGTH:
                 raise ConfigurationError(
                     f"{layout.length} numbers from {layout.fields[0].name!r} on are more than the "
@@ -193,13 +168,13 @@ class RoundConfig:
 
     @property
     def update_slot(self) -> int:
-        """The slot in which the update is summed. The slots of later passes come after it."""
+        """The slot in which the update is summed, the last of the round."""
         return self.num_query_slots
 
     @property
     def num_slots(self) -> int:
-        """Number of slots of the round: the queries', the update's, and those of later passes."""
-        return self.update_slot + self.update.passes
+        """Number of slots of the round: the queries' and the update's."""
+        return self.update_slot + 1
 
     @property
     def search_config(self) -> SearchConfig:
@@ -219,8 +194,7 @@ class RoundConfig:
         The first query sets the cohort of the search. The slots of the other queries are whole
         (all-or-nothing), because the difference of two sums exposes a device that is in one and not
         in the next. If a search needs a minimum number of devices, the first slot is whole too;
-        otherwise its sum could be over fewer. The slots of later passes over the updates are whole
-        for the same reason.
+        otherwise its sum could be over fewer.
         """
         first, later, update = (
             SlotSpec(label, layout.length, layout.ring_bits, whole, verified, proof)
@@ -243,10 +217,7 @@ class RoundConfig:
             )
         )
         queries = (first, *(later,) * (self.num_query_slots - 1)) if self.num_query_slots else ()
-        again = SlotSpec(
-            labels.AGAIN_SLOT, self.pass_layout.length, self.pass_layout.ring_bits, whole=True
-        )
-        return (*queries, update, *(again,) * (self.update.passes - 1))
+        return (*queries, update)
 
     @property
     def noisy_updates(self) -> NoisyUpdates | None:
@@ -281,16 +252,9 @@ class RoundConfig:
             warm_start_number(self.warm_start),
             self.search.assurance,
             self.min_tail,
-            *self._passes_described(),
             *(() if noise is None else (update_noise_bytes(noise),)),
             *self._radius_described(),
         )
-
-    def _passes_described(self) -> tuple[int | bytes, ...]:
-        """What is described of the passes; with one pass nothing. Spec: §12.15."""
-        if self.update.passes == 1:
-            return ()
-        return self.update.passes, float(self.update.smoothing).hex().encode()
 
     def _radius_described(self) -> tuple[bytes, ...]:
         """What is described of the radius; without one nothing. Spec: §12.18."""
@@ -341,24 +305,6 @@ class RoundConfig:
             fields = (*fields, Field("longer", 1, 0, 1, 0))
         return Layout(fields, self.cohort_size)
 
-    def _lay_out_pass(self) -> Layout:
-        """The fields of a later pass: the update and the weight, both times the factor.
-
-        Nothing else is summed again: the first pass has told it. With one pass there are none, and
-        a weight that leaves no room for the factor is no mistake.
-
-        Spec: §12.15.
-        """
-        if self.update.passes == 1:
-            return self.update_layout
-        heaviest = self.update.max_weight << FACTOR_BITS
-        bound, bits = self.update.clip * heaviest, self.update.resolution_bits
-        fields = (
-            Field("update", self.update_length, -bound, bound, bits),
-            Field("weight", 1, 0, heaviest, 0),
-        )
-        return Layout(fields, self.cohort_size)
-
 
 def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
     """Numerator and denominator of the variance, and the number of devices; zeros for no noise.
@@ -380,13 +326,13 @@ def warm_start_number(warm_start: int | None) -> int:
     return 0 if warm_start is None else warm_start + 1
 
 
-def binding(context: bytes, question: Query | Threshold | Centre) -> bytes:
+def binding(context: bytes, question: Query | Threshold) -> bytes:
     """The value that a slot's masks are bound to: the round's context and the public question.
 
     Spec: §12.6.
 
     Args:
         context: `Levels.context` of the configurations and models that this party has seen.
-        question: The query, threshold or centre that this party has seen.
+        question: The query or threshold that this party has seen.
     """
     return digest(labels.BINDING, context, type(question).__name__.encode(), question.canonical())

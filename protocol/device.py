@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.kept_update import KeptUpdate
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.radius import within
@@ -115,18 +114,6 @@ class DeviceRound:
             self.num_clipped + num_clipped,
             is_longer=is_longer,
         )
-
-    def kept(self, update: Update | None) -> KeptUpdate:
-        """What it keeps of an update that it has contributed, for the passes after the first.
-
-        Args:
-            update: As for `contribution`, which has accepted it.
-        """
-        if update is None:
-            return KeptUpdate(self.config, self._zeros().astype(np.float64), 0)
-        numbers, _ = _clipped(update, self.config.update.clip)
-        # A copy: the caller may use its array again.
-        return KeptUpdate(self.config, numbers.astype(np.float64), self.weight)
 
     def _within_radius(
         self, numbers: Update | npt.NDArray[np.float64]

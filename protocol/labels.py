@@ -17,4 +17,3 @@ WEIGHT_BLINDINGS: Final = _PREFIX + b"blindings of a weight"
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"
-AGAIN_SLOT: Final = "update again"

@@ -23,7 +23,6 @@ from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import LostSearch, Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSpec, SlotSum, UsageError
@@ -45,7 +44,7 @@ class Levels:
 
     Raises:
         ConfigurationError: there are none or too many, they are not in order, or they differ in
-            more than θ and warm start, or there are several and more than one pass.
+            more than θ and warm start.
     """
 
     rounds: tuple[RoundConfig, ...]
@@ -68,13 +67,6 @@ class Levels:
                     f"the round of θ = {config.theta} differs from that of θ = {first.theta} in "
                     "more than θ and warm start"
                 )
-        if len(self.rounds) > 1 and first.update.passes > 1:
-            # Devices answer a level's passes with an update that they would have to keep while they
-            # train the next one, and the levels' sums could be subtracted pass by pass.
-            raise ConfigurationError(
-                f"passes={first.update.passes} with {len(self.rounds)} conformity levels: a device "
-                "keeps one update for its passes, so take a single level"
-            )
 
     @classmethod
     def at(
@@ -183,7 +175,7 @@ class LevelRounds:
         return self._level
 
     @property
-    def question(self) -> Query | Threshold | Centre | None:
+    def question(self) -> Query | Threshold | None:
         """What to ask the devices next; None when the last level is over."""
         return self._playing.question
 
@@ -253,7 +245,7 @@ class LevelRounds:
             self._level += 1
 
     def lose(self) -> None:
-        """Go on without an answer to a query, or to another pass."""
+        """Go on without an answer to a query."""
         self._playing.lose()
 
     def outcomes(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 
 
@@ -39,16 +38,16 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A query of the search, the threshold that asks for updates, or the centre of another pass.
+    """A query of the search, or the threshold that asks for updates.
 
     Attributes:
         question: The question that the next sum answers.
         session: The message that opens the slot.
         opening: In a verified search, the message that proves the sum of the query before; empty if
-            there is none, as with every centre.
+            there is none.
     """
 
-    question: Query | Threshold | Centre
+    question: Query | Threshold
     session: bytes = field(repr=False)
     opening: bytes = field(default=b"", repr=False)
 

@@ -45,10 +45,9 @@ class RoundPolicy(DevicePolicy):
             weigh: in a verified search the device counts them, in others it believes the server. 2
             is the fewest at which a sum is not one device's own numbers. 0 counts none.
         unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
-            device cannot check, several passes over the updates, or a radius of updates. The
-            server can then single out the device with the largest loss; for passes, see
-            `max_passes`; by two radii over models that hardly differ, it can find the longest
-            update.
+            device cannot check, or a radius of updates. The server can then single out the device
+            with the largest loss; by two radii over models that hardly differ, it can find the
+            longest update.
         max_levels: Most conformity levels of one session.
         min_search_cohort: Fewest devices to search over. With fewer, losses follow from the sums.
         max_query_pivots: Most pivots of one query.
@@ -73,11 +72,6 @@ class RoundPolicy(DevicePolicy):
             than the others would stand out in their sum.
         min_noise: Smallest σ of the noise in every sum of a search, in devices. Above 0, a search
             without noise is refused too.
-        max_passes: Most sums of the updates of a round. Each later one is another weighted mean of
-            the same updates, and the difference of two may be the update of one device: of one that
-            is farther from the others than all else, even if the server follows the protocol
-            (docs/spec.md, 14.12). So a device has to be told that it may give more than one. To an
-            ACTIVE server, `unverified_if_active` must be set besides.
         min_update_noise: Smallest noise multiplier of a sum of updates: its σ over the most that
             another contribution of one device could change. Above 0, an update without noise is
             refused too.
@@ -107,7 +101,6 @@ class RoundPolicy(DevicePolicy):
     min_update_clip: float = 0.0625
     max_update_clip: float = 4.0
     min_noise: Fraction = Fraction(0)
-    max_passes: int = 1
     min_update_noise: Fraction = Fraction(0)
     max_update_norm: float = 64.0
     max_participations: int = 0
@@ -130,7 +123,6 @@ class RoundPolicy(DevicePolicy):
         "min_update_clip": Range(0),
         "max_update_clip": Range(0),
         "min_noise": Range(0),
-        "max_passes": Range(1),
         "min_update_noise": Range(0),
         "max_update_norm": Range(0),
         "max_participations": Range(0, _MOST_MODELS, is_closed=True),
@@ -165,11 +157,6 @@ class RoundPolicy(DevicePolicy):
             levels.can_be_followed or not insists,
             "the search is not verified, and unverified_if_active is not set",
         )
-        passes = levels.common.update.passes
-        _insist(
-            passes == 1 or not insists,
-            f"passes={passes}: the server chooses the centres, and unverified_if_active is not set",
-        )
         radius = levels.common.update.radius
         _insist(
             radius is None or not insists,
@@ -203,10 +190,6 @@ class RoundPolicy(DevicePolicy):
         _insist(
             update.max_weight <= self.max_weight,
             f"max_weight={update.max_weight} is above the device's max_weight={self.max_weight}",
-        )
-        _insist(
-            update.passes <= self.max_passes,
-            f"passes={update.passes} is above max_passes={self.max_passes}",
         )
         _insist(
             update.resolution_bits >= self.min_update_resolution_bits,

@@ -3,16 +3,13 @@
     search      for the (1 − θ)-quantile η of the losses, one secure sum a query
     threshold   η and its half-width δ are announced; devices filter themselves
     update      one secure sum of n_k·Δ_k, n_k, n_k·F_k, 1 where devices passed, zeros otherwise
-    centre      only in rounds of several passes: the mean v is announced, and devices answer with
-                n_k·b_k·Δ_k and n_k·b_k, where b_k falls with the distance of Δ_k from v; again
-                with v ← Σ n_k·b_k·Δ_k / Σ n_k·b_k, pass after pass
-    model       w ← w + Σ n_k·Δ_k / Σ n_k, or w + v; if the sums of updates have noise, all weigh
-                the same, and so many are counted as the noise lets it (`update_noise`)
+    model       w ← w + Σ n_k·Δ_k / Σ n_k; if the sums of updates have noise, all weigh the same,
+                and so many are counted as the noise lets it (`update_noise`)
 
 If a device vanished during the search, the difference of two sums would expose it. So the slots of
 all queries but the first are whole (all-or-nothing), which the devices enforce; if a device
-vanishes, the search ends with what it has. So it is with the passes after the first. If there are
-fewer devices than the configuration asks for, there is no search at all.
+vanishes, the search ends with what it has. If there are fewer devices than the configuration asks
+for, there is no search at all.
 
 A round that is lost before its updates are unmasked has revealed sums of its search and nothing
 else. Another round over the model may go on with these: it is over devices of the search alone,
@@ -22,7 +19,7 @@ all. So there is one search and one sum of updates for each model, over however 
 "Device Heterogeneity in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix
 B.1; differences are argued in docs/architecture.md.
 
-Spec: §12.9, §12.13, §12.15.
+Spec: §12.9, §12.13, §12.15, §14.12.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +33,6 @@ from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult
-from deltafl.protocol.robust import FACTOR_BITS, LEAST_FACTOR, Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import NoisyMeans, NoisyUpdates
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
@@ -65,8 +61,7 @@ class RoundOutcome:
     Attributes:
         search: What the search found; None if the round ended before that.
         secure_sums: Number of sums that were revealed.
-        update: Σ n_k·Δ_k / Σ n_k, float64 of shape (d,), or what the last pass over the updates
-            makes of it; None if the model does not change.
+        update: Σ n_k·Δ_k / Σ n_k, float64 of shape (d,); None if the model does not change.
         kept_weight: Σ n_k over the devices that passed.
         kept_devices: How many passed.
         train_loss: Σ n_k·F_k / Σ n_k over them; None if Σ n_k = 0.
@@ -74,9 +69,6 @@ class RoundOutcome:
         drops: The devices that were lost, and how.
         aborted: Why the round ended early; None if it did not.
         asked: Whether devices were asked anything, so that they may have answered for the model.
-        passes: Sums of the updates that were used; 0 if there was none.
-        mean_factor: Σ n_k·b_k / Σ n_k of the last pass, where b_k counts in multiples of 2^-16: how
-            much of their weight devices kept, in [2^-16, 1]. None with a single pass.
         longer: How many of `kept_devices` had an update longer than the round's radius; None
             without a radius, or without a sum.
         lost: With what another round over the model may go on; None if none may, because the sum of
@@ -93,8 +85,6 @@ class RoundOutcome:
     drops: Mapping[ClientId, Drop]
     aborted: str | None
     asked: bool = True
-    passes: int = 0
-    mean_factor: float | None = None
     longer: int | None = None
     lost: LostSearch | None = None
 
@@ -117,7 +107,7 @@ class Round:
         self._num_left = config.cohort_size
         self._shrank = False
         self._num_asked = 0
-        self.question: Query | Threshold | Centre | None = None
+        self.question: Query | Threshold | None = None
         self._search: Search = config.start_search()
         self._found: SearchResult | None = None
         self._num_sums = 0
@@ -126,8 +116,6 @@ class Round:
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
         self._spoiled: str | None = None
         self._mean: npt.NDArray[np.float64] | None = None
-        self._num_passes = 0
-        self._mean_factor: float | None = None
         self._asked = False
         for total in self._known.sums:
             self._follow(total)
@@ -140,10 +128,7 @@ class Round:
     @property
     def slot(self) -> int:
         """The slot in which the question is asked."""
-        if isinstance(self.question, Query):
-            return self._num_sums
-        again = self._num_passes if isinstance(self.question, Centre) else 0
-        return self.config.update_slot + again
+        return self._num_sums if isinstance(self.question, Query) else self.config.update_slot
 
     def assemble(self, num_devices: int) -> None:
         """Record how many devices can be asked; if they are too few, keep all without a search.
@@ -190,8 +175,6 @@ class Round:
             SessionAborted: a query would be over too few devices, or a threshold would keep too
                 few, so that all of them would refuse it.
         """
-        if isinstance(self.question, Centre):
-            return  # the devices of the pass before, or there is no slot
         if self._is_repeated_over_fewer(len(devices)):
             raise SessionAborted(
                 f"{len(devices)} devices are left of the {len(self._earlier.devices)} that this "
@@ -267,18 +250,13 @@ class Round:
         self._num_sums += 1
         if isinstance(self.question, Query):
             self._take_answer(total, revealed)
-        elif isinstance(self.question, Centre):
-            self._take_pass(total, revealed)
         else:
             self._num_summed = len(revealed.contributors)
-            self._take_update(total, revealed)
+            self._take_update(total)
 
     def lose(self) -> None:
         """Go on without an answer, because a device was missing from a whole slot."""
-        if isinstance(self.question, Centre):
-            self.question = None
-        else:
-            self._end_search(shrank=True)
+        self._end_search(shrank=True)
 
     def outcome(self, drops: Mapping[ClientId, Drop], aborted: str | None = None) -> RoundOutcome:
         """The outcome of the round.
@@ -303,8 +281,6 @@ class Round:
             drops=dict(drops),
             aborted=aborted or self._spoiled,
             asked=self._asked,
-            passes=self._num_passes,
-            mean_factor=self._mean_factor,
             longer=int(sums["longer"][0]) if "longer" in sums else None,
             lost=self._lost,
         )
@@ -328,7 +304,6 @@ class Round:
             drops=dict(drops),
             aborted=self._spoiled if aborted is None else aborted,
             asked=self._asked,
-            passes=self._num_passes,
             lost=self._lost,
         )
 
@@ -384,7 +359,7 @@ class Round:
             return False
         return True
 
-    def _take_update(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
+    def _take_update(self, total: npt.NDArray[np.uint64]) -> None:
         self.question = None
         layout = self.config.update_layout
         try:
@@ -392,34 +367,10 @@ class Round:
         except EncodingError as error:
             self._spoiled = str(error)
             return
-        self._num_passes = 1
         if self.config.update.noise is not None:
             return
         if weight := int(self._totals["weight"][0]):
             self._mean = layout.to_float("update", self._totals["update"]) / weight
-            self._ask_again(self._mean, revealed)
-
-    def _take_pass(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
-        """Take the sum of a later pass; one that honest devices cannot give ends the passes."""
-        self.question = None
-        layout, first = self.config.pass_layout, int(self._totals["weight"][0])
-        try:
-            sums = layout.decode(total)
-        except EncodingError:
-            return
-        weight = int(sums["weight"][0])
-        if not LEAST_FACTOR * first <= weight <= first << FACTOR_BITS:
-            return
-        self._num_passes += 1
-        self._mean = layout.to_float("update", sums["update"]) / weight
-        self._mean_factor = weight / (first << FACTOR_BITS)
-        self._ask_again(self._mean, revealed)
-
-    def _ask_again(self, mean: npt.NDArray[np.float64], revealed: SlotSum) -> None:
-        """Ask for another pass around a mean, if one is left and none of its devices is lost."""
-        update = self.config.update
-        if self._num_passes < update.passes and revealed.remaining == revealed.contributors:
-            self.question = Centre.of(mean, update.clip)
 
 
 def limited_to(lost: Iterable[LostSearch], devices: Iterable[ClientId]) -> frozenset[ClientId]:

@@ -15,7 +15,6 @@ from deltafl.protocol.levels import LevelRounds, Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.ballots import admits
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import LostSearch, RoundOutcome, limited_to
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import (
@@ -163,7 +162,7 @@ class RoundServer:
         rounds.check_opened(tuple(opened))
         return _relayed(opened) if session.state is ServerState.LIST else self._question(opened)
 
-    def _check_of(self, question: Query | Threshold | Centre) -> Check | None:
+    def _check_of(self, question: Query | Threshold) -> Check | None:
         """Whether an answer is proved to be valid; None if answers come without a proof."""
         rounds = self._rounds
         config = self.levels.rounds[rounds.level]

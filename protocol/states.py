@@ -13,7 +13,6 @@ from typing import Final
 
 from deltafl.protocol.messages import Announce, Relay
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.states import Close
 
@@ -57,7 +56,7 @@ TRANSITIONS: Final[Mapping[RoundState, Mapping[type, RoundState]]] = MappingProx
             SupplyEarlierUpdate: _R.SEARCHING,
             Close: _R.FAILED,
         },
-        _R.UPDATED: {Relay: _R.UPDATED, Centre: _R.UPDATED, Close: _R.FAILED},
+        _R.UPDATED: {Relay: _R.UPDATED, Close: _R.FAILED},
         _R.FAILED: {},
     }
 )

@@ -26,7 +26,6 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query, SearchParams
-from deltafl.protocol.robust import MAX_PASSES, Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
@@ -34,14 +33,13 @@ from deltafl.secagg import DecodeError
 from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
 
 MAX_BYTES: Final = 1 << 32
-_MAX_FIELDS: Final = 29
+_MAX_FIELDS: Final = 28
 _MAX_NAME: Final = 32
 _MAX_PIVOTS: Final = 1 << 16
 _PIVOTS: Final = 8
 _LEVEL: Final = struct.Struct("<IIQ")
 _WORD: Final = 2**63 - 1
 _DOUBLE: Final = struct.Struct("<d")
-_NUMBER: Final = 4  # bytes of a number of a centre
 
 
 class Kind(IntEnum):
@@ -51,25 +49,16 @@ class Kind(IntEnum):
     RELAY = 0x22
     QUERY = 0x23
     THRESHOLD = 0x24
-    CENTRE = 0x25
-    ANNOUNCE_PASSES = 0x26
     ANNOUNCE_NOISY = 0x27
     ANNOUNCE_RADIUS = 0x28
 
 
-_ANNOUNCED: Final = (
-    Kind.ANNOUNCE,
-    Kind.ANNOUNCE_PASSES,
-    Kind.ANNOUNCE_NOISY,
-    Kind.ANNOUNCE_RADIUS,
-)
+_ANNOUNCED: Final = (Kind.ANNOUNCE, Kind.ANNOUNCE_NOISY, Kind.ANNOUNCE_RADIUS)
 
 
 class _More(NamedTuple):
     """What a round's updates have beyond the usual; see `UpdateParams`."""
 
-    passes: int = 1
-    smoothing: float = 1.0
     noise: UpdateNoise | None = None
     radius: float | None = None
 
@@ -119,8 +108,6 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
             return Kind.QUERY, [method.encode(), packed, opening, session]
         case Ask(Threshold(eta, half_width), session, opening):
             return Kind.THRESHOLD, [eta, half_width, opening, session]
-        case Ask(Centre(numbers), session, b""):
-            return Kind.CENTRE, [session, numbers]  # as of a model, the long field comes last
     raise TypeError(f"{type(envelope).__name__} is no envelope")
 
 
@@ -145,9 +132,6 @@ def _from_fields(kind: int, fields: FieldReader) -> Envelope:
         threshold = Threshold(fields.integer(0, _WORD), fields.integer(0, _WORD))
         opening, session = _read_bytes(fields), _read_bytes(fields)
         return Ask(threshold, session, opening)
-    if kind == Kind.CENTRE:
-        session, numbers = _read_bytes(fields), fields.records(_NUMBER, most=MAX_BYTES // _NUMBER)
-        return Ask(Centre(numbers), session)
     raise DecodeError(f"unknown envelope kind {kind}")
 
 
@@ -180,14 +164,12 @@ def _config_fields(config: RoundConfig) -> list[Value]:
 def _more_of_updates(update: UpdateParams) -> tuple[Kind, list[Value]]:
     """The kind of an announcement, and what it says first of updates.
 
-    Spec: §12.15, §12.16, §12.18.
+    Spec: §12.16, §12.18.
     """
     if update.noise is not None:
         return Kind.ANNOUNCE_NOISY, [update_noise_bytes(update.noise)]
     if update.radius is not None:
         return Kind.ANNOUNCE_RADIUS, [_DOUBLE.pack(update.radius)]
-    if update.passes > 1:
-        return Kind.ANNOUNCE_PASSES, [update.passes, _DOUBLE.pack(update.smoothing)]
     return Kind.ANNOUNCE, []
 
 
@@ -197,10 +179,6 @@ def _read_more_of_updates(kind: int, fields: FieldReader) -> _More:
     if kind == Kind.ANNOUNCE_RADIUS:
         (radius,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
         return _More(radius=radius)
-    if kind == Kind.ANNOUNCE_PASSES:
-        passes = fields.integer(2, MAX_PASSES)
-        (smoothing,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
-        return _More(passes, smoothing)
     return _More()
 
 

@@ -6,15 +6,12 @@ convolutions without padding, each with ReLU and 2×2 max-pooling, and one linea
 """
 
 import math
-from collections.abc import Sequence
 from typing import Final
 
 import torch
 from torch import nn
 from torch.nn.functional import max_pool2d, relu
 from torch.nn.utils import convert_conv2d_weight_memory_format
-
-from deltafl.fl.models import convnet_gradient
 
 _SMALLEST_SIDE: Final = 16  # (16 − 4) / 2 = 6 and (6 − 4) / 2 = 1: one pixel is left
 
@@ -38,21 +35,12 @@ class ConvNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map inputs [batch, *input_shape] to logits [batch, num_classes]."""
-        x = self._images(x)
+        x = x.reshape(-1, 1, self._height, self._width)
         # ReLU after pooling is the same function, on a quarter of the numbers
         x = relu(_pooled(self.conv1(x)))
         x = relu(_pooled(self.conv2(x)))
         logits: torch.Tensor = self.output(x.flatten(1))
         return logits
-
-    def loss_and_gradients(
-        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute a batch's mean loss and its gradient; see `deltafl.fl.local.Differentiated`."""
-        return convnet_gradient.loss_and_gradients(parameters, self._images(x), y)
-
-    def _images(self, x: torch.Tensor) -> torch.Tensor:
-        return x.reshape(-1, 1, self._height, self._width)
 
 
 def _pooled(maps: torch.Tensor) -> torch.Tensor:

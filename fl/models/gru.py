@@ -6,14 +6,13 @@ learns vectors of 8 numbers instead and has 128 outputs, of which the labels use
 begin every text with a state of zeros. PyTorch's default initialisation.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import torch
 from torch import nn
 from torch.nn.functional import embedding, one_hot
 
-from deltafl.fl.models.gru_recurrence import Run, last_state
+from deltafl.fl.models.gru_recurrence import last_state
 from deltafl.fl.models.inputs import check_text_shape, check_tokens
 
 _HIDDEN: Final = 128
@@ -50,16 +49,6 @@ class OneHotGRU(nn.Module):
             state = last_state(self.gru, x)
         logits: torch.Tensor = self.output(state)
         return logits
-
-    def loss_and_gradients(
-        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute the mean cross-entropy of a batch and its gradient, without autograd.
-
-        See `deltafl.fl.local.Differentiated`.
-        """
-        check_tokens(x, self.gru.input_size, "gru")
-        return _mean_loss_and_gradients(parameters, x, y)
 
 
 class EmbeddingGRU(nn.Module):
@@ -99,52 +88,3 @@ class EmbeddingGRU(nn.Module):
             state = last_state(self.gru, x, vectors)
         logits: torch.Tensor = self.output(state)
         return logits
-
-    def loss_and_gradients(
-        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute the mean cross-entropy of a batch and its gradient, without autograd.
-
-        See `deltafl.fl.local.Differentiated`.
-        """
-        check_tokens(x, self.embedding.num_embeddings, "gru-embedding")
-        return _mean_loss_and_gradients(parameters, x, y)
-
-
-def losses_and_gradients(
-    parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Compute the losses of c models, each on its own texts, and their gradients.
-
-    Args:
-        parameters: those of `OneHotGRU` or of `EmbeddingGRU`, in order, each of shape [c, *shape].
-        x: tokens the models know, int64 [c, b, num_tokens].
-        y: labels, int64 [c, b].
-        weights: of each text in its model's loss, [c, b].
-
-    Returns:
-        The sums of the weighted cross-entropies, in nats, shape [c], and the gradients of those,
-        shaped as the parameters.
-    """
-    with torch.no_grad():
-        *of_gru, weight, bias = parameters
-        run = Run(of_gru, x)
-        state = run.last_state
-        scores = torch.baddbmm(bias.unsqueeze(1), state, weight.mT).log_softmax(2)
-        labels = y.unsqueeze(2)
-        losses = -(scores.gather(2, labels).squeeze(2) * weights).sum(1)
-        # the gradient of a cross-entropy by the scores: the probabilities, less 1 at the label
-        of_scores = scores.exp_().scatter_add_(2, labels, scores.new_full(labels.shape, -1.0))
-        of_scores.mul_(weights.unsqueeze(2))
-        gradients = run.gradients(of_scores @ weight)
-        return losses, [*gradients, of_scores.mT @ state, of_scores.sum(1)]
-
-
-def _mean_loss_and_gradients(
-    parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    with torch.no_grad():
-        stack = [parameter.unsqueeze(0) for parameter in parameters]
-        weights = stack[0].new_full((1, len(y)), 1 / len(y))
-        (loss,), gradients = losses_and_gradients(stack, x.unsqueeze(0), y.unsqueeze(0), weights)
-        return loss, [gradient[0] for gradient in gradients]

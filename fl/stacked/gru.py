@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
-from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU, losses_and_gradients
+from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU
+from deltafl.fl.models.gru_recurrence import Run
 from deltafl.fl.models.inputs import check_tokens
 
 
@@ -48,7 +49,16 @@ class StackedGRU:
         Raises:
             ValueError: a token is not in the alphabet.
         """
-        # looking at values waits for the GPU, which a recording cannot; its caller has looked
-        if not (x.is_cuda and torch.cuda.is_current_stream_capturing()):
-            check_tokens(x, self._alphabet, self._name)
-        return losses_and_gradients(parameters, x, y, weights)
+        check_tokens(x, self._alphabet, self._name)
+        *of_gru, weight, bias = parameters
+        with torch.no_grad():
+            run = Run(of_gru, x)
+            state = run.last_state
+            scores = torch.baddbmm(bias.unsqueeze(1), state, weight.mT).log_softmax(2)
+            labels = y.unsqueeze(2)
+            losses = -(scores.gather(2, labels).squeeze(2) * weights).sum(1)
+            # the gradient of a cross-entropy by the scores: the probabilities, less 1 at the label
+            of_scores = scores.exp_().scatter_add_(2, labels, scores.new_full(labels.shape, -1.0))
+            of_scores.mul_(weights.unsqueeze(2))
+            gradients = run.gradients(of_scores @ weight)
+        return losses, [*gradients, of_scores.mT @ state, of_scores.sum(1)]

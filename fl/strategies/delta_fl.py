@@ -17,8 +17,7 @@ from deltafl.fl.strategies.aggregation import add_mean_update
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.mixture import measure_losses
-from deltafl.fl.strategies.robust import Robust
-from deltafl.fl.strategies.robust_mean import robustly_stepped
+from deltafl.fl.strategies.robust_mean import Robust, robustly_stepped
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
 from deltafl.fl.vectors import Vector
 

@@ -2,22 +2,19 @@
 
 The mean follows any device as far as it goes. The geometric median is the point with the smallest
 weighted sum of distances to all updates. It hardly moves while devices that train falsely have less
-than half of the weight, and compute their factors as everybody does. Weiszfeld's algorithm finds it
-by weighted means alone, so secure sums suffice. What these tell is another matter:
-docs/limitations.md.
+than half of the weight. Weiszfeld's algorithm finds it by weighted means alone:
 
     v_1 = Σ n_k·Δ_k / Σ n_k
     v_{r+1} = Σ n_k·b_k·Δ_k / Σ n_k·b_k    with b_k = ν / max(ν, ‖Δ_k − v_r‖)
 
-A device computes b_k itself, in whole multiples of 2^-16 and at least one of them
-(`deltafl.protocol.robust`). A step by this rule is the same whether the server sees updates or
-sums, up to the rounding of the sums.
+It is a baseline in clear: the difference of two of these means over the same devices may be one
+device's update, so they are not summed securely. `norm_clipping` takes one sum.
 
 The smoothing ν keeps weights bounded near the centre. It should be of the size of the distances:
 far above, all devices weigh the same, and so far below that all factors are the least, they do,
 too. Both are the mean. No setting knows that size, and it falls as training goes on. So ν follows
-the mean factor of the last round, Σ n_k·b_k / Σ n_k, which the sums reveal: it is set so that this
-mean would have been a half. However far away an update is, it pulls a pass by no more than n_k·ν.
+the mean factor of the last round, Σ n_k·b_k / Σ n_k: it is set so that this
+mean would have been a half. However far away an update is, it pulls a mean by no more than n_k·ν.
 
 Source: Pillutla, Kakade, Harchaoui, "Robust Aggregation for Federated Learning", IEEE Transactions
 on Signal Processing 2022, algorithm 2; floor, rounding and the choice of ν are ours.
@@ -25,7 +22,7 @@ on Signal Processing 2022, algorithm 2; floor, rounding and the choice of ν are
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -34,14 +31,11 @@ import numpy.typing as npt
 from deltafl.fl.strategies.aggregation import mean_of
 from deltafl.fl.strategies.base import Memory, TrainingState
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.configuration import UpdateParams
-from deltafl.protocol.robust import FACTOR_BITS, factor
-from deltafl.protocol.round import RoundOutcome
 
 SMOOTHING: Final = "robust.smoothing"
 """What is remembered after a round, of shape (1,): ν of the next one."""
 
-_FULL: Final = 1 << FACTOR_BITS
+_FULL: Final = 1 << 16
 _MEAN_FACTOR: Final = 0.5
 _UNKNOWN_ABOVE: Final = 0.9
 _LEAP: Final = 8.0
@@ -53,7 +47,7 @@ class Robustly:
     """How updates are averaged robustly.
 
     Attributes:
-        passes: sums of a round's updates, at least 2; the first is the mean.
+        passes: weighted means of a round's updates, at least 2; the first is the mean.
         smoothing: ν of the first round, in units of the model's parameters, positive.
 
     Raises:
@@ -71,40 +65,17 @@ class Robustly:
 
     @property
     def sums(self) -> int:
-        """A sum for each pass."""
+        """A weighted mean for each pass."""
         return self.passes
 
     def step(
         self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]
     ) -> tuple[Vector, Memory]:
-        """See `deltafl.fl.strategies.robust`."""
-        smoothing = self.smoothing_of(state)
+        """See `deltafl.fl.strategies.robust_mean.Robust`."""
+        known = state.memory.get(SMOOTHING)
+        smoothing = self.smoothing if known is None else float(known[0])
         model, share = robust_step(state.model, contributions, self.passes, smoothing)
-        return model, self.learnt(smoothing, share)
-
-    def params(self, update: UpdateParams, state: TrainingState) -> UpdateParams:
-        """See `deltafl.fl.strategies.robust`."""
-        return replace(update, passes=self.passes, smoothing=self.smoothing_of(state))
-
-    def remembered(self, update: UpdateParams, outcome: RoundOutcome) -> Memory:
-        """See `deltafl.fl.strategies.robust`."""
-        return self.learnt(update.smoothing, outcome.mean_factor)
-
-    def smoothing_of(self, state: TrainingState) -> float:
-        """ν of the next round."""
-        if SMOOTHING in state.memory:
-            return float(state.memory[SMOOTHING][0])
-        return self.smoothing
-
-    def learnt(self, smoothing: float, mean_factor: float | None) -> Memory:
-        """What to remember of a round.
-
-        Args:
-            smoothing: its ν.
-            mean_factor: Σ n_k·b_k / Σ n_k of its last pass, in (0, 1]; None if there was none.
-        """
-        following = smoothing if mean_factor is None else next_smoothing(smoothing, mean_factor)
-        return {SMOOTHING: np.array([following], dtype=np.float64)}
+        return model, {SMOOTHING: np.array([next_smoothing(smoothing, share)], dtype=np.float64)}
 
 
 def next_smoothing(smoothing: float, mean_factor: float) -> float:
@@ -130,7 +101,7 @@ def robust_step(
 ) -> tuple[Vector, float]:
     """Add the geometric median of updates, in as many passes.
 
-    Each mean is summed in float64, in order; centres are float32, as they are announced.
+    Each mean is summed in float64, in order; centres are float32.
 
     Args:
         model: w.
@@ -161,3 +132,25 @@ def robust_step(
         share = sum(weighed) / (_FULL * sum(weights))
     stepped: Vector = (model + found).astype(np.float32)
     return stepped, share
+
+
+def factor(update: Vector, centre: Vector, smoothing: float) -> int:
+    """How much a device counts: 2^16 times min(1, ν/‖Δ_k − v‖), rounded; at least 1.
+
+    >>> import numpy as np
+    >>> zeros = np.zeros(4, dtype=np.float32)
+    >>> [factor(zeros + x, zeros, smoothing=1.0) for x in (0, 0.5, 1, 100)]
+    [65536, 65536, 32768, 328]
+
+    Args:
+        update: Δ_k, shape (d,), finite.
+        centre: v, of the same shape, finite.
+        smoothing: ν > 0: up to this distance from the centre, devices count in full.
+
+    Returns:
+        A whole number in [1, 2^16]. A half is rounded to the even number.
+    """
+    with np.errstate(over="ignore"):  # an infinite distance is a large one
+        apart = np.subtract(update, centre, dtype=np.float64)
+        distance = float(np.sqrt(np.square(apart, out=apart).sum()))
+    return max(round(_FULL * (smoothing / max(smoothing, distance))), 1)

@@ -106,10 +106,10 @@ class MaskedMean:
     expected_loss: float = math.log(10)
 
     def __post_init__(self) -> None:
-        if self.rounds.robustly is not None and not self.mean.has_whole_weights:
+        if self.rounds.clipping is not None and not self.mean.has_whole_weights:
             raise ValueError(
                 f"{self.name} weighs devices by real numbers, and a device that claims a large "
-                "one is what a robust mean is to withstand: take private-fedavg, private-fedprox "
+                "one is what clipping is to withstand: take private-fedavg, private-fedprox "
                 "or private-delta-fl"
             )
         if self.rounds.theta != 1:

@@ -73,7 +73,7 @@ class NormClipping:
     def step(
         self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]
     ) -> tuple[Vector, Memory]:
-        """See `deltafl.fl.strategies.robust`."""
+        """See `deltafl.fl.strategies.robust_mean.Robust`."""
         radius = self.radius_of(state)
         clipped = [(weight, *within(update, radius)) for weight, update in contributions]
         model = step_by_mean(state.model, ((weight, 1.0, one) for weight, one, _ in clipped))
@@ -81,12 +81,22 @@ class NormClipping:
         return model, self.learnt(radius, longer, len(clipped))
 
     def params(self, update: UpdateParams, state: TrainingState) -> UpdateParams:
-        """See `deltafl.fl.strategies.robust`. R is at least what devices accept."""
+        """How the next private round sums updates. R is at least what devices accept.
+
+        Args:
+            update: how it sums them without clipping.
+            state: before the round.
+        """
         least = least_radius(len(state.model), update.resolution_bits)
         return replace(update, radius=max(self.radius_of(state), least))
 
     def remembered(self, update: UpdateParams, outcome: RoundOutcome) -> Memory:
-        """See `deltafl.fl.strategies.robust`."""
+        """What to remember of a private round.
+
+        Args:
+            update: how it has summed updates, by `params`.
+            outcome: what the server has learnt.
+        """
         radius = self.radius if update.radius is None else update.radius
         return self.learnt(radius, outcome.longer or 0, outcome.kept_devices)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, Weighing, check_cohort
 from deltafl.fl.strategies.base import Memory, RoundReport, TrainingState, Visibility
-from deltafl.fl.strategies.robust import Robust
+from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
@@ -91,7 +91,7 @@ class PrivateDeltaFL:
         encoding: how numbers become integers.
         noise: from the cohort size to the noise of a search; None for methods without noise.
         warm_start: whether a search starts from the last round's η.
-        robustly: how the updates become one step, by one sum or more; None for their mean.
+        clipping: how long updates are scaled down; None to sum them as they are.
         update_noise: from the cohort size and the number of parameters to the noise of the sum of
             updates; None where that is exact.
         min_tail: from the cohort size to the fewest devices of a tail.
@@ -104,7 +104,7 @@ class PrivateDeltaFL:
     encoding: Encoding = field(default_factory=Encoding)
     noise: Callable[[int], Noise | None] = no_noise
     warm_start: bool = True
-    robustly: Robust | None = None
+    clipping: NormClipping | None = None
     update_noise: Callable[[int, int], UpdateNoise | None] = exact_updates
     min_tail: Callable[[int], int] = RoundPolicy().min_tail
 
@@ -175,9 +175,9 @@ class PrivateDeltaFL:
         return following, report
 
     def _remembered(self, state: TrainingState, outcome: RoundOutcome) -> Memory:
-        if self.robustly is None or outcome.aborted is not None:
+        if self.clipping is None or outcome.aborted is not None:
             return state.memory
-        learnt = self.robustly.remembered(self._update_of(state), outcome)
+        learnt = self.clipping.remembered(self._update_of(state), outcome)
         return MappingProxyType({**state.memory, **learnt})
 
     def levels_for(self, state: TrainingState, cohort_size: int) -> Levels:
@@ -218,7 +218,7 @@ class PrivateDeltaFL:
 
     def _update_of(self, state: TrainingState) -> UpdateParams:
         own = self.encoding.update
-        return own if self.robustly is None else self.robustly.params(own, state)
+        return own if self.clipping is None else self.clipping.params(own, state)
 
     def warm_start_of(self, state: TrainingState) -> int | None:
         """The tick from which the next search starts; None to start afresh."""

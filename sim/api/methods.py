@@ -43,9 +43,7 @@ class DeltaFL(Method):
         theta: the conformity level, in (0, 1]: the share of the data, with the worst losses, that
             is trained for.
         aggregation: "mean"; "clipped" for the mean of updates that are scaled down to a radius; or
-            "rfa" for their geometric median. Devices that train falsely move the last two less. By
-            secure sums, "rfa" needs `policy.max_passes`, and tells the server more:
-            docs/limitations.md.
+            "rfa" for their geometric median. Devices that train falsely move the last two less.
     """
 
     def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:
@@ -58,7 +56,7 @@ class PrivateDeltaFL(Method):
 
     Args:
         theta: as of `DeltaFL`.
-        aggregation: likewise.
+        aggregation: likewise, but not "rfa", which takes several sums of the same updates.
     """
 
     def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:
@@ -72,7 +70,7 @@ class FedAvg(Method):
 
     Args:
         private: by secure sums.
-        aggregation: as of `DeltaFL`.
+        aggregation: as of `DeltaFL`, or of `PrivateDeltaFL` if it is private.
     """
 
     def __init__(self, *, private: bool = False, aggregation: str = MEAN) -> None:

@@ -2,9 +2,7 @@
 
     server      asks for the next sum of the search, until η is found, then announces η and δ
     devices     answer a query with what their loss says of it; after η, those with F_k ≥ η − δ
-                train and contribute n_k·Δ_k and n_k, and the others contribute zeros; in rounds
-                of several passes they then answer each centre v with the same update once more,
-                weighted by its distance from v
+                train and contribute n_k·Δ_k and n_k, and the others contribute zeros
     server      w ← w + Σ n_k·Δ_k / Σ n_k
 
 `IdealRounds.play` is that loop, `_Devices` the devices' side, and `deltafl.protocol.round` says
@@ -20,10 +18,8 @@ from dataclasses import dataclass
 
 from deltafl.fl.cohort import SecureRoundResult
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.kept_update import KeptUpdate
 from deltafl.protocol.levels import LevelRounds, Levels
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import LostSearch, limited_to
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
@@ -98,7 +94,6 @@ class _Devices:
         # one source for each device of a session, as in the real protocol
         self._noise = {ClientId(device): noise(ClientId(device)) for device in work.weights}
         self._measured: dict[tuple[ClientId, int], DeviceRound] = {}
-        self._kept: dict[ClientId, KeptUpdate] = {}
 
     def measure(self, ids: Sequence[ClientId], level: int) -> None:
         """Let the devices that have not measured their losses do so."""
@@ -119,17 +114,13 @@ class _Devices:
                 pass
 
     def contributions(
-        self, ids: Sequence[ClientId], level: int, question: Query | Threshold | Centre
+        self, ids: Sequence[ClientId], level: int, question: Query | Threshold
     ) -> Iterator[Vector]:
         """The devices' vectors, in order; all train before the first is waited for."""
         own = [self._measured[client, level] for client in ids]
         if isinstance(question, Query):
             for client, device in zip(ids, own, strict=True):
                 yield device.answer(question, self._noise[client])
-            return
-        if isinstance(question, Centre):
-            for client in ids:
-                yield self._kept[client].answer(question)
             return
         passing = [device.passes(question) for device in own]
         for client, passes in zip(ids, passing, strict=True):
@@ -138,8 +129,6 @@ class _Devices:
         for client, device, passes in zip(ids, own, passing, strict=True):
             update = self._work.update(client, level) if passes else None
             yield device.contribution(update, self._noise[client])
-            if device.config.update.passes > 1:
-                self._kept[client] = device.kept(update)
 
 
 def _is_unasked(session: IdealSession, slot: int) -> bool:

@@ -16,7 +16,6 @@ from deltafl.protocol import wire as envelopes
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SessionParams, ring, shamir, wire
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
@@ -81,8 +80,6 @@ def trips(
             found += session.sum_of(slot, question)
         highest = 2 * config.search.grid.top_pivot
         found += session.sum_of(first + config.update_slot, Threshold(highest, highest))
-        for slot in range(first + config.update_slot + 1, first + config.num_slots):
-            found += session.sum_of(slot, Centre(b""), num_parameters * _BYTES_PER_PARAMETER)
     return found
 
 
@@ -122,10 +119,8 @@ class _Session:
         delivered = wire.encode(ShareDelivery(self._everyone, boxes), params)
         yield Trip("receipts", _relayed(delivered), self._size(ShareReceipt(())))
 
-    def sum_of(
-        self, slot: int, question: Query | Threshold | Centre, more: int = 0
-    ) -> Iterator[Trip]:
-        """The exchanges of one secure sum, with a question that has more bytes than are made."""
+    def sum_of(self, slot: int, question: Query | Threshold) -> Iterator[Trip]:
+        """The exchanges of one secure sum."""
         params, everyone = self._params, self._everyone
         spec = params.slots[slot]
         signed = params.signed
@@ -137,9 +132,6 @@ class _Session:
             yield Trip("signed lists", check, signature)
         opened = OpenSlot(slot, everyone, signatures if lists else {})
         proof, rest = _long(self._proof)
-        if isinstance(question, Centre):
-            numbers, rest = _long(more)
-            question, proof = Centre(numbers), b""
         asked = Ask(question, wire.encode(opened, params), proof)
         yield Trip("masked vectors", len(envelopes.encode(asked)) + rest, self._masked(slot, spec))
         self._is_agreed = True

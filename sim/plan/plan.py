@@ -251,7 +251,7 @@ def _cost(
     down, up = sum(trip.down for trip in exchanges), sum(trip.up for trip in exchanges)
     return RoundCost(
         queries=sum(queries),
-        secure_sums=sum(queries) + sum(one.update.passes for one in levels.rounds),
+        secure_sums=sum(queries) + len(levels.rounds),
         trips=len(exchanges),
         bytes_down=down,
         bytes_up=up,

@@ -173,11 +173,10 @@ _PASSES: Final = 3
 def by_medians(method: Method) -> Method:
     """A method that steps by the geometric median of the updates."""
     strategy = {**method.layer.get("strategy", {}), "aggregation": "rfa", "rfa_passes": _PASSES}
-    policy = {**method.layer.get("policy", {}), "max_passes": _PASSES}
     return Method(
         f"{method.key}-rfa",
         f"{method.label} + RFA",
-        {**method.layer, "strategy": strategy, "policy": policy},
+        {**method.layer, "strategy": strategy},
         method.by_task,
         method.constants,
     )
@@ -191,13 +190,13 @@ def by_clipping(method: Method) -> Method:
     return Method(f"{method.key}-clipped", label, layer, method.by_task, method.constants)
 
 
-_MADE_ROBUST: Final = (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL)
+MEDIANS: Final = tuple(by_medians(one) for one in (FEDAVG, DELTA_FL[1]))
+"""RFA (Pillutla et al. 2022), over FedAvg and Δ-FL, in clear."""
 
-MEDIANS: Final = tuple(by_medians(one) for one in _MADE_ROBUST)
-"""RFA (Pillutla et al. 2022), over FedAvg and Δ-FL, in clear and by secure sums."""
-
-CLIPPED: Final = tuple(by_clipping(one) for one in _MADE_ROBUST)
-"""Norm clipping, over the same."""
+CLIPPED: Final = tuple(
+    by_clipping(one) for one in (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL)
+)
+"""Norm clipping, over the same, in clear and by secure sums."""
 
 WORKSHOP: Final = (FEDAVG, FEDPROX, Q_FFL, TILTED_ERM, AFL_AS_Q_FFL, *DELTA_FL)
 """The rows of W's tables, in their order."""

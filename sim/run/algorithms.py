@@ -16,8 +16,7 @@ from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from deltafl.fl.strategies.robust import Robust
-from deltafl.fl.strategies.robust_mean import RobustMean
+from deltafl.fl.strategies.robust_mean import Robust, RobustMean
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.protocol.anonymity import expected_tail, least_tail
@@ -61,9 +60,6 @@ if TYPE_CHECKING:  # loads torch, which reading the settings does not need
 
 _ROBUST: Final = ("fedavg", "fedprox", DELTA_FL)
 """Algorithms whose updates may be averaged robustly."""
-
-_CHOSEN: Final = {CLIPPED: "radius", RFA: "centres"}
-"""What the server chooses in a robust round."""
 
 
 def build_strategy(
@@ -123,13 +119,16 @@ def _in_clear(algorithm: str, config: RunConfig, own: Strategy | None) -> Strate
 def _robustly(config: RunConfig) -> Robust | None:
     """How updates are aggregated robustly; None if their mean is taken."""
     strategy = config.strategy
-    if strategy.aggregation == MEAN:
+    if strategy.aggregation == RFA:
+        return Robustly(strategy.rfa_passes, strategy.rfa_smoothing)
+    return _clipping(strategy)
+
+
+def _clipping(strategy: StrategyConfig) -> NormClipping | None:
+    """How updates are clipped, in clear or by secure sums; None if they are not."""
+    if strategy.aggregation != CLIPPED:
         return None
-    if strategy.aggregation == CLIPPED:
-        return NormClipping(
-            strategy.clipped_quantile, strategy.clipped_rate, strategy.clipped_radius
-        )
-    return Robustly(strategy.rfa_passes, strategy.rfa_smoothing)
+    return NormClipping(strategy.clipped_quantile, strategy.clipped_rate, strategy.clipped_radius)
 
 
 def _check_aggregation(config: RunConfig) -> None:
@@ -137,7 +136,7 @@ def _check_aggregation(config: RunConfig) -> None:
 
     Raises:
         ConfigError: the algorithm's step is no mean by numbers of samples, or of several models; or
-            devices add noise.
+            devices add noise; or it takes several sums of masked updates.
     """
     federation, given = config.federation, config.strategy.aggregation
     if given == MEAN:
@@ -159,17 +158,16 @@ def _check_aggregation(config: RunConfig) -> None:
             f"strategy.aggregation = {given!r}: must be {MEAN!r} with dp.noise, because devices "
             "that add noise clip their updates to dp.clip already"
         )
-    passes, most = config.strategy.rfa_passes, config.policy.max_passes
-    if given == RFA and federation.is_private and passes > most:
+    if given == RFA and federation.is_private:
         raise ConfigError(
-            f"policy.max_passes = {most}: must be at least strategy.rfa_passes = {passes} with "
-            f"strategy.aggregation = {given!r} by secure sums; the differences of several sums of "
-            "the same updates may show the update of one device (docs/limitations.md)"
+            f"strategy.aggregation = {given!r}: must be {CLIPPED!r} or {MEAN!r} with "
+            f"federation.algorithm = {federation.algorithm!r}, because the difference of two "
+            "sums of the same updates may be the update of one device, and clipping takes one sum"
         )
     if federation.is_private and config.privacy.adversary == "active" and not _is_trusted(config):
         raise ConfigError(
             f"strategy.aggregation = {given!r} by secure sums with privacy.adversary = 'active': "
-            f"devices cannot check the {_CHOSEN[given]} that they are told; they only believe a "
+            "devices cannot check the radius that they are told; they only believe a "
             "server that they trust with its search too, which is quantile.search = "
             f"{TRUSTED!r} with {PRIVATE + DELTA_FL!r} and a theta below 1"
         )
@@ -415,9 +413,9 @@ def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> Pr
     update = UpdateParams(privacy.update_clip, privacy.update_resolution_bits, privacy.max_weight)
     search = _search_params(quantile, verified=verified)
     encoding = Encoding(quantile.method, search, update)
-    update_noise, robustly = update_noise_of(config.dp, sessions), _robustly(config)
+    update_noise, clipping = update_noise_of(config.dp, sessions), _clipping(config.strategy)
     return PrivateDeltaFL(
-        theta, encoding, noise, quantile.warm_start, robustly, update_noise, sessions.min_tail
+        theta, encoding, noise, quantile.warm_start, clipping, update_noise, sessions.min_tail
     )
 
 

@@ -270,7 +270,7 @@ class StrategyConfig:
         aggregation: how the updates of a round become one: their weighted "mean"; "clipped", the
             mean of updates that are scaled down to a radius; or "rfa", their geometric median.
             Devices that train falsely move the last two less. For fedavg, fedprox and delta-fl; by
-            secure sums, "rfa" tells the server more, and needs `policy.max_passes`.
+            secure sums, not "rfa".
         rfa_passes: rfa: weighted means of a round, the first of which is the mean.
         rfa_smoothing: rfa: ν of the first round, in units of the model's parameters; later rounds
             set it by the distances between the updates and their median.
@@ -466,8 +466,6 @@ class PolicyConfig:
         max_update_clip: the largest `privacy.update_clip`.
         min_noise: smallest σ of the noise of a search, in devices; above 0, devices refuse a search
             that is not by "noisy".
-        max_passes: most sums of the updates of one round, `strategy.rfa_passes` for "rfa" by secure
-            sums. Two means of the same updates can give one device's away: docs/limitations.md.
         min_update_noise: the smallest `dp.noise`; above 0, devices refuse updates without noise.
         max_update_norm: the largest `dp.clip`.
         max_participations: most rounds in which a device answers; 0 counts none.
@@ -489,7 +487,6 @@ class PolicyConfig:
     min_update_clip: Positive = 0.0625
     max_update_clip: Positive = 4.0
     min_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
-    max_passes: Count = 1
     min_update_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
     max_update_norm: Positive = 64.0
     max_participations: Annotated[int, Interval("[0, 65536]")] = 0

@@ -12,9 +12,9 @@ from deltafl.sim.record.transcript import Sum
 NOISE = UpdateNoise(norm=1.5, deviation=40, num_devices=5)
 
 
-def session(*, noise=None, passes=1, radius=None, follows=True, words=(9, 9, 1, 0)):
+def session(*, noise=None, radius=None, follows=True, words=(9, 9, 1, 0)):
     """A session whose only slot released one sum over five devices."""
-    update = SimpleNamespace(noise=noise, passes=passes, radius=radius)
+    update = SimpleNamespace(noise=noise, radius=radius)
     released = Sum(1, 0, 1, 0, 4, bytes(32), np.arange(5, dtype=np.uint32), np.array(words))
     return SimpleNamespace(
         config=SimpleNamespace(update=update, update_slot=0),
@@ -41,9 +41,8 @@ def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
     [
         ({}, True, 0),
         ({"follows": False}, True, 1),
-        ({"passes": 3}, True, 1),
         ({"radius": 1.0}, True, 1),
-        ({"follows": False, "passes": 3}, True, 2),
+        ({"follows": False, "radius": 1.0}, True, 2),
         ({"follows": False, "radius": 1.0}, False, 0),
     ],
 )

@@ -21,7 +21,6 @@ ROUNDS = {
     "min_update_clip": 2.0**-1000,
     "max_update_clip": 2.0**1000,
     "min_noise": Fraction(0),
-    "max_passes": 16,
     "min_update_noise": Fraction(0),
     "max_update_norm": 2.0**1000,
 }

@@ -1,4 +1,4 @@
-"""A robust aggregation in clear and by secure sums, of the same few devices."""
+"""Norm clipping in clear and by secure sums, of the same few devices."""
 
 from fractions import Fraction
 
@@ -21,10 +21,10 @@ START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
 RESOLUTION_BITS = 12
 
 
-def private(theta, robustly):
+def private(theta, clipping):
     """By secure sums."""
     encoding = Encoding(update=UpdateParams(clip=4.0, resolution_bits=RESOLUTION_BITS))
-    rounds = PrivateDeltaFL(theta, encoding, robustly=robustly)
+    rounds = PrivateDeltaFL(theta, encoding, clipping=clipping)
     return MaskedMean(FedAvg(), rounds) if theta == 1 else rounds
 
 

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.data.federated import DeviceData
-from deltafl.fl.local import Differentiated, Learner, LocalTraining
+from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.models import build_model
 from deltafl.fl.parameters import load_vector, num_parameters, to_vector
 from deltafl.fl.schedule import StepDecay
@@ -30,17 +30,6 @@ def test_one_step_of_the_linear_model_in_closed_form(l2):
     assert delta.dtype == np.float32
 
 
-def gradient_of(module, x, y):
-    """By autograd, unless the module has its gradient written out.
-
-    That one rounds otherwise, and a pooling can make any difference of it; it has tests of its own.
-    """
-    parameters = list(module.parameters())
-    if isinstance(module, Differentiated):
-        return module.loss_and_gradients(parameters, x, y)[1]
-    return torch.autograd.grad(cross_entropy(module(x), y), parameters)
-
-
 def train_with_torch(module, vector, data, training, generator):
     load_vector(module, vector)
     optimiser = torch.optim.SGD(
@@ -52,9 +41,8 @@ def train_with_torch(module, vector, data, training, generator):
         order = torch.randperm(len(y), generator=generator)
         for start in range(0, len(y), training.batch_size):
             rows = order[start : start + training.batch_size]
-            gradients = gradient_of(module, x[rows], y[rows])
-            for parameter, gradient in zip(module.parameters(), gradients, strict=True):
-                parameter.grad = gradient
+            optimiser.zero_grad()
+            cross_entropy(module(x[rows]), y[rows]).backward()
             optimiser.step()
             num_steps += 1
     return to_vector(module) - vector, num_steps

@@ -1,4 +1,4 @@
-"""The gradient of the GRUs without autograd, of one model and of a stack, is that of torch."""
+"""The gradient of a stack of GRUs, without autograd, is that of torch."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU, losses_and_gradients
+from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU
 from deltafl.fl.stacked.gru import StackedGRU
 
 MODULES = [OneHotGRU, EmbeddingGRU]
@@ -94,7 +94,9 @@ def test_gradients_are_those_of_torch(
     size = st.integers(1, batch)
     sizes = data.draw(st.lists(size, min_size=models, max_size=models))
     weights = ragged_weights(sizes, batch, torch.float64)
-    found = losses_and_gradients(stack_of(modules), x, y, weights)
+    kind = OneHotGRU if dimension is None else EmbeddingGRU
+    stacked = StackedGRU(kind((num_tokens,), alphabet))
+    found = stacked.gradients(stack_of(modules), x, y, weights)
     assert_equal_gradients(found, modules, x, y, weights, atol=1e-12, rtol=1e-9)
 
 
@@ -149,24 +151,6 @@ def test_models_do_not_mix(kind):
     assert not torch.allclose(turned[0], losses)
 
 
-@pytest.mark.parametrize("batch", [1, 16])
-@pytest.mark.parametrize("kind", MODULES)
-def test_one_model_without_autograd(kind, batch):
-    module, plain = kind((20,), ALPHABET), plain_twin(kind)
-    plain.load_state_dict(module.state_dict())
-    x, y = (one[0] for one in texts(torch.Generator().manual_seed(9), 1, batch, 20))
-    parameters = list(module.parameters())
-    before = [parameter.detach().clone() for parameter in parameters]
-    loss, gradients = module.loss_and_gradients(parameters, x, y)
-    assert loss.shape == ()
-    assert not loss.requires_grad
-    assert not any(gradient.requires_grad for gradient in gradients)
-    found = loss[None], [gradient[None] for gradient in gradients]
-    weights = torch.full((1, batch), 1 / batch)
-    assert_equal_gradients(found, [plain], x[None], y[None], weights, atol=1e-6, rtol=1e-4)
-    assert all(map(torch.equal, parameters, before))  # nothing was written to
-
-
 @pytest.mark.parametrize("kind", MODULES)
 def test_training_goes_where_the_plain_loop_goes(kind):
     generator = torch.Generator().manual_seed(10)
@@ -195,8 +179,6 @@ def test_unknown_tokens_are_refused(kind, token):
     x[0, 1, 2] = token
     with pytest.raises(ValueError, match="vocabulary"):
         StackedGRU(module).gradients(stack_of([module, module]), x, y, torch.ones(2, 3))
-    with pytest.raises(ValueError, match="vocabulary"):
-        module.loss_and_gradients(list(module.parameters()), x[0], y[0])
 
 
 @pytest.mark.parametrize("kind", MODULES)

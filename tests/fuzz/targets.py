@@ -16,7 +16,6 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.secagg import (
@@ -180,7 +179,6 @@ def envelopes() -> list[Envelope]:
     followed = replace(
         config, method="mm", num_pivots=None, search=replace(config.search, verified=True)
     )
-    passes = replace(config.update, passes=3, smoothing=0.25)
     noisy = replace(config.update, max_weight=1, noise=UpdateNoise(1.0, 300, 4))
     bounded = replace(config.update, radius=0.25)
     thetas = (Fraction(1, 2), Fraction(1, 3))
@@ -193,8 +191,6 @@ def envelopes() -> list[Envelope]:
         Ask(Query("mm", (5,)), b"session", b"opening"),
         Ask(Threshold(17, 2), b"session"),
         Ask(Threshold(17, 0), b"session", b"opening"),
-        Announce(Levels((replace(config, update=passes),)), b"model", b"session"),
-        Ask(Centre(b"\0\0\x80?" * 4), b"session"),
         Announce(Levels((replace(config, update=noisy),)), b"model", b"session"),
         Announce(Levels((replace(config, update=bounded),)), b"model", b"session"),
     ]

@@ -137,7 +137,6 @@ OWN = {
     "fl/superquantile.py": "numbers of the caller; `exact_number` is a target",
     "protocol/participations.py": "a model whose length the configuration states",
     "protocol/discrete_gaussian.py": "its own randomness",
-    "protocol/robust.py": "a centre whose length the configuration states",
     "protocol/rotation.py": "its own keystream",
     "protocol/rounding.py": "its own randomness",
     "secagg/client.py": "limbs that were opened with its own keys, of a length that was checked",

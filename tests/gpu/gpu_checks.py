@@ -16,7 +16,7 @@ from gpu_steps import CHECK, NotPassed, Step
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from deltafl.fl.accelerated import AcceleratedLearner
+from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.models import MODELS, READ_TOKENS, build_model
@@ -142,7 +142,7 @@ def check_backends(place, _end):
         devices = [device_of(name, number, size) for number, size in enumerate(sizes)]
         spec = ModelSpec(name, *SHAPES[name])
         start = to_vector(spec.build(1))
-        learner = AcceleratedLearner(spec.build(), device=place.device)
+        learner = BatchedLearner(spec.build(), device=place.device)
         plain, backend = Learner(spec.build()), InProcess("cuda", learner)
         training = LocalTraining(0.05, batch_size=10, epochs=2, l2=1e-3)
         refs = [SampleReference(devices, k, size) for k, size in enumerate(sizes)]
@@ -156,29 +156,6 @@ def check_backends(place, _end):
             near(f"an update of {name}", pending.result(), update, 20 * TOLERANCE)
             for pending, update in zip(updates, expected, strict=True)
         )
-    return found
-
-
-def check_recording(place, _end):
-    """Steps that are played back as a CUDA graph, and the same steps called one by one."""
-    found = {}
-    for name in ("linear", "convnet", "gru"):
-        devices = [device_of(name, k, size) for k, size in enumerate((40, 17, 3, 25, 8))]
-        spec = ModelSpec(name, *SHAPES[name])
-        start = to_vector(spec.build(1))
-        both = []
-        for is_recorded in (True, False):
-            learner = AcceleratedLearner(spec.build(), device=place.device)
-            if learner._steps is not None:
-                learner._steps.is_recorded &= is_recorded
-            asked = devices, LocalTraining(0.05, batch_size=8, l2=1e-3), range(len(devices))
-            list(learner.updates(start, *asked))  # the second time, everything is recorded
-            both.append(list(learner.updates(start, *asked)))
-        found[name] = max(
-            near(f"a recorded update of {name}", one, other, 5 * TOLERANCE)
-            for one, other in zip(*both, strict=True)
-        )
-    found["recorded"] = place.device.type == "cuda"
     return found
 
 
@@ -312,7 +289,6 @@ CHECKS = (
     Step("masks", CHECK, 60, check_masks, "masks by the kernel are the CPU's, bit for bit"),
     Step("gradients", CHECK, 90, check_gradients, "every model's gradient is that of float64"),
     Step("backends", CHECK, 60, check_backends, "losses and updates are the plain learner's"),
-    Step("recording", CHECK, 60, check_recording, "recorded steps are the steps themselves"),
     Step("round", CHECK, 60, check_round, "a private round equals the CPU's sums, bit for bit"),
     Step("levels", CHECK, 60, check_levels, "the same at two conformity levels"),
 )

@@ -16,7 +16,7 @@ import torch
 from gpu_steps import FIGURES as KIND
 from gpu_steps import Step
 
-from deltafl.fl.accelerated import AcceleratedLearner
+from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.strategies.delta_fl import DeltaFL
@@ -91,7 +91,10 @@ class Rounds:
 
 def learner_of(task, place, clients=None):
     spec = ModelSpec(task.model, task.input_shape, task.num_classes)
-    return AcceleratedLearner(spec.build(), device=place.device, clients=clients)
+    learner = BatchedLearner(spec.build(), device=place.device)
+    if clients is not None and learner._choice is not None:
+        learner._choice = learner._choice[0], clients
+    return learner
 
 
 def sized(task, place, clients):
@@ -141,23 +144,18 @@ def speed(name):
 
 
 def ways(place, end):
-    """Sizes of stacks, and steps recorded or called: updates a second of 256 devices."""
+    """Sizes of stacks: updates a second of 256 devices."""
     found = {}
     for name, task in TASKS.items():
         federation = make(sized(replace(task, samples=min(task.samples, 179)), place, 256))
         task = federation.task
         for clients in (16,) if place.emulated else (16, 64, 128, 256):
-            for is_recorded in (True, False):
-                if time.monotonic() >= end:
-                    return found | {"cut": "no time was left"}
-                learner = learner_of(task, place, clients)
-                if learner._steps is not None:
-                    learner._steps.is_recorded &= is_recorded
-                rounds = Rounds(federation, learner)
-                state = FedAvg().init(np.array(federation.model), task.clients)
-                seconds = timed(place, partial(rounds.play, FedAvg(), state), end, 2)
-                how = "recorded" if is_recorded else "called"
-                found[f"{name}, stacks of {clients}, {how}"] = round(task.clients / seconds, 1)
+            if time.monotonic() >= end:
+                return found | {"cut": "no time was left"}
+            rounds = Rounds(federation, learner_of(task, place, clients))
+            state = FedAvg().init(np.array(federation.model), task.clients)
+            seconds = timed(place, partial(rounds.play, FedAvg(), state), end, 2)
+            found[f"{name}, stacks of {clients}"] = round(task.clients / seconds, 1)
     return found
 
 

@@ -222,9 +222,8 @@ def as_markdown(document) -> str:
     if document["emulated"]:
         lines += [
             "**Not run on a GPU.** There is none here. Checks ran in emulation: masks by Triton's "
-            "interpreter, learning by the learner for accelerators on the CPU, all with small "
-            "sizes; steps were called, and no CUDA graph was recorded. Figures are absent: a "
-            "CPU's seconds would say nothing of a GPU.",
+            "interpreter, learning by the learner of stacks on the CPU, all with small sizes. "
+            "Figures are absent: a CPU's seconds would say nothing of a GPU.",
             "",
         ]
     lines += ["| check | result | emulated | seconds | |", "|---|---|---|---|---|"]

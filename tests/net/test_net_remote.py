@@ -113,23 +113,3 @@ def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm, adversary):
     plain = settings(algorithm, {"privacy": {"adversary": adversary}, **trusting})
     mean = simulate(plain, tmp_path / "mean", federation.dataset)
     assert mean.model.tobytes() != state.model.tobytes()
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("adversary", ["curious", "active"])
-def test_so_they_are_with_several_passes_over_the_updates(tmp_path, adversary, dropout):
-    """Of an active server, the audit says that the search was not verified, as with one pass."""
-    more = {"quantile": {"search": "trusted"}} if adversary == "active" else {}
-    once = {"privacy": {"adversary": adversary}, "faults": {"dropout": dropout}, **more}
-    medians = {"aggregation": "rfa", "rfa_smoothing": 0.2}
-    several = {"strategy": medians, "policy": {"max_passes": 3}}
-    config = settings("private-delta-fl", {**once, **several})
-    federation = Federation(config)
-    with wired(federation, vanishing(federation) if dropout else None) as federation.wires:
-        state = federation.play(tmp_path / "net")
-    expected = simulate(config, tmp_path / "simulated", federation.dataset)
-    assert state.model.tobytes() == expected.model.tobytes()
-    found = {f.rule for f in audit(tmp_path / "net").findings if f.severity >= Severity.MEDIUM}
-    assert found == ({"search.unverified"} if adversary == "active" else set())
-    mean = simulate(settings("private-delta-fl", once), tmp_path / "once", federation.dataset)
-    assert mean.model.tobytes() != state.model.tobytes()

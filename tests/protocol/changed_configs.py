@@ -31,9 +31,7 @@ CHANGES = {
     "warm_start": (0, 1, 8 * 2**8),
     "min_tail": (1, 2, 3),
     "verified": (True,),
-    "passes": (2, 3, 16),
     "radius": (0.5, 0.5000000000000001, 64.0, 1e300),
-    "smoothing": (0.5, 2.0, 1.0000000000000002, 5e-324, 1e300),
     "proved": (True,),
     "noise": (
         Noise(Fraction(4), 3),
@@ -51,7 +49,6 @@ CHANGES = {
 
 # What some values come with: options of one method only.
 WITH = {
-    "smoothing": {"passes": 4},
     "num_pivots": {"method": "histogram"},
     "proved": {"method": "bracketed", "verified": True},
     "noise": {"method": "noisy", "weighting": Weighting.EQUAL},

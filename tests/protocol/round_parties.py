@@ -272,9 +272,8 @@ def comparable(outcome: RoundOutcome) -> tuple[object, ...]:
     """All of an outcome, as something that can be compared."""
     update = None if outcome.update is None else outcome.update.tobytes()
     numbers = (outcome.kept_weight, outcome.kept_devices, outcome.train_loss, outcome.clipped)
-    passes = (outcome.passes, outcome.mean_factor, outcome.longer)
     ends = (outcome.drops, outcome.aborted, shown(outcome.lost))
-    return (outcome.search, outcome.secure_sums, update, numbers, passes, *ends)
+    return (outcome.search, outcome.secure_sums, update, numbers, outcome.longer, *ends)
 
 
 def shown(lost: LostSearch | None) -> tuple[object, ...] | None:

@@ -99,7 +99,6 @@ LIMITS = {
     ),
     "min_update_clip": (PLAIN, {"update_clip": 0.0625}, {"update_clip": 0.0624}),
     "max_update_clip": (PLAIN, {"update_clip": 4.0}, {"update_clip": 4.0001}),
-    "max_passes": (PLAIN, {"passes": 1}, {"passes": 2}),
     "min_noise": (
         NOISY,
         {"noise": Noise(Fraction(9, 4), 8)},

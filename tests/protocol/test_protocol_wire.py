@@ -18,7 +18,6 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DecodeError
@@ -40,7 +39,6 @@ def configs(draw) -> RoundConfig:
     denominator = draw(st.integers(1, 2**32 - 1))
     grid = LossGrid(draw(st.integers(0, 16)), draw(st.integers(1, 64)))
     cohort_size = draw(st.integers(1, 2000))
-    passes = draw(st.integers(1, 16))
     long = st.floats(2.0**14, allow_infinity=False)  # longer than the least of any such round
     weightings = st.just(Weighting.EQUAL) if noisy else st.sampled_from(Weighting)
     fields = {
@@ -53,7 +51,7 @@ def configs(draw) -> RoundConfig:
         else None,
         "max_queries": draw(st.integers(0, 1 if noisy else 2**16)),
         "grid": grid,
-        "max_weight": draw(st.integers(1, 2**12 if passes == 1 else 2**4)),
+        "max_weight": draw(st.integers(1, 2**12)),
         "update_length": draw(st.integers(1, 2**27)),
         "update_clip": draw(st.floats(0, 2**10, exclude_min=True)),
         "update_resolution_bits": draw(st.integers(0, 24)),
@@ -63,9 +61,7 @@ def configs(draw) -> RoundConfig:
         "noise": draw(noises(cohort_size)) if noisy else None,
         "warm_start": draw(st.none() | st.integers(0, grid.max_tick)),
         "verified": draw(st.booleans()),
-        "passes": passes,
-        "smoothing": draw(st.floats(0, exclude_min=True, allow_infinity=False)),
-        "radius": draw(st.none() | long) if passes == 1 else None,
+        "radius": draw(st.none() | long),
     }
     return round_of(**fields)
 
@@ -83,11 +79,9 @@ envelopes = st.one_of(
     st.builds(Announce, st.just(LEVELS), st.binary(max_size=100).map(lambda m: 2 * m), data),
     st.builds(Relay, data),
     st.builds(Ask, questions, data, data),
-    st.builds(Ask, st.builds(Centre, st.binary(max_size=40).map(lambda d: 4 * d)), data),
 )
 
 CONFIG = make_config()
-PASSES = make_config(passes=3, smoothing=0.25)
 RADIUS = make_config(radius=0.25)
 # Everything that an announcement is made of, in the order of the wire.
 FIELDS = {
@@ -144,9 +138,7 @@ VALID = [
     Ask(Threshold(700, 1), b"session"),
     Ask(Threshold(700, 1), b"session", b"opening"),
     Announce(LEVELS, b"model1model2", b"session"),
-    Announce(Levels((PASSES,)), b"model", b"session"),
     Announce(Levels((RADIUS,)), b"model", b"session"),
-    Ask(Centre(b"\0\0\x80?" * 3), b"session"),
 ]
 
 

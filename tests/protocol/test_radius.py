@@ -111,12 +111,9 @@ def test_a_radius_is_a_positive_number(radius):
         make_config(radius=radius)
 
 
-@pytest.mark.parametrize(
-    "others", [{"passes": 2}, {"max_weight": 1, "noise": UpdateNoise(1.0, 40, 3)}]
-)
-def test_a_radius_is_of_one_sum_without_noise(others):
-    with pytest.raises(ConfigurationError, match=r"radius=1.5 with several passes or noise"):
-        UpdateParams(radius=RADIUS, **others)
+def test_a_radius_is_of_a_sum_without_noise():
+    with pytest.raises(ConfigurationError, match=r"radius=1.5 with noise in the updates"):
+        UpdateParams(max_weight=1, noise=UpdateNoise(1.0, 40, 3), radius=RADIUS)
 
 
 def test_a_round_without_a_radius_is_described_as_before():
@@ -162,7 +159,6 @@ def test_a_masked_round_is_the_ideal_one_and_the_reference(theta, signed):
     assert np.all(np.abs(one.update - wanted) <= bound + 1e-12)
     assert one.longer == sum(longer for _, longer in found)
     assert 0 < one.longer <= len(kept)
-    assert (one.passes, one.mean_factor) == (1, None)
     mean = play_single(ideal(), some_round(theta), MODEL, devices).outcome
     assert mean.longer is None
     assert np.linalg.norm(mean.update - wanted) > 10 * bound

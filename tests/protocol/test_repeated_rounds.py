@@ -543,7 +543,6 @@ def test_a_round_that_keeps_too_few_is_noticed(monkeypatch):
 def test_once_updates_were_summed_nothing_goes_on(theta):
     for outcome in (
         Story(config_of(theta=theta)).play(),
-        Story(config_of(theta=theta, passes=3)).play(),
         Story(config_of(theta=theta), devices_of(VECTORS, [0] * SIZE)).play(),  # no step
     ):
         assert outcome.aborted is None
@@ -567,13 +566,6 @@ def test_once_updates_were_summed_nothing_goes_on_even_if_the_sum_cannot_be_read
     outcome = round_.outcome({})
     assert outcome.update is None
     assert outcome.aborted is not None
-    assert outcome.lost is None
-
-
-def test_a_pass_that_is_lost_leaves_nothing_to_repeat():
-    config = config_of(passes=2, max_queries=2)
-    outcome = Story(config).play(gone_at(Step(Stage.MASK, config.update_slot + 1)))
-    assert outcome.passes == 1
     assert outcome.lost is None
 
 

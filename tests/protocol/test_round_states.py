@@ -15,7 +15,6 @@ from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import (
@@ -65,12 +64,10 @@ POINTS: Mapping[bool, Mapping[Point, RoundState]] = {
     },
 }
 PLACES = [(signed, point) for signed, points in POINTS.items() for point in points]
-MESSAGES = (Announce, Relay, Query, Threshold, Centre)
+MESSAGES = (Announce, Relay, Query, Threshold)
 CALLS = (SupplyLoss, SupplyUpdate)
 OF_SEVERAL_LEVELS = (SupplyEarlierUpdate,)
 """The event of sessions of several levels only, which `test_levels.py` is about."""
-OF_SEVERAL_PASSES = (Centre,)
-"""The event of rounds of several passes only, which `test_robust_rounds.py` is about."""
 
 places = pytest.mark.parametrize(("signed", "point"), PLACES)
 signed_or_not = pytest.mark.parametrize("signed", [False, True])
@@ -88,7 +85,6 @@ def message(event: type) -> bytes:
         Relay: Relay(b"a message"),
         Query: Ask(Query("mm", (5,)), b"a message"),
         Threshold: Ask(Threshold(700, 1), b"a message"),
-        Centre: Ask(Centre(bytes(16)), b"a message"),
     }
     return wire.encode(envelopes[event])
 
@@ -165,7 +161,7 @@ def test_a_round_walks_through_the_table_and_uses_every_legal_pair(signed):
         (state, event)
         for state, events in TRANSITIONS.items()
         for event in events
-        if event not in (*OF_SEVERAL_LEVELS, *OF_SEVERAL_PASSES, Close)
+        if event not in (*OF_SEVERAL_LEVELS, Close)
     }
 
 
@@ -288,7 +284,6 @@ questions = st.one_of(
     st.builds(Query, st.sampled_from(["mm", "bracketed", "", "m" * 32]), pivots),
     st.builds(Query, st.just("mm"), st.integers(0, 2**11).map(lambda pivot: (pivot,))),
     st.builds(Threshold, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
-    st.builds(Centre, st.binary(max_size=5).map(lambda data: 4 * data)),
 )
 lies = st.fixed_dictionaries(
     {},
@@ -299,7 +294,6 @@ lies = st.fixed_dictionaries(
         "max_weight": st.integers(1, 2**20),
         "warm_start": st.integers(0, 2048),
         "verified": st.just(True),
-        "passes": st.integers(1, 3),
     },
 )
 
@@ -320,9 +314,7 @@ def garbage(draw, parties, honest) -> bytes:
     if kind == "relay":
         return wire.encode(Relay(draw(session)))
     if kind == "ask":
-        question = draw(questions)
-        opening_ = b"" if isinstance(question, Centre) else draw(openings)
-        return wire.encode(Ask(question, draw(session), opening_))
+        return wire.encode(Ask(draw(questions), draw(session), draw(openings)))
     try:
         config = make_config(**draw(lies))
     except ConfigurationError:

@@ -12,7 +12,10 @@ from robust_twins import HALF, RESOLUTION_BITS, SESSIONS, START, WHOLE, in_clear
 from toy_devices import drawn_devices
 
 from deltafl.fl.strategies.base import TrainingState
+from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.norm_clipping import RADIUS, NormClipping
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.strategies.q_ffl import QFFL
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
@@ -88,15 +91,26 @@ def test_the_settings_make_the_strategy(name):
     assert build_strategy(config_of(name, **given_)).strategy.robustly == wanted
     masked = build_strategy(config_of(f"private-{name}", **given_))
     rounds = masked if name == "delta-fl" else masked.rounds
-    assert rounds.robustly == wanted
-    # one sum is what every device gives
-    assert config_of(f"private-{name}", **given_).policy.max_passes == 1
+    assert rounds.clipping == wanted
 
 
 @pytest.mark.parametrize("name", ["q-ffl", "private-tilted-erm", "afl", "propfair", "fedmgda"])
 def test_other_algorithms_have_no_radius(name):
     with pytest.raises(ConfigError, match=r"strategy.aggregation = 'clipped'.*needs one of fedavg"):
         build_strategy(config_of(name))
+
+
+def test_real_weights_are_refused():
+    with pytest.raises(ValueError, match="private-q-ffl weighs devices by real numbers"):
+        MaskedMean(QFFL(1.0, lambda _: 0.1), PrivateDeltaFL(WHOLE, clipping=CLIPPING))
+
+
+def test_devices_that_trust_no_server_do_not_believe_its_radius():
+    active = {"privacy": {"adversary": "active", "sums": "masked", "signed": True}}
+    for name in ("private-fedavg", "private-delta-fl"):
+        with pytest.raises(ConfigError, match=r"devices cannot check the radius"):
+            build_strategy(config_of(name, **active))
+    build_strategy(config_of("private-delta-fl", **active, quantile={"search": "trusted"}))
 
 
 def test_several_levels_have_no_radius():
@@ -137,7 +151,7 @@ def test_an_audit_follows_the_radius(algorithm, tmp_path, monkeypatch):
     found = audit(tmp_path / "run", Options(truth=truth))
     assert {one.rule for one in found.findings} <= {"search.narrow", "search.losses-found"}
     other = replace(CLIPPING, radius=0.2, rate=0.25)
-    monkeypatch.setattr("deltafl.sim.run.algorithms._robustly", lambda _: other)
+    monkeypatch.setattr("deltafl.sim.run.algorithms._clipping", lambda _: other)
     rules = {one.rule for one in audit(tmp_path / "run", Options()).findings}
     assert "record.disagrees" in rules
 

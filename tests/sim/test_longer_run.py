@@ -157,12 +157,13 @@ def test_the_command_makes_it_longer_from_its_own_settings(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["delta-fl", "private-fedavg"])
-def test_what_a_robust_aggregation_remembers_is_gone_on_with(algorithm, tmp_path):
+@pytest.mark.parametrize(
+    ("algorithm", "aggregation"), [("delta-fl", "rfa"), ("private-fedavg", "clipped")]
+)
+def test_what_a_robust_aggregation_remembers_is_gone_on_with(algorithm, aggregation, tmp_path):
     sections = {
         "federation": {**MASKED["federation"], "algorithm": algorithm},
-        "strategy": {"aggregation": "rfa"},
-        "policy": {"max_passes": 3},
+        "strategy": {"aggregation": aggregation},
     }
     short = build_config([{**MASKED, **sections}])
     path, wanted = tmp_path / "run", tmp_path / "wanted"

@@ -41,7 +41,6 @@ SETTINGS = {
         }
     ],
     "real weights": [{"federation": {"algorithm": "private-q-ffl"}}],
-    "several passes": [{"strategy": {"aggregation": "rfa"}, "policy": {"max_passes": 3}}],
     "proved votes": [SIGNED, {"quantile": {"votes": "proved"}}],
     "noisy updates": [
         {

@@ -87,7 +87,6 @@ WHOLE = (
     {"policy": {"max_participations": 7}},
     {"attackers": {"share": "0.3", "kind": "backdoor"}},
     {"attackers": {"share": "0.3", "kind": "flipped-labels"}},
-    {"strategy": {"aggregation": "rfa"}, "policy": {"max_passes": 3}},
     {"strategy": {"aggregation": "clipped"}},
     {"quantile": {"method": "noisy", "noise": 4, "weights": "equal"}},
     {

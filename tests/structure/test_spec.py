@@ -20,7 +20,6 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.update_noise import UpdateNoise
@@ -195,11 +194,7 @@ def test_a_label_that_is_spelt_differently_is_found():
 
 
 def test_slot_labels_are_named():
-    for label in (
-        protocol_labels.QUANTILE_SLOT,
-        protocol_labels.UPDATE_SLOT,
-        protocol_labels.AGAIN_SLOT,
-    ):
+    for label in (protocol_labels.QUANTILE_SLOT, protocol_labels.UPDATE_SLOT):
         assert f"`{label}`" in body(TEXT, "1.5")
         assert f"`{label}`" in body(TEXT, "12.3")
 
@@ -683,15 +678,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
             Ask(Threshold(300, 70_000), session, opening),
             {"eta": 300, "delta": 70_000},
         ),
-        "Centre": (
-            Ask(Centre(bytes(4 * CONFIG.update_length)), session),
-            {"update_length": CONFIG.update_length},
-        ),
     }
-    if len(thetas) == 1:
-        passes = replace(CONFIG, update=replace(update, passes=3, smoothing=0.5))
-        announced = Announce(Levels((passes,)), models, session)
-        samples["AnnouncePasses"] = (announced, config | {"passes": 3})
     hidden = replace(CONFIG, update=UpdateParams(4.0, 12, 1, noise=UpdateNoise(1.0, 300, 200)))
     noisy = Announce(Levels.at(hidden, thetas), models, session)
     samples["AnnounceNoisy"] = noisy, config | {"max_weight": 1}
@@ -699,7 +686,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
     bounded = Announce(Levels.at(bounded, thetas), models, session)
     samples["AnnounceRadius"] = bounded, config
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
-    assert kinds.keys() - ({"AnnouncePasses"} if len(thetas) > 1 else set()) == samples.keys()
+    assert kinds.keys() == samples.keys()
     for what, (envelope, values) in samples.items():
         encoded = envelopes.encode(envelope)
         assert len(encoded) == length(what, **fixed, **values), what
@@ -711,13 +698,8 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    announced = {"Announce", "AnnouncePasses", "AnnounceNoisy", "AnnounceRadius"}
-    assert FORMULAS.keys() == messages | parts | announced | {
-        "Relay",
-        "Query",
-        "Threshold",
-        "Centre",
-    }
+    announced = {"Announce", "AnnounceNoisy", "AnnounceRadius"}
+    assert FORMULAS.keys() == messages | parts | announced | {"Relay", "Query", "Threshold"}
 
 
 def test_sections_are_read_to_their_end():

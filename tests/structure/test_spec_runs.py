@@ -20,7 +20,7 @@ import spec_code
 import spec_trace
 from spec_code import TEXT, refusal_of, run_page
 
-from deltafl.protocol import kept_update, participations, rotation, rounding
+from deltafl.protocol import participations, rotation, rounding
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.anonymity import Tail, expected_apart
 from deltafl.protocol.client import RoundClient
@@ -41,7 +41,6 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.search import Query, SearchParams
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
@@ -147,8 +146,6 @@ def flat(config):
         warm_start=warm_start_number(config.warm_start),
         verified=config.search.assurance,
         min_tail=config.min_tail,
-        passes=config.update.passes,
-        smoothing=config.update.smoothing,
         radius=config.update.radius or 0.0,
         update_norm=0.0 if hidden is None else hidden.norm,
         update_deviation=0 if hidden is None else hidden.deviation,
@@ -184,8 +181,6 @@ def some_config(rng, **changes):
                     1
                     if hidden
                     else rng.choice([1, rng.randint(1, 2**20), 2 ** rng.randint(0, 48)]),
-                    1 if hidden else changes.get("passes", 1),
-                    changes.get("smoothing", 1.0),
                     noise=some_noise(rng, size) if hidden else None,
                     radius=None if hidden else changes.get("radius"),
                 ),
@@ -199,12 +194,6 @@ def some_config(rng, **changes):
             )
         except ConfigurationError:
             continue
-
-
-def some_passes(rng):
-    """How many sums are made of the updates, and with what smoothing."""
-    smoothing = rng.choice([1.0, 2e-320, rng.uniform(0.001, 50)])
-    return {"passes": rng.choice([1, 2, rng.randint(2, 16)]), "smoothing": smoothing}
 
 
 def some_radius(rng):
@@ -564,8 +553,7 @@ def check_sets(page, rng):
 
 
 def check_configuration(page, rng):
-    more = rng.choice([some_passes, some_radius])(rng)
-    config, models = some_config(rng, **more), rng.randbytes(8)
+    config, models = some_config(rng, **some_radius(rng)), rng.randbytes(8)
     c = flat(config)
     assert page.search_bits(c) == config.search_layout.ring_bits
     assert page.update_bits(c) == config.update_layout.ring_bits
@@ -579,12 +567,6 @@ def check_configuration(page, rng):
     ]
     assert page.slots(c) == listed
     assert page.configuration(c) == config.canonical()
-    if config.update.passes > 1:
-        assert page.canonical_layout(page.pass_layout(c), c.cohort_size) == (
-            config.pass_layout.canonical()
-        )
-    config = replace(config, update=replace(config.update, passes=1))
-    c = flat(config)
     lower = replace(config, theta=config.theta / 2, warm_start=None)
     levels = Levels((config, lower))
     assert page.context([c, flat(lower)], models) == levels.context(models)
@@ -593,8 +575,6 @@ def check_configuration(page, rng):
     assert page.query_binding(context, query.method, query.pivots) == binding(context, query)
     eta, delta = rng.getrandbits(62), rng.getrandbits(62)
     assert page.threshold_binding(context, eta, delta) == binding(context, Threshold(eta, delta))
-    numbers = rng.randbytes(4 * rng.randint(0, 3))
-    assert page.centre_binding(context, numbers) == binding(context, Centre(numbers))
     asked = participations.Asked.of(config, models[:4])
     assert page.model_entry(models[:4]) == asked.model
     ledger, known, most = MemoryLedger(), set(), rng.randint(1, 4)
@@ -630,8 +610,7 @@ NOT_FINITE = (math.nan, math.inf, -math.inf)
 
 
 def check_contributions(page, rng):
-    more = rng.choice([some_passes, some_radius])(rng)
-    config = some_config(rng, hidden=False, **more)
+    config = some_config(rng, hidden=False, **some_radius(rng))
     c, grid = flat(config), config.search.grid
     usual = [rng.uniform(-1, 40), float(rng.randint(0, 3)), -0.5, -1e300, 1e300]
     loss = rng.choice([*usual, *NOT_FINITE])
@@ -661,8 +640,6 @@ def check_contributions(page, rng):
     )
     found = page.encode_values(page.update_layout(c), page.update_bits(c), values)
     assert found == device.contribution(delta).tolist()
-    if config.update.passes > 1:
-        compare_pass(page, rng, c, device, rng.choice([delta, None]))
     compare_radius(page, rng, config)
 
 
@@ -675,33 +652,13 @@ def compare_radius(page, rng, config):
     is_possible = page.may_be_radius(
         SimpleNamespace(radius=radius, update_length=length, update_resolution_bits=bits)
     )
-    update = replace(config.update, radius=radius, passes=1)
+    update = replace(config.update, radius=radius)
     try:
         replace(config, update=update)
     except ConfigurationError:
         assert not is_possible
         return
     assert is_possible
-
-
-def compare_pass(page, rng, c, device, update):
-    """The answer to a centre that is accepted, and whether centres are."""
-    own = device.kept(update)
-    scale = rng.choice([0.0, 1.0, 1.01]) * device.config.update.clip
-    centre = np.array([rng.uniform(-scale, scale) for _ in range(c.update_length)], np.float32)
-    if rng.random() < 0.2:
-        centre[rng.randrange(len(centre))] = rng.choice(NOT_FINITE)
-    asked, slot = Centre(centre.astype("<f4").tobytes()), device.config.update_slot + 1
-    is_accepted = page.is_centre(c, centre.astype(float).tolist())
-    try:
-        kept_update.check_centre(device.config, asked, slot)
-    except PeerError:
-        assert not is_accepted
-        return
-    assert is_accepted
-    numbers = own.numbers.astype(float).tolist()
-    found = page.pass_contribution(c, numbers, own.weight, centre.astype(float).tolist())
-    assert found == own.answer(asked).tolist()
 
 
 def given_once(stream):
@@ -909,13 +866,11 @@ def check_round_policy(page, rng):
         unverified_if_active=rng.random() < 0.5,
         **{name: near(config) if name in close else lax for name, (lax, near) in NEAR.items()},
     )
-    several = replace(config.update, max_weight=500, passes=2, smoothing=0.5, noise=None)
-    for announced in (levels, Levels((replace(config, update=several),))):
-        flattened = [flat(one) for one in announced.rounds]
-        the_same(
-            lambda announced=announced: policy.check_round(announced, params),
-            lambda flattened=flattened: page.check_round_policy(policy, flattened, params),
-        )
+    flattened = [flat(one) for one in levels.rounds]
+    the_same(
+        lambda: policy.check_round(levels, params),
+        lambda: page.check_round_policy(policy, flattened, params),
+    )
     above, below = Fraction(rng.randint(5, 9), 9), Fraction(rng.randint(1, 4), 9)
     assert page.expected_apart(above, below, most) == expected_apart(above, below, most)
 
@@ -968,7 +923,6 @@ NEAR = {
     "min_update_clip": (0.0, lambda c: c.update.clip * 2),
     "max_update_clip": (2.0**1000, lambda c: c.update.clip / 2),
     "min_noise": (Fraction(0), lambda _: Fraction(3)),
-    "max_passes": (16, lambda _: 1),
     "min_update_noise": (
         Fraction(0),
         lambda c: multiplier_of(c) * Fraction(9 + 2 * (c.round_index % 2), 10),

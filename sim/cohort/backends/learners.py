@@ -4,7 +4,6 @@ from typing import Final
 
 import torch
 
-from deltafl.fl.accelerated import AcceleratedLearner
 from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.local import CohortLearner, Learner
 from deltafl.sim.cohort.backends.base import ModelSpec
@@ -35,8 +34,6 @@ def build_learner(name: str, spec: ModelSpec, device: torch.device) -> CohortLea
         spec: what it trains.
         device: where tensors live.
     """
-    if name == BATCHED and device.type != "cpu":
-        return AcceleratedLearner(spec.build(), device=device, criterion=spec.criterion)
     learner = BatchedLearner if name == BATCHED else Learner
     return learner(spec.build(), device=device, criterion=spec.criterion)
 

@@ -14,7 +14,6 @@ from deltafl.sim.inspect.attacks import (
     levels,
     lists,
     lying,
-    passes,
     plain_sums,
     quantile,
     radii,
@@ -50,7 +49,6 @@ _MODULES: Final = (
     hostile_bytes,
     exposures,
     crafted_models,
-    passes,
     radii,
     plain_sums,
 )

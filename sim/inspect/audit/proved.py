@@ -15,7 +15,6 @@ from deltafl.protocol.configuration import binding
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.secagg import PeerError, openings, ring
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import AdvertiseKeys, SumOpening
@@ -131,7 +130,7 @@ def believed(session: SessionView) -> Iterator[Believed]:
         followed, waiting = Followed.begin(config), None
         for slot in slots:
             question, members = slot.question, slot.members
-            if question is None or members is None or isinstance(question, Centre):
+            if question is None or members is None:
                 continue
             seen, asked = slot.opened[0], int(members.sum())
             proof = next((s.content.proof for s in slot.opened if s.content.proof), None)

@@ -15,7 +15,6 @@ import numpy as np
 from deltafl.fl.strategies.server_optimizer import Moments, ServerOptimizer
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.round import LostSearch, Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSum
@@ -195,7 +194,7 @@ class _Way:
         for slot, later in zip(slots, [*slots[1:], None], strict=True):
             if slot.members is not None:
                 round_again.assemble(int(slot.members.sum()))
-            if not self._is_asked(slot, round_again):
+            if slot.question != round_again.question:
                 detail = (
                     f"slot {slot.index} asks {_shown(slot.question, config)}, and the sums before "
                     f"it lead to {_shown(round_again.question, config)}"
@@ -211,21 +210,9 @@ class _Way:
                     return False
             if total is not None:
                 round_again.take(total)
-            elif later is not None or isinstance(slot.question, Centre):
+            elif later is not None:
                 round_again.lose()  # else the session ended here
         return True
-
-    def _is_asked(self, slot: SlotView, round_again: Round) -> bool:
-        """Whether a slot's question is the one that follows from the sums before.
-
-        Of a centre that is not kept whole, or of sums whose words are not all known, only that
-        there is one.
-        """
-        asked, due = slot.question, round_again.question
-        if isinstance(asked, Centre) and isinstance(due, Centre):
-            is_kept = bool(slot.opened) and slot.opened[0].content.message is not None
-            return asked == due or not (is_kept and self.is_exact)
-        return asked == due
 
     def _total(self, slot: SlotView, later: SlotView | None, config: RoundConfig) -> SlotSum | None:
         """The sum of a slot, as its round takes it; None where it cannot be gone on with."""
@@ -341,13 +328,7 @@ def _out_of_range(config: RoundConfig, slot: SlotView, vector: Vector) -> Depart
 
 def layout_of(config: RoundConfig, question: Question | None) -> Layout:
     """The layout of the answers to a question."""
-    match question:
-        case Query():
-            return config.search_layout
-        case Centre():
-            return config.pass_layout
-        case _:
-            return config.update_layout
+    return config.search_layout if isinstance(question, Query) else config.update_layout
 
 
 def _slot_sum(
@@ -386,9 +367,6 @@ def _shown(question: Question | None, config: RoundConfig) -> str:
     if isinstance(question, Threshold):
         low = question.eta_half_ticks - question.half_width_half_ticks
         return f"for updates from F ≥ {config.search.grid.value(low / 2):.6g}"
-    if isinstance(question, Centre):
-        numbers = [f"{number:.6g}" for number in question.vector()[:3].tolist()]
-        return f"for the updates around the centre ({', '.join(numbers)}, …)"
     pivots = question.pivots
     shown = ", ".join(f"{config.search.grid.value(pivot - 0.5):.6g}" for pivot in pivots[:3])
     return f"for the rank at {shown}" + (f" and {len(pivots) - 3} more" if len(pivots) > 3 else "")

@@ -10,7 +10,6 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
@@ -130,17 +129,8 @@ def input_of(truth: DeviceTruth, config: RoundConfig, question: Question) -> Vec
         own = DeviceRound.measured(config, truth.loss, truth.weight)
         if isinstance(question, Query):
             return own.answer(question)
-        if isinstance(question, Centre):
-            return _again(truth, own, question)
         if not own.passes(question):
             return np.broadcast_to(np.uint64(0), config.update_layout.length)
         return None if truth.update is None else own.contribution(truth.update)
     except (EncodingError, SearchError):
         return None
-
-
-def _again(truth: DeviceTruth, own: DeviceRound, centre: Centre) -> Vector | None:
-    """The vector of a later pass; None where the truth, or a centre of this length, is missing."""
-    if centre.size != 4 * own.config.update_length or (truth.passed and truth.update is None):
-        return None
-    return own.kept(truth.update if truth.passed else None).answer(centre)

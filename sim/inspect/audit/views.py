@@ -15,7 +15,6 @@ from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.robust import Centre
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SessionParams
 from deltafl.secagg.graph import Graph, Members
@@ -35,7 +34,7 @@ from deltafl.sim.inspect.audit.holders import Holders
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
 from deltafl.sim.record.transcript import INTERRUPTED, Message, RoundEnd, Sum
 
-Question = Query | Threshold | Centre
+Question = Query | Threshold
 Boxes = Mapping[int, bytes]
 """The first bytes of the digests of some boxes, by roster position."""
 

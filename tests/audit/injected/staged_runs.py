@@ -327,14 +327,6 @@ class ManyStage(Stage):
     length = 12
 
 
-class RobustStage(Stage):
-    """An honest run of three passes over the updates, of which none is near the centre."""
-
-    def config(self, number, cohort_size, warm_start=None):
-        config = super().config(number, cohort_size, warm_start)
-        return replace(config, update=replace(config.update, passes=3, smoothing=0.5))
-
-
 class NoisyStage(OneQuestionStage):
     """An honest run in which devices add noise to their updates."""
 
@@ -385,7 +377,6 @@ HONEST = (
     SteepStage,
     OneQuestionStage,
     ManyStage,
-    RobustStage,
     NoisyStage,
     NoisySearchStage,
     BatchedStage,

@@ -132,9 +132,6 @@ def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
     if not levels.can_be_followed:
         detail = "devices have to believe the threshold that they are told"
         yield RULES.found("search.unverified", detail, [place], severity)
-    if levels.common.update.passes > 1:
-        detail = "devices have to believe the centres that they are told"
-        yield RULES.found("search.unverified", detail, [place], severity)
     if levels.common.update.radius is not None:
         detail = "devices have to believe the radius that they are told"
         yield RULES.found("search.unverified", detail, [place], severity)

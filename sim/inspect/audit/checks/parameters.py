@@ -204,9 +204,7 @@ def _has_real_weights(levels: Levels) -> bool:
 
 def _may_change(name: str, before: object, now: object, levels: Levels) -> bool:
     """Whether the server has to set a value anew in each round, by the sums of the last one."""
-    if name == "update.smoothing":  # the check of what the settings lead to knows which
-        return levels.common.update.passes > 1
-    if name == "update.radius":  # likewise; but a run has one in all rounds or in none
+    if name == "update.radius":  # the check of what the settings lead to knows which
         return None not in (before, now)
     return (
         name == "update.max_weight" and _has_real_weights(levels) and {before, now} <= _REAL_WEIGHTS
