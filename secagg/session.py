@@ -4,9 +4,9 @@ Read this first. Every message really is encoded, sent, decoded and checked. Onl
 simulated: it delivers in order, and loses each device from the step at which the device vanishes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from deltafl.secagg import ring
 from deltafl.secagg.client import Client
@@ -54,11 +54,19 @@ class NoObserver:
 class Collector(Protocol):
     """The server's side of a round: `Server`, or a state machine built on it."""
 
+    @property
+    def step(self) -> Step:
+        """Which answers are due."""
+
     def receive(self, sender: ClientId, data: bytes) -> None:
         """Take one message."""
 
     def close_round(self) -> Outgoing:
         """End the round and return the next messages."""
+
+
+Reply: TypeAlias = bytes | Callable[[], bytes | None] | None
+"""A device's answer, if it has one; or what gives it, for one that has to work first."""
 
 
 def run_session(
@@ -118,20 +126,18 @@ def run_session(
             reply = clients[client].contribute(inputs[client][slot], bindings[slot])
         return reply
 
-    def exchange(outgoing: Outgoing, step: Step) -> Outgoing:
-        return run_round(server, outgoing, answer, step, vanishing or {}, observer)
+    def exchange(outgoing: Outgoing) -> None:
+        for _ in drive(server, outgoing, answer, vanishing or {}, observer):
+            pass
 
-    outgoing = server.start()
-    while outgoing:  # keys, then boxes of shares, then receipts
-        outgoing = exchange(outgoing, server.step)
+    exchange(server.start())  # keys, then boxes of shares, then receipts
     sums = []
     for slot, binding in enumerate(bindings):
         if not server.can_sum(slot):
             continue  # a device of this whole slot is gone
         with observer.working(None, Step(Stage.MASK, slot)):
             outgoing = server.open_slot(slot, binding)
-        while outgoing:
-            outgoing = exchange(outgoing, server.step)
+        exchange(outgoing)
         if server.has_sum:  # else a device is missing from a whole slot
             sums.append(server.take_sum())
             observer.revealed(sums[-1])
@@ -157,19 +163,62 @@ def _check_inputs(
                 raise UsageError(f"device {client}, slot {index}: {error}") from None
 
 
-def run_round(
+def drive(
     server: Collector,
     outgoing: Outgoing,
-    answer: Callable[[ClientId, bytes], bytes | None],
+    answer: Callable[[ClientId, bytes], Reply],
+    vanishing: Vanishing,
+    observer: Observer,
+) -> Iterator[int]:
+    """Deliver the server's messages, collect the answers, close the trip, until nobody is asked.
+
+    A device that vanishes at a step does not answer, or answers after the trip was closed. All
+    devices have their message before the first that has to work is waited for, and from then on all
+    others wait in line. So the order of the answers, which is that of the messages, does not tell
+    who works.
+
+    Args:
+        server: Sends the messages, and gets the answers.
+        outgoing: Its first messages.
+        answer: What a device answers.
+        vanishing: Which devices vanish, and when.
+        observer: Sees all that passes.
+
+    Yields:
+        After each trip, the bytes that devices have sent in it.
+    """
+    while outgoing:
+        step, received = server.step, 0
+        late: list[tuple[ClientId, bytes]] = []
+        for client, reply in _replies(outgoing, answer, step, vanishing, observer):
+            data = reply() if callable(reply) else reply
+            if data is None:
+                continue
+            received += len(data)
+            vanish = vanishing.get(client)
+            if vanish is not None and not vanish.answers(step):
+                late.append((client, data))
+                continue
+            observer.message(sent=False, peer=client, data=data)
+            with observer.working(None, step):
+                server.receive(client, data)
+        with observer.working(None, step):
+            outgoing = server.close_round()
+        for client, data in late:
+            observer.message(sent=False, peer=client, data=data)
+            server.receive(client, data)
+        yield received
+
+
+def _replies(
+    outgoing: Outgoing,
+    answer: Callable[[ClientId, bytes], Reply],
     step: Step,
     vanishing: Vanishing,
     observer: Observer,
-) -> Outgoing:
-    """Deliver the server's messages, collect the answers, close the round.
-
-    A device that vanishes at this step does not answer, or answers after the round was closed.
-    """
-    late: list[tuple[ClientId, bytes]] = []
+) -> Iterator[tuple[ClientId, Reply]]:
+    """Deliver messages; what devices reply, as soon as it may be taken."""
+    waiting: list[tuple[ClientId, Reply]] = []
     for client in outgoing:
         with observer.working(None, step):
             data = outgoing[client]
@@ -179,17 +228,8 @@ def run_round(
             continue
         with observer.working(client, step):
             reply = answer(client, data)
-        if reply is None:
-            continue
-        if vanish is None or vanish.answers(step):
-            observer.message(sent=False, peer=client, data=reply)
-            with observer.working(None, step):
-                server.receive(client, reply)
+        if waiting or callable(reply):
+            waiting.append((client, reply))
         else:
-            late.append((client, reply))
-    with observer.working(None, step):
-        following = server.close_round()
-    for client, reply in late:
-        observer.message(sent=False, peer=client, data=reply)
-        server.receive(client, reply)
-    return following
+            yield client, reply
+    yield from waiting

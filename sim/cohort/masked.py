@@ -1,12 +1,14 @@
 """Secure rounds by the complete real protocol, over a network where devices drop out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from deltafl.fl.cohort import SecureRoundResult
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.client import RoundClient
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.round import LostSearch
@@ -15,9 +17,8 @@ from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, Directory, Enrolment, SessionParams
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
-from deltafl.secagg.session import NoObserver, Observer
+from deltafl.secagg.session import NoObserver, Observer, Reply, drive
 from deltafl.secagg.stages import Vanishing
-from deltafl.sim.cohort.network import Network
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.work import CohortWork
 from deltafl.sim.record.truth import Told
@@ -80,19 +81,74 @@ class MaskedRounds:
             )
             for i in ids
         }
-        network = Network(server, clients, work, vanishing, self.observer)
-        outgoing = server.start()
-        while outgoing:
-            outgoing = network.carry(outgoing)
+        devices = WorkingDevices(clients, work, partial(self._at_work, server))
+        bytes_up = 0
+        for sent in drive(server, server.start(), devices.answer, vanishing, self.observer):
+            bytes_up += sent
             if server.revealed is not None:
                 self.observer.revealed(server.revealed)
         if server.outcomes is None:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
-        return SecureRoundResult(server.outcomes, network.bytes_up / len(ids))
+        return SecureRoundResult(server.outcomes, bytes_up / len(ids))
+
+    def _at_work(self, server: RoundServer, client: ClientId) -> AbstractContextManager[None]:
+        return self.observer.working(client, server.step)
 
     def _source(self, device: ClientId, params: SessionParams, told: Told | None) -> Randomness:
         """Where a device's secrets come from; they are noted if anything is."""
         return self.randomness if told is None else told.note_draws(self.randomness, params, device)
+
+
+class WorkingDevices:
+    """The devices' machines, and the work that these ask for.
+
+    Where a device has to work or wait, so have all others, whatever their data.
+
+    Args:
+        clients: the machines.
+        work: what the devices do.
+        at_work: a context for what a device does.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[ClientId, RoundClient],
+        work: CohortWork,
+        at_work: Callable[[ClientId], AbstractContextManager[None]],
+    ) -> None:
+        self._clients = clients
+        self._work = work
+        self._at_work = at_work
+
+    def answer(self, client: ClientId, data: bytes) -> Reply:
+        """A device's answer, or what gives it once the work is done that begins now."""
+        machine, work = self._clients[client], self._work
+        task = machine.receive(data)
+        if not isinstance(task, LocalWork):
+            return task
+        if task is LocalWork.MEASURE_LOSS:
+            work.begin_losses(client, range(len(work.models)))
+            return partial(self._measured, client)
+        if task is LocalWork.TRAIN:
+            work.begin_update(client, machine.level)
+            return partial(self._trained, client)
+        return partial(self._waited, client)
+
+    def _measured(self, client: ClientId) -> bytes | None:
+        losses = [self._work.loss(client, level) for level in range(len(self._work.models))]
+        weight = self._work.weight(client)
+        with self._at_work(client):
+            return self._clients[client].supply_losses(losses, weight)
+
+    def _trained(self, client: ClientId) -> bytes | None:
+        machine = self._clients[client]
+        update = self._work.update(client, machine.level)
+        with self._at_work(client):
+            return machine.supply_update(update)
+
+    def _waited(self, client: ClientId) -> bytes | None:
+        with self._at_work(client):
+            return self._clients[client].supply_zeros()
 
 
 def as_bytes(models: Sequence[Vector]) -> bytes:
