@@ -6,7 +6,7 @@ simulated: it delivers in order, and loses each device from the step at which th
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from deltafl.secagg import ring
 from deltafl.secagg.client import Client
@@ -63,10 +63,6 @@ class Collector(Protocol):
 
     def close_round(self) -> Outgoing:
         """End the round and return the next messages."""
-
-
-Reply: TypeAlias = bytes | Callable[[], bytes | None] | None
-"""A device's answer, if it has one; or what gives it, for one that has to work first."""
 
 
 def run_session(
@@ -166,70 +162,86 @@ def _check_inputs(
 def drive(
     server: Collector,
     outgoing: Outgoing,
-    answer: Callable[[ClientId, bytes], Reply],
+    answer: Callable[[ClientId, bytes], bytes | None],
     vanishing: Vanishing,
     observer: Observer,
-) -> Iterator[int]:
-    """Deliver the server's messages, collect the answers, close the trip, until nobody is asked.
-
-    A device that vanishes at a step does not answer, or answers after the trip was closed. All
-    devices have their message before the first that has to work is waited for, and from then on all
-    others wait in line. So the order of the answers, which is that of the messages, does not tell
-    who works.
+) -> Iterator[None]:
+    """Make trips until nobody is asked.
 
     Args:
         server: Sends the messages, and gets the answers.
         outgoing: Its first messages.
-        answer: What a device answers.
+        answer: What a device answers, if anything.
         vanishing: Which devices vanish, and when.
         observer: Sees all that passes.
 
     Yields:
-        After each trip, the bytes that devices have sent in it.
+        After each trip, nothing.
     """
     while outgoing:
-        step, received = server.step, 0
-        late: list[tuple[ClientId, bytes]] = []
-        for client, reply in _replies(outgoing, answer, step, vanishing, observer):
-            data = reply() if callable(reply) else reply
-            if data is None:
-                continue
-            received += len(data)
-            vanish = vanishing.get(client)
-            if vanish is not None and not vanish.answers(step):
-                late.append((client, data))
-                continue
-            observer.message(sent=False, peer=client, data=data)
-            with observer.working(None, step):
-                server.receive(client, data)
-        with observer.working(None, step):
-            outgoing = server.close_round()
-        for client, data in late:
-            observer.message(sent=False, peer=client, data=data)
-            server.receive(client, data)
-        yield received
+        trip = Trip(server, vanishing, observer)
+        for client, data in trip.deliver(outgoing):
+            with trip.at_work(client):
+                reply = answer(client, data)
+            trip.take(client, reply)
+        outgoing = trip.close()
+        yield
 
 
-def _replies(
-    outgoing: Outgoing,
-    answer: Callable[[ClientId, bytes], Reply],
-    step: Step,
-    vanishing: Vanishing,
-    observer: Observer,
-) -> Iterator[tuple[ClientId, Reply]]:
-    """Deliver messages; what devices reply, as soon as it may be taken."""
-    waiting: list[tuple[ClientId, Reply]] = []
-    for client in outgoing:
-        with observer.working(None, step):
-            data = outgoing[client]
-        observer.message(sent=True, peer=client, data=data)
-        vanish = vanishing.get(client)
-        if vanish is not None and not (vanish.answers(step) or vanish.late):
-            continue
-        with observer.working(client, step):
-            reply = answer(client, data)
-        if waiting or callable(reply):
-            waiting.append((client, reply))
+class Trip:
+    """The server's messages to devices, and their answers.
+
+    A device that vanishes at this step does not answer, or answers after the trip was closed.
+
+    Args:
+        server: Sends the messages, and gets the answers.
+        vanishing: Which devices vanish, and when.
+        observer: Sees all that passes.
+
+    Attributes:
+        received: Bytes that devices have sent.
+    """
+
+    def __init__(self, server: Collector, vanishing: Vanishing, observer: Observer) -> None:
+        self.received = 0
+        self._server = server
+        self._step = server.step
+        self._vanishing = vanishing
+        self._observer = observer
+        self._late: list[tuple[ClientId, bytes]] = []
+
+    def at_work(self, party: ClientId | None) -> AbstractContextManager[None]:
+        """A context for what a device does in this trip (None: the server)."""
+        return self._observer.working(party, self._step)
+
+    def deliver(self, outgoing: Outgoing) -> Iterator[tuple[ClientId, bytes]]:
+        """The messages, in order, but for those to devices that have vanished."""
+        for client in outgoing:
+            with self.at_work(None):
+                data = outgoing[client]
+            self._observer.message(sent=True, peer=client, data=data)
+            vanish = self._vanishing.get(client)
+            if vanish is None or vanish.answers(self._step) or vanish.late:
+                yield client, data
+
+    def take(self, client: ClientId, reply: bytes | None) -> None:
+        """Hand the server what a device answers, if anything, and if in time."""
+        if reply is None:
+            return
+        self.received += len(reply)
+        vanish = self._vanishing.get(client)
+        if vanish is None or vanish.answers(self._step):
+            self._observer.message(sent=False, peer=client, data=reply)
+            with self.at_work(None):
+                self._server.receive(client, reply)
         else:
-            yield client, reply
-    yield from waiting
+            self._late.append((client, reply))
+
+    def close(self) -> Outgoing:
+        """End the trip, hand in what is late; the next messages."""
+        with self.at_work(None):
+            following = self._server.close_round()
+        for client, reply in self._late:
+            self._observer.message(sent=False, peer=client, data=reply)
+            self._server.receive(client, reply)
+        return following

@@ -1,9 +1,7 @@
 """Secure rounds by the complete real protocol, over a network where devices drop out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeAlias
 
 from deltafl.fl.cohort import SecureRoundResult
@@ -15,9 +13,10 @@ from deltafl.protocol.round import LostSearch
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, Directory, Enrolment, SessionParams
+from deltafl.secagg.outgoing import Outgoing
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
-from deltafl.secagg.session import NoObserver, Observer, Reply, drive
+from deltafl.secagg.session import NoObserver, Observer, Trip
 from deltafl.secagg.stages import Vanishing
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.work import CohortWork
@@ -81,18 +80,17 @@ class MaskedRounds:
             )
             for i in ids
         }
-        devices = WorkingDevices(clients, work, partial(self._at_work, server))
-        bytes_up = 0
-        for sent in drive(server, server.start(), devices.answer, vanishing, self.observer):
-            bytes_up += sent
+        devices, outgoing, received = WorkingDevices(clients, work), server.start(), 0
+        while outgoing:
+            trip = Trip(server, vanishing, self.observer)
+            devices.answer(trip, outgoing)
+            outgoing = trip.close()
+            received += trip.received
             if server.revealed is not None:
                 self.observer.revealed(server.revealed)
         if server.outcomes is None:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
-        return SecureRoundResult(server.outcomes, bytes_up / len(ids))
-
-    def _at_work(self, server: RoundServer, client: ClientId) -> AbstractContextManager[None]:
-        return self.observer.working(client, server.step)
+        return SecureRoundResult(server.outcomes, received / len(ids))
 
     def _source(self, device: ClientId, params: SessionParams, told: Told | None) -> Randomness:
         """Where a device's secrets come from; they are noted if anything is."""
@@ -102,53 +100,52 @@ class MaskedRounds:
 class WorkingDevices:
     """The devices' machines, and the work that these ask for.
 
-    Where a device has to work or wait, so have all others, whatever their data.
-
     Args:
         clients: the machines.
         work: what the devices do.
-        at_work: a context for what a device does.
     """
 
-    def __init__(
-        self,
-        clients: Mapping[ClientId, RoundClient],
-        work: CohortWork,
-        at_work: Callable[[ClientId], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, clients: Mapping[ClientId, RoundClient], work: CohortWork) -> None:
         self._clients = clients
         self._work = work
-        self._at_work = at_work
 
-    def answer(self, client: ClientId, data: bytes) -> Reply:
-        """A device's answer, or what gives it once the work is done that begins now."""
-        machine, work = self._clients[client], self._work
-        task = machine.receive(data)
-        if not isinstance(task, LocalWork):
-            return task
+    def answer(self, trip: Trip, outgoing: Outgoing) -> None:
+        """Answer the server's messages.
+
+        All devices begin their work before the first is waited for. Where a device has to work or
+        wait, so have all others, whatever their data. Answers then arrive once all devices have a
+        message, in the order of the messages, which therefore does not tell who trains.
+        """
+        waiting: list[tuple[ClientId, bytes | LocalWork | None]] = []
+        for client, data in trip.deliver(outgoing):
+            with trip.at_work(client):
+                reply = self._clients[client].receive(data)
+            if isinstance(reply, LocalWork):
+                self._begin(client, reply)
+            if waiting or isinstance(reply, LocalWork):
+                waiting.append((client, reply))
+            else:
+                trip.take(client, reply)
+        for client, reply in waiting:
+            made = self._finish(trip, client, reply) if isinstance(reply, LocalWork) else reply
+            trip.take(client, made)
+
+    def _begin(self, client: ClientId, task: LocalWork) -> None:
         if task is LocalWork.MEASURE_LOSS:
-            work.begin_losses(client, range(len(work.models)))
-            return partial(self._measured, client)
-        if task is LocalWork.TRAIN:
-            work.begin_update(client, machine.level)
-            return partial(self._trained, client)
-        return partial(self._waited, client)
+            self._work.begin_losses(client, range(len(self._work.models)))
+        elif task is LocalWork.TRAIN:
+            self._work.begin_update(client, self._clients[client].level)
 
-    def _measured(self, client: ClientId) -> bytes | None:
-        losses = [self._work.loss(client, level) for level in range(len(self._work.models))]
-        weight = self._work.weight(client)
-        with self._at_work(client):
-            return self._clients[client].supply_losses(losses, weight)
-
-    def _trained(self, client: ClientId) -> bytes | None:
-        machine = self._clients[client]
-        update = self._work.update(client, machine.level)
-        with self._at_work(client):
-            return machine.supply_update(update)
-
-    def _waited(self, client: ClientId) -> bytes | None:
-        with self._at_work(client):
-            return self._clients[client].supply_zeros()
+    def _finish(self, trip: Trip, client: ClientId, task: LocalWork) -> bytes:
+        machine, work = self._clients[client], self._work
+        if task is LocalWork.MEASURE_LOSS:
+            losses = [work.loss(client, level) for level in range(len(work.models))]
+            weight = work.weight(client)
+            with trip.at_work(client):
+                return machine.supply_losses(losses, weight)
+        update = work.update(client, machine.level) if task is LocalWork.TRAIN else None
+        with trip.at_work(client):
+            return machine.supply_zeros() if update is None else machine.supply_update(update)
 
 
 def as_bytes(models: Sequence[Vector]) -> bytes:

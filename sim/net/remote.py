@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.fl.cohort import SecureOnly, SecureRoundResult, Weighing
+from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.strategies.masked import InUnits
 from deltafl.fl.vectors import Vector, vector_sha256
@@ -395,7 +395,7 @@ class _Rounds:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RemoteCohort(SecureOnly):
+class RemoteCohort(Cohort):
     """Some devices, for one round; a `Cohort`.
 
     Attributes:

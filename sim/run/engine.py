@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from deltafl.fl.cohort import Cohort
+from deltafl.fl.cohort import Cohort, CohortView
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary, summarise_test_error
@@ -39,9 +39,8 @@ from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.round import LostSearch, Round
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
 from deltafl.sim.cohort.attackers.devices import Known
-from deltafl.sim.cohort.interrupted import InterruptedCohort
+from deltafl.sim.cohort.lost_rounds import Answered, Answers, InterruptedCohort
 from deltafl.sim.cohort.sampling import Indices, dealt, drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
@@ -423,7 +422,9 @@ class _Run:
         here, learning = devices.clock.here, devices.clock.seconds
         wall_start, cpu_start = time.perf_counter(), time.process_time()
         try:
-            state, report = self._strategy.apply(state, NotedCohort(cohort, answers))
+            state, report = self._strategy.apply(
+                state, CohortView(cohort, shown=partial(answers.note, cohort.weights))
+            )
         finally:
             devices.forget()
         stage_s = self._asked.stages.taken()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.protocol.client import LocalWork
-from deltafl.secagg.session import NoObserver, drive
+from deltafl.secagg.session import NoObserver, Trip
 from deltafl.secagg.stages import Stage, Step, Vanish
 from deltafl.sim.cohort.masked import WorkingDevices
 
@@ -106,10 +106,10 @@ def play(tasks, vanishing, silent, count):
 
 def carried(log, machines, work, vanishing):
     """The bytes that devices send in one trip."""
-    answer = WorkingDevices(machines, work, lambda client: log.working(client, log.step)).answer
-    outgoing = {n: b"to %d" % n for n in machines}
-    (bytes_up,) = drive(log, outgoing, answer, vanishing, log)
-    return bytes_up
+    trip = Trip(log, vanishing, log)
+    WorkingDevices(machines, work).answer(trip, {n: b"to %d" % n for n in machines})
+    assert trip.close() == {}
+    return trip.received
 
 
 vanishes = st.sampled_from(
