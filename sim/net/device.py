@@ -19,7 +19,6 @@ from deltafl.secagg import Credentials, LedgerError, PeerError, Refusal, Trusted
 from deltafl.secagg.ledger import Ledger
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.net import admission
 from deltafl.sim.net.frames import (
     Carry,
     Challenge,
@@ -31,7 +30,7 @@ from deltafl.sim.net.frames import (
     decode,
     encode,
 )
-from deltafl.sim.net.identities import OwnIdentity
+from deltafl.sim.net.identities import OwnIdentity, signed_hello
 from deltafl.sim.net.own_work import WorkOf
 
 
@@ -113,7 +112,7 @@ class DeviceSide:
 
         Args:
             data: the frame.
-            server: the `admission.certificate_hash` of the server.
+            server: the `identities.certificate_hash` of the server.
 
         Raises:
             DecodeError: it is no frame.
@@ -122,7 +121,7 @@ class DeviceSide:
         challenge = decode(data)
         if not isinstance(challenge, Challenge):
             raise ConfigError(f"the server began with a {type(challenge).__name__}")
-        return encode(admission.answer(challenge, self.own.client, self.own.identity, server))
+        return encode(signed_hello(challenge, self.own.client, self.own.identity, server))
 
     def receive(self, data: bytes) -> bytes | None:
         """Take a frame; the frame to send, or None.

@@ -97,7 +97,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A device: who it is; see `admission`.
+    """A device: who it is; see `identities`.
 
     Attributes:
         client: the id under which the federation's list has the device.

@@ -39,7 +39,7 @@ from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.round import LostSearch, Round
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.attackers.devices import Known
+from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.lost_rounds import Answered, Answers, InterruptedCohort
 from deltafl.sim.cohort.sampling import Indices, dealt, drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds

@@ -22,10 +22,9 @@ from deltafl.fl.freed_memory import keep_freed_memory
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.cohort.backends.double_buffer import DoubleBuffer, Location
 from deltafl.sim.cohort.backends.learners import updates_at_once
 from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done, Pool
-from deltafl.sim.cohort.backends.shared import SharedMemory, aligned
+from deltafl.sim.cohort.backends.shared_memory import DoubleBuffer, Location, SharedMemory, aligned
 from deltafl.sim.cohort.backends.worker import encode_chunk, encode_spec
 from deltafl.sim.errors import RunError
 from deltafl.sim.settings.backends import PROCESSES

@@ -23,11 +23,10 @@ from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import num_parameters
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.cohort.backends.double_buffer import Location, read_samples
 from deltafl.sim.cohort.backends.learners import build_learner
 from deltafl.sim.cohort.backends.own import own_as_bytes, own_of
 from deltafl.sim.cohort.backends.pool import Chunk
-from deltafl.sim.cohort.backends.shared import SharedMemory
+from deltafl.sim.cohort.backends.shared_memory import Location, SharedMemory, read_samples
 from deltafl.sim.settings.backends import PROCESSES
 
 NUM_FILES: Final = 5

@@ -29,11 +29,8 @@ from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.device import Notes
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
 from deltafl.sim.net.flower import resident
-from deltafl.sim.net.flower.app_work import App, work_by
-from deltafl.sim.net.flower.carried import FRAMES, frames_of, record_of
-from deltafl.sim.net.flower.handover import RECORD, Handover
-from deltafl.sim.net.flower.member import Member, has_identity
-from deltafl.sim.net.flower.told import Told
+from deltafl.sim.net.flower.member import App, Member, has_identity, work_by
+from deltafl.sim.net.flower.messages import FRAMES, RECORD, Handover, Told, frames_of, record_of
 from deltafl.sim.net.frames import Reason
 
 OwnLoss = Callable[[Message, Context], tuple[float, int]]

@@ -39,8 +39,7 @@ from deltafl.secagg.codec import Value, read_fields, write_fields
 from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.errors import UserError
 from deltafl.sim.net.device import DeviceSide, Notes
-from deltafl.sim.net.flower.app_work import App, Say, work_by
-from deltafl.sim.net.flower.member import Member
+from deltafl.sim.net.flower.member import App, Member, Say, work_by
 from deltafl.sim.net.frames import Reason
 
 IDLE_S: Final = 1800.0
