@@ -19,13 +19,14 @@ float32 [d] and is computed in float64.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import numpy as np
 
 from deltafl.fl.cohort import Pending
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
+from deltafl.sim.cohort.backends.base import Later
 from deltafl.sim.cohort.devices import Devices
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.settings.attackers import AttackersConfig, Claim, Kind
@@ -135,8 +136,6 @@ def _vector(numbers: "np.typing.NDArray[np.float64]") -> Vector:
     return vector
 
 
-T = TypeVar("T")
-
 _COLLUDING: Final = (Kind.LITTLE, Kind.INNER_PRODUCT)
 
 
@@ -209,7 +208,7 @@ class AttackingDevices:
             claim = Claim(attack.settings.loss)
             claimed = claimed_loss(claim, self.known.eta, attack.loss_bound, attack.tick)
             if claimed is not None:
-                return _Later(lambda: claimed)
+                return Later(lambda: claimed)
         return self.devices.begin_loss(device, model)
 
     def begin_update(
@@ -222,9 +221,9 @@ class AttackingDevices:
         if settings.kind in _COLLUDING:
             return self._agreed(model, objective)
         if (free := self._of_free_rider(device, model)) is not None:
-            return _Later(lambda: free)
+            return Later(lambda: free)
         own = self.devices.begin_update(device, model, objective)
-        return _Later(lambda: self._changed(device, own.result()))
+        return Later(lambda: self._changed(device, own.result()))
 
     def _changed(self, device: int, own: Vector) -> Vector:
         settings = self.attack.settings
@@ -260,11 +259,11 @@ class AttackingDevices:
         """What the attackers of the cohort send, all the same."""
         for made in self._together:
             if made.model is model and made.objective == objective:
-                return _Later(made.result)
+                return Later(made.result)
         attackers = [one for one in self.devices.weights if one in self.attack.attackers]
         asked = [self.devices.begin_update(one, model, objective) for one in attackers]
         self._together.append(_Together(model, objective, asked, self._craft))
-        return _Later(self._together[-1].result)
+        return Later(self._together[-1].result)
 
     def _craft(self, updates: Sequence[Vector]) -> Vector:
         settings = self.attack.settings
@@ -292,11 +291,3 @@ class _Together:
         if self.made is None:
             self.made = self.craft([one.result() for one in self.asked])
         return self.made
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Later(Generic[T]):
-    work: Callable[[], T]
-
-    def result(self) -> T:
-        return self.work()

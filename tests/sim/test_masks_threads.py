@@ -139,7 +139,7 @@ def test_masks_that_differ_are_not_reported(monkeypatch, no_gpu):
         prg.add_masks(total, added, subtracted)
         total[-1] ^= 1
 
-    monkeypatch.setattr(choice, "add_masks", wrong)
+    monkeypatch.setattr(choice, "add_in_threads", wrong)
     with pytest.raises(RunError, match="2 threads are not those of one thread"):
         masks.measure(BENCHMARK)
 
