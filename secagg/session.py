@@ -122,18 +122,15 @@ def run_session(
             reply = clients[client].contribute(inputs[client][slot], bindings[slot])
         return reply
 
-    def exchange(outgoing: Outgoing) -> None:
-        for _ in drive(server, outgoing, answer, vanishing or {}, observer):
-            pass
-
-    exchange(server.start())  # keys, then boxes of shares, then receipts
+    lost = vanishing or {}
+    drive(server, server.start(), answer, lost, observer)  # keys, then boxes of shares, receipts
     sums = []
     for slot, binding in enumerate(bindings):
         if not server.can_sum(slot):
             continue  # a device of this whole slot is gone
         with observer.working(None, Step(Stage.MASK, slot)):
             outgoing = server.open_slot(slot, binding)
-        exchange(outgoing)
+        drive(server, outgoing, answer, lost, observer)
         if server.has_sum:  # else a device is missing from a whole slot
             sums.append(server.take_sum())
             observer.revealed(sums[-1])
@@ -165,7 +162,7 @@ def drive(
     answer: Callable[[ClientId, bytes], bytes | None],
     vanishing: Vanishing,
     observer: Observer,
-) -> Iterator[None]:
+) -> None:
     """Make trips until nobody is asked.
 
     Args:
@@ -174,9 +171,6 @@ def drive(
         answer: What a device answers, if anything.
         vanishing: Which devices vanish, and when.
         observer: Sees all that passes.
-
-    Yields:
-        After each trip, nothing.
     """
     while outgoing:
         trip = Trip(server, vanishing, observer)
@@ -185,7 +179,6 @@ def drive(
                 reply = answer(client, data)
             trip.take(client, reply)
         outgoing = trip.close()
-        yield
 
 
 class Trip:

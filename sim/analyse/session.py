@@ -107,5 +107,4 @@ class AnalysisSession:
                 reply = client.contribute(vector, binding)
             return reply
 
-        for _ in drive(self._server, outgoing, answer, self._vanishing, self._observer):
-            pass
+        drive(self._server, outgoing, answer, self._vanishing, self._observer)

@@ -76,6 +76,27 @@ class Notes:
     near: Callable[[str, int], None] = lambda _limit, _most: None
 
 
+def said(error: Exception) -> str:
+    """What an exception says, though saying it may fail."""
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 (whatever an app raises)
+        return type(error).__name__
+
+
+def spoken(say: Callable[[str], None]) -> Notes:
+    """Notes that say in sentences what the device's owner has to know.
+
+    Args:
+        say: told the sentences.
+    """
+    return Notes(
+        declined=lambda reason, detail: say(f"not in this round ({reason.words}): {detail}"),
+        failed=lambda error: say(f"training failed, and counts as zeros: {said(error)}"),
+        near=lambda limit, most: say(f"nine tenths of this device's {limit}={most} are used up"),
+    )
+
+
 def today() -> int:
     """The day by this machine's clock: days since 1970 (UTC)."""
     return max(0, int(time.time() // 86400))

@@ -43,7 +43,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.session import NoObserver, drive
+from deltafl.secagg.session import NoObserver, Trip
 from deltafl.secagg.stages import Step, Vanish
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -561,7 +561,14 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model):
         return None if reply is None else stage.upload(number, server.step, client, reply, params)
 
     vanishing = stage.vanishing(number, take, config)
-    for _ in drive(server, server.start(), answer, vanishing, tape):
+    outgoing = server.start()
+    while outgoing:
+        trip = Trip(server, vanishing, tape)
+        for client, data_for in trip.deliver(outgoing):
+            with trip.at_work(client):
+                reply = answer(client, data_for)
+            trip.take(client, reply)
+        outgoing = trip.close()
         if server.revealed is not None:
             tape.revealed(server.revealed)
     return server.outcomes[0], devices
