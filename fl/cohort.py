@@ -6,7 +6,7 @@ answer that it asked for. A simulation passes a `deltafl.sim.cohort.simulated.Si
 deployment would pass another implementation.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -81,7 +81,7 @@ class SecureRoundResult:
 
 
 class Cohort(Protocol):
-    """The devices of one round."""
+    """The devices of one round. Those that answer nobody in clear refuse, as here."""
 
     @property
     def weights(self) -> Mapping[int, int]:
@@ -95,7 +95,12 @@ class Cohort(Protocol):
         Args:
             model: w, not to be changed afterwards.
             ids: which devices, in order; all by default.
+
+        Raises:
+            ValueError: they answer nobody in clear.
         """
+        del model, ids
+        raise ValueError("these devices tell nobody their loss: choose a private algorithm")
 
     def reveal_updates(
         self,
@@ -109,7 +114,12 @@ class Cohort(Protocol):
             model: w, not to be changed afterwards.
             ids: which devices, in order; all by default.
             objective: what to minimise.
+
+        Raises:
+            ValueError: they answer nobody in clear.
         """
+        del model, ids, objective
+        raise ValueError("these devices show nobody their update: choose a private algorithm")
 
     def secure_round(
         self,
@@ -134,19 +144,30 @@ class Cohort(Protocol):
         """
 
 
-class SecureOnly:
-    """The part of a `Cohort` that answers in clear, for those that do not."""
+@dataclass(frozen=True, slots=True, eq=False)
+class CohortView(Cohort):
+    """A cohort as a strategy sees it: only some of its devices, or watched by somebody.
+
+    Attributes:
+        cohort: all devices.
+        asked: n_k of those that are asked in clear; all by default.
+        shown: told what became of a secure round.
+    """
+
+    cohort: Cohort
+    asked: Mapping[int, int] | None = None
+    shown: Callable[[Levels, SecureRoundResult], None] = lambda _levels, _result: None
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device."""
+        return self.cohort.weights if self.asked is None else self.asked
 
     def reveal_losses(
         self, model: Vector, ids: Collection[int] | None = None
     ) -> Sequence[Pending[float]]:
-        """Refuse; see `Cohort`.
-
-        Raises:
-            ValueError: always.
-        """
-        del model, ids
-        raise ValueError("these devices tell nobody their loss: choose a private algorithm")
+        """Ask for losses in clear; see `Cohort`."""
+        return self.cohort.reveal_losses(model, self.weights if ids is None else ids)
 
     def reveal_updates(
         self,
@@ -154,13 +175,16 @@ class SecureOnly:
         ids: Collection[int] | None = None,
         objective: LocalObjective = PLAIN,
     ) -> Sequence[Pending[Vector]]:
-        """Refuse; see `Cohort`.
+        """Ask for updates in clear; see `Cohort`."""
+        return self.cohort.reveal_updates(model, self.weights if ids is None else ids, objective)
 
-        Raises:
-            ValueError: always.
-        """
-        del model, ids, objective
-        raise ValueError("these devices show nobody their update: choose a private algorithm")
+    def secure_round(
+        self, levels: Levels, models: Sequence[Vector], weighing: Weighing | None = None
+    ) -> SecureRoundResult:
+        """Play a secure round; see `Cohort`."""
+        result = self.cohort.secure_round(levels, models, weighing)
+        self.shown(levels, result)
+        return result
 
 
 def check_cohort(cohort: Cohort) -> None:

@@ -4,7 +4,7 @@ Read this first. Every message really is encoded, sent, decoded and checked. Onl
 simulated: it delivers in order, and loses each device from the step at which the device vanishes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -53,6 +53,10 @@ class NoObserver:
 
 class Collector(Protocol):
     """The server's side of a round: `Server`, or a state machine built on it."""
+
+    @property
+    def step(self) -> Step:
+        """Which answers are due."""
 
     def receive(self, sender: ClientId, data: bytes) -> None:
         """Take one message."""
@@ -118,20 +122,15 @@ def run_session(
             reply = clients[client].contribute(inputs[client][slot], bindings[slot])
         return reply
 
-    def exchange(outgoing: Outgoing, step: Step) -> Outgoing:
-        return run_round(server, outgoing, answer, step, vanishing or {}, observer)
-
-    outgoing = server.start()
-    while outgoing:  # keys, then boxes of shares, then receipts
-        outgoing = exchange(outgoing, server.step)
+    lost = vanishing or {}
+    drive(server, server.start(), answer, lost, observer)  # keys, then boxes of shares, receipts
     sums = []
     for slot, binding in enumerate(bindings):
         if not server.can_sum(slot):
             continue  # a device of this whole slot is gone
         with observer.working(None, Step(Stage.MASK, slot)):
             outgoing = server.open_slot(slot, binding)
-        while outgoing:
-            outgoing = exchange(outgoing, server.step)
+        drive(server, outgoing, answer, lost, observer)
         if server.has_sum:  # else a device is missing from a whole slot
             sums.append(server.take_sum())
             observer.revealed(sums[-1])
@@ -157,39 +156,85 @@ def _check_inputs(
                 raise UsageError(f"device {client}, slot {index}: {error}") from None
 
 
-def run_round(
+def drive(
     server: Collector,
     outgoing: Outgoing,
     answer: Callable[[ClientId, bytes], bytes | None],
-    step: Step,
     vanishing: Vanishing,
     observer: Observer,
-) -> Outgoing:
-    """Deliver the server's messages, collect the answers, close the round.
+) -> None:
+    """Make trips until nobody is asked.
 
-    A device that vanishes at this step does not answer, or answers after the round was closed.
+    Args:
+        server: Sends the messages, and gets the answers.
+        outgoing: Its first messages.
+        answer: What a device answers, if anything.
+        vanishing: Which devices vanish, and when.
+        observer: Sees all that passes.
     """
-    late: list[tuple[ClientId, bytes]] = []
-    for client in outgoing:
-        with observer.working(None, step):
-            data = outgoing[client]
-        observer.message(sent=True, peer=client, data=data)
-        vanish = vanishing.get(client)
-        if vanish is not None and not (vanish.answers(step) or vanish.late):
-            continue
-        with observer.working(client, step):
-            reply = answer(client, data)
+    while outgoing:
+        trip = Trip(server, vanishing, observer)
+        for client, data in trip.deliver(outgoing):
+            with trip.at_work(client):
+                reply = answer(client, data)
+            trip.take(client, reply)
+        outgoing = trip.close()
+
+
+class Trip:
+    """The server's messages to devices, and their answers.
+
+    A device that vanishes at this step does not answer, or answers after the trip was closed.
+
+    Args:
+        server: Sends the messages, and gets the answers.
+        vanishing: Which devices vanish, and when.
+        observer: Sees all that passes.
+
+    Attributes:
+        received: Bytes that devices have sent.
+    """
+
+    def __init__(self, server: Collector, vanishing: Vanishing, observer: Observer) -> None:
+        self.received = 0
+        self._server = server
+        self._step = server.step
+        self._vanishing = vanishing
+        self._observer = observer
+        self._late: list[tuple[ClientId, bytes]] = []
+
+    def at_work(self, party: ClientId | None) -> AbstractContextManager[None]:
+        """A context for what a device does in this trip (None: the server)."""
+        return self._observer.working(party, self._step)
+
+    def deliver(self, outgoing: Outgoing) -> Iterator[tuple[ClientId, bytes]]:
+        """The messages, in order, but for those to devices that have vanished."""
+        for client in outgoing:
+            with self.at_work(None):
+                data = outgoing[client]
+            self._observer.message(sent=True, peer=client, data=data)
+            vanish = self._vanishing.get(client)
+            if vanish is None or vanish.answers(self._step) or vanish.late:
+                yield client, data
+
+    def take(self, client: ClientId, reply: bytes | None) -> None:
+        """Hand the server what a device answers, if anything, and if in time."""
         if reply is None:
-            continue
-        if vanish is None or vanish.answers(step):
-            observer.message(sent=False, peer=client, data=reply)
-            with observer.working(None, step):
-                server.receive(client, reply)
+            return
+        self.received += len(reply)
+        vanish = self._vanishing.get(client)
+        if vanish is None or vanish.answers(self._step):
+            self._observer.message(sent=False, peer=client, data=reply)
+            with self.at_work(None):
+                self._server.receive(client, reply)
         else:
-            late.append((client, reply))
-    with observer.working(None, step):
-        following = server.close_round()
-    for client, reply in late:
-        observer.message(sent=False, peer=client, data=reply)
-        server.receive(client, reply)
-    return following
+            self._late.append((client, reply))
+
+    def close(self) -> Outgoing:
+        """End the trip, hand in what is late; the next messages."""
+        with self.at_work(None):
+            following = self._server.close_round()
+        for client, reply in self._late:
+            self._observer.message(sent=False, peer=client, data=reply)
+            self._server.receive(client, reply)
+        return following

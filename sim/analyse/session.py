@@ -18,7 +18,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.outgoing import Outgoing
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.session import NoObserver, Observer, run_round
+from deltafl.secagg.session import NoObserver, Observer, drive
 from deltafl.secagg.stages import Vanishing
 
 
@@ -107,8 +107,4 @@ class AnalysisSession:
                 reply = client.contribute(vector, binding)
             return reply
 
-        while outgoing:
-            step = self._server.step
-            outgoing = run_round(
-                self._server, outgoing, answer, step, self._vanishing, self._observer
-            )
+        drive(self._server, outgoing, answer, self._vanishing, self._observer)

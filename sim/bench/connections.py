@@ -53,13 +53,13 @@ from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json
 from deltafl.sim.net.app import Tls, allow_connections, application, served
 from deltafl.sim.net.certificates import make_certificates
-from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.device import DeviceSide
 from deltafl.sim.net.dialling import Server, taking_part
 from deltafl.sim.net.frames import OVERHEAD, Carry, decode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.remote import RemotePopulation, Site
+from deltafl.sim.net.remote import RemotePopulation
+from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.memory import peak_memory_mb
 from deltafl.sim.run.algorithms import check_session, policy_of
 from deltafl.sim.run.levels import strategy_of

@@ -25,7 +25,7 @@ from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import machine
 from deltafl.sim.bench.sizes import MANY, check_least
-from deltafl.sim.cohort.masks import gpu, threads
+from deltafl.sim.cohort.masks import choice, gpu
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
@@ -190,7 +190,7 @@ def measure(benchmark: MaskBenchmark) -> dict[str, object]:
 def _ways(
     work: Work, num_threads: int, executor: Executor
 ) -> Mapping[str, Callable[[], tuple[Vector, float]]]:
-    in_threads = partial(threads.add_masks, executor=executor, num_threads=num_threads)
+    in_threads = partial(choice.add_in_threads, executor=executor, num_threads=num_threads)
     ways = {
         "one thread": partial(work.vector_by_vector, prg.add_masks),
         f"{num_threads} threads": partial(work.vector_by_vector, in_threads),

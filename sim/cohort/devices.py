@@ -1,17 +1,15 @@
 """What does the work of a cohort's devices."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from deltafl.fl.cohort import Pending
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Backend, SampleReference
+from deltafl.sim.cohort.backends.base import Backend, Later, SampleReference
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-
-T = TypeVar("T")
 
 
 class Devices(Protocol):
@@ -114,7 +112,7 @@ class DeviceObjects:
 
     def begin_loss(self, device: int, model: Vector) -> Pending[float]:
         """Ask for a loss; see `Devices`."""
-        return _Later(lambda: self.devices[device].loss(model))
+        return Later(lambda: self.devices[device].loss(model))
 
     def begin_update(
         self, device: int, model: Vector, objective: LocalObjective = PLAIN
@@ -122,13 +120,5 @@ class DeviceObjects:
         """Ask for an update; see `Devices`."""
         own = self.devices[device]
         if objective == PLAIN:  # a device that knows no other need not take one
-            return _Later(lambda: own.update(model))
-        return _Later(lambda: own.update(model, objective))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Later(Generic[T]):
-    work: Callable[[], T]
-
-    def result(self) -> T:
-        return self.work()
+            return Later(lambda: own.update(model))
+        return Later(lambda: own.update(model, objective))

@@ -1,23 +1,23 @@
 """Secure rounds by the complete real protocol, over a network where devices drop out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from deltafl.fl.cohort import SecureRoundResult
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.client import RoundClient
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.round import LostSearch
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, Directory, Enrolment, SessionParams
+from deltafl.secagg.outgoing import Outgoing
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
-from deltafl.secagg.session import NoObserver, Observer
+from deltafl.secagg.session import NoObserver, Observer, Trip
 from deltafl.secagg.stages import Vanishing
-from deltafl.sim.cohort.network import Network
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.work import CohortWork
 from deltafl.sim.record.truth import Told
@@ -80,19 +80,72 @@ class MaskedRounds:
             )
             for i in ids
         }
-        network = Network(server, clients, work, vanishing, self.observer)
-        outgoing = server.start()
+        devices, outgoing, received = WorkingDevices(clients, work), server.start(), 0
         while outgoing:
-            outgoing = network.carry(outgoing)
+            trip = Trip(server, vanishing, self.observer)
+            devices.answer(trip, outgoing)
+            outgoing = trip.close()
+            received += trip.received
             if server.revealed is not None:
                 self.observer.revealed(server.revealed)
         if server.outcomes is None:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
-        return SecureRoundResult(server.outcomes, network.bytes_up / len(ids))
+        return SecureRoundResult(server.outcomes, received / len(ids))
 
     def _source(self, device: ClientId, params: SessionParams, told: Told | None) -> Randomness:
         """Where a device's secrets come from; they are noted if anything is."""
         return self.randomness if told is None else told.note_draws(self.randomness, params, device)
+
+
+class WorkingDevices:
+    """The devices' machines, and the work that these ask for.
+
+    Args:
+        clients: the machines.
+        work: what the devices do.
+    """
+
+    def __init__(self, clients: Mapping[ClientId, RoundClient], work: CohortWork) -> None:
+        self._clients = clients
+        self._work = work
+
+    def answer(self, trip: Trip, outgoing: Outgoing) -> None:
+        """Answer the server's messages.
+
+        All devices begin their work before the first is waited for. Where a device has to work or
+        wait, so have all others, whatever their data. Answers then arrive once all devices have a
+        message, in the order of the messages, which therefore does not tell who trains.
+        """
+        waiting: list[tuple[ClientId, bytes | LocalWork | None]] = []
+        for client, data in trip.deliver(outgoing):
+            with trip.at_work(client):
+                reply = self._clients[client].receive(data)
+            if isinstance(reply, LocalWork):
+                self._begin(client, reply)
+            if waiting or isinstance(reply, LocalWork):
+                waiting.append((client, reply))
+            else:
+                trip.take(client, reply)
+        for client, reply in waiting:
+            made = self._finish(trip, client, reply) if isinstance(reply, LocalWork) else reply
+            trip.take(client, made)
+
+    def _begin(self, client: ClientId, task: LocalWork) -> None:
+        if task is LocalWork.MEASURE_LOSS:
+            self._work.begin_losses(client, range(len(self._work.models)))
+        elif task is LocalWork.TRAIN:
+            self._work.begin_update(client, self._clients[client].level)
+
+    def _finish(self, trip: Trip, client: ClientId, task: LocalWork) -> bytes:
+        machine, work = self._clients[client], self._work
+        if task is LocalWork.MEASURE_LOSS:
+            losses = [work.loss(client, level) for level in range(len(work.models))]
+            weight = work.weight(client)
+            with trip.at_work(client):
+                return machine.supply_losses(losses, weight)
+        update = work.update(client, machine.level) if task is LocalWork.TRAIN else None
+        with trip.at_work(client):
+            return machine.supply_zeros() if update is None else machine.supply_update(update)
 
 
 def as_bytes(models: Sequence[Vector]) -> bytes:

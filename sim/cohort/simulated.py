@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from deltafl.fl.cohort import Pending, SecureRoundResult, Weighing
+from deltafl.fl.cohort import Cohort, Pending, SecureRoundResult, Weighing
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
@@ -13,7 +13,7 @@ from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
 from deltafl.secagg.stages import Stage, Step, Vanishing
 from deltafl.sim.cohort.devices import Device, Devices, device_objects
-from deltafl.sim.cohort.faults import Dropouts, nobody
+from deltafl.sim.cohort.dropouts import Dropouts, nobody
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.work import CohortWork
 from deltafl.sim.record.attacked import Aggregated
@@ -54,7 +54,7 @@ class SecureRounds(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SimulatedCohort:
+class SimulatedCohort(Cohort):
     """Devices in one process; a `Cohort`.
 
     Attributes:

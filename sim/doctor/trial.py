@@ -20,8 +20,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.stages import Step, Vanish
 from deltafl.sim.cohort.backends.choice import choose
 from deltafl.sim.cohort.hardware import choose_device
-from deltafl.sim.cohort.masks import threads
-from deltafl.sim.cohort.masks.choice import Masks, masks_of_this_machine
+from deltafl.sim.cohort.masks.choice import LEAST_CUT, Masks, masks_of_this_machine
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.doctor.findings import Finding, State, good
@@ -30,7 +29,7 @@ from deltafl.sim.settings.config_io import build_config, preset_text, read_table
 
 PRESET: Final = "quickstart"
 _DEVICES: Final = 8
-_LENGTH: Final = threads.LEAST_CUT // 4 + 1  # long enough for several threads
+_LENGTH: Final = LEAST_CUT // 4 + 1  # long enough for several threads
 _BITS: Final = 32
 _MEND: Final = "reinstall numpy, cryptography and deltafl; with a GPU, try --device cpu"
 

@@ -8,9 +8,8 @@ envelopes unchanged. All that is secret stays in the protocol's machines; what t
 transport: who is connected, how long to wait, and what a lost message means.
 
     frames          what passes on a connection, byte for byte
-    identities      files that hold a device's identity, and the federation's list of them
-    admission       how a device shows who it is, bound to the server's certificate
-    deadlines       how long the server waits for answers
+    identities      files that say who a device is, and how it shows it to a server
+    trips           messages of a round, their answers, and how long the server waits for them
     post            what is due to each device and from it; between the round and the connections
     remote          the devices of a run, as the engine asks them
     device          a device's side of a connection, without the connection

@@ -1,7 +1,7 @@
 """The server's connections: an ASGI application, and the thread in which it is served.
 
-Each device has one WebSocket. It is admitted by its identity (`admission`) or closed. From then on,
-whatever it sends goes to the exchange (`post`), and whatever is due to it comes from there. A
+Each device has one WebSocket. It is admitted by its identity (`identities`) or closed. From then
+on, whatever it sends goes to the exchange (`post`), and whatever is due to it comes from there. A
 device that breaks the rules, reads nothing, or goes silent is closed; nobody else notices. Frames
 are bounded before they are read, and those who have not been admitted are bounded in number. What a
 device does not read is kept for one connection of it: one that is replaced is cut off.
@@ -33,9 +33,9 @@ from websockets.exceptions import InvalidState
 
 from deltafl.secagg import DecodeError, Directory
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.admission import certificate_hash, is_admitted
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL
 from deltafl.sim.net.frames import NONCE_SIZE, Challenge, Hello, decode, encode
+from deltafl.sim.net.identities import certificate_hash, is_admitted
 from deltafl.sim.net.post import Line, Post
 
 ADMISSION_S: Final = 20.0

@@ -19,7 +19,6 @@ from deltafl.secagg import Credentials, LedgerError, PeerError, Refusal, Trusted
 from deltafl.secagg.ledger import Ledger
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.net import admission
 from deltafl.sim.net.frames import (
     Carry,
     Challenge,
@@ -31,7 +30,7 @@ from deltafl.sim.net.frames import (
     decode,
     encode,
 )
-from deltafl.sim.net.identities import OwnIdentity
+from deltafl.sim.net.identities import OwnIdentity, signed_hello
 from deltafl.sim.net.own_work import WorkOf
 
 
@@ -77,6 +76,27 @@ class Notes:
     near: Callable[[str, int], None] = lambda _limit, _most: None
 
 
+def said(error: Exception) -> str:
+    """What an exception says, though saying it may fail."""
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 (whatever an app raises)
+        return type(error).__name__
+
+
+def spoken(say: Callable[[str], None]) -> Notes:
+    """Notes that say in sentences what the device's owner has to know.
+
+    Args:
+        say: told the sentences.
+    """
+    return Notes(
+        declined=lambda reason, detail: say(f"not in this round ({reason.words}): {detail}"),
+        failed=lambda error: say(f"training failed, and counts as zeros: {said(error)}"),
+        near=lambda limit, most: say(f"nine tenths of this device's {limit}={most} are used up"),
+    )
+
+
 def today() -> int:
     """The day by this machine's clock: days since 1970 (UTC)."""
     return max(0, int(time.time() // 86400))
@@ -113,7 +133,7 @@ class DeviceSide:
 
         Args:
             data: the frame.
-            server: the `admission.certificate_hash` of the server.
+            server: the `identities.certificate_hash` of the server.
 
         Raises:
             DecodeError: it is no frame.
@@ -122,7 +142,7 @@ class DeviceSide:
         challenge = decode(data)
         if not isinstance(challenge, Challenge):
             raise ConfigError(f"the server began with a {type(challenge).__name__}")
-        return encode(admission.answer(challenge, self.own.client, self.own.identity, server))
+        return encode(signed_hello(challenge, self.own.client, self.own.identity, server))
 
     def receive(self, data: bytes) -> bytes | None:
         """Take a frame; the frame to send, or None.

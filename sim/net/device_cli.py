@@ -3,6 +3,7 @@
 import argparse
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, current_thread, main_thread
 from typing import Final
@@ -15,9 +16,8 @@ from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.device import DeviceSide, Notes
+from deltafl.sim.net.device import DeviceSide, Notes, spoken
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
-from deltafl.sim.net.frames import Reason
 from deltafl.sim.net.identities import (
     OwnIdentity,
     ledger_beside,
@@ -145,24 +145,14 @@ def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
 
 
 def _notes(options: argparse.Namespace) -> Notes:
-    def declined(reason: Reason, detail: str) -> None:
-        _say(f"this device does not go on with the round ({reason.words}): {detail}")
-
-    def failed(error: Exception) -> None:
-        _say(f"training failed, and counts as zeros: {error!r}")
-
-    def near(limit: str, most: int) -> None:
-        _say(f"nine tenths of this device's {limit}={most} are used up")
-
+    notes = spoken(_say)
     if options.quiet:
-        return Notes(declined=declined, failed=failed, near=near)
-    return Notes(
+        return notes
+    return replace(
+        notes,
         joined=lambda done, rounds: _say(f"admitted; {done} of {rounds} rounds are done"),
         began=lambda number: _say(f"round {number} begins"),
         over=lambda done: _say(f"round {done} is over"),
-        declined=declined,
-        failed=failed,
-        near=near,
     )
 
 

@@ -23,8 +23,8 @@ from websockets.typing import Subprotocol
 
 from deltafl.secagg import DecodeError
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.net.admission import certificate_hash
 from deltafl.sim.net.device import DeviceSide
+from deltafl.sim.net.identities import certificate_hash
 
 PATH: Final = "/devices"
 """Where a server has devices connect."""

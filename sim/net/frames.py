@@ -22,13 +22,14 @@ A task has a random number of its own, so that a frame of an earlier process of 
 taken for one of this. A trip is one envelope to a device and the answer to it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from hashlib import sha256
 from typing import Final, TypeAlias
 
-from deltafl.secagg import ClientId, DecodeError
-from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
+from deltafl.secagg import ClientId
+from deltafl.secagg.codec import FieldReader, read_fields, write_fields
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
 
 VERSION: Final = 1
@@ -46,18 +47,6 @@ _MAX_CARRIED: Final = 1 << 32
 _MAX_ROUND: Final = 1 << 53
 _UNIT: Final = 1 << 12  # of weights, as a power of two: beyond all doubles
 _ID_LIMIT: Final = 2**32
-
-
-class Kind(IntEnum):
-    """The kind of a frame."""
-
-    CHALLENGE = 1
-    HELLO = 2
-    WELCOME = 3
-    TASK = 4
-    CARRY = 5
-    DECLINE = 6
-    OVER = 7
 
 
 class Reason(IntEnum):
@@ -97,7 +86,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A device: who it is; see `admission`.
+    """A device: who it is; see `identities`.
 
     Attributes:
         client: the id under which the federation's list has the device.
@@ -198,9 +187,56 @@ class Over:
 Frame: TypeAlias = Challenge | Hello | Welcome | Task | Carry | Decline | Over
 
 
+_Read: TypeAlias = Callable[[FieldReader], object]
+
+
+def _integer(low: int, high: int) -> _Read:
+    return lambda reader: reader.integer(low, high)
+
+
+def _binary(size: int) -> _Read:
+    return lambda reader: reader.binary(size)
+
+
+def _string(most: int) -> _Read:
+    return lambda reader: reader.records(1, most=most)
+
+
+def _flag(reader: FieldReader) -> bool:
+    return bool(reader.integer(0, 1))
+
+
+def _reason(reader: FieldReader) -> Reason:
+    return Reason(reader.integer(min(Reason), max(Reason)))
+
+
+def _digest(reader: FieldReader) -> bytes:
+    return reader.records(BESIDE_SIZE, most=1)
+
+
+_NAME: Final = _binary(TASK_SIZE)
+_ROUNDS: Final = _integer(0, _MAX_ROUND)
+_ID: Final = _integer(0, _ID_LIMIT - 1)
+_TASK: Final = (_NAME, _ROUNDS, _integer(-_UNIT, _UNIT), _string(MAX_SETTINGS), _flag, _digest)
+_FORMS: Final[tuple[tuple[type[Frame], tuple[_Read, ...]], ...]] = (
+    (Challenge, (_binary(NONCE_SIZE),)),
+    (Hello, (_ID, _binary(IDENTITY_SIZE), _binary(SIGNATURE_SIZE))),
+    (Welcome, (_ROUNDS, _ROUNDS, _flag)),
+    (Task, _TASK),
+    (Carry, (_NAME, _integer(0, MAX_TRIPS), _string(_MAX_CARRIED))),
+    (Decline, (_NAME, _reason)),
+    (Over, (_NAME, _ROUNDS)),
+)
+"""Every kind of frame, numbered from 1, and how each of its fields is read."""
+
+_KINDS: Final = {form: kind for kind, (form, _) in enumerate(_FORMS, 1)}
+
+
 def encode(frame: Frame) -> bytes:
     """The canonical bytes of a frame."""
-    return write_fields(_fields(frame))
+    values = (getattr(frame, one.name) for one in fields(frame))
+    plain = (int(value) if isinstance(value, bool) else value for value in values)
+    return write_fields([VERSION, _KINDS[type(frame)], *plain])
 
 
 def decode(data: bytes) -> Frame:
@@ -210,67 +246,9 @@ def decode(data: bytes) -> Frame:
         DecodeError: unknown version or kind; short, long or non-canonical input; a value out of its
             range.
     """
-    fields = FieldReader(read_fields(data, most=_MAX_FIELDS))
-    fields.integer(VERSION, VERSION)
-    frame = _read(fields.integer(0, 0x7F), fields)
-    fields.finish()
+    reader = FieldReader(read_fields(data, most=_MAX_FIELDS))
+    reader.integer(VERSION, VERSION)
+    form, reads = _FORMS[reader.integer(1, len(_FORMS)) - 1]
+    frame = form(*(read(reader) for read in reads))
+    reader.finish()
     return frame
-
-
-def _fields(frame: Frame) -> list[Value]:
-    match frame:
-        case Challenge(nonce):
-            return [VERSION, Kind.CHALLENGE, nonce]
-        case Hello(client, key, signature):
-            return [VERSION, Kind.HELLO, client, key, signature]
-        case Welcome(done, rounds, is_over):
-            return [VERSION, Kind.WELCOME, done, rounds, int(is_over)]
-        case Task(task, index, unit, settings, measures, beside):
-            return [VERSION, Kind.TASK, task, index, unit, settings, int(measures), beside]
-        case Carry(task, trip, carried):
-            return [VERSION, Kind.CARRY, task, trip, carried]
-        case Decline(task, reason):
-            return [VERSION, Kind.DECLINE, task, reason]
-        case Over(task, done):
-            return [VERSION, Kind.OVER, task, done]
-
-
-def _read(kind: int, fields: FieldReader) -> Frame:
-    match kind:
-        case Kind.CHALLENGE:
-            return Challenge(fields.binary(NONCE_SIZE))
-        case Kind.HELLO:
-            return Hello(
-                ClientId(fields.integer(0, _ID_LIMIT - 1)),
-                IdentityKey(fields.binary(IDENTITY_SIZE)),
-                fields.binary(SIGNATURE_SIZE),
-            )
-        case Kind.WELCOME:
-            return Welcome(
-                fields.integer(0, _MAX_ROUND),
-                fields.integer(0, _MAX_ROUND),
-                bool(fields.integer(0, 1)),
-            )
-        case Kind.TASK:
-            return Task(
-                fields.binary(TASK_SIZE),
-                fields.integer(0, _MAX_ROUND),
-                fields.integer(-_UNIT, _UNIT),
-                fields.records(1, most=MAX_SETTINGS),
-                bool(fields.integer(0, 1)),
-                fields.records(BESIDE_SIZE, most=1),
-            )
-        case Kind.CARRY:
-            return Carry(
-                fields.binary(TASK_SIZE),
-                fields.integer(0, MAX_TRIPS),
-                fields.records(1, most=_MAX_CARRIED),
-            )
-        case Kind.DECLINE:
-            return Decline(
-                fields.binary(TASK_SIZE), Reason(fields.integer(min(Reason), max(Reason)))
-            )
-        case Kind.OVER:
-            return Over(fields.binary(TASK_SIZE), fields.integer(0, _MAX_ROUND))
-        case _:
-            raise DecodeError(f"{kind} is not a kind of frame")

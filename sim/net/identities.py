@@ -1,22 +1,32 @@
-"""Files that hold a device's identity, and the federation's list of all identities.
+"""Who a device is: the files that say so, and how it shows it when it connects.
 
 An identity file has two lines, the device's id and the secret seed of its key, and only its owner
-can read it. The list is what `deltafl.secagg.TrustedKeys` reads: one device per line, with its
-public key. People compare the fingerprints of both.
+can read it. The federation's list is what `deltafl.secagg.TrustedKeys` reads: one device per line,
+with its public key. People compare the fingerprints of both.
+
+When a device connects, the server sends 32 random bytes. The device signs them together with its id
+and with the hash of the certificate that it sees (the channel binding `tls-server-end-point` of RFC
+5929). So what a device has signed on a connection to one server admits nobody to another, and
+somebody in the middle with another certificate, even one that the device trusts, cannot pass it on.
+Without TLS the hash is empty, and somebody in the middle can; only a connection on the machine
+itself is without. The signature admits a connection, and nothing else: the protocol's messages have
+signatures of their own. Its label keeps the two apart.
 """
 
 import os
 import re
 import stat
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from deltafl.fl.read.regular import read_regular
-from deltafl.secagg import ClientId, TrustedKeys, UsageError
-from deltafl.secagg.identity import SEED_SIZE, Identity, identity
+from deltafl.secagg import ClientId, Directory, TrustedKeys, UsageError, labels
+from deltafl.secagg.identity import SEED_SIZE, Identity, identity, verify
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.sim.errors import UserError
+from deltafl.sim.net.frames import VERSION, Challenge, Hello
 
 _MAX_LIST: Final = 1 << 25  # bytes; a directory of the most devices takes less
 _MAX_IDENTITY: Final = 1 << 10
@@ -108,3 +118,47 @@ def read_directory(path: Path) -> TrustedKeys:
         raise UserError(f"{path} is no list of devices: it is not UTF-8 ({error})") from None
     except UsageError as error:
         raise UserError(f"{path} is no list of devices: {error}") from None
+
+
+_LABEL: Final = b"deltafl/net/v%d/admission" % VERSION
+
+
+def certificate_hash(certificate: bytes | None) -> bytes:
+    """What binds a signature to a server: SHA-256 of its certificate; empty without TLS.
+
+    Args:
+        certificate: in DER; None without TLS.
+    """
+    return b"" if certificate is None else sha256(certificate).digest()
+
+
+def signed_hello(
+    challenge: Challenge, client: ClientId, identity: Identity, server: bytes
+) -> Hello:
+    """Show who one is.
+
+    Args:
+        challenge: what the server has sent.
+        client: the device's id.
+        identity: its identity.
+        server: the `certificate_hash` of the server that the device sees.
+    """
+    return Hello(client, identity.public, identity.sign(_signed(challenge, client, server)))
+
+
+def is_admitted(challenge: Challenge, hello: Hello, server: bytes, devices: Directory) -> bool:
+    """Whether a device is who it says, and on the list.
+
+    Args:
+        challenge: what was sent to it.
+        hello: its answer.
+        server: the server's own `certificate_hash`.
+        devices: whose keys admit them.
+    """
+    return devices.accepts(hello.client, hello.key) and verify(
+        hello.key, _signed(challenge, hello.client, server), hello.signature
+    )
+
+
+def _signed(challenge: Challenge, client: ClientId, server: bytes) -> bytes:
+    return labels.pack(_LABEL, challenge.nonce, client, server)

@@ -16,7 +16,8 @@ import torch
 from deltafl.secagg import TrustedKeys
 from deltafl.secagg.randomness import Randomness
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.net.remote import RemotePopulation, Site
+from deltafl.sim.net.remote import RemotePopulation
+from deltafl.sim.net.trips import Site
 from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.record.versions import check_versions, versions_now
 from deltafl.sim.run.engine import Progress, play

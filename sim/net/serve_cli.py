@@ -25,14 +25,13 @@ from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError, RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.net.app import Tls, application, served
-from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.frames import OVERHEAD, Reason
 from deltafl.sim.net.identities import read_directory
 from deltafl.sim.net.measuring import SummedMetrics
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.remote import Site
 from deltafl.sim.net.run import run_federation
 from deltafl.sim.net.status import Status, status_application
+from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import check_session

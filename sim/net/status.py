@@ -6,11 +6,11 @@ how long trips took, and the sums that rounds have revealed. No number is about 
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from jinja2 import Environment, PackageLoader, Template
 from starlette.applications import Starlette
@@ -36,6 +36,10 @@ SHOWN_ROUNDS: Final = 20
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The type of Prometheus' text format."""
+
+
+_Metric: TypeAlias = tuple[str, str, Mapping[str, float]]
+"""The name of a metric, what it is, and its values by their labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,39 +145,33 @@ class Status:
 
     def metrics(self) -> str:
         """The metrics, in Prometheus' text format."""
-        with self._lock:
-            rows: list[tuple[str, str, str, float]] = [
-                ("rounds_done", "gauge", "Rounds of the run so far.", self._rounds_done),
-                ("rounds", "gauge", "Rounds of the run.", self.config.federation.rounds),
-                ("devices_listed", "gauge", "Devices on the list.", self.listed),
-                ("devices_connected", "gauge", "Connected now.", len(self.post.connected)),
-                ("devices_asked", "gauge", "Asked in the current trip.", self._now.asked),
-                ("trips_total", "counter", "Trips since the start.", self._totals["trips"]),
-                ("sums_total", "counter", "Sums learnt since the start.", self._totals["sums"]),
-                ("lost_rounds_total", "counter", "Rounds lost.", self._totals["lost"]),
-                ("dropped_total", "counter", "Devices lost in rounds.", self._totals["dropped"]),
-            ]
-            declined = {reason: self._declined[reason] for reason in Reason}
-            known = self._measured.items()
-            errors = {level: one.error for level, one in known if one.error is not None}
         thetas = self.config.federation.thetas
-        lines = []
-        for name, kind, what, value in rows:
-            lines += [f"# HELP deltafl_{name} {what}", f"# TYPE deltafl_{name} {kind}"]
-            lines.append(f"deltafl_{name} {value:g}")
-        lines += [
-            "# HELP deltafl_test_error Share of test samples that the model gets wrong.",
-            "# TYPE deltafl_test_error gauge",
-        ]
-        for level, error in errors.items():
-            lines.append(f'deltafl_test_error{{theta="{show(thetas[level])}"}} {error:g}')
-        lines += [
-            "# HELP deltafl_declined_total Devices that did not go on with a round.",
-            "# TYPE deltafl_declined_total counter",
-        ]
-        for reason, count in declined.items():
-            lines.append(f'deltafl_declined_total{{reason="{reason.name.lower()}"}} {count}')
-        return "\n".join(lines) + "\n"
+        with self._lock:
+            totals, known = self._totals, self._measured.items()
+            errors = {
+                f'{{theta="{show(thetas[level])}"}}': one.error
+                for level, one in known
+                if one.error is not None
+            }
+            declined = {
+                f'{{reason="{reason.name.lower()}"}}': self._declined[reason] for reason in Reason
+            }
+            gauges: list[_Metric] = [
+                ("rounds_done", "Rounds of the run so far.", {"": self._rounds_done}),
+                ("rounds", "Rounds of the run.", {"": self.config.federation.rounds}),
+                ("devices_listed", "Devices on the list.", {"": self.listed}),
+                ("devices_connected", "Connected now.", {"": len(self.post.connected)}),
+                ("devices_asked", "Asked in the current trip.", {"": self._now.asked}),
+                ("test_error", "Share of test samples that the model gets wrong.", errors),
+            ]
+            counters: list[_Metric] = [
+                ("trips_total", "Trips since the start.", {"": totals["trips"]}),
+                ("sums_total", "Sums learnt since the start.", {"": totals["sums"]}),
+                ("lost_rounds_total", "Rounds lost.", {"": totals["lost"]}),
+                ("dropped_total", "Devices lost in rounds.", {"": totals["dropped"]}),
+                ("declined_total", "Devices that did not go on with a round.", declined),
+            ]
+        return "".join([*_exposed("gauge", gauges), *_exposed("counter", counters)])
 
     def _epsilon(self) -> str:
         """ε of a device's answers in all searches so far, if they are noisy."""
@@ -185,6 +183,14 @@ class Status:
             if math.isfinite(spent.epsilon)
             else "ε is not bounded"
         )
+
+
+def _exposed(kind: str, metrics: Sequence[_Metric]) -> Iterator[str]:
+    """Metrics of a kind as Prometheus reads them, line by line."""
+    for name, what, values in metrics:
+        yield f"# HELP deltafl_{name} {what}\n# TYPE deltafl_{name} {kind}\n"
+        for labels, value in values.items():
+            yield f"deltafl_{name}{labels} {value:g}\n"
 
 
 def status_application(status: Status) -> Starlette:

@@ -32,9 +32,8 @@ from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, GraphKind, SessionParams, ThreatModel
 from deltafl.secagg.session import Observer
-from deltafl.sim.cohort.faults import Dropouts, nobody, seeded_dropouts
+from deltafl.sim.cohort.dropouts import Dropouts, WithDropouts, nobody, seeded_dropouts
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.run.noisy_updates import check_dp, update_noise_of
 from deltafl.sim.settings.config import (

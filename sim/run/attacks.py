@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from deltafl.sim.cohort.attackers.drawn import num_attackers
+from deltafl.sim.cohort.attackers import num_attackers
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.rundir import RunDirectory

@@ -14,18 +14,16 @@ In other runs no device can answer twice, as all is computed here. They are resu
 current round had never begun, and the result is the same bit for bit.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-
-from deltafl.fl.cohort import Cohort
+from deltafl.fl.cohort import Cohort, CohortView
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary, summarise_test_error
@@ -35,21 +33,14 @@ from deltafl.fl.strategies.levels import (
     split_models,
 )
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.errors import ProtocolError
-from deltafl.protocol.round import LostSearch, Round
-from deltafl.secagg.errors import SecAggError
+from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
-from deltafl.sim.cohort.attackers.devices import Known
-from deltafl.sim.cohort.interrupted import InterruptedCohort
-from deltafl.sim.cohort.sampling import Indices, dealt, drawn_of
-from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.cohort.attackers import Known
+from deltafl.sim.cohort.lost_rounds import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
-from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
-    LostRound,
     load_checkpoint,
     readable_checkpoints,
     save_checkpoint,
@@ -73,12 +64,12 @@ from deltafl.sim.record.transcript import (
     read_beyond,
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
-from deltafl.sim.run.algorithms import check_session, levels_of, sessions_of
+from deltafl.sim.run.drawing import Asked, Draw
 from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.population import Devices, Lying, Measured, Population
 from deltafl.sim.run.resuming import check_files, check_state
-from deltafl.sim.run.spending import Account, account_of
+from deltafl.sim.run.spending import account_of
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -102,59 +93,6 @@ class Progress(Protocol):
 
     def evaluated(self, round_number: int, test_error: Summary) -> None:
         """A model was evaluated on all devices."""
-
-
-class _NoTranscript(NoObserver):
-    """Replaces the transcript in a run without secure aggregation, which has no messages."""
-
-    run_id: Final = b""
-
-    def begin_round(self, number: int, cohort: Iterable[int]) -> None:
-        pass
-
-    def end_round(self, aborted: str | None) -> None:
-        pass
-
-    def finish(self, rounds: int) -> None:
-        pass
-
-    def resume(self, kept: int, torn: bytes) -> None:
-        pass
-
-    def flush(self) -> Mark:
-        return TRANSCRIPT.start
-
-    def close(self) -> None:
-        pass
-
-
-class _NoTruth:
-    """Replaces the truth file in a run that writes none."""
-
-    def add(self, round_number: int, weights: Mapping[int, int], told: Told) -> None:
-        pass
-
-    def flush(self) -> Mark:
-        return TRUTH.start
-
-    def close(self) -> None:
-        pass
-
-
-class _NoAttacks:
-    """Replaces the file of attackers in a run without any."""
-
-    def add_round(self, round_number: int, cohort: Mapping[int, int], into: Aggregated) -> None:
-        pass
-
-    def add_backdoor(self, round_number: int, success: float | None) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def play(
@@ -193,19 +131,21 @@ def play(
     beyond = _beyond(config, directory, checkpoint, num_devices)
     if len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
         beyond = Beyond(beyond.rounds[0].before, goes_on=beyond.rounds[0])
-    with (
-        closing(_transcript(config, directory, beyond)) as transcript,
-        closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
-        EventLog(directory.events, events_size) as events,
-    ):
-        stages = StageSeconds(transcript)
+    with contextlib.ExitStack() as stack:
+        events = stack.enter_context(EventLog(directory.events, events_size))
+        transcript = _kept_open(stack, _transcript(config, directory, beyond))
+        truth = None
+        if transcript is not None and config.privacy.truth:
+            mark = checkpoint.truth if checkpoint else TRUTH.start
+            mode, run_id = config.privacy.transcript, transcript.run_id
+            truth = _kept_open(stack, TruthWriter(directory.truth, run_id, mode, mark))
+        stages = StageSeconds(transcript or NoObserver())
         devices = population.of_run(config, stages)
+        attacks = _kept_open(stack, _attacks(config, directory, checkpoint, devices))
         account = account_of(config, num_devices, first.model.size, own)
-        asked = _Asked(num_devices, devices, stages, account)
-        with closing(_attacks(config, directory, checkpoint, devices)) as attacks:
-            records = _Records(events, transcript, truth, attacks)
-            run = _Run(config, directory, asked, progress, strategy, records)
-            run.go_on(first, checkpoint, beyond)
+        asked = Asked(num_devices, devices, account)
+        records = _Records(events, transcript, truth, attacks, stages)
+        _Run(config, directory, asked, progress, strategy, records).go_on(first, checkpoint, beyond)
 
 
 def _beyond(
@@ -241,49 +181,42 @@ def _beyond(
 
 def _transcript(
     config: RunConfig, directory: RunDirectory, beyond: Beyond
-) -> TranscriptWriter | _NoTranscript:
+) -> TranscriptWriter | None:
     if not config.federation.is_private:
-        return _NoTranscript()
+        return None
     kept = beyond.goes_on.sent if beyond.goes_on else None
     return TranscriptWriter(directory.transcript, config.privacy.transcript, beyond.mark, kept=kept)
 
 
-def _truth(
-    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, run_id: bytes
-) -> TruthWriter | _NoTruth:
-    if not (config.federation.is_private and config.privacy.truth):
-        return _NoTruth()
-    mark = checkpoint.truth if checkpoint else TRUTH.start
-    return TruthWriter(directory.truth, run_id, config.privacy.transcript, mark)
-
-
 def _attacks(
     config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, devices: Devices
-) -> AttackLog | _NoAttacks:
+) -> AttackLog | None:
     if devices.attackers is None:
-        return _NoAttacks()
+        return None
     last = None if checkpoint is None else checkpoint.state.round
     every, rounds = config.federation.evaluate_every, config.federation.rounds
     due = partial(is_due, every=every, rounds=rounds)
     return AttackLog(directory.attacked, devices.attackers, last, due)
 
 
+_File = TypeVar("_File", bound=TranscriptWriter | TruthWriter | AttackLog | None)
+
+
+def _kept_open(stack: contextlib.ExitStack, file: _File) -> _File:
+    """The file, if there is one, which is closed with the others."""
+    if file is not None:
+        stack.callback(file.close)
+    return file
+
+
 class _Records(NamedTuple):
-    """Where a run writes what happens."""
+    """Where a run writes what happens, as far as it has any of it, and how long sessions take."""
 
     events: EventLog
-    transcript: TranscriptWriter | _NoTranscript
-    truth: TruthWriter | _NoTruth
-    attacks: AttackLog | _NoAttacks
-
-
-class _Asked(NamedTuple):
-    """The devices of a run: how many, they themselves, how long sessions take, what rounds cost."""
-
-    number: int
-    devices: Devices
+    transcript: TranscriptWriter | None
+    truth: TruthWriter | None
+    attacks: AttackLog | None
     stages: StageSeconds
-    account: Account | None
 
 
 class _Run:
@@ -291,7 +224,7 @@ class _Run:
         self,
         config: RunConfig,
         directory: RunDirectory,
-        asked: _Asked,
+        asked: Asked,
         progress: Progress,
         strategy: Strategy,
         records: _Records,
@@ -300,9 +233,8 @@ class _Run:
         self._directory = directory
         self._asked = asked
         self._progress = progress
-        self._events, self._transcript, self._truth, self._attacks = records
+        self._events, self._transcript, self._truth, self._attacks, self._stages = records
         self._previous: Vector | None = None  # the model before the last round, for attackers
-        self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
         self._strategy = strategy
         self._answered = Answered()
@@ -323,14 +255,17 @@ class _Run:
         begun = beyond.goes_on
         while state.round < rounds:
             self._check_budget(state.round + 1)
-            again = self._again(state)
-            ids, begun = begun.cohort if begun else self._draw(state, again), None
+            draw = Draw(self._config, self._strategy, self._asked, self._answered, state)
+            again = draw.again()
+            ids, begun = begun.cohort if begun else draw.cohort(again), None
             searches = again.searches if again is not None and again.cohort == ids else ()
             self._asked.devices.begin(ids, state.round)
-            self._transcript.begin_round(state.round + 1, ids)
+            if self._transcript is not None:
+                self._transcript.begin_round(state.round + 1, ids)
             state, event = self._play_round(state, ids, searches)
             aborted = event.get("aborted")
-            self._transcript.end_round(None if aborted is None else str(aborted))
+            if self._transcript is not None:
+                self._transcript.end_round(None if aborted is None else str(aborted))
             self._save(state)
             self._evaluate_if_due(state)
             progress.played(event)
@@ -357,7 +292,8 @@ class _Run:
             if last := read_last_evaluation(folder):
                 progress.evaluated(last.round, summarise_test_error(last.test))
         is_finished = state.round == self._config.federation.rounds
-        if not beyond.goes_on and (not is_finished or beyond.rounds or beyond.torn):
+        has_more = not is_finished or beyond.rounds or beyond.torn
+        if self._transcript is not None and not beyond.goes_on and has_more:
             self._transcript.resume(state.round, beyond.torn)
         self._evaluate_if_due(state)
         events = []
@@ -412,7 +348,7 @@ class _Run:
             l2=settings.l2,
         )
         # record the devices' private values only if they are written to a file: updates are large
-        told = Told() if self._config.privacy.truth else None
+        told = None if self._truth is None else Told()
         answers, before = Answers(), state.model
         lying = None
         if devices.attackers is not None:
@@ -423,17 +359,19 @@ class _Run:
         here, learning = devices.clock.here, devices.clock.seconds
         wall_start, cpu_start = time.perf_counter(), time.process_time()
         try:
-            state, report = self._strategy.apply(state, NotedCohort(cohort, answers))
+            state, report = self._strategy.apply(
+                state, CohortView(cohort, shown=partial(answers.note, cohort.weights))
+            )
         finally:
             devices.forget()
-        stage_s = self._asked.stages.taken()
+        stage_s = self._stages.taken()
         cpu_s = time.process_time() - cpu_start
         self._answered = self._answered.after(
             answers, ids, self._models(before), self._models(state.model)
         )
-        if told is not None:
+        if self._truth is not None and told is not None:
             self._truth.add(state.round, cohort.weights, told)
-        if lying is not None:
+        if self._attacks is not None and lying is not None:
             self._attacks.add_round(state.round, cohort.weights, lying.aggregated)
             self._previous = before
         event = self._events.append(
@@ -456,93 +394,6 @@ class _Run:
         if self._asked.account is None:
             return {}
         return self._asked.account.after(rounds).event
-
-    def _again(self, state: TrainingState) -> LostRound | None:
-        """The lost round that the next one repeats, where devices new to the model are too few.
-
-        Not where devices answer for a model in fewer rounds, or its devices are too few.
-        """
-        lost, size = self._answered.lost, self._config.federation.cohort_size
-        others = self._asked.devices.num_others(self._answered.anyone)
-        most = sessions_of(self._config).policy.rounds_per_model
-        if lost is None or others >= size or lost.rounds >= most:
-            return None
-        if self._asked.account is not None and not set(lost.cohort) <= set(self._due(state)):
-            return None
-        return None if self._fewest(state, lost) is None else lost
-
-    def _fewest(self, state: TrainingState, lost: LostRound) -> int | None:
-        """With fewer devices, a lost round is not repeated; None if there are too few at all."""
-        params = check_session(self._config, self._strategy, state, len(lost.cohort))
-        levels = levels_of(self._strategy, state, len(lost.cohort))
-        if params is None or levels is None:
-            return None
-        least = max(params.threshold, params.min_cohort, params.min_roster)
-        there = self._asked.devices.num_others(self._beside(lost))
-        enough = (
-            number
-            for number in range(least, there + 1)
-            if all(
-                Round(config, search).can_go_on(number)
-                for config, search in zip(levels.rounds, lost.searches, strict=True)
-            )
-        )
-        return next(enough, None)
-
-    def _draw(self, state: TrainingState, again: LostRound | None) -> tuple[int, ...]:
-        """The cohort of the next round: of secure rounds, devices new to the model.
-
-        If too few are, that of the lost round that is repeated.
-        """
-        if again is not None:
-            fewest, hoped = self._fewest(state, again) or 0, len(again.devices)
-            self._asked.devices.present(fewest, self._beside(again), hoped)
-            return again.cohort
-        population, size = self._asked.number, self._config.federation.cohort_size
-        answered = self._answered.anyone
-        present = self._asked.devices.present(size, answered)
-        generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
-        if self._asked.account is not None:  # nobody more often than it accounts for
-            present = np.intersect1d(present, self._due(state))
-        ids = drawn_of(generator, present, size)
-        if len(ids) < size:
-            try:
-                check_session(self._config, self._strategy, state, len(ids))
-            except (ProtocolError, SecAggError) as error:
-                raise RunError(
-                    f"gave up after round {state.round}: {len(answered)} of {population} devices "
-                    f"may have answered for the current model, {self._why_not_again}; with the "
-                    f"{len(ids)} others there can be no secure round ({error}); train with more "
-                    f"devices, or lose fewer rounds: {self._asked.devices.to_lose_fewer} "
-                    "or raise privacy.expected_dropout; if no round was lost, the model stays the "
-                    "same because training diverges (lower training.learning_rate), or because "
-                    "attackers who send no change have all of the weight"
-                ) from error
-        return ids
-
-    @property
-    def _why_not_again(self) -> str:
-        """Why the last round is not repeated."""
-        most, lost = sessions_of(self._config).policy.rounds_per_model, self._answered.lost
-        if most == 1:
-            return "and none answers for a model twice"
-        if lost is None:
-            return (
-                "and the round is not repeated: its updates were or may have been summed, or "
-                "devices follow its search"
-            )
-        if lost.rounds >= most:
-            return f"in {most} rounds (policy.max_rounds_per_model)"
-        return "and too few of them may take part in another round"
-
-    def _beside(self, lost: LostRound) -> frozenset[int]:
-        """All devices but those that may take part in a lost round once more."""
-        return frozenset(range(self._asked.number)) - lost.devices
-
-    def _due(self, state: TrainingState) -> Indices:
-        """The devices that are dealt to the next round."""
-        number, size = self._asked.number, self._config.federation.cohort_size
-        return dealt(self._seeds.shuffle_of_population, number, size, state.round)
 
     def _models(self, model: Vector) -> list[Vector]:
         return split_models(model, len(self._metrics))
@@ -576,21 +427,29 @@ class _Run:
                     f"after round {round_number} the metric on device {one.id} is {one.error}: it "
                     "must be a finite number wherever the loss is"
                 )
-        self._attacks.add_backdoor(round_number, measured.backdoor)
-        self._attacks.flush()  # before the evaluation, after which it is not made again
+        if self._attacks is not None:
+            self._attacks.add_backdoor(round_number, measured.backdoor)
+            self._attacks.flush()  # before the evaluation, after which it is not made again
         write_evaluation(folder, evaluation)
         self._progress.evaluated(round_number, summarise_test_error(evaluation.test))
 
     def _save(self, state: TrainingState) -> None:
         """Save the state; done last, because a checkpoint vouches for all that it counts."""
-        if state.round == self._config.federation.rounds:
-            self._transcript.finish(state.round)
-        self._attacks.flush()
-        marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
-        answered = self._answered
+        transcript, truth, answered = self._transcript, self._truth, self._answered
+        if transcript is not None and state.round == self._config.federation.rounds:
+            transcript.finish(state.round)
+        if self._attacks is not None:
+            self._attacks.flush()
         save_checkpoint(
             self._directory.checkpoints,
-            Checkpoint(state, *marks, answered.by_level, answered.lost),
+            Checkpoint(
+                state,
+                self._events.flush(),
+                TRANSCRIPT.start if transcript is None else transcript.flush(),
+                TRUTH.start if truth is None else truth.flush(),
+                answered.by_level,
+                answered.lost,
+            ),
         )
 
 

@@ -13,7 +13,7 @@ from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
-from deltafl.sim.cohort.attackers.devices import Known
+from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.sampling import Indices
 from deltafl.sim.record.attacked import Aggregated

@@ -15,11 +15,10 @@ from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
-from deltafl.sim.cohort.attackers.data import Poisoned, poison_of, triggered
-from deltafl.sim.cohort.attackers.devices import Attack, AttackingDevices
-from deltafl.sim.cohort.attackers.drawn import attackers_of
+from deltafl.sim.cohort.attackers import Attack, AttackingDevices, attackers_of
 from deltafl.sim.cohort.backends.base import Backend, CpuClock, ModelSpec, SampleReference
 from deltafl.sim.cohort.devices import BackendDevices, Devices
+from deltafl.sim.cohort.poisoned import Poisoned, poison_of, triggered
 from deltafl.sim.cohort.sampling import Indices, others
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort

@@ -24,7 +24,7 @@ from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.secagg import Adversary, Stage, Step, Vanish
 from deltafl.sim.cohort.devices import device_objects
-from deltafl.sim.cohort.faults import stages_of_session
+from deltafl.sim.cohort.dropouts import stages_of_session
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.inspect.audit.auditor import audit

@@ -12,14 +12,13 @@ from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.randomness import system_randomness
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.data.dataset import build_dataset
-from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.frames import Carry, Decline, Reason, decode, encode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import OwnData, work_on
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.remote import Site
 from deltafl.sim.net.run import run_federation
+from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.chain import ChainWriter
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from deltafl.secagg import ClientId
-from deltafl.sim.net.flower.handover import Handover
-from deltafl.sim.net.flower.layout import Layout
+from deltafl.sim.net.flower.messages import Handover, Layout
 
 ARRAYS = {
     "weight": np.arange(6, dtype=np.float32).reshape(2, 3),

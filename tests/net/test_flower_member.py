@@ -11,9 +11,8 @@ from deltafl.secagg import Adversary, ClientId
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.device import Notes
-from deltafl.sim.net.flower.handover import Handover
-from deltafl.sim.net.flower.layout import Layout
 from deltafl.sim.net.flower.member import Member
+from deltafl.sim.net.flower.messages import Handover, Layout
 
 LAYOUT = Layout((), (), ())
 OF_THE_APP = RoundPolicy(min_cohort=17)

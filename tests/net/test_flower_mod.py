@@ -14,9 +14,7 @@ from supernode_keys import enrolled
 from deltafl.flower import DeltaFLMod
 from deltafl.secagg import ClientId
 from deltafl.sim.net.flower import resident
-from deltafl.sim.net.flower.carried import FRAMES, record_of
-from deltafl.sim.net.flower.handover import RECORD, Handover
-from deltafl.sim.net.flower.layout import Layout
+from deltafl.sim.net.flower.messages import FRAMES, RECORD, Handover, Layout, record_of
 
 LAYOUT = Layout(("w",), ((2,),), ("float32",))
 

@@ -17,10 +17,10 @@ from supernode_keys import enrolled
 from deltafl.flower import Enrolled, Listening, PrivateDeltaFL
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.flower import resident
 from deltafl.sim.net.flower import strategy as strategy_module
 from deltafl.sim.net.flower.strategy import _devices_of
+from deltafl.sim.net.trips import Waiting
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, Error, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from deltafl.secagg import ClientId
-from deltafl.sim.net.flower.carried import FRAMES, frames_of, record_of
+from deltafl.sim.net.flower.messages import FRAMES, frames_of, record_of
 from deltafl.sim.net.flower.trips import ByMessages, Invited
 from deltafl.sim.net.frames import Carry, Decline, Reason, Task, decode, encode
 from deltafl.sim.net.post import Post

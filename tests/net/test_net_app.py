@@ -23,7 +23,7 @@ from websockets.uri import parse_uri
 from deltafl.secagg import ClientId
 from deltafl.secagg.identity import identity
 from deltafl.sim.errors import UserError
-from deltafl.sim.net import admission, app, dialling
+from deltafl.sim.net import app, dialling, identities
 from deltafl.sim.net.app import Tls, application, served
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server, take_part
@@ -131,7 +131,9 @@ async def closed(connection):
 def hello_of(federation, client, key, server):
     async def talk(connection):
         challenge = decode(await connection.recv())
-        await connection.send(encode(admission.answer(challenge, ClientId(client), key, server)))
+        await connection.send(
+            encode(identities.signed_hello(challenge, ClientId(client), key, server))
+        )
         first = await connection.recv()
         return decode(first)
 
@@ -273,7 +275,7 @@ def unread(federation, tls, connections):
                 "127.0.0.1",
                 port,
                 trusted,
-                lambda challenge: admission.answer(challenge, ClientId(3), key, own.hash()),
+                lambda challenge: identities.signed_hello(challenge, ClientId(3), key, own.hash()),
             )
             stack.callback(one.close)
         yield

@@ -3,7 +3,7 @@
 import pytest
 
 from deltafl.secagg import Stage, Step
-from deltafl.sim.net.deadlines import Deadlines, Waiting
+from deltafl.sim.net.trips import Deadlines, Waiting
 
 MASK, SHARE = Step(Stage.MASK, 3), Step(Stage.SHARE)
 

@@ -7,7 +7,7 @@ from federations import Federation, settings, simulate, vanishing, wired
 
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.net import remote
+from deltafl.sim.net import trips
 from deltafl.sim.record.events import read_events
 
 CASES = {
@@ -41,13 +41,13 @@ def test_the_models_are_the_same(tmp_path, config):
 
 def test_nobody_knows_a_graph_before_its_cohort_is_drawn(tmp_path, monkeypatch):
     """Two runs with the same settings have no graph in common, and neither have two rounds."""
-    seeds, begun = [], remote.round_server
+    seeds, begun = [], trips.round_server
 
     def noted(levels, models, params, *others):
         seeds.append(params.graph_seed)
         return begun(levels, models, params, *others)
 
-    monkeypatch.setattr(remote, "round_server", noted)
+    monkeypatch.setattr(trips, "round_server", noted)
     for name in ("first", "second"):
         federation = Federation(CASES["two levels"])
         with wired(federation):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
 
+from deltafl.fl.cohort import SecureRoundResult
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
@@ -15,7 +16,7 @@ from deltafl.protocol.round import LostSearch, Round
 from deltafl.secagg import ClientId, PeerError, Refusal, Stage, Step
 from deltafl.secagg.errors import Fault
 from deltafl.secagg.stages import Drop
-from deltafl.sim.cohort.answered import Answered, Answers
+from deltafl.sim.cohort.lost_rounds import Answered, Answers
 from deltafl.sim.errors import RunError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
@@ -58,11 +59,11 @@ def test_all_devices_count_that_were_there_when_their_first_vector_was_due():
         ClientId(4): dropped_at(Stage.MASK, second),
     }
     answers = Answers()
-    answers.note(range(8), levels, outcomes_of(levels, 2, drops))
+    answers.note(range(8), levels, SecureRoundResult(outcomes_of(levels, 2, drops), None))
     assert answers.by_level == (frozenset({2, 3, 4, 5, 6, 7}), frozenset({4, 5, 6, 7}))
-    answers.note(range(8), levels, outcomes_of(levels, 1, drops))
+    answers.note(range(8), levels, SecureRoundResult(outcomes_of(levels, 1, drops), None))
     assert answers.by_level == (frozenset({2, 3, 4, 5, 6, 7}), frozenset())
-    answers.note(range(8), levels, outcomes_of(levels, 0, drops))
+    answers.note(range(8), levels, SecureRoundResult(outcomes_of(levels, 0, drops), None))
     assert answers.by_level == (frozenset(), frozenset())
 
 

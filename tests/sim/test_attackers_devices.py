@@ -13,7 +13,7 @@ from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import Stage, Step, ThreatModel, Vanish
-from deltafl.sim.cohort.attackers.devices import Attack, AttackingDevices, Known
+from deltafl.sim.cohort.attackers import Attack, AttackingDevices, Known
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds

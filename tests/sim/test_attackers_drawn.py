@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from deltafl.sim.cohort.attackers.drawn import attackers_of
+from deltafl.sim.cohort.attackers import attackers_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from deltafl.sim.cohort.attackers.updates import (
+from deltafl.sim.cohort.attackers import (
     inner_product,
     little_is_enough,
     noise_like,

@@ -18,8 +18,8 @@ from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import to_vector
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.choice import WORTH_PROCESSES_S, Choice, choose, open_backend
-from deltafl.sim.cohort.backends.double_buffer import DoubleBuffer, read_samples
 from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Done, Pool
+from deltafl.sim.cohort.backends.shared_memory import DoubleBuffer, read_samples
 from deltafl.sim.errors import ConfigError, RunError, UserError
 from deltafl.sim.settings.config import TrainingConfig
 

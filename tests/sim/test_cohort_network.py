@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.protocol.client import LocalWork
-from deltafl.secagg.session import NoObserver
+from deltafl.secagg.session import NoObserver, Trip
 from deltafl.secagg.stages import Stage, Step, Vanish
-from deltafl.sim.cohort.network import Network
+from deltafl.sim.cohort.masked import WorkingDevices
 
 STEP = Step(Stage.MASK)
 LATER = Step(Stage.UNMASK)
@@ -101,9 +101,15 @@ class Work:
 def play(tasks, vanishing, silent, count):
     log, work = Log(), Work()
     machines = {n: Machine(n, tasks.get(n), silent=n in silent) for n in range(count)}
-    network = Network(log, machines, work, vanishing, log)
-    network.carry({n: b"to %d" % n for n in range(count)})
-    return log, work, network
+    return log, work, carried(log, machines, work, vanishing)
+
+
+def carried(log, machines, work, vanishing):
+    """The bytes that devices send in one trip."""
+    trip = Trip(log, vanishing, log)
+    WorkingDevices(machines, work).answer(trip, {n: b"to %d" % n for n in machines})
+    assert trip.close() == {}
+    return trip.received
 
 
 vanishes = st.sampled_from(
@@ -119,11 +125,11 @@ devices = st.integers(0, 6)
 )
 def test_the_server_gets_the_same_whoever_has_work(tasks, vanishing, silent):
     silent -= tasks.keys()  # who has a task answers
-    log, _, network = play(tasks, vanishing, silent, 7)
-    plain, _, other = play({}, vanishing, silent, 7)
+    log, _, bytes_up = play(tasks, vanishing, silent, 7)
+    plain, _, others = play({}, vanishing, silent, 7)
     assert log.received == plain.received
     assert sorted(log.seen) == sorted(plain.seen)
-    assert network.bytes_up == other.bytes_up == 2 * (len(log.received) - 1)
+    assert bytes_up == others == 2 * (len(log.received) - 1)
     for sent in (True, False):
         of = [[entry for entry in one.seen if entry[0] == sent] for one in (log, plain)]
         assert of[0] == of[1]
@@ -145,7 +151,7 @@ def test_all_begin_before_the_first_is_waited_for(task):
     log, work = Log(), Work()
     work.begun = work.waited = order
     machines = {n: Machine(n, task, silent=False) for n in range(3)}
-    Network(log, machines, work, {}, log).carry({n: b"to %d" % n for n in range(3)})
+    carried(log, machines, work, {})
     assert order == [0, 1, 2, 0, 1, 2]
     assert [sent for sent, _, _ in log.seen] == [True] * 3 + [False] * 3
 

@@ -14,7 +14,7 @@ from reports import serious
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.secagg.wire import Kind
-from deltafl.sim.cohort.interrupted import InterruptedCohort
+from deltafl.sim.cohort.lost_rounds import InterruptedCohort
 from deltafl.sim.errors import ChainError, RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options

@@ -13,8 +13,8 @@ from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.secagg import Stage, Step, Vanish
+from deltafl.sim.cohort.dropouts import WithDropouts
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from deltafl.secagg import prg
 from deltafl.sim.bench import masks
-from deltafl.sim.cohort.masks import threads
+from deltafl.sim.cohort.masks import choice
 from deltafl.sim.errors import RunError
 
-LEAST = threads._LEAST_BYTES
+LEAST = choice._LEAST_BYTES
 EXECUTOR = ThreadPoolExecutor(3)
 
 
 def in_threads(num_threads, executor=EXECUTOR):
-    return partial(threads.add_masks, executor=executor, num_threads=num_threads)
+    return partial(choice.add_in_threads, executor=executor, num_threads=num_threads)
 
 
 def seeds(count, first=0):
@@ -30,7 +30,7 @@ def seeds(count, first=0):
 @pytest.fixture
 def short_pieces(monkeypatch):
     """Short vectors are cut as well."""
-    monkeypatch.setattr(threads, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(choice, "_LEAST_BYTES", 1)
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
@@ -139,7 +139,7 @@ def test_masks_that_differ_are_not_reported(monkeypatch, no_gpu):
         prg.add_masks(total, added, subtracted)
         total[-1] ^= 1
 
-    monkeypatch.setattr(threads, "add_masks", wrong)
+    monkeypatch.setattr(choice, "add_in_threads", wrong)
     with pytest.raises(RunError, match="2 threads are not those of one thread"):
         masks.measure(BENCHMARK)
 

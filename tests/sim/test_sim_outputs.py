@@ -12,8 +12,8 @@ from doubles import Silent
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.sim.cohort.dropouts import WithDropouts
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.record.evaluations import (
     Evaluation,

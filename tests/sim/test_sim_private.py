@@ -16,7 +16,7 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.secagg import Adversary, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cli import main
-from deltafl.sim.cohort.faults import stages_of_session
+from deltafl.sim.cohort.dropouts import stages_of_session
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.data.dataset import dataset_spec
 from deltafl.sim.errors import ConfigError, RunDirectoryError

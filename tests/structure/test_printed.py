@@ -21,7 +21,7 @@ PUBLIC = {
     "fl.data.registry.Published.num_samples": "of a public data set",
     "protocol.quantile.bracket.Rank.weight": "a sum over devices",
     "protocol.update_noise.NoisyUpdates.seed": "of the rotation, which all devices know",
-    "sim.cohort.attackers.devices.Attack.tick": "the step of the losses' grid",
+    "sim.cohort.attackers.Attack.tick": "the step of the losses' grid",
     "sim.cohort.seeds.Seeds.seed": "of a simulation, in the settings",
     "sim.net.app.Tls.key": "the path of a file",
     "sim.net.frames.Hello.key": "a public key",

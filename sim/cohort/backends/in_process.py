@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Generic, TypeVar
 
 import torch
@@ -13,7 +14,7 @@ from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, SampleReference, Work
+from deltafl.sim.cohort.backends.base import CpuClock, Later, ModelSpec, SampleReference, Work
 from deltafl.sim.cohort.backends.learners import BATCHED, REFERENCE, build_learner
 from deltafl.sim.settings.backends import CUDA
 
@@ -129,11 +130,11 @@ class _Batch(Generic[T]):
         is_open = self._answers is None and self._error is None
         return is_open and self._work.is_same(work)
 
-    def add(self, ref: SampleReference, seed: int) -> "_Turn[T]":
+    def add(self, ref: SampleReference, seed: int) -> Pending[T]:
         """Let a device join."""
         self._refs.append(ref)
         self._seeds.append(seed)
-        return _Turn(self, len(self._refs) - 1)
+        return Later(partial(self.take, len(self._refs) - 1))
 
     def take(self, number: int) -> T:
         """Hand over an answer, working as far as it takes."""
@@ -150,15 +151,3 @@ class _Batch(Generic[T]):
                     raise
                 self._num_answers += 1
         return self._kept.pop(number)
-
-
-class _Turn(Generic[T]):
-    """A device's answer, that many others may come before."""
-
-    def __init__(self, batch: _Batch[T], number: int) -> None:
-        self._batch = batch
-        self._number = number
-
-    def result(self) -> T:
-        """Wait for the answer; see `Pending`."""
-        return self._batch.take(self._number)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Final, Protocol, cast
 
 from deltafl.fl.cohort import Pending
 from deltafl.fl.data.federated import DeviceData
@@ -18,7 +18,7 @@ from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import CpuClock, SampleReference, Work
+from deltafl.sim.cohort.backends.base import Answer, CpuClock, Later, SampleReference, Work
 
 IN_FLIGHT: Final = 2
 """Chunks that a worker may have: the one it is at and the next, so that it never waits."""
@@ -28,9 +28,6 @@ LOSSES_AT_ONCE: Final = 16
 
 _EVALUATED_AT_ONCE: Final = 8192  # samples
 _LONGEST: Final = 512  # devices: what is said of a chunk must fit into a pipe
-
-Answer: TypeAlias = float | Vector | DeviceMetrics
-T = TypeVar("T", float, Vector, DeviceMetrics)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +122,8 @@ class Pool:
 
     def begin_loss(self, model: Vector, ref: SampleReference) -> Pending[float]:
         """Ask for a loss; see `Backend`."""
-        return _Turn[float](self, self._add(Work(model), ref, 0))
+        job = self._add(Work(model), ref, 0)
+        return Later(lambda: cast("float", self.answer_of(job)))
 
     def begin_update(
         self,
@@ -136,7 +134,8 @@ class Pool:
         objective: LocalObjective = PLAIN,
     ) -> Pending[Vector]:
         """Ask for an update; see `Backend`."""
-        return _Turn[Vector](self, self._add(Work(model, training, objective), ref, seed))
+        job = self._add(Work(model, training, objective), ref, seed)
+        return Later(lambda: cast("Vector", self.answer_of(job)))
 
     def forget(self) -> None:
         """Drop what was asked for and not begun; see `Backend`."""
@@ -154,7 +153,7 @@ class Pool:
                 batch.add(SampleReference(devices, index, size), 0)
                 for index, size in enumerate(sizes)
             ]
-        return [_Turn[DeviceMetrics](self, job).result() for job in jobs]
+        return [cast("DeviceMetrics", self.answer_of(job)) for job in jobs]
 
     def close(self) -> None:
         """End the workers; see `Backend`."""
@@ -241,18 +240,6 @@ class Pool:
             for position, job in enumerate(jobs):
                 job.is_done, job.error = True, done.error
                 job.answer = None if done.error else done.answers[position]
-
-
-class _Turn(Generic[T]):
-    """A job's answer, of the type that its work gives."""
-
-    def __init__(self, pool: Pool, job: "_Job") -> None:
-        self._pool = pool
-        self._job = job
-
-    def result(self) -> T:
-        """Wait for the answer; see `Pending`."""
-        return cast(T, self._pool.answer_of(self._job))
 
 
 class _Job:

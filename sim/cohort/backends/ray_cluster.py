@@ -21,10 +21,9 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
-from deltafl.sim.cohort.backends.learners import build_learner, updates_at_once
-from deltafl.sim.cohort.backends.own import own_as_bytes
-from deltafl.sim.cohort.backends.pool import Answer, Chunk, Done, Pool
+from deltafl.sim.cohort.backends.base import Answer, ModelSpec, SampleReference, Work
+from deltafl.sim.cohort.backends.learners import build_learner, packed, updates_at_once, worked_on
+from deltafl.sim.cohort.backends.pool import Chunk, Done, Pool
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.settings.backends import RAY
 
@@ -68,7 +67,7 @@ class RayActors:
     def __init__(self, spec: ModelSpec, learner: str, *, size: int, address: str) -> None:
         ray = _import_ray()
         if spec.own is not None:
-            own_as_bytes(spec, RAY)  # which Ray would refuse with a page of text
+            packed(spec, learner, RAY)  # which Ray would refuse with a page of text
         self.size = size
         self._ray = ray
         # in a session of somebody else's making the caller's Ray is used, and left as it is
@@ -166,12 +165,8 @@ class _Worker:
         answers: Sequence[Answer] = ()
         error = None
         try:
-            if evaluates:
-                answers = self._learner.evaluate(model, devices)
-            elif training is None:
-                answers = self._learner.losses(model, devices)
-            else:
-                answers = list(self._learner.updates(model, devices, training, seeds, objective))
+            work = Work(model, training, objective)
+            answers = list(worked_on(self._learner, work, devices, seeds, evaluates=evaluates))
         except ValueError as caught:
             error = str(caught)
         return answers, time.process_time() - start, error

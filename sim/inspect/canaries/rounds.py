@@ -13,18 +13,17 @@ What canaries lay bare is in the sums of updates. Of the searches, they test not
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.cohort import SecureOnly, SecureRoundResult, Weighing
+from deltafl.fl.cohort import CohortView, SecureRoundResult
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol import update_noise
-from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.update_noise import Sizes
 from deltafl.secagg.randomness import Randomness
@@ -80,24 +79,6 @@ class _Device:
         return update
 
 
-class _Heard(SecureOnly):
-    """A cohort, and what the server has heard from it."""
-
-    def __init__(self, cohort: SimulatedCohort) -> None:
-        self._cohort = cohort
-        self.result: SecureRoundResult | None = None
-
-    @property
-    def weights(self) -> Mapping[int, int]:
-        return self._cohort.weights
-
-    def secure_round(
-        self, levels: Levels, models: Sequence[Vector], weighing: Weighing | None = None
-    ) -> SecureRoundResult:
-        self.result = self._cohort.secure_round(levels, models, weighing)
-        return self.result
-
-
 def play(
     config: RunConfig,
     num_devices: int,
@@ -123,10 +104,11 @@ def play(
     scores: dict[int, float] = defaultdict(float)
     for index in range(config.federation.rounds):
         ids = _invited(config, seeds, num_devices, index)
-        cohort = _Heard(_cohort(config, seeds, ids, index, length, rounds))
-        state, _ = strategy.apply(state, cohort)
-        if cohort.result is not None:
-            (outcome,) = cohort.result.outcomes
+        cohort = _cohort(config, seeds, ids, index, length, rounds)
+        heard: list[SecureRoundResult] = []
+        watched = CohortView(cohort, shown=lambda _, result, kept=heard: kept.append(result))
+        state, _ = strategy.apply(state, watched)
+        for outcome in (one for result in heard for one in result.outcomes):
             if outcome.update is not None:
                 for place, device in enumerate(ids[:length]):
                     if device not in outcome.drops:

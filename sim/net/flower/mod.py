@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from threading import Event
@@ -26,15 +26,11 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import LedgerError
 from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.net.device import Notes
+from deltafl.sim.net.device import spoken
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
 from deltafl.sim.net.flower import resident
-from deltafl.sim.net.flower.app_work import App, work_by
-from deltafl.sim.net.flower.carried import FRAMES, frames_of, record_of
-from deltafl.sim.net.flower.handover import RECORD, Handover
-from deltafl.sim.net.flower.member import Member, has_identity
-from deltafl.sim.net.flower.told import Told
-from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.flower.member import App, Member, has_identity, work_by
+from deltafl.sim.net.flower.messages import FRAMES, RECORD, Handover, Told, frames_of, record_of
 
 OwnLoss = Callable[[Message, Context], tuple[float, int]]
 """A device's mean training loss of the model in a message, and its number of samples."""
@@ -111,16 +107,7 @@ def _by_connection(handover: Handover, member: Member, app: App) -> None:
     """Take part in a round until it is over."""
     stop = Event()
 
-    def declined(reason: Reason, detail: str) -> None:
-        log(WARNING, "not in this round (%s): %s", reason.name.lower(), detail)
-
-    def failed(error: Exception) -> None:
-        log(WARNING, "training failed, and counts as zeros: %r", error)
-
-    def near(limit: str, most: int) -> None:
-        log(WARNING, "nine tenths of this device's %s=%d are used up", limit, most)
-
-    notes = Notes(over=lambda _done: stop.set(), declined=declined, failed=failed, near=near)
+    notes = replace(spoken(_warn), over=lambda _done: stop.set())
     with SqliteLedger(member.ledger) as ledger, tempfile.TemporaryDirectory() as folder:
         side = member.side(ledger, work_by(app, member.client, member.told), notes)
         trusted = None
@@ -177,6 +164,10 @@ class _App:
         filled = Message(content, reply_to=self.message)
         filled.metadata.message_type = self.message.metadata.message_type
         return filled
+
+
+def _warn(sentence: str) -> None:
+    log(WARNING, "%s", sentence)
 
 
 def _say(sentence: str) -> None:

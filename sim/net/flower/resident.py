@@ -38,10 +38,8 @@ from deltafl.secagg import DecodeError, LedgerError
 from deltafl.secagg.codec import Value, read_fields, write_fields
 from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.device import DeviceSide, Notes
-from deltafl.sim.net.flower.app_work import App, Say, work_by
-from deltafl.sim.net.flower.member import Member
-from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.device import DeviceSide, said, spoken
+from deltafl.sim.net.flower.member import App, Member, Say, work_by
 
 IDLE_S: Final = 1800.0
 """Seconds without a message after which a resident ends: longer than any stage of a round."""
@@ -170,15 +168,7 @@ def _worked(app: App, kind: int, model: bytes) -> list[Value]:
         loss, weight = app.measure(vector)
         return [_Kind.MEASURED, _LOSS.pack(float(loss)), str(int(weight)).encode("ascii")]
     except Exception as error:  # noqa: BLE001 (whatever the app raises)
-        return [_Kind.FAILED, _text(error)]
-
-
-def _text(error: Exception) -> bytes:
-    """What an exception says, though saying it may fail."""
-    try:
-        return repr(error).encode("utf-8", "replace")
-    except Exception:  # noqa: BLE001
-        return type(error).__name__.encode("utf-8", "replace")
+        return [_Kind.FAILED, said(error).encode("utf-8", "replace")]
 
 
 def _reached(folder: str) -> Connection:
@@ -257,7 +247,7 @@ class _Resident:
             self._give_up(str(error))
             return True
         except Exception as error:  # noqa: BLE001 (else the log would be gone before it is read)
-            self._give_up(_text(error).decode("utf-8", "replace"))
+            self._give_up(said(error))
             return True
         has_ended = side.has_ended()  # the run
         connection.send_bytes(write_fields([_Kind.REPLIES, *replies]))
@@ -281,21 +271,10 @@ class _Resident:
             self.close()
             who = Member.of_json(member)
             self._ledger = SqliteLedger(who.ledger)
-            notes = Notes(declined=self._declined, failed=self._failed, near=self._near)
             work = work_by(self._app, who.client, who.told)
-            self._side = who.side(self._ledger, work, notes)
+            self._side = who.side(self._ledger, work, spoken(self._say))
             self._member = member
         return self._side
-
-    def _declined(self, reason: Reason, detail: str) -> None:
-        self._say(f"not in this round ({reason.name.lower()}): {detail}")
-
-    def _failed(self, error: Exception) -> None:
-        said = _text(error).decode("utf-8", "replace")
-        self._say(f"training failed, and counts as zeros: {said}")
-
-    def _near(self, limit: str, most: int) -> None:
-        self._say(f"nine tenths of this device's {limit}={most} are used up")
 
     def _say(self, sentence: str) -> None:
         text = sentence.encode("utf-8", "replace")

@@ -16,7 +16,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from deltafl.secagg import ClientId, DecodeError
-from deltafl.sim.net.flower.carried import FRAMES, frames_of, record_of
+from deltafl.sim.net.flower.messages import FRAMES, frames_of, record_of
 from deltafl.sim.net.post import Line, Post
 
 _UNUSUAL_S: Final = 60.0  # after which it is said that nodes have not connected

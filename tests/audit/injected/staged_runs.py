@@ -43,7 +43,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.session import NoObserver, run_round
+from deltafl.secagg.session import NoObserver, Trip
 from deltafl.secagg.stages import Step, Vanish
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -554,7 +554,12 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model):
     vanishing = stage.vanishing(number, take, config)
     outgoing = server.start()
     while outgoing:
-        outgoing = run_round(server, outgoing, answer, server.step, vanishing, tape)
+        trip = Trip(server, vanishing, tape)
+        for client, data_for in trip.deliver(outgoing):
+            with trip.at_work(client):
+                reply = answer(client, data_for)
+            trip.take(client, reply)
+        outgoing = trip.close()
         if server.revealed is not None:
             tape.revealed(server.revealed)
     return server.outcomes[0], devices

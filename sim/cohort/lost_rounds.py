@@ -1,4 +1,4 @@
-"""Which devices may have answered for a model, and what is known of a round that was lost over it.
+"""Rounds that have left the model as it was: who may have answered in them, and what goes on.
 
 A device answers for a model in one round (spec, 12.13). So after a round that has left the model as
 it was, such as a lost one, the server asks devices that have not answered yet. It cannot know who
@@ -7,13 +7,18 @@ their first masked vector was due.
 
 Where such devices are too few, the lost round is repeated with its cohort: it goes on with what the
 search had revealed, and only if no sum of updates was.
+
+Of a round that was begun before the server's process ended, nobody knows how far it had come. Its
+sums may be known, but what the server had made of them is not. So it is lost, and nobody is asked
+anything again: a second round over its context would give the server a second answer of the same
+devices.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from deltafl.fl.cohort import Cohort, Pending, SecureRoundResult, Weighing
-from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch, RoundOutcome
@@ -33,65 +38,20 @@ class Answers:
     by_level: tuple[frozenset[int], ...] = ()
     lost: tuple[LostSearch | None, ...] = ()
 
-    def note(
-        self, invited: Collection[int], levels: Levels, outcomes: Sequence[RoundOutcome]
-    ) -> None:
+    def note(self, invited: Collection[int], levels: Levels, result: SecureRoundResult) -> None:
         """Note a secure round.
 
         Args:
             invited: its devices.
             levels: what was announced.
-            outcomes: what became of each level.
+            result: what became of each level.
         """
+        outcomes = result.outcomes
         self.by_level = tuple(
             _answering(invited, levels.first_slot(level), outcome)
             for level, outcome in enumerate(outcomes)
         )
         self.lost = tuple(outcome.lost for outcome in outcomes)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NotedCohort:
-    """A cohort of whose secure rounds it is noted who may have answered; a `Cohort`.
-
-    Attributes:
-        cohort: does all the rest.
-        answers: where it is noted.
-    """
-
-    cohort: Cohort
-    answers: Answers
-
-    @property
-    def weights(self) -> Mapping[int, int]:
-        """n_k by device."""
-        return self.cohort.weights
-
-    def reveal_losses(
-        self, model: Vector, ids: Collection[int] | None = None
-    ) -> Sequence[Pending[float]]:
-        """Ask for losses in clear; see `Cohort`."""
-        return self.cohort.reveal_losses(model, ids)
-
-    def reveal_updates(
-        self,
-        model: Vector,
-        ids: Collection[int] | None = None,
-        objective: LocalObjective = PLAIN,
-    ) -> Sequence[Pending[Vector]]:
-        """Ask for updates in clear; see `Cohort`."""
-        return self.cohort.reveal_updates(model, ids, objective)
-
-    def secure_round(
-        self,
-        levels: Levels,
-        models: Sequence[Vector],
-        weighing: Weighing | None = None,
-    ) -> SecureRoundResult:
-        """Play a round and note it; see `Cohort`."""
-        result = self.cohort.secure_round(levels, models, weighing)
-        self.answers.note(self.weights, levels, result.outcomes)
-        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +119,62 @@ def _answering(invited: Collection[int], first_slot: int, outcome: RoundOutcome)
         device
         for device in invited
         if not ((drop := drops.get(ClientId(device))) is not None and drop.step.order < due)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InterruptedCohort(Cohort):
+    """The devices of such a round, any of which may have answered in it; a `Cohort`.
+
+    Attributes:
+        cohort: The devices.
+        slots: Of the sums that the server had learnt, indices into the session's slots.
+        reason: Why the round was lost.
+    """
+
+    cohort: Cohort
+    slots: Sequence[int]
+    reason: str
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device."""
+        return self.cohort.weights
+
+    def secure_round(
+        self,
+        levels: Levels,
+        models: Sequence[Vector],
+        weighing: Weighing | None = None,
+    ) -> SecureRoundResult:
+        """Lose a round; see `Cohort`."""
+        del models, weighing
+        return SecureRoundResult(lost_outcomes(levels, self.slots, self.reason), None)
+
+
+def lost_outcomes(levels: Levels, slots: Sequence[int], reason: str) -> tuple[RoundOutcome, ...]:
+    """The outcome of each level of a lost round.
+
+    Args:
+        levels: The levels.
+        slots: Of the sums that the server had learnt, indices into the session's slots.
+        reason: Why the round was lost.
+    """
+    first = [levels.first_slot(level) for level in range(len(levels.rounds) + 1)]
+    sums = [sum(begin <= slot < end for slot in slots) for begin, end in pairwise(first)]
+    return tuple(_lost(count, reason) for count in sums)
+
+
+def _lost(num_sums: int, reason: str) -> RoundOutcome:
+    """The outcome of a level of which nothing is known but how many sums it had."""
+    return RoundOutcome(
+        search=None,
+        secure_sums=num_sums,
+        update=None,
+        kept_weight=0,
+        kept_devices=0,
+        train_loss=None,
+        clipped=0,
+        drops={},
+        aborted=reason,
     )

@@ -1,26 +1,140 @@
-"""A cohort's devices, some of which lie: between the devices' work and whoever asks for it."""
+"""Devices that lie, in simulations.
+
+An attacker is a device of the population that does what the protocol allows: it sends a vector of
+the right size, a loss and a number of samples. What it does stands between the device's work and
+whoever asks for it (`AttackingDevices`), so it is the same for every strategy, in clear and under
+masks, and for every backend. What attackers train on is in `poisoned`.
+
+Attackers know the model as it is announced, the last η and the last change of the model, which
+every device is told, and their own data and updates. Those that collude (a-little-is-enough,
+inner-product manipulation) also know the updates of the other attackers of the cohort, and nothing
+of honest devices.
+
+Sources of the claims: Δ-FL lets the devices with the largest claimed losses in (arXiv 2002.11223,
+Algorithm 2), and weighs by claimed numbers of samples, as FedAvg does; that both can be claimed is
+stated in docs/threat-model.md. The claims are ours. What is sent in place of an update takes
+float32 [d] and is computed in float64.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from fractions import Fraction
+from typing import Final
 
 import numpy as np
 
 from deltafl.fl.cohort import Pending
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.attackers.claims import claimed_loss
-from deltafl.sim.cohort.attackers.updates import (
-    inner_product,
-    little_is_enough,
-    noise_like,
-    scaled,
-)
+from deltafl.sim.cohort.backends.base import Later
 from deltafl.sim.cohort.devices import Devices
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.settings.attackers import AttackersConfig, Claim, Kind
 
-T = TypeVar("T")
+
+def attackers_of(seeds: Seeds, share: Fraction, num_devices: int) -> frozenset[int]:
+    """Draw the devices that attack in all runs of a seed.
+
+    Args:
+        seeds: of the run.
+        share: of all training devices, in [0, 1); rounded to whole devices.
+        num_devices: how many train.
+
+    Returns:
+        Their indices. A larger share has those of a smaller one.
+    """
+    number = num_attackers(share, num_devices)
+    if not number:
+        return frozenset()
+    order = seeds.generator(Purpose.ATTACKERS).permutation(num_devices)
+    return frozenset(order[:number].tolist())
+
+
+def num_attackers(share: Fraction, num_devices: int) -> int:
+    """How many of these devices attack.
+
+    >>> num_attackers(Fraction(1, 10), 96), num_attackers(Fraction(0), 96)
+    (10, 0)
+    """
+    return round(share * num_devices)
+
+
+RAISE: Final = 2.0
+"""By what `Claim.RAISE_ETA` multiplies the last η."""
+
+
+def claimed_loss(claim: Claim, eta: float | None, bound: float, tick: float) -> float | None:
+    """The loss that an attacker claims, in nats; None for its own.
+
+    Args:
+        claim: what it wants.
+        eta: the last η that was announced; None if there is none.
+        bound: the largest loss that a search tells from others.
+        tick: between two losses that it tells apart.
+
+    >>> claimed_loss(Claim.TOP, None, 32.0, 0.5), claimed_loss(Claim.ABOVE_ETA, 2.0, 32.0, 0.5)
+    (32.0, 2.5)
+    >>> claimed_loss(Claim.RAISE_ETA, 20.0, 32.0, 0.5), claimed_loss(Claim.RAISE_ETA, 2.0, 32.0, 1)
+    (32.0, 4.0)
+    """
+    if claim is Claim.TOP:
+        return bound
+    if claim is Claim.OWN or eta is None:
+        return None
+    return min(bound, eta + tick if claim is Claim.ABOVE_ETA else RAISE * eta)
+
+
+def scaled(update: Vector, factor: float) -> Vector:
+    """Send a multiple of the update: more than it (model replacement), or against it.
+
+    Source: the factor that lets one device replace the model is of Bagdasaryan et al., "How To
+    Backdoor Federated Learning", AISTATS 2020; the flipped sign of Li et al., "RSA", AAAI 2019.
+    """
+    return _vector(np.multiply(update, factor, dtype=np.float64))
+
+
+def noise_like(update: Vector, scale: float, generator: np.random.Generator) -> Vector:
+    """Send Gaussian noise with `scale` times the root mean square of a vector.
+
+    Source: Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient
+    Descent", NeurIPS 2017, where its deviation is 200; here it is in units of what it replaces, so
+    that it means the same for every model.
+    """
+    size = float(np.sqrt(np.mean(np.square(update, dtype=np.float64))))
+    return _vector(generator.normal(0.0, scale * size, len(update)))
+
+
+def little_is_enough(updates: Sequence[Vector], deviations: float) -> Vector:
+    """Send the mean of the attackers' updates less some standard deviations, by coordinate.
+
+    Each coordinate stays within what honest devices may send, and all point one way. One attacker
+    alone has no deviation, and sends its own update.
+
+    Source: Baruch et al., "A Little Is Enough: Circumventing Defenses For Distributed Learning",
+    NeurIPS 2019, Algorithm 3, with 1.5 deviations as in its experiments. As there, mean and
+    deviation are those of the attackers' own updates.
+    """
+    stacked = np.stack(updates).astype(np.float64)
+    return _vector(stacked.mean(axis=0) - deviations * stacked.std(axis=0))
+
+
+def inner_product(updates: Sequence[Vector], scale: float) -> Vector:
+    """Send minus a multiple of the mean of the attackers' updates.
+
+    The inner product of the aggregate with the honest mean turns negative.
+
+    Source: Xie, Koyejo and Gupta, "Fall of Empires: Breaking Byzantine-tolerant SGD by Inner
+    Product Manipulation", UAI 2019 (PMLR 115, 2020). There the attackers know the honest updates;
+    here they know their own.
+    """
+    return _vector(-scale * np.stack(updates).astype(np.float64).mean(axis=0))
+
+
+def _vector(numbers: "np.typing.NDArray[np.float64]") -> Vector:
+    with np.errstate(over="ignore", invalid="ignore"):  # as of a training that diverged
+        vector: Vector = numbers.astype(np.float32)
+    return vector
+
 
 _COLLUDING: Final = (Kind.LITTLE, Kind.INNER_PRODUCT)
 
@@ -94,7 +208,7 @@ class AttackingDevices:
             claim = Claim(attack.settings.loss)
             claimed = claimed_loss(claim, self.known.eta, attack.loss_bound, attack.tick)
             if claimed is not None:
-                return _Later(lambda: claimed)
+                return Later(lambda: claimed)
         return self.devices.begin_loss(device, model)
 
     def begin_update(
@@ -107,9 +221,9 @@ class AttackingDevices:
         if settings.kind in _COLLUDING:
             return self._agreed(model, objective)
         if (free := self._of_free_rider(device, model)) is not None:
-            return _Later(lambda: free)
+            return Later(lambda: free)
         own = self.devices.begin_update(device, model, objective)
-        return _Later(lambda: self._changed(device, own.result()))
+        return Later(lambda: self._changed(device, own.result()))
 
     def _changed(self, device: int, own: Vector) -> Vector:
         settings = self.attack.settings
@@ -145,11 +259,11 @@ class AttackingDevices:
         """What the attackers of the cohort send, all the same."""
         for made in self._together:
             if made.model is model and made.objective == objective:
-                return _Later(made.result)
+                return Later(made.result)
         attackers = [one for one in self.devices.weights if one in self.attack.attackers]
         asked = [self.devices.begin_update(one, model, objective) for one in attackers]
         self._together.append(_Together(model, objective, asked, self._craft))
-        return _Later(self._together[-1].result)
+        return Later(self._together[-1].result)
 
     def _craft(self, updates: Sequence[Vector]) -> Vector:
         settings = self.attack.settings
@@ -177,11 +291,3 @@ class _Together:
         if self.made is None:
             self.made = self.craft([one.result() for one in self.asked])
         return self.made
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Later(Generic[T]):
-    work: Callable[[], T]
-
-    def result(self) -> T:
-        return self.work()

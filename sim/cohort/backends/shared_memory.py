@@ -1,16 +1,97 @@
-"""The devices' samples in memory that workers share: written once, read where they lie.
+"""Memory that processes share, and the devices' samples in it: written once, read where they lie.
 
-The samples stay there from round to round. There are two buffers. When one is full, the other is
+Shared memory is an anonymous file that all processes map. It has no name, so that nobody else can
+open it and nothing is left behind when the last process ends, however it ends. On Linux it is in
+memory and counts as such; elsewhere it is a temporary file.
+
+Samples stay there from round to round. There are two buffers. When one is full, the other is
 emptied as soon as nobody reads from it, and filled again. Memory is therefore bounded by the size
 of both, however many devices there are, and data that fit into one buffer are written only once.
 """
 
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.objectives import LocalObjective
 from deltafl.sim.cohort.backends.base import SampleReference
-from deltafl.sim.cohort.backends.shared import SharedMemory, aligned
+
+_ALIGNMENT: Final = 64  # a cache line
+
+
+class SharedMemory:
+    """A growing array of bytes.
+
+    Args:
+        file: descriptor of the file that holds it, which is inherited; a new one by default.
+
+    Attributes:
+        file: the descriptor, for the process that is to map it as well.
+    """
+
+    def __init__(self, file: int | None = None) -> None:
+        self.file = _new_file() if file is None else file
+        self._map: mmap.mmap | None = None
+
+    def reserve(self, size: int) -> None:
+        """Make the file at least `size` bytes long; new ones are zero."""
+        if os.fstat(self.file).st_size < size:
+            os.ftruncate(self.file, size)
+
+    def array(
+        self, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, *, writable: bool = False
+    ) -> npt.NDArray[np.generic]:
+        """View a part of it as an array, without a copy.
+
+        Args:
+            offset: the first byte.
+            shape: of the array.
+            dtype: of its elements.
+            writable: whether it may be written to.
+
+        Raises:
+            ValueError: the part ends beyond the end.
+        """
+        count = int(np.prod(shape, dtype=np.int64))
+        if count == 0:
+            return np.zeros(shape, dtype)
+        end = offset + count * np.dtype(dtype).itemsize
+        if self._map is None or len(self._map) < end:
+            # an older map lives on as long as arrays look into it
+            self._map = mmap.mmap(self.file, max(os.fstat(self.file).st_size, 1))
+        view = np.frombuffer(self._map, dtype=dtype, count=count, offset=offset).reshape(shape)
+        if not writable:
+            view.flags.writeable = False
+        return view
+
+    def close(self) -> None:
+        """Close the file; arrays that look into it stay good."""
+        os.close(self.file)
+
+
+def aligned(offset: int) -> int:
+    """The next offset at which an array may begin.
+
+    >>> aligned(1), aligned(64)
+    (64, 64)
+    """
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT
+
+
+def _new_file() -> int:
+    if hasattr(os, "memfd_create"):  # Linux
+        return os.memfd_create("deltafl")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
 
 ROOM: Final = 1 << 27
 """Bytes that a buffer takes before the other one is used."""
@@ -41,6 +122,29 @@ class Location:
     y: int
     targets_dtype: str
     targets_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assigned:
+    """A chunk as a worker is told of it, its arrays left where they lie.
+
+    Attributes:
+        evaluates: whether all metrics are wanted and not the loss alone.
+        model: offset of the model.
+        training: how to train; None to measure the loss instead.
+        objective: what training minimises.
+        locations: where the devices' samples lie.
+        seeds: of each device's shuffling.
+        updates: offset at which the updates go.
+    """
+
+    evaluates: bool
+    model: int
+    training: LocalTraining | None
+    objective: LocalObjective
+    locations: Sequence[Location]
+    seeds: Sequence[int]
+    updates: int
 
 
 class DoubleBuffer:

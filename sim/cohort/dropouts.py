@@ -1,0 +1,144 @@
+"""Devices that drop out on purpose: when in a session, and in clear not to take part at all.
+
+In clear there is no session to drop out of half-way. A device that would drop out of a secure run
+at any step is removed from the cohort before the round.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from deltafl.fl.cohort import Cohort, CohortView
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
+from deltafl.fl.vectors import Vector
+from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+
+Dropouts: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
+"""(round index, device ids, number of slots) → when each vanishing device vanishes."""
+
+
+def nobody(round_index: int, device_ids: Sequence[int], num_slots: int) -> Mapping[int, Vanish]:
+    """No device drops out."""
+    del round_index, device_ids, num_slots
+    return {}
+
+
+def stages_of_session(*, signed: bool) -> tuple[Stage, ...]:
+    """The stages at which a device may vanish; unsigned sessions have no LIST and no CONFIRM."""
+    only_signed = (Stage.LIST, Stage.CONFIRM)
+    return tuple(stage for stage in Stage if signed or stage not in only_signed)
+
+
+def plan_dropouts(
+    generator: np.random.Generator,
+    device_ids: Sequence[int],
+    rate: float,
+    num_slots: int,
+    *,
+    signed: bool,
+) -> dict[int, Vanish]:
+    """Decide which devices drop out of a session, and when.
+
+    A device drops out with probability `rate`, at a stage drawn uniformly and, if the stage has
+    slots, at a slot drawn uniformly. A slot that lacks this stage loses the device at its next
+    message; a list is signed before the first slot, if at all. In half of the cases its last
+    message still comes, but late.
+    Which devices drop out depends neither on `num_slots` nor on `signed`, so that all algorithms
+    lose the same devices.
+
+    Args:
+        generator: where the randomness comes from.
+        device_ids: the cohort.
+        rate: a probability.
+        num_slots: number of slots of the session, at least 1.
+        signed: whether the session is.
+    """
+    stages = stages_of_session(signed=signed)
+    plan = {}
+    for device_id in device_ids:
+        fate, stage_draw, slot_draw, late_draw = generator.random(4)
+        if fate < rate:
+            stage = stages[int(stage_draw * len(stages))]
+            slot = int(slot_draw * num_slots) if stage > Stage.LIST else 0
+            plan[device_id] = Vanish(Step(stage, slot), late=bool(late_draw < 0.5))
+    return plan
+
+
+def seeded_dropouts(seeds: Seeds, rate: float, *, signed: bool) -> Dropouts:
+    """Bind `plan_dropouts` to a run: each round has its own generator."""
+
+    def dropouts(
+        round_index: int, device_ids: Sequence[int], num_slots: int
+    ) -> Mapping[int, Vanish]:
+        generator = seeds.generator(Purpose.DROPOUT, round_index=round_index)
+        return plan_dropouts(generator, device_ids, rate, num_slots, signed=signed)
+
+    return dropouts
+
+
+@dataclass(frozen=True, slots=True)
+class SurvivorReport(RoundReport):
+    """A report that also says how many devices dropped out.
+
+    Attributes:
+        dropped_by_stage: number of devices that vanished, by the stage at which they did.
+        aborted: why the round was given up; None if it was not.
+    """
+
+    dropped_by_stage: dict[str, int]
+    aborted: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WithDropouts:
+    """A strategy in clear of a single level, played with the devices that do not drop out."""
+
+    strategy: Strategy
+    dropouts: Dropouts
+
+    @property
+    def name(self) -> str:
+        """The wrapped strategy's name."""
+        return self.strategy.name
+
+    @property
+    def server_sees(self) -> Visibility:
+        """What the wrapped strategy shows."""
+        return self.strategy.server_sees
+
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
+        """As the wrapped strategy."""
+        return self.strategy.init(model, num_devices)
+
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
+        """Play one round with the survivors; without any, the round is given up.
+
+        Raises:
+            ValueError: the cohort is empty.
+            DivergenceError: a device's loss or update is NaN or infinite.
+        """
+        plan = self.dropouts(state.round, list(cohort.weights), 1)
+        weights = {one: size for one, size in cohort.weights.items() if one not in plan}
+        if cohort.weights and not weights:
+            lost = RoundReport(
+                eta=None, kept_devices=0, kept_weight=0, train_loss=None, empty=False, secure_sums=0
+            )
+            reason = f"all {len(cohort.weights)} devices of the cohort vanished"
+            return replace(state, round=state.round + 1), _extend(lost, _by_stage(plan), reason)
+        state, report = self.strategy.apply(state, CohortView(cohort, weights))
+        return state, _extend(report, _by_stage(plan), None)
+
+
+def _by_stage(plan: Mapping[int, Vanish]) -> dict[str, int]:
+    return dict(Counter(vanish.step.stage.name.lower() for vanish in plan.values()))
+
+
+def _extend(
+    report: RoundReport, dropped_by_stage: dict[str, int], aborted: str | None
+) -> SurvivorReport:
+    known = {field.name: getattr(report, field.name) for field in fields(report)}
+    return SurvivorReport(**known, dropped_by_stage=dropped_by_stage, aborted=aborted)

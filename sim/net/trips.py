@@ -1,0 +1,279 @@
+"""The trips of a federation's round: messages to the devices, their answers, how long to wait.
+
+A device that has not answered by the deadline counts as lost, and the round goes on without it.
+What arrives later is recorded and handed to the machine, which knows that it is late. The deadline
+of a stage follows from how long devices took for it lately: some times as long as nine in ten of
+those that were in time. So a few that are slow, or that answer as late as they may, do not make
+everybody wait for them. It never falls below a minimum, because a network hesitates now and then,
+and never exceeds the limit that also holds before anything is known.
+
+Everything a device does takes the same time whatever its data, as far as it can (`own_work`), so
+deadlines tell the server nothing that it would not see anyway.
+
+A round outlives the server's process (`journal`): the next one goes on where it was. Nothing is
+known of durations then, so devices have the longest time to come back.
+"""
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.round import LostSearch, RoundOutcome
+from deltafl.protocol.server import RoundServer
+from deltafl.secagg import ClientId, SessionParams, TrustedKeys
+from deltafl.secagg.outgoing import Outgoing
+from deltafl.secagg.primitives import Primitives
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.secagg.session import Observer
+from deltafl.secagg.stages import Stage, Step
+from deltafl.sim.cohort.masked import round_server
+from deltafl.sim.errors import ChainError, RunError
+from deltafl.sim.net.frames import Carry, Reason, Task, encode
+from deltafl.sim.net.journal import TRAINS, About, Journal
+from deltafl.sim.net.measuring import SummedMetrics
+from deltafl.sim.net.post import Answer, Clock, Post
+from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.settings.config import RunConfig
+
+_REMEMBERED: Final = 8  # trips of a stage
+_COUNTED: Final = 0.9  # of the devices that were in time
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How deadlines are set.
+
+    Attributes:
+        most: seconds, before anything is known and at most.
+        least: seconds, at least.
+        factor: how many times as long as nine in ten devices took of late.
+    """
+
+    most: float = 600.0
+    least: float = 10.0
+    factor: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= self.most:
+            raise ValueError(f"least={self.least} is not above 0 and at most most={self.most}")
+        if self.factor < 1:
+            raise ValueError(f"factor={self.factor} is less than 1")
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """What is known of the stages' durations.
+
+    Attributes:
+        waiting: how deadlines are set.
+    """
+
+    waiting: Waiting
+    _taken: dict[tuple[Stage, bool], deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_REMEMBERED))
+    )
+
+    def seconds(self, step: Step, *, trains: bool) -> float:
+        """How long to wait for the answers of a step.
+
+        Args:
+            step: the message that is due.
+            trains: whether devices may have to train first.
+        """
+        waiting = self.waiting
+        if taken := self._taken.get((step.stage, trains)):
+            expected = waiting.factor * max(taken)
+        elif others := [max(known) for (_, trained), known in self._taken.items() if not trained]:
+            expected = math.inf if trains else waiting.factor**2 * max(others)
+        else:
+            expected = math.inf
+        return min(waiting.most, max(waiting.least, expected))
+
+    def note(self, step: Step, taken: Sequence[float], *, trains: bool) -> None:
+        """Devices that answered in time took so many seconds, ascending; nobody is nothing new."""
+        if taken:
+            self._taken[step.stage, trains].append(taken[math.ceil(_COUNTED * len(taken)) - 1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """All that the server of a federation has beside its settings.
+
+    Attributes:
+        post: the exchange with the connections.
+        devices: the federation's list.
+        clock: tells the time.
+        waiting: how deadlines are set.
+        patience: seconds to wait until enough devices are connected.
+        gathering: seconds to wait until all are, before each round; fewer will do afterwards.
+        randomness: where the names of tasks come from.
+        journal: where to keep what was received in the current round; None to keep nothing, so that
+            a round ends with the process.
+        stop: set when no further round is to begin.
+        records: where to keep what is measured, and the messages by which it was; None to measure
+            nothing.
+        measured: told of all that is.
+        declined: told of each device that does not go on with a round, and why.
+        stage: told of each trip as it begins: the round's machine, and how many are asked.
+        beside: a digest of what devices are told of a round in another way (`frames.Task`).
+        note: told what becomes of a round of an earlier process, in a sentence.
+    """
+
+    post: Post
+    devices: TrustedKeys
+    clock: Clock
+    waiting: Waiting = field(default_factory=Waiting)
+    patience: float = 3600.0
+    gathering: float = 0.0
+    randomness: Randomness = system_randomness
+    journal: Path | None = None
+    stop: Event = field(default_factory=Event)
+    records: Path | None = None
+    measured: Callable[[SummedMetrics], None] = lambda _sums: None
+    declined: Callable[[ClientId, Reason], None] = lambda _client, _reason: None
+    stage: Callable[[RoundServer, int], None] = lambda _server, _asked: None
+    beside: Callable[[], bytes] = bytes
+    note: Callable[[str], None] = lambda _sentence: None
+
+    def about(self, round_index: int, cohort: Iterable[int], level: int = TRAINS) -> About:
+        """What the journal of a round says of it."""
+        listed = self.devices.fingerprint()
+        return About(round_index, tuple(cohort), listed, metadata.version("deltafl"), level)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounds:
+    """What the rounds of a run share."""
+
+    config: RunConfig
+    site: Site
+    observer: Observer
+    primitives: Primitives
+    deadlines: Deadlines
+
+    def play(
+        self,
+        levels: Levels,
+        models: bytes,
+        params: SessionParams,
+        ids: Sequence[ClientId],
+        task: Task,
+        rounds_done: int,
+        journal: Journal,
+        lost: Sequence[LostSearch] = (),
+    ) -> tuple[tuple[RoundOutcome, ...], int]:
+        """Play a round with connected devices; its outcomes, and the bytes that all have sent.
+
+        Args:
+            levels: what is announced.
+            models: `as_bytes` of the levels' models.
+            params: of the session.
+            ids: the devices, ascending.
+            task: what they are told before.
+            rounds_done: of the run, once it is over.
+            journal: of the round.
+            lost: what earlier rounds over the models have revealed.
+
+        Raises:
+            RunError: the round goes on, and it is not the recorded one.
+        """
+        site = self.site
+        policy = sessions_of(self.config).policy
+        server = round_server(
+            levels, models, params, ids, site.devices, self.primitives, policy, lost
+        )
+        trips = _Trips(server, self, task, journal)
+        site.post.begin(task, ids)
+        try:
+            outgoing = server.start()
+            while outgoing:
+                outgoing = trips.carry(outgoing)
+                if server.revealed is not None:
+                    self.observer.revealed(server.revealed)
+        except ChainError as error:
+            raise RunError(f"{error}; to give the round up, remove {site.journal}") from error
+        finally:
+            if server.outcomes is not None or site.journal is None:
+                site.post.end(rounds_done)  # else devices wait for the process that goes on
+        if server.outcomes is None:
+            raise RuntimeError("the round stopped without an outcome: this is a bug")
+        return server.outcomes, trips.bytes_up
+
+
+class _Trips:
+    """Carries the envelopes of one round.
+
+    Attributes:
+        bytes_up: What all devices have sent.
+    """
+
+    def __init__(self, server: RoundServer, rounds: Rounds, task: Task, journal: Journal) -> None:
+        self.bytes_up = 0
+        self._server = server
+        self._rounds = rounds
+        self._task = task.task
+        self._journal = journal
+        self._trip = -1
+
+    def carry(self, outgoing: Outgoing) -> Outgoing:
+        """Send the server's messages, wait for the answers, close the trip.
+
+        What an earlier process has received comes first; where it has closed the trip, nothing else
+        does, and nothing is sent.
+        """
+        server, journal = self._server, self._journal
+        self._trip += 1
+        step = server.step
+        self._rounds.site.stage(server, len(outgoing))
+        is_closed = self._trip < journal.closed
+        done = journal.answered if self._trip == journal.closed else frozenset()
+        expected = () if is_closed else tuple(c for c in outgoing if c not in done)
+        self._send(outgoing, frozenset(expected))
+        for answer in journal.again():
+            self._take(step, answer)
+        if not is_closed:
+            self._collect(step, expected)
+            journal.close_trip(self._trip)
+        with self._rounds.observer.working(None, step):
+            return server.close_round()
+
+    def _send(self, outgoing: Outgoing, expected: AbstractSet[ClientId]) -> None:
+        """Record all messages, and send those that are still to be answered."""
+        observer, framed = self._rounds.observer, (b"", b"")
+        for client in outgoing:
+            with observer.working(None, self._server.step):
+                data = outgoing[client]
+            if data is not framed[0]:  # most often, all get the same message
+                framed = data, encode(Carry(self._task, self._trip, data))
+            observer.message(sent=True, peer=client, data=data)
+            if client in expected:
+                self._rounds.site.post.send(client, self._trip, framed[1])
+
+    def _collect(self, step: Step, expected: Sequence[ClientId]) -> None:
+        """Wait for answers until the deadline."""
+        site, deadlines = self._rounds.site, self._rounds.deadlines
+        trains = self._server.awaits_updates
+        began, taken = site.clock(), list[float]()
+        for answer in site.post.answers(expected, deadlines.seconds(step, trains=trains)):
+            if answer.declined is not None:
+                site.declined(answer.client, answer.declined)
+                continue
+            taken.append(site.clock() - began)
+            self._journal.received(answer)
+            self._take(step, answer)
+        deadlines.note(step, taken, trains=trains)
+
+    def _take(self, step: Step, answer: Answer) -> None:
+        """Hand the machine what a device has sent, once it is written down."""
+        self.bytes_up += len(answer.data)
+        observer = self._rounds.observer
+        observer.message(sent=False, peer=answer.client, data=answer.data)
+        with observer.working(None, step):
+            self._server.receive(answer.client, answer.data)

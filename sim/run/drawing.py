@@ -1,0 +1,142 @@
+"""Who is asked in the next round.
+
+In secure rounds, a device answers for a model in so many rounds, so those are drawn that have not
+answered yet. Where these are too few, a lost round is repeated with its cohort.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from deltafl.fl.strategies.base import Strategy, TrainingState
+from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.round import Round
+from deltafl.secagg.errors import SecAggError
+from deltafl.sim.cohort.lost_rounds import Answered
+from deltafl.sim.cohort.sampling import Indices, dealt, drawn_of
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.errors import RunError
+from deltafl.sim.record.checkpoint import LostRound
+from deltafl.sim.run.algorithms import check_session, levels_of, sessions_of
+from deltafl.sim.run.population import Devices
+from deltafl.sim.run.spending import Account
+from deltafl.sim.settings.config import RunConfig
+
+
+class Asked(NamedTuple):
+    """The devices of a run: how many, they themselves, and what rounds cost them."""
+
+    number: int
+    devices: Devices
+    account: Account | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    """The draw of one round.
+
+    Attributes:
+        config: the settings of the run.
+        strategy: which is to play it.
+        asked: of whom.
+        answered: who may have answered for the models that the server has now.
+        state: the server's.
+    """
+
+    config: RunConfig
+    strategy: Strategy
+    asked: Asked
+    answered: Answered
+    state: TrainingState
+
+    def again(self) -> LostRound | None:
+        """The lost round that the next one repeats, where devices new to the model are too few.
+
+        Not where devices answer for a model in fewer rounds, or its devices are too few.
+        """
+        lost, size = self.answered.lost, self.config.federation.cohort_size
+        others = self.asked.devices.num_others(self.answered.anyone)
+        most = sessions_of(self.config).policy.rounds_per_model
+        if lost is None or others >= size or lost.rounds >= most:
+            return None
+        if self.asked.account is not None and not set(lost.cohort) <= set(self._due()):
+            return None
+        return None if self._fewest(lost) is None else lost
+
+    def _fewest(self, lost: LostRound) -> int | None:
+        """With fewer devices, a lost round is not repeated; None if there are too few at all."""
+        params = check_session(self.config, self.strategy, self.state, len(lost.cohort))
+        levels = levels_of(self.strategy, self.state, len(lost.cohort))
+        if params is None or levels is None:
+            return None
+        least = max(params.threshold, params.min_cohort, params.min_roster)
+        there = self.asked.devices.num_others(self._beside(lost))
+        enough = (
+            number
+            for number in range(least, there + 1)
+            if all(
+                Round(config, search).can_go_on(number)
+                for config, search in zip(levels.rounds, lost.searches, strict=True)
+            )
+        )
+        return next(enough, None)
+
+    def cohort(self, again: LostRound | None) -> tuple[int, ...]:
+        """The cohort of the next round: of secure rounds, devices new to the model.
+
+        If too few are, that of the lost round that is repeated.
+        """
+        if again is not None:
+            fewest, hoped = self._fewest(again) or 0, len(again.devices)
+            self.asked.devices.present(fewest, self._beside(again), hoped)
+            return again.cohort
+        population, size = self.asked.number, self.config.federation.cohort_size
+        answered = self.answered.anyone
+        present = self.asked.devices.present(size, answered)
+        generator = self._seeds.generator(Purpose.COHORT, round_index=self.state.round)
+        if self.asked.account is not None:  # nobody more often than it accounts for
+            present = np.intersect1d(present, self._due())
+        ids = drawn_of(generator, present, size)
+        if len(ids) < size:
+            try:
+                check_session(self.config, self.strategy, self.state, len(ids))
+            except (ProtocolError, SecAggError) as error:
+                raise RunError(
+                    f"gave up after round {self.state.round}: {len(answered)} of {population} "
+                    f"devices may have answered for the current model, {self._why_not_again}; with "
+                    f"the {len(ids)} others there can be no secure round ({error}); train with "
+                    f"more devices, or lose fewer rounds: {self.asked.devices.to_lose_fewer} "
+                    "or raise privacy.expected_dropout; if no round was lost, the model stays the "
+                    "same because training diverges (lower training.learning_rate), or because "
+                    "attackers who send no change have all of the weight"
+                ) from error
+        return ids
+
+    @property
+    def _why_not_again(self) -> str:
+        """Why the last round is not repeated."""
+        most, lost = sessions_of(self.config).policy.rounds_per_model, self.answered.lost
+        if most == 1:
+            return "and none answers for a model twice"
+        if lost is None:
+            return (
+                "and the round is not repeated: its updates were or may have been summed, or "
+                "devices follow its search"
+            )
+        if lost.rounds >= most:
+            return f"in {most} rounds (policy.max_rounds_per_model)"
+        return "and too few of them may take part in another round"
+
+    def _beside(self, lost: LostRound) -> frozenset[int]:
+        """All devices but those that may take part in a lost round once more."""
+        return frozenset(range(self.asked.number)) - lost.devices
+
+    def _due(self) -> Indices:
+        """The devices that are dealt to the next round."""
+        number, size = self.asked.number, self.config.federation.cohort_size
+        return dealt(self._seeds.shuffle_of_population, number, size, self.state.round)
+
+    @property
+    def _seeds(self) -> Seeds:
+        return Seeds(self.config.experiment.seed)
