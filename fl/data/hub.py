@@ -19,14 +19,11 @@ import pyarrow.parquet as pq
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.image import read_image
+from deltafl.fl.data.files import bounded
+from deltafl.fl.data.image_folder import read_image
 from deltafl.fl.data.registry import Format, Options
-from deltafl.fl.data.rows import name_of
+from deltafl.fl.data.tables import name_of
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.npz import MAX_ARRAY_BYTES
-from deltafl.fl.read.parquet import check_pages
-from deltafl.fl.read.regular import open_regular
-from deltafl.fl.read.zipped import allowance
 
 _BATCH: Final = 256  # rows that are decoded at once: a value may be long, and in every row
 _REPOSITORY: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -86,12 +83,12 @@ def load_hub(
     columns = Columns(
         user_column or default.user, input_column or default.input, label_column or default.label
     )
-    devices = devices_of(source, _batches(source, columns), columns, allowance(_size(source)))
+    devices = devices_of(source, _batches(source, columns), columns)
     return federate(Path(source).stem or source, devices, split)
 
 
 def devices_of(
-    source: str, batches: Iterable[pa.Table | pa.RecordBatch], columns: Columns, limit: int
+    source: str, batches: Iterable[pa.Table | pa.RecordBatch], columns: Columns
 ) -> list[DeviceData]:
     """Assign the rows of tables to their users.
 
@@ -99,12 +96,11 @@ def devices_of(
         source: what to call them, in messages.
         batches: the tables.
         columns: which column is what.
-        limit: bytes that all inputs may take.
 
     Raises:
         DataError: as `load_hub`.
     """
-    gathered = _gather(source, batches, columns, limit)
+    gathered = _gather(source, batches, columns)
     devices = []
     for user, (inputs, labels) in gathered.items():
         shapes = {part.shape for part in inputs}
@@ -119,10 +115,10 @@ def devices_of(
 
 
 def _gather(
-    source: str, batches: Iterable[pa.Table | pa.RecordBatch], columns: Columns, limit: int
+    source: str, batches: Iterable[pa.Table | pa.RecordBatch], columns: Columns
 ) -> dict[str, tuple[list[_Arrays], list[float]]]:
     users: dict[str, tuple[list[_Arrays], list[float]]] = {}
-    row = held = 0
+    row = 0
     for batch in batches:
         missing = [
             name
@@ -140,11 +136,6 @@ def _gather(
                 raise DataError(f"{source}: row {row} is not complete: remove it")
             inputs, labels = users.setdefault(name_of(user), ([], []))
             inputs.append(_input(source, row, value))
-            held += max(1, inputs[-1].nbytes)
-            if held > limit:
-                raise DataError(
-                    f"{source}: its first {row} rows unpack to more than {limit:,} bytes: divide it"
-                )
             labels.append(_label(source, row, label))
     if not users:
         raise DataError(f"{source}: no rows: check the path")
@@ -218,30 +209,18 @@ def _batches(source: str, columns: Columns) -> Iterator[pa.Table | pa.RecordBatc
     yield from _by_package(source, saved=path.is_dir())
 
 
-def _size(source: str) -> int:
-    """Bytes of the files, packed; what comes from the hub is as large as it likes."""
-    path = Path(source)
-    files = [path] if path.is_file() else path.rglob("*") if path.is_dir() else ()
-    return sum(file.stat().st_size for file in files if file.is_file()) or MAX_ARRAY_BYTES
-
-
 def _is_saved(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def _parquet(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
-    try:
-        with open_regular(path) as opened:
-            check_pages(opened)
-            with pq.ParquetFile(opened) as file:
-                wanted = (columns.user, columns.input, columns.label)
-                present = [name for name in wanted if name in file.schema_arrow.names]
-                # a file without one of them is read whole, so that the message can say what there
-                # is
-                chosen = present if len(present) == len(wanted) else None
-                yield from file.iter_batches(_BATCH, columns=chosen)
-    except (OSError, MemoryError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}): fetch it again") from error
+    with bounded(path, "Parquet file") as opened:
+        file = pq.ParquetFile(opened)
+        wanted = [columns.user, columns.input, columns.label]
+        # a file without one of them is read whole, so that the message can say what there is
+        yield from file.iter_batches(
+            _BATCH, columns=wanted if {*wanted} <= {*file.schema_arrow.names} else None
+        )
 
 
 def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:

@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.checks import checked_device, rows_by_user
 from deltafl.fl.data.federated import FederatedDataset, Split
 from deltafl.fl.data.registry import Download, Format
-from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import open_regular, read_up_to
 
@@ -67,16 +67,11 @@ def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> Federa
     if not len(y):
         raise DataError(f"{folder}: its files have no images: fetch them again")
     numbers, index = np.unique(writer, return_inverse=True)
-    order = np.argsort(index, kind="stable")
-    ends = np.cumsum(np.bincount(index, minlength=len(numbers)))[:-1]
     devices = [
-        checked_device(str(folder), f"w{number}", x[rows], y[rows])
-        for number, rows in zip(numbers, np.split(order, ends), strict=True)
+        checked_device(str(folder), name, x[rows], y[rows])
+        for name, rows in rows_by_user([f"w{number}" for number in numbers], index)
     ]
-    counts = {device.id: device.num_samples for device in devices}
-    chosen = frozenset(choose_users("qmnist", counts, split, subset))
-    kept = [device for device in devices if device.id in chosen]
-    return federate_chosen("qmnist", kept, split, counts=counts, subset=subset)
+    return federate_part("qmnist", devices, split, subset)
 
 
 def _part(

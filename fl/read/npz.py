@@ -6,7 +6,6 @@ records are refused.
 """
 
 import math
-import os
 import re
 import struct
 import zipfile
@@ -110,21 +109,6 @@ def parse_npy(data: bytes | bytearray) -> npt.NDArray[np.generic]:
     array = np.frombuffer(data, dtype=head.dtype, offset=head.size)
     _check_values(array)
     return array.reshape(head.shape, order=head.order)
-
-
-def map_npy(path: Path) -> npt.NDArray[np.generic]:
-    """The array of a .npy file, mapped into memory and read-only: its values are read when used.
-
-    Raises:
-        OSError: the file cannot be opened, or is no regular file.
-        ValueError: it is no array, or not all of one and no more.
-    """
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        head = _read_head(file.read(_LONGEST_HEAD), size)
-        if not math.prod(head.shape):  # nothing cannot be mapped
-            return np.zeros(head.shape, head.dtype)
-        return np.memmap(file, head.dtype, "r", head.size, head.shape, head.order)
 
 
 @dataclass(frozen=True, slots=True)
