@@ -148,7 +148,7 @@ def one_hot(
 
 def wrong_value(path: Path, values: "pd.Series[Any]", place: int, right: str) -> DataError:
     """The error for a value of a column that is not what it must be."""
-    value = values.iloc[place]
+    (value,) = values.iloc[[place]].tolist()
     return DataError(
         f"{path}: row {values.index[place] + 1} has {values.name} = {value!r:.40}, which is not "
         f"{right}: correct or fetch the file again"

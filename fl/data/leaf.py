@@ -168,7 +168,7 @@ def read_json_file(path: Path, max_bytes: int) -> object:
     Raises:
         DataError: it cannot be read, is too large, or is not JSON in UTF-8.
     """
-    with bounded(path, "JSON file", max_bytes, "it is broken or cut short, fetch it again") as file:
+    with bounded(path, "JSON file", max_bytes, "fetch or write it again") as file:
         content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
         data = read_up_to(content, max_bytes + 1)
         if len(data) > max_bytes:

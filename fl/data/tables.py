@@ -37,7 +37,10 @@ MAX_CSV_BYTES: Final = 1 << 30
 MAX_COLUMNS: Final = 1 << 16
 """Most columns of a table."""
 
-_MEND: Final = "correct the line; the file must be UTF-8 with commas between its columns"
+_MEND: Final = (
+    "correct the line; the file must be UTF-8 with commas between its columns, and numbers have "
+    "decimal points, nothing between thousands, and 1 and 0 for true and false"
+)
 _PIECE: Final = 1 << 20
 _SHOWN: Final = 20  # names of columns in a message
 _NUMBER: Final = re.compile(
@@ -237,18 +240,24 @@ def _rows_of(source: str, found: Found, table: pa.Table) -> Rows:
 
 
 def _texts(source: str, name: str, table: pa.Table) -> Texts:
-    column = table.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column, types = table.column(name), pa.types
+    kind = column.type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.cast(kind)
+    is_name = types.is_string(kind) or types.is_large_string(kind)
+    if not (is_name or types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)):
+        raise DataError(
+            f"{source}: column {name!r:.200} has {kind!s:.40}, and must have whole numbers or texts"
+        )
     coded = pc.dictionary_encode(column.combine_chunks())
     values = [int(one) if isinstance(one, bool) else one for one in coded.dictionary.to_pylist()]
     for place, value in enumerate(values):
-        is_known = isinstance(value, str | int | float) and value == value
-        if not (is_known and 0 < len(name_of(value)) <= MAX_NAME):
+        if value != value or not 0 < len(name_of(value)) <= MAX_NAME:
             row = int(np.argmax(coded.indices.to_numpy() == place)) + 1
             raise DataError(
-                f"{source}: column {name!r:.200} has {value!r:.40} in row {row} of the samples, "
-                f"and must have whole numbers or texts of at most {MAX_NAME} characters"
+                f"{source}: column {name!r:.200} has {value!r:.40} in row {row} of the samples: "
+                f"fill it with a name of at most {MAX_NAME} characters, or leave the row out"
             )
     texts = Texts(tuple(map(name_of, values)), coded.indices.to_numpy().astype(np.int64))
     check_filled(source, name, texts)

@@ -158,15 +158,6 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
         load_hub(str(tmp_path / "none" / "here"), Split())
 
 
-def test_the_pages_of_a_file_are_checked_before_they_are_read(tmp_path):
-    """By an encoding that pyarrow reads; test_read_parquet.py has what pages may claim."""
-    path = write(tmp_path, femnist())
-    delta = {"writer_id": "DELTA_BYTE_ARRAY"}
-    pq.write_table(femnist(), path, use_dictionary=False, column_encoding=delta)
-    with pytest.raises(DataError, match="without DELTA encodings"):
-        load_hub(str(path), Split())
-
-
 def test_the_package_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch):
     path = write(tmp_path, femnist())
     monkeypatch.setitem(sys.modules, "datasets", None)  # importing it fails

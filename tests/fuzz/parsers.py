@@ -30,7 +30,6 @@ from PIL import Image
 from deltafl.fl.bundle import Architecture, Bundle, Scale
 from deltafl.fl.data.adult import load_adult
 from deltafl.fl.data.cache import SourceKey, cached
-from deltafl.fl.data.csv_table import read_csv_table
 from deltafl.fl.data.federated import DeviceData, Split, federate
 from deltafl.fl.data.femnist import load_femnist
 from deltafl.fl.data.glove import load_glove
@@ -40,12 +39,11 @@ from deltafl.fl.data.image_folder import read_image_folder
 from deltafl.fl.data.leaf import load_leaf
 from deltafl.fl.data.mqp import load_mqp
 from deltafl.fl.data.npz import load_npz
-from deltafl.fl.data.parquet_table import read_parquet_table
 from deltafl.fl.data.qmnist import load_qmnist
 from deltafl.fl.data.registry import BY_SAMPLES, Download
-from deltafl.fl.data.rows import Columns
 from deltafl.fl.data.sent140 import load_sent140
 from deltafl.fl.data.shakespeare import load_shakespeare
+from deltafl.fl.data.tables import Columns, read_csv_table, read_parquet_table
 from deltafl.fl.errors import DataError
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.parameters import num_parameters
