@@ -67,6 +67,14 @@ def test_sizes_in_the_directory_of_an_archive_are_not_believed(tmp_path):
     assert peak(refuse, tmp_path / "a.npz") < 8 << 20
 
 
+def test_arrays_larger_than_the_caller_allows_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(100))
+    with open_npz(tmp_path / "a.npz") as found:
+        assert len(found.read("x", 800)) == 100
+        with pytest.raises(ValueError, match="array 'x' has 800 bytes, more than 799"):
+            found.read("x", 799)
+
+
 def test_two_arrays_of_one_name_are_refused(tmp_path):
     data = archive(x=head() + bytes(12), y=head() + bytes(12)).replace(b"y.npy", b"x.npy")
     (tmp_path / "a.npz").write_bytes(data)
