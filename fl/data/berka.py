@@ -148,7 +148,7 @@ def _places(path: Path, column: "pd.Series[str]", keys: "pd.Series[str]") -> npt
     places = column.map({key: place for place, key in enumerate(keys)})
     if places.isna().any():
         raise wrong_value(path, column, int(np.argmax(places.isna())), "in the table it refers to")
-    return places.to_numpy(np.int64)
+    return np.asarray(places, np.int64)
 
 
 def _days(path: Path, column: "pd.Series[str]") -> npt.NDArray[np.int64]:
@@ -157,7 +157,7 @@ def _days(path: Path, column: "pd.Series[str]") -> npt.NDArray[np.int64]:
     wrong = np.flatnonzero(dates.isna() | ~column.str.fullmatch("[0-9]{6}"))
     if wrong.size:
         raise wrong_value(path, column, wrong[0], "a date YYMMDD")
-    return dates.to_numpy("datetime64[D]").astype(np.int64)
+    return np.asarray(dates, "datetime64[D]").astype(np.int64)
 
 
 FORMAT: Final = Format(

@@ -139,7 +139,8 @@ def one_hot(
     Raises:
         DataError: a value is none of the categories.
     """
-    encoded = values.to_numpy()[:, None] == np.array(categories, values.to_numpy().dtype)
+    column = values.to_numpy()
+    encoded: npt.NDArray[np.bool_] = column[:, None] == np.array(categories, column.dtype)
     wrong = np.flatnonzero(~encoded.any(axis=1) & (values != nothing).to_numpy())
     if wrong.size:
         raise wrong_value(path, values, wrong[0], f"one of {', '.join(map(str, categories))}")

@@ -44,9 +44,10 @@ def read_arrays(
         )
     with bounded(path, ".npz archive", mend=_HOW) as file:
         archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, NpzFile):
+        if not isinstance(archive, NpzFile) or archive.zip is None:
             raise ValueError("one bare array")
-        if (size := sum(entry.file_size for entry in archive.zip.infolist())) > MAX_BYTES:
+        size = sum(entry.file_size for entry in archive.zip.infolist())
+        if size > MAX_BYTES:
             raise ValueError(f"it unpacks to {size:,} bytes, more than {MAX_BYTES:,}")
         missing = [name for name in required if name not in archive.files]
         if missing:

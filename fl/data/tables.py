@@ -197,7 +197,6 @@ def read_parquet_table(path: Path, columns: Columns) -> Rows:
         opened = pq.ParquetFile(file)
         found = columns.found_in(str(path), opened.schema_arrow.names)
         table = opened.read(columns=[*found.texts, *found.numbers])
-        table.validate(full=True)  # pyarrow believes the places in texts
     return _rows_of(str(path), found, table)
 
 
@@ -222,24 +221,42 @@ def _check_commas(path: Path, names: Sequence[str]) -> None:
 def _rows_of(source: str, found: Found, table: pa.Table) -> Rows:
     if not table.num_rows:
         raise DataError(f"{source}: no rows under the names of the columns: check the path")
-    for name in (*found.texts, *found.numbers):
-        if table.column(name).null_count:
-            row = int(np.argmax(table.column(name).is_null().to_numpy())) + 1
-            raise DataError(
-                f"{source}: column {name!r:.200} has nothing in row {row} of the samples: fill it, "
-                "or leave the row out"
-            )
-    users = _texts(source, found.user, table)
-    x = _numbers(source, found.features, table).astype(np.float32)
+    check_whole(source, table)
+    users = texts_of(source, found.user, table)
+    x = numbers_of(source, found.features, table).astype(np.float32)
     if len(found.labels) > 1:
-        return Rows(users, x, _numbers(source, found.labels, table))
-    labels = as_labels(_texts(source, found.labels[0], table))
+        return Rows(users, x, numbers_of(source, found.labels, table))
+    labels = as_labels(texts_of(source, found.labels[0], table))
     if isinstance(labels, Texts):
         check_classes(source, labels.names)
     return Rows(users, x, labels)
 
 
-def _texts(source: str, name: str, table: pa.Table) -> Texts:
+def check_whole(source: str, table: pa.Table) -> None:
+    """Check that no value of a table is missing or damaged.
+
+    Raises:
+        DataError: one is; it says in which row.
+    """
+    try:
+        table.validate(full=True)  # pyarrow believes the places in texts and lists
+    except pa.ArrowException as error:
+        raise DataError(f"{source}: a value cannot be read ({error}): correct the table") from error
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy())) + 1
+            raise DataError(
+                f"{source}: column {name!r:.200} has nothing in row {row} of the samples: fill it, "
+                "or leave the row out"
+            )
+
+
+def texts_of(source: str, name: str, table: pa.Table) -> Texts:
+    """A column of texts or of whole numbers, as texts.
+
+    Raises:
+        DataError: it has something else, or nothing somewhere.
+    """
     column, types = table.column(name), pa.types
     kind = column.type
     if types.is_dictionary(kind):
@@ -264,8 +281,12 @@ def _texts(source: str, name: str, table: pa.Table) -> Texts:
     return texts
 
 
-def _numbers(source: str, names: Sequence[str], table: pa.Table) -> npt.NDArray[np.float64]:
-    """Columns of numbers, [n, columns], each of which is finite as a float32."""
+def numbers_of(source: str, names: Sequence[str], table: pa.Table) -> npt.NDArray[np.float64]:
+    """Columns of numbers, [n, columns], each of which is finite as a float32.
+
+    Raises:
+        DataError: a column has something else.
+    """
     numbers = np.empty((table.num_rows, len(names)))
     for place, name in enumerate(names):
         column, types = table.column(name), pa.types
