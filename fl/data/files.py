@@ -6,6 +6,7 @@ to do harm, such as those of a run, have readers that believe nothing (`deltafl.
 
 import os
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -26,9 +27,11 @@ _RAISED: Final = (
     LookupError,
     OSError,
     RuntimeError,
+    SyntaxError,
     TypeError,
     ValueError,
     struct.error,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )
