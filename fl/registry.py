@@ -105,10 +105,10 @@ MODELS: Final[Mapping[str, "ModelEntry[nn.Module]"]] = {
 
 FORMATS: Final[Mapping[str, str]] = {
     "digits": "deltafl.fl.data.digits:FORMAT",
-    "digits-by-writer": "deltafl.fl.data.digits_by_writer:FORMAT",
+    "digits-by-writer": "deltafl.fl.data.digits:BY_WRITER",
     "npz": "deltafl.fl.data.npz:FORMAT",
-    "csv": "deltafl.fl.data.csv_table:FORMAT",
-    "parquet": "deltafl.fl.data.parquet_table:FORMAT",
+    "csv": "deltafl.fl.data.tables:CSV",
+    "parquet": "deltafl.fl.data.tables:PARQUET",
     "images": "deltafl.fl.data.image_folder:FORMAT",
     "leaf": "deltafl.fl.data.leaf:FORMAT",
     "femnist": "deltafl.fl.data.femnist:FORMAT",

@@ -5,155 +5,65 @@ are those of Mohri, Sivek, Suresh 2019, "Agnostic Federated Learning" (arXiv 190
 413 and 32,148 samples train, 181 and 16,100 test, as the files divide them.
 """
 
-from collections.abc import Iterator
-from itertools import accumulate
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from deltafl.fl.data.delimited import number, read_rows, wrong_category
+from deltafl.fl.data.checks import check_column
+from deltafl.fl.data.csv_file import one_hot, read_frame
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
-from deltafl.fl.data.json_file import read_json_file
+from deltafl.fl.data.files import bounded
+from deltafl.fl.data.leaf import read_json_file
 from deltafl.fl.data.registry import BY_SAMPLES, UCI, Download, Format, Published
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import open_regular
 
 DOMAINS: Final = ("non-phd", "phd")
 
-_COLUMNS: Final[dict[str, tuple[str, ...] | None]] = {
-    "age": None,
-    "workclass": (
-        "Private",
-        "Self-emp-not-inc",
-        "Self-emp-inc",
-        "Federal-gov",
-        "Local-gov",
-        "State-gov",
-        "Without-pay",
-        "Never-worked",
-    ),
-    "fnlwgt": None,
-    "education": (
-        "Bachelors",
-        "Some-college",
-        "11th",
-        "HS-grad",
-        "Prof-school",
-        "Assoc-acdm",
-        "Assoc-voc",
-        "9th",
-        "7th-8th",
-        "12th",
-        "Masters",
-        "1st-4th",
-        "10th",
-        "Doctorate",
-        "5th-6th",
-        "Preschool",
-    ),
-    "education-num": None,
-    "marital-status": (
-        "Married-civ-spouse",
-        "Divorced",
-        "Never-married",
-        "Separated",
-        "Widowed",
-        "Married-spouse-absent",
-        "Married-AF-spouse",
-    ),
-    "occupation": (
-        "Tech-support",
-        "Craft-repair",
-        "Other-service",
-        "Sales",
-        "Exec-managerial",
-        "Prof-specialty",
-        "Handlers-cleaners",
-        "Machine-op-inspct",
-        "Adm-clerical",
-        "Farming-fishing",
-        "Transport-moving",
-        "Priv-house-serv",
-        "Protective-serv",
-        "Armed-Forces",
-    ),
-    "relationship": (
-        "Wife",
-        "Own-child",
-        "Husband",
-        "Not-in-family",
-        "Other-relative",
-        "Unmarried",
-    ),
-    "race": ("White", "Asian-Pac-Islander", "Amer-Indian-Eskimo", "Other", "Black"),
-    "sex": ("Female", "Male"),
-    "capital-gain": None,
-    "capital-loss": None,
-    "hours-per-week": None,
-    "native-country": (
-        "United-States",
-        "Cambodia",
-        "England",
-        "Puerto-Rico",
-        "Canada",
-        "Germany",
-        "Outlying-US(Guam-USVI-etc)",
-        "India",
-        "Japan",
-        "Greece",
-        "South",
-        "China",
-        "Cuba",
-        "Iran",
-        "Honduras",
-        "Philippines",
-        "Italy",
-        "Poland",
-        "Jamaica",
-        "Vietnam",
-        "Mexico",
-        "Portugal",
-        "Ireland",
-        "France",
-        "Dominican-Republic",
-        "Laos",
-        "Ecuador",
-        "Taiwan",
-        "Haiti",
-        "Columbia",
-        "Hungary",
-        "Guatemala",
-        "Nicaragua",
-        "Scotland",
-        "Thailand",
-        "Yugoslavia",
-        "El-Salvador",
-        "Trinadad&Tobago",
-        "Peru",
-        "Hong",
-        "Holand-Netherlands",
-    ),
+_NAMES: Final = """
+age: continuous
+workclass: Private, Self-emp-not-inc, Self-emp-inc, Federal-gov, Local-gov, State-gov,
+  Without-pay, Never-worked
+fnlwgt: continuous
+education: Bachelors, Some-college, 11th, HS-grad, Prof-school, Assoc-acdm, Assoc-voc, 9th,
+  7th-8th, 12th, Masters, 1st-4th, 10th, Doctorate, 5th-6th, Preschool
+education-num: continuous
+marital-status: Married-civ-spouse, Divorced, Never-married, Separated, Widowed,
+  Married-spouse-absent, Married-AF-spouse
+occupation: Tech-support, Craft-repair, Other-service, Sales, Exec-managerial, Prof-specialty,
+  Handlers-cleaners, Machine-op-inspct, Adm-clerical, Farming-fishing, Transport-moving,
+  Priv-house-serv, Protective-serv, Armed-Forces
+relationship: Wife, Own-child, Husband, Not-in-family, Other-relative, Unmarried
+race: White, Asian-Pac-Islander, Amer-Indian-Eskimo, Other, Black
+sex: Female, Male
+capital-gain: continuous
+capital-loss: continuous
+hours-per-week: continuous
+native-country: United-States, Cambodia, England, Puerto-Rico, Canada, Germany,
+  Outlying-US(Guam-USVI-etc), India, Japan, Greece, South, China, Cuba, Iran, Honduras,
+  Philippines, Italy, Poland, Jamaica, Vietnam, Mexico, Portugal, Ireland, France,
+  Dominican-Republic, Laos, Ecuador, Taiwan, Haiti, Columbia, Hungary, Guatemala, Nicaragua,
+  Scotland, Thailand, Yugoslavia, El-Salvador, Trinadad&Tobago, Peru, Hong, Holand-Netherlands
+"""
+"""The columns in the order of the files, and their categories, as `adult.names` lists them."""
+
+_COLUMNS: Final = {
+    column: None if known == "continuous" else tuple(re.split(r",\s+", known))
+    for column, known in re.findall(r"^(\S+): (.*(?:\n  .*)*)", _NAMES, re.MULTILINE)
 }
-"""The columns in the order of the files, and their categories as `adult.names` lists them."""
+"""By column its categories; None for numbers."""
 
 NUM_FEATURES: Final = sum(1 if known is None else len(known) for known in _COLUMNS.values())
 """105: six numbers, and one-hot blocks for the others; a missing value is a block of zeros."""
 
-_STARTS: Final = tuple(accumulate((len(known or "1") for known in _COLUMNS.values()), initial=0))
-_LAYOUT: Final = tuple(
-    (column, start, None if known is None else {text: place for place, text in enumerate(known)})
-    for (column, known), start in zip(_COLUMNS.items(), _STARTS[:-1], strict=True)
-)
-"""Per column: its name, where its features begin, and where among them each category stands."""
-
+_TYPES: Final = {column: float if known is None else str for column, known in _COLUMNS.items()}
 _MISSING: Final = "?"
 _MAX_BYTES: Final = 1 << 25
 _INCOMES: Final = ("<=50K", ">50K")
-_TEST_HEADER: Final = b"|1x3 Cross validator"  # the first line of adult.test
-
-_Rows = Iterator[tuple[int, list[str], str]]
 
 
 def load_adult(folder: Path, split: Split) -> FederatedDataset:
@@ -175,12 +85,9 @@ def load_adult(folder: Path, split: Split) -> FederatedDataset:
         raise DataError(
             "adult: two devices cannot be split into train and test devices: split by samples"
         )
-    packed = sorted(path for path in folder.glob("*") if path.name.endswith((".json", ".json.gz")))
+    packed = [path for path in folder.glob("*") if path.name.endswith((".json", ".json.gz"))]
     if len(packed) == 1:
-        users = _read_leaf(packed[0])
-        sides = [
-            {domain: users[f"{domain}{suffix}"] for domain in DOMAINS} for suffix in ("", "_test")
-        ]
+        sides = _read_leaf(packed[0])
     else:
         sides = [_read_side(folder / name) for name in ("adult.data", "adult.test")]
     train, test = (tuple(side[domain] for domain in DOMAINS) for side in sides)
@@ -202,75 +109,64 @@ def load_adult(folder: Path, split: Split) -> FederatedDataset:
 
 
 def _read_side(path: Path) -> dict[str, DeviceData]:
-    rows: dict[str, list[tuple[list[float], int]]] = {domain: [] for domain in DOMAINS}
-    for line, fields, income in _uci_rows(path):
-        domain = "phd" if fields[3] == "Doctorate" else "non-phd"
-        rows[domain].append((_features(path, line, fields), _label(path, line, income)))
-    for domain, samples in rows.items():
-        if not samples:
+    with bounded(path, "table") as file:
+        has_title = file.read(1) == b"|"  # adult.test
+    rows = read_frame(path, _TYPES | {"income": str}, _MAX_BYTES, skip_rows=int(has_title))
+    income = rows["income"].str.removesuffix(".")
+    y = one_hot(path, income, _INCOMES)[:, 1].astype(np.int64)
+    x, is_phd = _features(path, rows), (rows["education"] == "Doctorate").to_numpy()
+    for domain, mine in zip(DOMAINS, (~is_phd, is_phd), strict=True):
+        if not mine.any():
             raise DataError(f"{path}: no rows of {domain!r}: fetch the file again")
-    return {domain: _device(domain, samples) for domain, samples in rows.items()}
+    return {
+        domain: DeviceData(domain, x[mine], y[mine])
+        for domain, mine in zip(DOMAINS, (~is_phd, is_phd), strict=True)
+    }
 
 
-def _uci_rows(path: Path) -> _Rows:
-    skip = 0
-    if path.is_file():
-        with open_regular(path) as file:
-            skip = int(file.readline(100).strip() == _TEST_HEADER)
-    for line, fields in read_rows(
-        path, num_columns=len(_COLUMNS) + 1, max_bytes=_MAX_BYTES, skip=skip
-    ):
-        yield line, fields[:-1], fields[-1].removesuffix(".")
+def _features(path: Path, rows: pd.DataFrame) -> npt.NDArray[np.float32]:
+    blocks = [
+        rows[[column]].to_numpy(np.float32)
+        if known is None
+        else one_hot(path, rows[column], known, _MISSING)
+        for column, known in _COLUMNS.items()
+    ]
+    return np.concatenate(blocks, axis=1, dtype=np.float32)
 
 
-def _label(path: Path, line: int, income: str) -> int:
-    if income not in _INCOMES:
-        raise wrong_category(path, line, "income", income, _INCOMES)
-    return _INCOMES.index(income)
-
-
-def _features(path: Path, line: int, fields: list[str]) -> list[float]:
-    features = [0.0] * NUM_FEATURES
-    for (column, start, places), text in zip(_LAYOUT, fields, strict=True):
-        if places is None:
-            features[start] = number(path, line, column, text)
-        elif text in places:
-            features[start + places[text]] = 1.0
-        elif text != _MISSING:
-            raise wrong_category(path, line, column, text, tuple(places))
-    return features
-
-
-def _device(domain: str, samples: list[tuple[list[float], int]]) -> DeviceData:
-    x: npt.NDArray[np.float32] = np.array([features for features, _ in samples], np.float32)
-    return DeviceData(domain, x, np.array([label for _, label in samples], np.int64))
-
-
-def _read_leaf(path: Path) -> dict[str, DeviceData]:
+def _read_leaf(path: Path) -> list[dict[str, DeviceData]]:
     content: Any = read_json_file(path, _MAX_BYTES)
     try:
-        user_data = content["user_data"]
-        users = [f"{domain}{suffix}" for domain in DOMAINS for suffix in ("", "_test")]
-        raw = {user: (list(user_data[user]["x"]), list(user_data[user]["y"])) for user in users}
+        return [
+            {
+                domain: _leaf_device(path, domain, content["user_data"][domain + side])
+                for domain in DOMAINS
+            }
+            for side in ("", "_test")
+        ]
     except (KeyError, TypeError) as error:
         raise DataError(
             f"{path}: not the Adult data ({error!r:.60}): it needs user_data with "
             "non-phd, phd, non-phd_test and phd_test, each with x and y"
         ) from error
-    return {user: _leaf_device(path, user, x, y) for user, (x, y) in raw.items()}
 
 
-def _leaf_device(path: Path, user: str, x: list[object], y: list[object]) -> DeviceData:
-    samples = []
-    if len(x) != len(y) or not x:
-        raise DataError(f"{path}: user {user!r} has {len(x)} inputs and {len(y)} labels")
-    for row, (fields, label) in enumerate(zip(x, y, strict=True), start=1):
-        if not isinstance(fields, list) or len(fields) != len(_COLUMNS) or label not in (0, 1):
-            raise DataError(
-                f"{path}: sample {row} of user {user!r} is not {len(_COLUMNS)} columns and 0 or 1"
-            )
-        samples.append((_features(path, row, [str(field) for field in fields]), int(bool(label))))
-    return _device(user.removesuffix("_test"), samples)
+def _leaf_device(path: Path, domain: str, samples: Mapping[str, Any]) -> DeviceData:
+    y = np.array(samples["y"])
+    try:
+        rows = pd.DataFrame(samples["x"], columns=list(_COLUMNS)).astype(str)
+        rows = rows.astype({column: kind for column, kind in _TYPES.items() if kind is float})
+        if not len(y) == len(rows) > 0 or not np.isin(y, (0, 1)).all():
+            raise ValueError(f"{len(rows)} inputs and {len(y)} labels, each of them 0 or 1")
+    except ValueError as error:
+        raise DataError(
+            f"{path}: samples of {domain!r} are not {len(_COLUMNS)} columns and a label 0 or 1 "
+            f"({error!s:.200}): write the file anew"
+        ) from error
+    for column, kind in _TYPES.items():
+        if kind is float:
+            check_column(path, column, rows[column].to_numpy())
+    return DeviceData(domain, _features(path, rows), y.astype(np.int64))
 
 
 FORMAT: Final = Format(

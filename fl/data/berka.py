@@ -6,15 +6,15 @@ of which north Bohemia (one default only) is left out: 7 devices, 621 samples. I
 column with missing values drops out of the means; here the mean is over the values that are there.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
-from deltafl.fl.data.delimited import number, read_rows
+from deltafl.fl.data.checks import check_column
+from deltafl.fl.data.csv_file import one_hot, read_frame, wrong_value
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published
 from deltafl.fl.errors import DataError
@@ -56,37 +56,14 @@ _TABLES: Final = {
         "account",
     ),
 }
+_NUMBERS: Final = frozenset(
+    {"amount", "duration", "payments", "balance"} | {f"A{n}" for n in (4, 11, 12, 13, 14, 15, 16)}
+)
+_TEXTS: Final = frozenset({"account_id", "district_id", "frequency", "date", "status", "A1", "A3"})
+_YEARS: Final = (("A12", "A13"), ("A15", "A16"))  # unemployment and crimes, of 1995 and 1996
 _MAX_BYTES: Final = 1 << 28  # trans has a million rows
 _DEFAULTED: Final = {"A": 0, "C": 0, "B": 1, "D": 1}
 _FREQUENCIES: Final = ("POPLATEK MESICNE", "POPLATEK TYDNE", "POPLATEK PO OBRATU")
-
-
-class _Row:
-    """A row of a table: its fields by column, and where it stands, for messages."""
-
-    def __init__(self, path: Path, line: int, fields: dict[str, str]) -> None:
-        self.path = path
-        self.line = line
-        self.fields = fields
-
-    def number(self, column: str) -> float:
-        return number(self.path, self.line, column, self.fields[column])
-
-    def day(self) -> int:
-        """The day number of `date`, which is written YYMMDD, in the 20th century."""
-        text = self.fields["date"]
-        try:
-            if len(text) != 6 or not (text.isascii() and text.isdecimal()):
-                raise ValueError
-            return date(1900 + int(text[:2]), int(text[2:4]), int(text[4:])).toordinal()
-        except ValueError as error:
-            raise self.wrong("date", "a date YYMMDD") from error
-
-    def wrong(self, column: str, right: str) -> DataError:
-        return DataError(
-            f"{self.path}: line {self.line} has {column} = {self.fields[column]!r:.40}, which is "
-            f"not {right}: fetch the file again"
-        )
 
 
 def load_berka(folder: Path, split: Split) -> FederatedDataset:
@@ -103,98 +80,84 @@ def load_berka(folder: Path, split: Split) -> FederatedDataset:
     Raises:
         DataError: a file is missing or damaged, or too few devices remain.
     """
-    loans = list(_rows(folder, "loan"))
-    borrowers = {loan.fields["account_id"] for loan in loans}
-    accounts = {row.fields["account_id"]: row for row in _rows(folder, "account")}
-    districts = {row.fields["A1"]: row for row in _rows(folder, "district")}
-    orders, transactions = _means(folder, "order", borrowers), _means(folder, "trans", borrowers)
-    regions: defaultdict[str, list[tuple[list[float], int]]] = defaultdict(list)
-    for loan in loans:
-        account = _lookup(accounts, loan, "account_id")
-        district = _lookup(districts, account, "district_id")
-        number_of, amount, balance = transactions[loan.fields["account_id"]]
-        features = [
-            *(loan.number(column) for column in ("amount", "duration", "payments")),
-            float(loan.day() - account.day()),
-            *(district.number(column) for column in ("A4", "A11", "A14")),
-            _mean_of_known(district, ("A12", "A13")),
-            _mean_of_known(district, ("A15", "A16")),
-            orders[loan.fields["account_id"]][1],
-            number_of,
-            amount,
-            balance,
-            *_frequency(account),
+    loan_file, loans = _read(folder, "loan")
+    account_file, accounts = _read(folder, "account")
+    account = _places(loan_file, loans["account_id"], accounts["account_id"])
+    district_file, districts = _read(folder, "district", nothing=("?",))
+    district = _places(account_file, accounts["district_id"], districts["A1"])[account]
+    of_district = districts[["A4", "A11", "A14"]].assign(
+        **{f"{one}, {two}": districts[[one, two]].mean(axis=1) for one, two in _YEARS}
+    )
+    for name, values in of_district.items():
+        check_column(district_file, str(name), values.to_numpy())
+    orders, transactions = _means(folder, "order"), _means(folder, "trans")
+    x = np.column_stack(
+        [
+            loans[["amount", "duration", "payments"]],
+            _days(loan_file, loans["date"]) - _days(account_file, accounts["date"])[account],
+            of_district.to_numpy()[district],
+            orders[["amount"]].reindex(loans["account_id"], fill_value=0),
+            transactions.reindex(loans["account_id"], fill_value=0),
+            one_hot(account_file, accounts["frequency"], _FREQUENCIES)[account, 1:],
         ]
-        if loan.fields["status"] not in _DEFAULTED:
-            raise loan.wrong("status", "A, B, C or D")
-        label = _DEFAULTED[loan.fields["status"]]
-        regions[district.fields["A3"]].append((features, label))
-    regions.pop(LEFT_OUT, None)
+    ).astype(np.float32)
+    label = loans["status"].map(_DEFAULTED)
+    if label.isna().any():
+        wrong = int(np.argmax(label.isna()))
+        raise wrong_value(loan_file, loans["status"], wrong, "A, B, C or D")
+    y, region = label.to_numpy(np.int64), districts["A3"].to_numpy()[district]
     devices = [
-        DeviceData(
-            region,
-            np.array([features for features, _ in samples], np.float32),
-            np.array([label for _, label in samples], np.int64),
-        )
-        for region, samples in regions.items()
+        DeviceData(name, x[region == name], y[region == name])
+        for name in sorted({*region} - {LEFT_OUT})
     ]
     return federate("berka", devices, split)
 
 
-def _rows(folder: Path, table: str) -> Iterator[_Row]:
-    path = next(
-        (
-            folder / f"{table}{ending}"
-            for ending in (".asc", ".csv")
-            if (folder / f"{table}{ending}").is_file()
-        ),
-        None,
-    )
+def _read(folder: Path, table: str, nothing: tuple[str, ...] = ()) -> tuple[Path, pd.DataFrame]:
+    """The file of a table, and its columns that are of use."""
+    files = (folder / f"{table}{ending}" for ending in (".asc", ".csv"))
+    path = next((file for file in files if file.is_file()), None)
     if path is None:
         raise DataError(f"{folder}: neither {table}.asc nor {table}.csv: point to the folder")
-    columns = _TABLES[table]
-    rows = read_rows(
-        path, num_columns=len(columns), delimiter=";", max_bytes=_MAX_BYTES, encoding="latin-1"
-    )
-    _, header = next(rows, (0, []))
-    if tuple(header) != columns:
-        raise DataError(f"{path}: the first line is not {';'.join(columns)}: fetch the file again")
-    for line, fields in rows:
-        yield _Row(path, line, dict(zip(columns, fields, strict=True)))
-
-
-def _means(folder: Path, table: str, accounts: set[str]) -> dict[str, tuple[float, float, float]]:
-    """For each account: number of rows, mean amount, mean balance (0 where there is none)."""
-    sums = {account: np.zeros(3) for account in accounts}
-    for row in _rows(folder, table):
-        if (account := row.fields["account_id"]) in sums:
-            balance = row.number("balance") if "balance" in row.fields else 0.0
-            sums[account] += (1.0, row.number("amount"), balance)
-    return {
-        account: (float(count), float(amount / max(count, 1)), float(balance / max(count, 1)))
-        for account, (count, amount, balance) in sums.items()
+    columns = {
+        name: float if name in _NUMBERS else str if name in _TEXTS else None
+        for name in _TABLES[table]
     }
+    return path, read_frame(
+        path,
+        columns,
+        _MAX_BYTES,
+        has_names=True,
+        delimiter=";",
+        encoding="latin-1",
+        nothing=nothing,
+    )
 
 
-def _lookup(table: dict[str, _Row], row: _Row, column: str) -> _Row:
-    found = table.get(row.fields[column])
-    if found is None:
-        raise row.wrong(column, "in the table that it refers to")
-    return found
+def _means(folder: Path, table: str) -> pd.DataFrame:
+    """For each account: number of rows, mean amount and, if it is there, mean balance."""
+    _, rows = _read(folder, table)
+    by_account = rows.groupby("account_id")
+    means = by_account.mean(numeric_only=True)
+    means.insert(0, "rows", by_account.size())
+    return means
 
 
-def _mean_of_known(row: _Row, columns: tuple[str, ...]) -> float:
-    known = [row.number(column) for column in columns if row.fields[column] != "?"]
-    if not known:
-        raise row.wrong(columns[0], f"a number, nor is {columns[1]}")
-    return sum(known) / len(known)
+def _places(path: Path, column: "pd.Series[str]", keys: "pd.Series[str]") -> npt.NDArray[np.int64]:
+    """For each value of a column, its place among the keys of another table."""
+    places = column.map({key: place for place, key in enumerate(keys)})
+    if places.isna().any():
+        raise wrong_value(path, column, int(np.argmax(places.isna())), "in the table it refers to")
+    return np.asarray(places, np.int64)
 
 
-def _frequency(account: _Row) -> list[float]:
-    frequency = account.fields["frequency"]
-    if frequency not in _FREQUENCIES:
-        raise account.wrong("frequency", f"one of {', '.join(_FREQUENCIES)}")
-    return [float(frequency == known) for known in _FREQUENCIES[1:]]
+def _days(path: Path, column: "pd.Series[str]") -> npt.NDArray[np.int64]:
+    """Days since 1970 of dates that are written YYMMDD, in the 20th century."""
+    dates = pd.to_datetime("19" + column, format="%Y%m%d", errors="coerce")
+    wrong = np.flatnonzero(dates.isna() | ~column.str.fullmatch("[0-9]{6}"))
+    if wrong.size:
+        raise wrong_value(path, column, wrong[0], "a date YYMMDD")
+    return np.asarray(dates, "datetime64[D]").astype(np.int64)
 
 
 FORMAT: Final = Format(

@@ -34,7 +34,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.windows import text_under
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.npz import map_npy
 from deltafl.fl.read.regular import open_regular, read_regular
 from deltafl.fl.read.strict_json import parse_json
 
@@ -303,4 +302,4 @@ def _dataset(entry: Path, header: Mapping[str, Any]) -> FederatedDataset:
 
 def _load(path: Path) -> npt.NDArray[Any]:
     # a plain view: slices of np.memmap are ten times slower to make
-    return np.asarray(map_npy(path))
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))

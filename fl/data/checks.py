@@ -1,6 +1,8 @@
 """From raw arrays of one user to `DeviceData`, or a sentence that says what is wrong with them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +83,40 @@ def check_classes(source: str, classes: Iterable[str]) -> None:
                 "ways: write each class in one way"
             )
         seen[alike] = name
+
+
+def check_column(
+    source: str | Path,
+    name: str,
+    values: npt.NDArray[Any],
+    present: npt.NDArray[np.bool_] | Literal[True] = True,
+) -> None:
+    """Check that the numbers of a table's column are finite as float32, where they are present.
+
+    Raises:
+        DataError: one is not; it says in which row.
+    """
+    with np.errstate(over="ignore"):
+        wrong = np.flatnonzero(~np.isfinite(values.astype(np.float32)) & present)
+    if wrong.size:
+        raise DataError(
+            f"{source}: column {name!r:.200} has {values[wrong[0]]} in row {wrong[0] + 1} of the "
+            "samples, which is not a finite float32: correct it, or leave the row out"
+        )
+
+
+def rows_by_user(
+    names: Sequence[str], codes: npt.NDArray[np.int64]
+) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Each user's name and rows, in their order.
+
+    Args:
+        names: of the users.
+        codes: for each row, the place of its user among them.
+    """
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))[:-1]
+    yield from zip(names, np.split(order, ends), strict=True)
 
 
 def _inputs(where: str, x: npt.NDArray[np.generic]) -> Samples:

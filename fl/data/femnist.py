@@ -23,10 +23,17 @@ import numpy.typing as npt
 from PIL import Image
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
-from deltafl.fl.data.image import read_image
+from deltafl.fl.data.image_folder import read_image
 from deltafl.fl.data.leaf import LeafUser, numeric_device, read_leaf
 from deltafl.fl.data.registry import EMNIST_ROW, Download, Format
-from deltafl.fl.data.subset import WHOLE, Subset, choose_users, draw_rows, federate_chosen
+from deltafl.fl.data.subset import (
+    WHOLE,
+    Subset,
+    choose_users,
+    draw_rows,
+    federate_chosen,
+    federate_part,
+)
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_regular
 
@@ -79,16 +86,7 @@ def load_femnist(
             "already: leave legacy_duplicates out"
         )
     writers, test_ids = read_leaf(path, _leaf_writer)
-    counts = {writer.id: writer.num_samples for writer in writers}
-    chosen = frozenset(choose_users(str(path), counts, split, subset))
-    return federate_chosen(
-        "femnist",
-        [writer for writer in writers if writer.id in chosen],
-        split,
-        counts=counts,
-        subset=subset,
-        test_ids=test_ids,
-    )
+    return federate_part("femnist", writers, split, subset, test_ids=test_ids)
 
 
 def _is_nist(root: Path) -> bool:

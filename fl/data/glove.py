@@ -9,23 +9,18 @@ Representation" (EMNLP 2014).
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.archive import read_arrays
+from deltafl.fl.data.csv_file import csv_table
+from deltafl.fl.data.files import bounded
+from deltafl.fl.data.npz import read_arrays
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import open_regular
 
-MAX_WORDS: Final = 5_000_000
-"""More than twice the largest published set; a file beyond it is none of them."""
-
-MAX_LINE: Final = 1 << 16
-"""Bytes in a line; 300 numbers take 3,000."""
-
+_MAX_LINE: Final = 1 << 16  # bytes; 300 numbers take 3,000
 _TOKEN: Final = re.compile(r"[\w']+|[.,!?;]")
 
 
@@ -84,67 +79,17 @@ def load_glove(path: Path) -> WordVectors:
 
 
 def _read_text(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
-    words: list[str] = []
-    blocks: list[npt.NDArray[np.float32]] = []
-    numbers: list[list[str]] = []
-    dimension = 0
-    with open_regular(path) as file:
-        # bytes, because a text file would also be divided at the line separators of Unicode
-        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), start=1):
-            word, values = _line(path, number, line, dimension)
-            dimension = len(values)
-            words.append(word)
-            numbers.append(values)
-            if len(numbers) == 4096:  # strings take ten times the memory of the numbers
-                blocks.append(_numbers(path, number, numbers))
-                numbers = []
-            if len(words) > MAX_WORDS:
-                raise DataError(f"{path}: more than {MAX_WORDS} words: this is no GloVe file")
-    if not words:
-        raise DataError(f"{path}: empty: fetch the word vectors again")
-    if numbers:
-        blocks.append(_numbers(path, len(words), numbers))
-    return words, np.concatenate(blocks)
-
-
-def _line(path: Path, number: int, line: bytes, dimension: int) -> tuple[str, list[str]]:
-    try:
-        word, *values = line.decode().rstrip("\r\n").split(" ")
-        plain = all(value.isascii() and "_" not in value for value in values)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: line {number} is not UTF-8 ({error.reason}): fetch the file again"
-        ) from error
-    if not plain:
-        raise DataError(f"{path}: line {number} holds something that is no number: fetch it again")
-    if not word or not values or (dimension and len(values) != dimension):
-        raise DataError(
-            f"{path}: line {number} has {len(values)} numbers after the word {word!r:.40} and "
-            f"{dimension or 'at least 1'} are needed: the file is cut short or no GloVe text"
-        )
-    return word, values
-
-
-def _numbers(path: Path, last: int, rows: list[list[str]]) -> npt.NDArray[np.float32]:
-    try:
-        with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused later
-            return np.array(rows, np.float32)
-    except ValueError as error:
-        first = last - len(rows) + 1
-        for number, row in enumerate(rows, start=first):
-            if not all(map(_is_number, row)):
-                raise DataError(
-                    f"{path}: line {number} holds something that is no number: fetch it again"
-                ) from error
-        raise
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    with bounded(path, "GloVe text") as file:
+        dimension = file.readline(_MAX_LINE).count(b" ")
+        file.seek(0)
+        if not dimension:
+            raise DataError(f"{path}: no word with numbers after it: fetch the word vectors again")
+        names = [str(column) for column in range(dimension)]
+        types = {"word": str, **dict.fromkeys(names, float)}
+        table = csv_table(file, list(types), types, delimiter=" ", nothing=(), is_quoted=False)
+    with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused later
+        vectors = [table.column(name).to_numpy().astype(np.float32) for name in names]
+    return table.column("word").to_pylist(), np.stack(vectors, axis=1)
 
 
 def _read_npz(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.fl.data.delimited import number, one_hot, read_rows
+from deltafl.fl.data.csv_file import one_hot, read_frame
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.registry import BY_SAMPLES, UCI, Download, Format, Published
 from deltafl.fl.errors import DataError
@@ -32,12 +32,13 @@ COLUMNS: Final = (
 NUM_FEATURES: Final = 13
 """The eight other columns in their order, then cp = 2, 3, 4, then restecg = 1, 2."""
 
-_ALL_COLUMNS: Final = (
-    14  # slope, ca and thal are mostly missing outside Cleveland; num is the label
-)
-_MISSING: Final = "?"
+_TYPES: Final = dict.fromkeys(COLUMNS, float) | {
+    # mostly missing outside Cleveland
+    **dict.fromkeys(("slope", "ca", "thal"), None),
+    "num": float,
+}
 _MAX_BYTES: Final = 1 << 20
-_CATEGORIES: Final = {"cp": ("1", "2", "3", "4"), "restecg": ("0", "1", "2")}
+_CATEGORIES: Final = {"cp": (1, 2, 3, 4), "restecg": (0, 1, 2)}
 
 
 def load_heart(folder: Path, split: Split) -> FederatedDataset:
@@ -60,24 +61,15 @@ def load_heart(folder: Path, split: Split) -> FederatedDataset:
 
 
 def _read(path: Path, hospital: str) -> DeviceData:
-    x, y = [], []
-    for line, fields in read_rows(path, num_columns=_ALL_COLUMNS, max_bytes=_MAX_BYTES):
-        used = fields[: len(COLUMNS)]
-        if _MISSING in used:
-            continue
-        x.append(_features(path, line, dict(zip(COLUMNS, used, strict=True))))
-        y.append(int(number(path, line, "num", fields[-1]) > 0))
-    if not y:
+    rows = read_frame(path, _TYPES, _MAX_BYTES, nothing=("?",)).dropna(subset=list(COLUMNS))
+    if rows.empty:
         raise DataError(f"{path}: no complete row: fetch the file again")
-    return DeviceData(hospital, np.array(x, np.float32), np.array(y, np.int64))
-
-
-def _features(path: Path, line: int, row: dict[str, str]) -> list[float]:
-    values = {column: number(path, line, column, text) for column, text in row.items()}
-    features = [value for column, value in values.items() if column not in _CATEGORIES]
-    for column, categories in _CATEGORIES.items():
-        features += one_hot(path, line, column, f"{values[column]:g}", categories)[1:]
-    return features
+    if rows["num"].isna().any():
+        raise DataError(f"{path}: a complete row has no num, the label: fetch the file again")
+    others = rows[[column for column in COLUMNS if column not in _CATEGORIES]].to_numpy()
+    encoded = [one_hot(path, rows[column], known)[:, 1:] for column, known in _CATEGORIES.items()]
+    x = np.concatenate([others, *encoded], axis=1, dtype=np.float32)
+    return DeviceData(hospital, x, (rows["num"] > 0).to_numpy(np.int64))
 
 
 FORMAT: Final = Format(

@@ -17,16 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.checks import checked_device, rows_by_user
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.image import read_image
+from deltafl.fl.data.files import bounded
+from deltafl.fl.data.image_folder import read_image
 from deltafl.fl.data.registry import Format, Options
-from deltafl.fl.data.rows import name_of
+from deltafl.fl.data.tables import check_whole, numbers_of, texts_of
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.npz import MAX_ARRAY_BYTES
-from deltafl.fl.read.parquet import check_pages
-from deltafl.fl.read.regular import open_regular
-from deltafl.fl.read.zipped import allowance
 
 _BATCH: Final = 256  # rows that are decoded at once: a value may be long, and in every row
 _REPOSITORY: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -86,95 +83,50 @@ def load_hub(
     columns = Columns(
         user_column or default.user, input_column or default.input, label_column or default.label
     )
-    devices = devices_of(source, _batches(source, columns), columns, allowance(_size(source)))
+    devices = devices_of(source, _tables(source), columns)
     return federate(Path(source).stem or source, devices, split)
 
 
-def devices_of(
-    source: str, batches: Iterable[pa.Table | pa.RecordBatch], columns: Columns, limit: int
-) -> list[DeviceData]:
+def devices_of(source: str, tables: Iterable[pa.Table], columns: Columns) -> list[DeviceData]:
     """Assign the rows of tables to their users.
 
     Args:
         source: what to call them, in messages.
-        batches: the tables.
+        tables: the tables.
         columns: which column is what.
-        limit: bytes that all inputs may take.
 
     Raises:
         DataError: as `load_hub`.
     """
-    gathered = _gather(source, batches, columns, limit)
-    devices = []
-    for user, (inputs, labels) in gathered.items():
-        shapes = {part.shape for part in inputs}
-        if len(shapes) > 1:
-            few = " and ".join(str(shape) for shape in sorted(shapes)[:2])
+    wanted = [columns.user, columns.input, columns.label]
+    parts = []
+    for part in tables:
+        if missing := [name for name in wanted if name not in part.column_names]:
             raise DataError(
-                f"{source}: inputs of user {user!r} have shapes {few}: bring them to one shape"
-            )
-        devices.append(checked_device(source, user, np.stack(inputs), np.array(labels)))
-        inputs.clear()  # or everything would be in memory twice
-    return devices
-
-
-def _gather(
-    source: str, batches: Iterable[pa.Table | pa.RecordBatch], columns: Columns, limit: int
-) -> dict[str, tuple[list[_Arrays], list[float]]]:
-    users: dict[str, tuple[list[_Arrays], list[float]]] = {}
-    row = held = 0
-    for batch in batches:
-        missing = [
-            name
-            for name in (columns.user, columns.input, columns.label)
-            if name not in batch.schema.names
-        ]
-        if missing:
-            raise DataError(
-                f"{source}: no column {missing[0]!r} (found: {', '.join(batch.schema.names)}): "
+                f"{source}: no column {missing[0]!r} (found: {', '.join(part.column_names)}): "
                 "name the columns of user, input and label"
             )
-        for user, value, label in _rows(source, batch, columns):
-            row += 1
-            if user is None or label is None or value is None or user != user:
-                raise DataError(f"{source}: row {row} is not complete: remove it")
-            inputs, labels = users.setdefault(name_of(user), ([], []))
-            inputs.append(_input(source, row, value))
-            held += max(1, inputs[-1].nbytes)
-            if held > limit:
-                raise DataError(
-                    f"{source}: its first {row} rows unpack to more than {limit:,} bytes: divide it"
-                )
-            labels.append(_label(source, row, label))
-    if not users:
+        parts.append(part.select(wanted))
+    table = pa.concat_tables(parts, promote_options="permissive")
+    if not table.num_rows:
         raise DataError(f"{source}: no rows: check the path")
-    return users
-
-
-def _rows(
-    source: str, batch: pa.Table | pa.RecordBatch, columns: Columns
-) -> Iterator[tuple[object, object, object]]:
-    try:
-        batch.validate(full=True)  # pyarrow believes the places in lists and texts
-        users, inputs, labels = (
-            batch.column(name).to_pylist() for name in (columns.user, columns.input, columns.label)
-        )
-    except (
-        ValueError,
-        OverflowError,
-        pa.ArrowException,
-    ) as error:  # text that is no UTF-8, a date beyond all years
-        raise DataError(f"{source}: a value cannot be read ({error}): correct the table") from error
-    return zip(users, inputs, labels, strict=True)
-
-
-def _label(source: str, row: int, value: object) -> float:
-    if not isinstance(value, int | float):
-        raise DataError(
-            f"{source}: row {row} has the label {value!r:.40}, which is not a number: encode "
-            "classes as 0, 1, ..."
-        )
-    return value
+    check_whole(source, table)
+    users = texts_of(source, columns.user, table)
+    labels = numbers_of(source, [columns.label], table)[:, 0]
+    values = (value for chunk in table.column(columns.input).chunks for value in chunk.to_pylist())
+    inputs: list[list[_Arrays]] = [[] for _ in users.names]
+    for row, (user, value) in enumerate(zip(users.codes.tolist(), values, strict=True), start=1):
+        inputs[user].append(_input(source, row, value))
+    devices = []
+    for name, rows in rows_by_user(users.names, users.codes):
+        own = inputs.pop(0)  # or everything would be in memory twice
+        if len(shapes := {one.shape for one in own}) > 1:
+            few = " and ".join(str(shape) for shape in sorted(shapes)[:2])
+            raise DataError(
+                f"{source}: inputs of user {name!r} have shapes {few}: bring them to one shape"
+            )
+        devices.append(checked_device(source, name, np.stack(own), labels[rows]))
+    return devices
 
 
 def _input(source: str, row: int, value: object) -> _Arrays:
@@ -202,14 +154,15 @@ def _pixels(source: str, row: int, data: bytes) -> npt.NDArray[np.uint8]:
     return np.array(image, np.uint8)
 
 
-def _batches(source: str, columns: Columns) -> Iterator[pa.Table | pa.RecordBatch]:
+def _tables(source: str) -> Iterator[pa.Table]:
     path = Path(source)
     if path.is_file() or (path.is_dir() and not _is_saved(path)):
         files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
         if not files:
             raise DataError(f"{source}: no .parquet file in the folder: check the path")
         for file in files:
-            yield from _parquet(file, columns)
+            with bounded(file, "Parquet file") as opened:
+                yield pq.ParquetFile(opened).read()
         return
     if not path.is_dir() and not _REPOSITORY.fullmatch(source):
         raise DataError(
@@ -218,30 +171,8 @@ def _batches(source: str, columns: Columns) -> Iterator[pa.Table | pa.RecordBatc
     yield from _by_package(source, saved=path.is_dir())
 
 
-def _size(source: str) -> int:
-    """Bytes of the files, packed; what comes from the hub is as large as it likes."""
-    path = Path(source)
-    files = [path] if path.is_file() else path.rglob("*") if path.is_dir() else ()
-    return sum(file.stat().st_size for file in files if file.is_file()) or MAX_ARRAY_BYTES
-
-
 def _is_saved(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
-
-
-def _parquet(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
-    try:
-        with open_regular(path) as opened:
-            check_pages(opened)
-            with pq.ParquetFile(opened) as file:
-                wanted = (columns.user, columns.input, columns.label)
-                present = [name for name in wanted if name in file.schema_arrow.names]
-                # a file without one of them is read whole, so that the message can say what there
-                # is
-                chosen = present if len(present) == len(wanted) else None
-                yield from file.iter_batches(_BATCH, columns=chosen)
-    except (OSError, MemoryError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}): fetch it again") from error
 
 
 def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:

@@ -5,25 +5,85 @@
 All are PNG or JPEG, and have one size and either are grey or in colour.
 """
 
+import io
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageOps
 
 from deltafl.fl.data.checks import check_classes, checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.image import MAX_PIXELS, read_image
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_regular
-from deltafl.fl.read.zipped import allowance
 
 MAX_IMAGE_BYTES: Final = 1 << 24
 """The largest file of an image."""
 
+MAX_PIXELS: Final = 1 << 20
+"""The largest image that is decoded: a small file can hold a huge one."""
+
+_GREY: Final = ("1", "L", "LA")
+_DEEP: Final = ("I", "F")  # and "I;16" with its kin: converting these would cut them off at 255
+
+_RAISED: Final = (
+    EOFError,
+    IndexError,
+    KeyError,
+    MemoryError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    struct.error,
+    zlib.error,
+)
+_TOO_LARGE: Final = (
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,  # where warnings are errors
+)
+
 _SUFFIXES: Final = (".png", ".jpg", ".jpeg")
+
+
+def read_image(data: bytes, formats: tuple[str, ...]) -> Image.Image:
+    """Decode an image, the way up that its camera says.
+
+    Args:
+        data: the file.
+        formats: that it may have, such as "PNG".
+
+    Returns:
+        In mode "L" if it is grey, else "RGB"; transparency is left out.
+
+    Raises:
+        ValueError: it is none that can be decoded, has more than `MAX_PIXELS` pixels or more than
+            8 bits for each, or moves.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=formats) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(
+                    f"an image of {image.width} × {image.height} pixels, more than {MAX_PIXELS:,}"
+                )
+            if image.mode.startswith(_DEEP):
+                raise ValueError("an image of more than 8 bits for each pixel")
+            if (frames := getattr(image, "n_frames", 1)) > 1 and image.format == "PNG":
+                raise ValueError(f"an image of {frames} frames, and one is wanted")
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode == "P":  # its colours may have degrees of transparency
+                upright = upright.convert("RGBA")
+            return upright.convert("L" if upright.mode in _GREY else "RGB")
+    except _TOO_LARGE as error:
+        raise ValueError(f"an image of more than {MAX_PIXELS:,} pixels") from error
+    except _RAISED as error:
+        raise ValueError(f"not a readable {' or '.join(formats)}") from error
 
 
 def read_image_folder(
@@ -54,10 +114,6 @@ def read_image_folder(
             "each class, and in it images"
         )
     check_classes(str(folder), classes)
-    packed = [
-        file.stat().st_size for kinds in users.values() for all_ in kinds.values() for file in all_
-    ]
-    left = allowance(sum(packed))
     devices = []
     first: tuple[Path, tuple[int, ...]] | None = None
     for user, kinds in sorted(users.items()):
@@ -70,11 +126,6 @@ def read_image_folder(
                     raise DataError(
                         f"{file}: an image of shape {image.shape}, and {first[0]} has {first[1]}: "
                         "bring them to one size, and all to grey or to colour"
-                    )
-                left -= image.nbytes
-                if left < 0:
-                    raise DataError(
-                        f"{folder}: the images unpack to far more than they are: divide it"
                     )
                 images.append(image)
                 labels.append(classes.index(kind))

@@ -7,6 +7,7 @@ What x and y stand for is the matter of a function, so that text is read by the 
 Source: Caldas et al. 2018, "LEAF: A Benchmark for Federated Settings" (format of its files).
 """
 
+import gzip
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ import numpy.typing as npt
 
 from deltafl.fl.data.checks import check_user, checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.json_file import read_json_file
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import read_up_to
+from deltafl.fl.read.strict_json import parse_json
 
 MAX_JSON_BYTES: Final = 1 << 32
 """The largest file, unpacked, that is read."""
@@ -153,6 +156,25 @@ def leaf_users(path: Path) -> Iterator[LeafUser]:
         if not isinstance(samples, dict):
             raise DataError(f"{path}: user {name!r} has no x and y in user_data: add them")
         yield LeafUser(str(path), name, count, samples)
+
+
+def read_json_file(path: Path, max_bytes: int) -> object:
+    """Read JSON, plain (.json) or packed (.json.gz).
+
+    Args:
+        path: the file; it is unpacked if its name ends in .gz.
+        max_bytes: that it may have, packed and unpacked.
+
+    Raises:
+        DataError: it cannot be read, is too large, or is not JSON in UTF-8.
+    """
+    with bounded(path, "JSON file", max_bytes, "fetch or write it again") as file:
+        content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+        data = read_up_to(content, max_bytes + 1)
+        if len(data) > max_bytes:
+            raise DataError(f"{path}: more than {max_bytes:,} bytes of JSON: divide it among files")
+        # texts may be cut inside a character: names of users are checked where they are read
+        return parse_json(data, halves=True)
 
 
 def _merge(

@@ -9,23 +9,20 @@ questions give, [u, v, |u − v|, u·v] (Conneau et al. 2017, arXiv 1705.02364, 
 stand-in for that model, for small ones. Results on it are not to be compared with AAggFF's.
 """
 
-import re
-from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.delimited import read_rows
+from deltafl.fl.data.csv_file import read_frame, wrong_value
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published, word_vectors
-from deltafl.fl.errors import DataError
 
 _MAX_BYTES: Final = 1 << 24
-_DOCTOR: Final = re.compile(r"[0-9]{1,9}")  # there are eleven
-_NUM_COLUMNS: Final = 4  # doctor, question, question, label
+_QUESTIONS: Final = ("first", "second")
+_COLUMNS: Final = ("doctor", *_QUESTIONS, "label")
 
 
 def load_mqp(path: Path, split: Split, *, vectors: Path) -> FederatedDataset:
@@ -45,21 +42,20 @@ def load_mqp(path: Path, split: Split, *, vectors: Path) -> FederatedDataset:
     """
     source = path / "mqp.csv" if path.is_dir() else path
     words = load_glove(vectors)
-    pairs: defaultdict[int, list[npt.NDArray[np.float32]]] = defaultdict(list)
-    labels: defaultdict[int, list[int]] = defaultdict(list)
-    for line, row in read_rows(source, num_columns=_NUM_COLUMNS, max_bytes=_MAX_BYTES):
-        doctor, first, second, label = row
-        if not _DOCTOR.fullmatch(doctor) or label not in ("0", "1"):
-            raise DataError(
-                f"{source}: line {line} has the doctor {doctor!r:.20} and the label {label!r:.20}, "
-                "which are not a number and 0 or 1: fetch the file again"
-            )
-        u, v = _mean(words, first), _mean(words, second)
-        pairs[int(doctor)].append(np.concatenate([u, v, np.abs(u - v), u * v]))
-        labels[int(doctor)].append(int(label))
+    rows = read_frame(source, dict.fromkeys(_COLUMNS, str), _MAX_BYTES)
+    for column, form, right in (
+        ("doctor", "[0-9]{1,9}", "a number"),  # there are eleven
+        ("label", "[01]", "0 or 1"),
+    ):
+        wrong = np.flatnonzero(~rows[column].str.fullmatch(form).to_numpy(bool))
+        if wrong.size:
+            raise wrong_value(source, rows[column], wrong[0], right)
+    u, v = (np.stack([_mean(words, text) for text in rows[name]]) for name in _QUESTIONS)
+    x = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
+    y, doctors = rows["label"].to_numpy(np.int64), rows["doctor"].to_numpy(np.int64)
     devices = [
-        DeviceData(f"doctor-{doctor:02}", np.stack(pairs[doctor]), np.array(labels[doctor]))
-        for doctor in pairs
+        DeviceData(f"doctor-{doctor:02}", x[doctors == doctor], y[doctors == doctor])
+        for doctor in np.unique(doctors)
     ]
     return federate("mqp (mean word vectors)", devices, split)
 

@@ -5,18 +5,57 @@ optionally users, the names behind the index; without it the index is the name. 
 unpickled.
 """
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.npyio import NpzFile
 
-from deltafl.fl.data.archive import read_arrays
-from deltafl.fl.data.checks import checked_device
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
+from deltafl.fl.data.checks import checked_device, rows_by_user
+from deltafl.fl.data.federated import FederatedDataset, Split, federate
+from deltafl.fl.data.files import MAX_BYTES, bounded
 from deltafl.fl.data.registry import Format
-from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
+
+_HOW: Final = "write it anew with np.savez, without object arrays"
+
+
+def read_arrays(
+    path: Path, required: Collection[str], optional: Collection[str] = ()
+) -> Mapping[str, npt.NDArray[np.generic]]:
+    """Read arrays of an archive by their names; others are left alone.
+
+    Args:
+        path: the archive.
+        required: must be there.
+        optional: are read if they are there.
+
+    Raises:
+        DataError: the file is missing, broken, or needs pickle; a required array is not there, or
+            an array is too large.
+    """
+    if not path.exists():
+        raise DataError(
+            f"{path}: no such file: check the path; of a preset's data, `deltafl presets NAME` "
+            "says where they come from"
+        )
+    with bounded(path, ".npz archive", mend=_HOW) as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, NpzFile) or archive.zip is None:
+            raise ValueError("one bare array")
+        size = sum(entry.file_size for entry in archive.zip.infolist())
+        if size > MAX_BYTES:
+            raise ValueError(f"it unpacks to {size:,} bytes, more than {MAX_BYTES:,}")
+        missing = [name for name in required if name not in archive.files]
+        if missing:
+            raise DataError(
+                f"{path}: no array {missing[0]!r} (found: "
+                f"{', '.join(archive.files)[:200] or 'none'}): store {', '.join(required)}"
+            )
+        return {name: archive[name] for name in (*required, *optional) if name in archive.files}
 
 
 def load_npz(path: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDataset:
@@ -40,23 +79,13 @@ def load_npz(path: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDa
                 "give each one entry per sample"
             )
     names, index = _users(path, user, arrays.get("users"))
-    order = np.argsort(index, kind="stable")
-    ends = np.cumsum(np.bincount(index, minlength=len(names)))[:-1]
-    devices: list[DeviceData] = [
+    devices = [
         checked_device(str(path), name, x[rows], y[rows])
-        for name, rows in zip(names, np.split(order, ends), strict=True)
+        for name, rows in rows_by_user(names, index)
     ]
     if subset == WHOLE:
         return federate(path.stem, devices, split)
-    counts = {device.id: device.num_samples for device in devices}
-    chosen = frozenset(choose_users(path.stem, counts, split, subset))
-    return federate_chosen(
-        path.stem,
-        [device for device in devices if device.id in chosen],
-        split,
-        counts=counts,
-        subset=subset,
-    )
+    return federate_part(path.stem, devices, split, subset)
 
 
 def _users(

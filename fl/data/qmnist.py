@@ -11,19 +11,19 @@ Pixels are as MNIST has them, ink 255 on 0.
 """
 
 import gzip
-import zlib
 from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.checks import checked_device, rows_by_user
 from deltafl.fl.data.federated import FederatedDataset, Split
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Download, Format
-from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import open_regular, read_up_to
+from deltafl.fl.read.regular import read_up_to
 
 SIDE: Final = 28
 """Pixels of a side."""
@@ -38,6 +38,16 @@ _CODES: Final = {_UINT8: 0x08, _INT32: 0x0C}  # of the IDX format
 
 _MNIST: Final = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _QMNIST: Final = "https://raw.githubusercontent.com/facebookresearch/qmnist/master"
+
+_FILES: Final = {
+    f"{_MNIST}/train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    f"{_MNIST}/train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
+    f"{_MNIST}/t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
+    f"{_MNIST}/t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
+    f"{_QMNIST}/qmnist-train-labels-idx2-int": "0058f8dd561b90ffdd0f734c6a30e5e4",
+    f"{_QMNIST}/qmnist-test-labels-idx2-int": "5b5b05890a5e13444e108efe57b788aa",
+}
+"""The files, each packed (.gz), and their MD5."""
 
 _Number = TypeVar("_Number", np.uint8, np.int32)
 
@@ -67,16 +77,11 @@ def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> Federa
     if not len(y):
         raise DataError(f"{folder}: its files have no images: fetch them again")
     numbers, index = np.unique(writer, return_inverse=True)
-    order = np.argsort(index, kind="stable")
-    ends = np.cumsum(np.bincount(index, minlength=len(numbers)))[:-1]
     devices = [
-        checked_device(str(folder), f"w{number}", x[rows], y[rows])
-        for number, rows in zip(numbers, np.split(order, ends), strict=True)
+        checked_device(str(folder), name, x[rows], y[rows])
+        for name, rows in rows_by_user([f"w{number}" for number in numbers], index)
     ]
-    counts = {device.id: device.num_samples for device in devices}
-    chosen = frozenset(choose_users("qmnist", counts, split, subset))
-    kept = [device for device in devices if device.id in chosen]
-    return federate_chosen("qmnist", kept, split, counts=counts, subset=subset)
+    return federate_part("qmnist", devices, split, subset)
 
 
 def _part(
@@ -119,14 +124,9 @@ def _read(path: Path, dtype: "np.dtype[_Number]", shape: tuple[int, ...]) -> npt
     sizes = b"".join(size.to_bytes(4, "big") for size in shape)
     row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     most = len(head) + 4 + len(sizes) + _MAX_ROWS * row_bytes
-    try:
-        with open_regular(path) as file, gzip.open(file) as packed:
-            data = read_up_to(packed, most + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{path}: not readable ({why}): fetch it with `deltafl data fetch qmnist`"
-        ) from error
+    mend = "fetch it with `deltafl data fetch qmnist`"
+    with bounded(path, "packed IDX file", mend=mend) as file:
+        data = read_up_to(gzip.GzipFile(fileobj=file), most + 1)
     rows = int.from_bytes(data[4:8], "big")
     start = 8 + len(sizes)
     if data[:4] != head or data[8:start] != sizes or len(data) - start != rows * row_bytes:
@@ -146,29 +146,6 @@ FORMAT: Final = Format(
     options=frozenset({"subset"}),
     origin="LeCun, Cortes, Burges, MNIST; writers from QMNIST (Yadav and Bottou 2019)",
     licence="MNIST: CC BY-SA 3.0; QMNIST: BSD",
-    downloads=(
-        Download(
-            f"{_MNIST}/train-images-idx3-ubyte.gz", 1 << 24, md5="f68b3c2dcbeaaa9fbdd348bbdeb94873"
-        ),
-        Download(
-            f"{_MNIST}/train-labels-idx1-ubyte.gz", 1 << 20, md5="d53e105ee54ea40749a09fcbcd1e9432"
-        ),
-        Download(
-            f"{_MNIST}/t10k-images-idx3-ubyte.gz", 1 << 24, md5="9fb629c4189551a2d022fa330f9573f3"
-        ),
-        Download(
-            f"{_MNIST}/t10k-labels-idx1-ubyte.gz", 1 << 20, md5="ec29112dd5afa0611ce80d1b7f02629c"
-        ),
-        Download(
-            f"{_QMNIST}/qmnist-train-labels-idx2-int.gz",
-            1 << 22,
-            md5="0058f8dd561b90ffdd0f734c6a30e5e4",
-        ),
-        Download(
-            f"{_QMNIST}/qmnist-test-labels-idx2-int.gz",
-            1 << 22,
-            md5="5b5b05890a5e13444e108efe57b788aa",
-        ),
-    ),
+    downloads=tuple(Download(f"{url}.gz", 1 << 24, md5=md5) for url, md5 in _FILES.items()),
     note="Writers with more than 50 images are kept. The MD5 sums are those of torchvision.",
 )

@@ -11,33 +11,31 @@ testdata.manual.2009.06.14.csv), or LEAF's JSON of them, in which accented lette
 script decodes them twice), so that a few tweets have other words.
 """
 
-import csv
-import io
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 import numpy as np
+import pandas as pd
 
+from deltafl.fl.data.csv_file import read_frame, wrong_value
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
+from deltafl.fl.data.files import MAX_BYTES, bounded
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import SENT140_ROW, Download, Format, Options, word_vectors
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import open_regular
 
 TOKENS: Final = 20
 """The words of a tweet that the LSTM reads."""
 
-_MAX_LINE: Final = 1 << 16  # characters; a longer line is cut, and then refused
-_COLUMNS: Final = 6  # polarity, id, date, query, user, text
-_USER: Final = 4
-_TEXT: Final = 5
+_MAX_LINE: Final = 1 << 16  # bytes
+_COLUMNS: Final = {"polarity": str, "id": None, "date": None, "query": None} | dict.fromkeys(
+    ("user", "text"), str
+)
 _LABELS: Final[Mapping[str, int]] = {"0": 0, "2": 0, "4": 1}  # sad, neutral (manual only), happy
 _LEAF_TEXT: Final = 4  # id, date, query, user, text, split
 _NUM_CLASSES: Final = 2
@@ -59,8 +57,8 @@ class _View:
     features: Features
     lower_case: bool
 
-    def device(self, user: str, texts: Sequence[str], labels: Sequence[int]) -> DeviceData:
-        y = np.array(labels, np.int64)
+    def device(self, user: str, texts: Collection[str], labels: Collection[int]) -> DeviceData:
+        y = np.array(list(labels), np.int64)
         if self.features is Features.TOKENS:
             tokens = np.array([self._first(text) for text in texts], np.int32)
             return DeviceData(user, tokens.reshape(-1, TOKENS), y)
@@ -109,10 +107,13 @@ def load_sent140(
     test_ids: Collection[str] | None = None
     files = _csv_files(path)
     if files:
-        # two passes: only the tweets of those who stay are ever held, a twentieth of all
-        counts: Mapping[str, int] = Counter(tweet[0] for tweet in _tweets(files))
+        tweets = pd.concat([_tweets(file) for file in files])
+        counts: Mapping[str, int] = tweets["user"].value_counts().to_dict()
         chosen = choose_users(str(path), counts, split, subset)
-        devices = _collect(files, chosen, view)
+        devices = [
+            view.device(user, rows["text"], rows["polarity"].map(_LABELS))
+            for user, rows in tweets[tweets["user"].isin(chosen)].groupby("user")
+        ]
     else:
         everybody, test_ids = read_leaf(path, lambda user: _leaf_device(user, view))
         counts = {device.id: device.num_samples for device in everybody}
@@ -139,56 +140,22 @@ def _csv_files(path: Path) -> list[Path]:
     return [path] if path.suffix == ".csv" else []
 
 
-def _tweets(files: Sequence[Path]) -> Iterator[tuple[str, int, str]]:
-    """Give user, label and text of each tweet, one at a time."""
-    for path in files:
-        number = 0
-        try:
-            with io.TextIOWrapper(open_regular(path), encoding="latin-1", newline="") as file:
-                rows = csv.reader(_lines(path, file))
-                for row in rows:
-                    number = rows.line_num
-                    yield _tweet(path, number, row)
-        except (OSError, csv.Error) as error:
-            raise DataError(
-                f"{path}: line {number + 1} is not readable ({error}): fetch the file again"
-            ) from error
-
-
-def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    line = ""
-    for line in iter(partial(file.readline, _MAX_LINE), ""):
-        yield line
-    if line.startswith('"') and not line.endswith(('"', "\n")):
-        # the csv module would take the open quote for the end of the text
-        raise DataError(f"{path}: cut short in the last line: fetch the file again")
-
-
-def _tweet(path: Path, number: int, row: Sequence[str]) -> tuple[str, int, str]:
-    if len(row) != _COLUMNS:
-        raise DataError(
-            f"{path}: line {number} has {len(row)} columns and {_COLUMNS} are needed (polarity, "
-            "id, date, query, user, text): fetch the file again"
-        )
-    label = _LABELS.get(row[0])
-    if label is None:
-        raise DataError(
-            f"{path}: line {number} has the polarity {row[0]!r:.20}, which is not 0, 2 or 4: fetch "
-            "the file again"
-        )
-    if not row[_USER]:
-        raise DataError(f"{path}: line {number} names no user: fetch the file again")
-    return row[_USER], label, row[_TEXT]
-
-
-def _collect(files: Sequence[Path], users: Sequence[str], view: _View) -> list[DeviceData]:
-    texts: dict[str, list[str]] = {user: [] for user in users}
-    labels: dict[str, list[int]] = {user: [] for user in users}
-    for user, label, text in _tweets(files):
-        if user in texts:
-            texts[user].append(text)
-            labels[user].append(label)
-    return [view.device(user, texts.pop(user), labels.pop(user)) for user in users]
+def _tweets(path: Path) -> pd.DataFrame:
+    """User, polarity and text of each tweet."""
+    with bounded(path, "table") as file:
+        file.seek(max(0, path.stat().st_size - _MAX_LINE))
+        end = file.read().rsplit(b"\n", 1)[-1]
+        if end.startswith(b'"') and not end.endswith(b'"'):
+            # the open quote would end where the file does
+            raise DataError(f"{path}: cut short in the last line: fetch the file again")
+    tweets = read_frame(path, _COLUMNS, MAX_BYTES, encoding="latin-1")
+    for column, is_right, right in (
+        ("polarity", tweets["polarity"].isin(_LABELS), "0, 2 or 4"),
+        ("user", tweets["user"] != "", "the name of an account"),
+    ):
+        if not is_right.all():
+            raise wrong_value(path, tweets[column], int(np.argmin(is_right)), right)
+    return tweets
 
 
 def _leaf_device(user: LeafUser, view: _View) -> DeviceData:

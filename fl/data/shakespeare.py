@@ -6,12 +6,26 @@ paper reads 20 characters of an alphabet of 53 (arXiv 2002.11223, C.1.3): space 
 everything else counts as space. LEAF reads 80 characters of 80 (Caldas et al. 2018).
 
 Three kinds of source are read: the text of each role (JSON with users and user_data[user]["raw"]),
-LEAF's windows (JSON, x strings and y the next character), and the 1994 Project Gutenberg text.
+LEAF's windows (JSON, x strings and y the next character), and the 1994 Project Gutenberg text
+(100.txt, t8.shakespeare.txt).
+
+The layout of that edition: a work starts at the line "by William Shakespeare", its title some
+lines above. A speech starts with two spaces, the role and a full stop; its other lines have four
+spaces. The Comedy of Errors lacks the first two spaces and indents its other lines anyhow: there a
+speech goes on until the next one, or until a stage direction that starts with "<".
+
+The rules are those by which LEAF makes its users, so that their number can be compared: everything
+before the second by-line (contents and sonnets) is skipped, a work in which only one role speaks
+is no play, a role with at most two lines in a play is left out, and a stage direction in the middle
+of the page counts as said by whoever spoke last.
+Source: Caldas et al. 2018, "LEAF: A Benchmark for Federated Settings" (data set Shakespeare).
 """
 
+import re
 import string
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -20,15 +34,28 @@ import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.leaf import LeafUser, read_leaf
-from deltafl.fl.data.plays import read_plays
 from deltafl.fl.data.registry import TABLE_1, Download, Format, Published
-from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.data.windows import split_text, windowed_device
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import read_regular
 
 Codes: TypeAlias = npt.NDArray[np.int8]
 
 _GUTENBERG_NAMES: Final = ("100.txt", "t8.shakespeare.txt")
+MAX_TEXT_BYTES: Final = 64 << 20
+"""The largest text that is read; the edition has 5.5 million bytes."""
+
+MIN_LINES: Final = 3
+"""A role with fewer lines in a play is left out."""
+
+_BY_LINE: Final = "by William Shakespeare"
+_TITLE_REACH: Final = range(2, 8)  # how many lines above the by-line a title may stand
+_UNINDENTED: Final = "THE COMEDY OF ERRORS"
+_ROLE: Final = r"(?P<role>[a-zA-Z][a-zA-Z ]*)\. (?P<words>.*)"
+_SPEECH: Final = re.compile("  " + _ROLE)
+_UNINDENTED_SPEECH: Final = re.compile(_ROLE)
+_CONTINUED: Final = " " * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +136,10 @@ def load_shakespeare(
         ]
     else:
         roles, test_ids = read_leaf(source, lambda user: _role(user, letters, length))
-    counts = {role.id: role.num_samples for role in roles}
-    chosen = frozenset(choose_users(str(path), counts, split, subset))
-    dataset = federate_chosen(
-        "shakespeare",
-        [role for role in roles if role.id in chosen],
-        replace(
-            split,
-            num_classes=split.num_classes or len(letters.characters),
-            by=SplitBy.DEVICES,
-        ),
-        counts=counts,
-        subset=subset,
-        is_text=True,
-        test_ids=test_ids,
+    whole = replace(
+        split, num_classes=split.num_classes or len(letters.characters), by=SplitBy.DEVICES
     )
+    dataset = federate_part("shakespeare", roles, whole, subset, is_text=True, test_ids=test_ids)
     if split.by is SplitBy.DEVICES:
         return dataset
     both = sorted([*dataset.train, *dataset.test], key=lambda role: role.id)
@@ -169,6 +185,89 @@ def _role(user: LeafUser, letters: Alphabet, length: int) -> DeviceData:
     if np.array_equal(device.x, windows):
         return device
     return DeviceData(user.id, windows, labels.astype(np.int64))
+
+
+def read_plays(path: Path) -> dict[str, str]:
+    """Give the whole text of each role of each play.
+
+    Returns:
+        By "<play>_<role>": all lines of the role in their order, each followed by a space, runs of
+        spaces made one.
+
+    Raises:
+        DataError: the file is missing, too large, or not the 1994 edition.
+    """
+    try:
+        data = read_regular(path, MAX_TEXT_BYTES)
+    except OSError as error:
+        raise DataError(
+            f"{path}: not readable ({error.strerror or error}): give the 1994 text alone"
+        ) from error
+    # not splitlines, which also divides at form feeds and other characters of Latin-1
+    lines = data.decode("latin-1").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    spoken: dict[str, list[str]] = {}
+    for title, roles in _plays(path, lines):
+        for role, words in roles.items():
+            if len(words) >= MIN_LINES:
+                spoken.setdefault(_id(title, role), []).extend(words)
+    if len(spoken) < 2:
+        raise DataError(
+            f"{path}: {len(spoken)} roles found: only the 1994 Gutenberg text has the layout that "
+            "is read here (100.txt of 1994-01-100.zip, or t8.shakespeare.txt)"
+        )
+    return {
+        user: re.sub(" {2,}", " ", "".join(f"{line} " for line in words))
+        for user, words in spoken.items()
+    }
+
+
+def _plays(path: Path, lines: Sequence[str]) -> list[tuple[str, dict[str, list[str]]]]:
+    starts = [number for number, line in enumerate(lines) if _BY_LINE in line]
+    plays = []
+    for start, end in pairwise([*starts[1:], len(lines)]):
+        title = _title(path, lines, start)
+        roles = _speeches(lines[start + 1 : end], indented=title != _UNINDENTED)
+        if len(roles) > 1:
+            plays.append((title, roles))
+    return plays
+
+
+def _title(path: Path, lines: Sequence[str], by_line: int) -> str:
+    for above in _TITLE_REACH:
+        title = lines[by_line - above].strip() if above <= by_line else ""
+        if title:
+            return title
+    raise DataError(
+        f"{path}: line {by_line + 1}: '{_BY_LINE}' without a title in the "
+        f"{_TITLE_REACH[-1]} lines above: fetch the 1994 text again"
+    )
+
+
+def _speeches(lines: Sequence[str], *, indented: bool) -> dict[str, list[str]]:
+    roles: dict[str, list[str]] = {}
+    speaker: str | None = None
+    for line in lines:
+        match = (_SPEECH if indented else _UNINDENTED_SPEECH).match(line)
+        if match is not None:
+            # the same role is written Sir Toby here and SIR TOBY there
+            speaker = match["role"].upper()
+            if not indented and speaker.startswith("ACT "):
+                speaker = None  # a heading looks like a speech there
+            else:
+                roles.setdefault(speaker, []).append(match["words"])
+        elif speaker is not None and indented and line.startswith(_CONTINUED):
+            roles[speaker].append(line[len(_CONTINUED) :])
+        elif speaker is not None and not indented:
+            if line.startswith("<"):
+                speaker = None
+            else:
+                roles[speaker].append(line)
+    return roles
+
+
+def _id(title: str, role: str) -> str:
+    # in two steps, as LEAF does, which makes a comma and a space two underscores
+    return re.sub(r"\W+", "_", f"{title}_{role}".replace(" ", "_"))
 
 
 FORMAT: Final = Format(

@@ -116,6 +116,33 @@ def federate_chosen(
     )
 
 
+def federate_part(
+    name: str,
+    devices: Sequence[DeviceData],
+    split: Split,
+    subset: Subset,
+    *,
+    is_text: bool = False,
+    test_ids: Collection[str] | None = None,
+) -> FederatedDataset:
+    """Choose users among devices that were read whole, and split them; as `federate_chosen`.
+
+    Raises:
+        DataError: as `choose_users` and `federate_chosen`.
+    """
+    counts = {device.id: device.num_samples for device in devices}
+    chosen = frozenset(choose_users(name, counts, split, subset))
+    return federate_chosen(
+        name,
+        [device for device in devices if device.id in chosen],
+        split,
+        counts=counts,
+        subset=subset,
+        is_text=is_text,
+        test_ids=test_ids,
+    )
+
+
 def _cut(device: DeviceData, subset: Subset, seed: int, is_text: bool) -> DeviceData:
     limit = subset.max_samples
     if limit is None or device.num_samples <= limit:

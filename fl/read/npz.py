@@ -6,7 +6,6 @@ records are refused.
 """
 
 import math
-import os
 import re
 import struct
 import zipfile
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -105,40 +104,25 @@ def parse_npy(data: bytes | bytearray) -> npt.NDArray[np.generic]:
     Raises:
         ValueError: the data are no array, or not all of one and no more.
     """
-    head = _read_head(bytes(data[:_LONGEST_HEAD]), len(data))
+    head, end = _head_of(bytes(data[:_LONGEST_HEAD]))
+    try:
+        dtype = np.dtype(head["dtype"].decode())
+    except TypeError as error:  # such as integers of three bytes
+        raise ValueError(f"there is no type {head['dtype'].decode()}") from error
+    shape = tuple(int(size) for size in head["shape"].decode().split(",") if size.strip())
+    if len(shape) > _MAX_DIMENSIONS:
+        raise ValueError(f"it has {len(shape)} dimensions, more than {_MAX_DIMENSIONS}")
+    held = len(data) - end
+    if math.prod(shape) * dtype.itemsize != held:
+        raise ValueError(f"it has {held:,} bytes and states {shortened(shape)} of {dtype}")
     # a product that overflows has a zero in it here; numpy refuses it
-    array = np.frombuffer(data, dtype=head.dtype, offset=head.size)
+    array = np.frombuffer(data, dtype=dtype, offset=end)
     _check_values(array)
-    return array.reshape(head.shape, order=head.order)
+    return array.reshape(shape, order="F" if head["fortran"] == b"True" else "C")
 
 
-def map_npy(path: Path) -> npt.NDArray[np.generic]:
-    """The array of a .npy file, mapped into memory and read-only: its values are read when used.
-
-    Raises:
-        OSError: the file cannot be opened, or is no regular file.
-        ValueError: it is no array, or not all of one and no more.
-    """
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        head = _read_head(file.read(_LONGEST_HEAD), size)
-        if not math.prod(head.shape):  # nothing cannot be mapped
-            return np.zeros(head.shape, head.dtype)
-        return np.memmap(file, head.dtype, "r", head.size, head.shape, head.order)
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What the head of an array says; it fits the size of the file."""
-
-    dtype: np.dtype[np.generic]
-    shape: tuple[int, ...]
-    order: Literal["C", "F"]
-    size: int  # bytes before the values
-
-
-def _read_head(data: bytes, available: int) -> _Head:
-    """Read the head of an array from the first bytes of a file of `available` bytes."""
+def _head_of(data: bytes) -> tuple[re.Match[bytes], int]:
+    """What the head of an array says, and where it ends, from the first bytes of a file."""
     form = _LENGTHS.get(data[len(MAGIC) : len(MAGIC) + 2])
     if data[: len(MAGIC)] != MAGIC or form is None:
         raise ValueError("it does not begin as an array of a known version")
@@ -146,25 +130,15 @@ def _read_head(data: bytes, available: int) -> _Head:
     if len(data) < start:
         raise ValueError("it is cut short in its head")
     (length,) = form.unpack_from(data, start - form.size)
-    match = _HEAD.fullmatch(data[start : start + length]) if length <= _MAX_HEAD else None
-    if match is None:
+    head = _HEAD.fullmatch(data[start : start + length]) if length <= _MAX_HEAD else None
+    if head is None:
         raise ValueError(
             "its head is not as numpy.save writes it for numbers and texts; objects and records "
             "are not read"
         )
-    try:
-        dtype = np.dtype(match["dtype"].decode())
-    except TypeError as error:  # such as integers of three bytes
-        raise ValueError(f"there is no type {match['dtype'].decode()}") from error
-    shape = tuple(int(size) for size in match["shape"].decode().split(",") if size.strip())
-    if len(shape) > _MAX_DIMENSIONS:
-        raise ValueError(f"it has {len(shape)} dimensions, more than {_MAX_DIMENSIONS}")
     if (start + length) % _ALIGNED:
         raise ValueError(f"its numbers do not begin at a multiple of {_ALIGNED} bytes")
-    held = available - start - length
-    if math.prod(shape) * dtype.itemsize != held:
-        raise ValueError(f"it has {held:,} bytes and states {shortened(shape)} of {dtype}")
-    return _Head(dtype, shape, "F" if match["fortran"] == b"True" else "C", start + length)
+    return head, start + length
 
 
 def _check_values(array: npt.NDArray[np.generic]) -> None:

@@ -6,9 +6,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from deltafl.fl.data.csv_table import read_csv_table
-from deltafl.fl.data.parquet_table import read_parquet_table
-from deltafl.fl.data.rows import Columns, Rows, Texts
+from deltafl.fl.data.tables import Columns, Rows, Texts, read_csv_table, read_parquet_table
 from deltafl.sim.analyse.question import Values
 from deltafl.sim.errors import UserError
 

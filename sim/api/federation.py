@@ -11,16 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.checks import checked_device
-from deltafl.fl.data.csv_table import read_csv_table
 from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, federate
 from deltafl.fl.data.hub import Columns as HubColumns
 from deltafl.fl.data.hub import batches_of
 from deltafl.fl.data.hub import devices_of as hub_devices
 from deltafl.fl.data.image_folder import read_image_folder
-from deltafl.fl.data.parquet_table import read_parquet_table
-from deltafl.fl.data.rows import Columns, Rows, name_of
+from deltafl.fl.data.tables import Columns, Rows, name_of, read_csv_table, read_parquet_table
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.npz import MAX_ARRAY_BYTES
 from deltafl.sim.api.arrays import (
     Arrays,
     Names,
@@ -272,7 +269,7 @@ class Federation:
         _check_no_targets(options)
         name = options.setdefault("name", "a data set")
         columns = HubColumns(user, inputs, label)
-        devices = hub_devices(name, batches_of(dataset), columns, MAX_ARRAY_BYTES)
+        devices = hub_devices(name, batches_of(dataset), columns)
         return cls.from_devices({one.id: (one.x, one.y) for one in devices}, **options)
 
     @classmethod

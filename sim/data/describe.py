@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,8 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.registry import Format, Published
 from deltafl.sim.record.memory import peak_memory_mb
+
+_SILENT: Final = Published("no paper", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +88,13 @@ def measure(dataset: FederatedDataset) -> Description:
 def as_text(kind: Format, description: Description) -> str:
     """A table, with a column for the paper where there is one."""
     published = kind.published
-    ours, theirs = _columns(description), _published_columns(published)
-    width = max(map(len, ours)) + 2
+    rows = _rows(description, published)
+    width = max(len(name) for name, _, _ in rows) + 2
     head = f"{'':<{width}}{'here':>14}" + (f"{'published':>14}" if published else "")
     lines = [*about(kind), f"rule: {description.rule}", "", head]
-    for name, value in ours.items():
-        line = f"{name:<{width}}{value:>14}"
-        lines.append((line + f"{theirs.get(name, '–'):>14}") if published else line)
+    for name, ours, theirs in rows:
+        line = f"{name:<{width}}{_number(ours):>14}"
+        lines.append((line + f"{_number(theirs):>14}") if published else line)
     lines += ["", f"inputs: {_shape(description)}"]
     if published:
         lines.append(f"published: {published.source}")
@@ -121,43 +124,31 @@ def about(kind: Format) -> list[str]:
     return lines
 
 
-def _columns(description: Description) -> dict[str, str]:
-    train, kept = description.train, description.kept
-    return {
-        "classes": f"{description.num_classes:,}",
-        "train devices": f"{train.devices:,}",
-        "test devices": f"{description.test.devices:,}",
-        "samples per train device: median": _number(train.median),
-        "samples per train device: min": f"{train.smallest:,}",
-        "samples per train device: max": f"{train.largest:,}",
-        "devices kept": f"{kept.devices:,}",
-        "samples per kept device: median": _number(kept.median),
-        "samples per kept device: min": f"{kept.smallest:,}",
-        "samples per kept device: max": f"{kept.largest:,}",
-        "samples": f"{kept.samples:,}",
-        "devices dropped": f"{description.dropped:,}",
-        "peak memory, MB": f"{description.peak_memory_mb:,.0f}",
-    }
+def _rows(
+    description: Description, published: Published | None
+) -> list[tuple[str, float, float | None]]:
+    """What is counted, the count, and the paper's."""
+    train, kept, paper = description.train, description.kept, published or _SILENT
+    return [
+        ("classes", description.num_classes, paper.num_classes),
+        ("train devices", train.devices, paper.train_devices),
+        ("test devices", description.test.devices, paper.test_devices),
+        ("samples per train device: median", train.median, paper.median),
+        ("samples per train device: min", train.smallest, paper.smallest),
+        ("samples per train device: max", train.largest, paper.largest),
+        ("devices kept", kept.devices, None),
+        ("samples per kept device: median", kept.median, None),
+        ("samples per kept device: min", kept.smallest, None),
+        ("samples per kept device: max", kept.largest, None),
+        ("samples", kept.samples, paper.num_samples),
+        ("devices dropped", description.dropped, None),
+        ("peak memory, MB", round(description.peak_memory_mb), None),
+    ]
 
 
-def _published_columns(published: Published | None) -> dict[str, str]:
-    if published is None:
-        return {}
-    numbers = {
-        "classes": published.num_classes,
-        "train devices": published.train_devices,
-        "test devices": published.test_devices,
-        "samples per train device: median": published.median,
-        "samples per train device: min": published.smallest,
-        "samples per train device: max": published.largest,
-        "samples": published.num_samples,
-    }
-    return {name: _number(value) for name, value in numbers.items() if value is not None}
-
-
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
     """Format with thousands separators, and with a decimal only if it is not zero."""
-    return f"{value:,.1f}".removesuffix(".0")
+    return "–" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
 def _shape(description: Description) -> str:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.bundle import Bundle
-from deltafl.fl.data.archive import read_arrays
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.data.leaf import numeric_device, read_leaf
+from deltafl.fl.data.npz import read_arrays
 from deltafl.fl.data.registry import FORMATS
 from deltafl.fl.errors import DataError
 from deltafl.fl.superquantile import parse_theta

@@ -107,18 +107,6 @@ def arrays(**entries):
 
 OK_X = head("|u1", "(2, 1)") + b"\1\2"
 OK_Y = head("<i8", "(2,)") + bytes(16)
-NPZ = [
-    *arrays(x=OK_X, y=OK_Y, user=OK_Y),
-    lying(archive(x=OK_X, y=OK_Y, user=OK_Y)),
-    saved(x=np.zeros((2, 1)), y=np.array([{}, 1], dtype=object), user=np.zeros(2, np.int64)),
-    saved(x=np.zeros(2, dtype=[("a", "i4")]), y=np.zeros(2), user=np.zeros(2, np.int64)),
-    saved(x=np.float32(1), y=np.int64(1), user=np.int64(0)),
-    saved(x=np.full((2, 1), np.nan), y=np.zeros(2), user=np.zeros(2, np.int64)),
-    saved(x=np.zeros((2, 1)), y=np.full(2, 0.5), user=np.zeros(2, np.int64)),
-    saved(x=np.zeros((2, 1)), y=np.zeros(2), user=np.zeros(2, np.int64), users=np.array("a")),
-    head() + bytes(12),
-]
-
 DIGEST = np.zeros(32, np.uint8)
 STATE = {
     "model": np.zeros(3, np.float32),
@@ -393,26 +381,6 @@ PNGS = [
 ]
 
 
-def hub(count=4, **columns):
-    """A table of the hub with other columns."""
-    whole = {"image": [[0.5]] * count, "writer_id": ["a", "b", "c", "d"], "character": [0] * count}
-    return parquet(pa.table(whole | columns))
-
-
-HUB = [
-    *(hub(image=[{"bytes": data}] * 4) for data in PNGS[:4]),
-    hub(image=[[float("nan")]] * 4),
-    hub(image=[[[0.5]], [[0.5, 1]], [[1]], [[2]]]),
-    hub(image=["text"] * 4),
-    hub(image=[None] * 4),
-    hub(character=["0"] * 4),
-    hub(character=[2**63 - 1, -1, 0, 0]),
-    hub(character=[0.5] * 4),
-    hub(writer_id=pa.array([b"\xff"] * 4)),
-    parquet(pa.table({"a": [1]})),
-]
-
-
 def bomb(size=1 << 30):
     """A zip archive of a kilobyte per megabyte that comes of it."""
     buffer = io.BytesIO()
@@ -449,32 +417,10 @@ HOSTILE = {
     "transcript": TRANSCRIPTS,
     "truth": truths(),
     "bundle": [*arrays(header=head(), models=head()), saved(header=np.zeros(3, np.uint8))],
-    "npz": NPZ,
-    "samples": NPZ[:12],
     "leaf": LEAF,
     "leaf packed": [gzip.compress(data, mtime=0) for data in LEAF] + [leaf(b"[[1]]")],
-    "hub": HUB,
-    "csv": [
-        b"who,answer,height\n" + b'"\n",' * 1_000_000,
-        b"," * 3_000_000,
-        b"who," * 100_000 + b"answer\n",
-        b"who,answer,height\nann,1," + b"1" * 200_000,
-        b"who,answer,height\nann,1,1_0\n",
-        b"who,answer,who\nann,1,1\n",
-    ],
     "images": PNGS,
     "femnist": PNGS,
-    "adult": [b"1" * 200_000, b'"' + b"a\n" * 100_000, b"39," * 14 + b"<=50K\n"],
-    "heart": [
-        b"1e39," + b"1," * 12 + b"0\n",
-        b"1_0," + b"1," * 12 + b"0\n",
-        "٣,".encode() + b"1," * 12 + b"0\n",
-        b"nan," + b"1," * 12 + b"0\n",
-        b"1," * 500_000,
-    ],
-    "mqp": [b'"' * 999, b"x,a,b,0\n", "٣,a,b,0\n".encode(), b"1" * 40 + b",a,b,0\n"],
-    "sent140": [b'"0"', b'"' + b"a\n" * 100_000, b"0,1,2,3,,5\n"],
-    "glove": [b"a 1_0\n", b"a nan\n", b"a 1\nb 1 2\n", b"a 1e99\n", b"a " * 100_000, b"a 1\na 1\n"],
     "plays": [b"by William Shakespeare\n" * 1000, b"\n" * 100_000],
     "download": [
         bomb(),

@@ -76,13 +76,22 @@ def test_heart_leaves_out_rows_that_lack_a_used_column_and_no_others(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("63,1,1,145", r"va\.data: line 2 has 4 columns instead of 14"),
-        (HEART_ROW.replace("145", "high"), r"va\.data: line 2 has trestbps = 'high'"),
-        (HEART_ROW.replace("145", "nan"), "line 2 has trestbps = 'nan', .* not a finite number"),
-        (HEART_ROW.replace("145", "1e999"), "line 2 has trestbps"),
-        (HEART_ROW.replace("63,1,1", "63,1,7"), "line 2 has cp = '7', .* not one of 1, 2, 3, 4"),
-        ('63,"1', r"va\.data: line 2 and what follows cannot be read"),
-        ("\udcff" * 3, r"va\.data: line 1 and what follows cannot be read"),
+        ("63,1,1,145", r"va\.data: not a readable table .*Row #2: Expected 14 columns, got 4"),
+        (
+            HEART_ROW.replace("145", "high"),
+            r"va\.data: .*Row #2: .*invalid value 'high'",
+        ),
+        (
+            HEART_ROW.replace("145", "nan"),
+            "'trestbps' has nan in row 2 of the samples",
+        ),
+        (HEART_ROW.replace("145", "1e999"), "column 'trestbps' has inf in row 2"),
+        (
+            HEART_ROW.replace("63,1,1", "63,1,7"),
+            "row 2 has cp = 7.*not one of 1, 2, 3, 4",
+        ),
+        ('63,"1', r"va\.data: not a readable table .*Row #2"),
+        ("\udcff" * 3, r"va\.data: not a readable table .*Row #2"),
     ],
 )
 def test_heart_that_is_damaged_is_refused_by_file_and_line(tmp_path, row, message):
@@ -167,10 +176,10 @@ def test_adult_is_the_same_in_both_kinds_of_files(tmp_path):
             np.testing.assert_array_equal(a.x, b.x)
             np.testing.assert_array_equal(a.y, b.y)
     (packed / "a.json.gz").write_bytes(gzip.compress(content)[:-9])
-    with pytest.raises(DataError, match=r"a\.json\.gz: broken or cut short"):
+    with pytest.raises(DataError, match=r"a\.json\.gz: not a readable JSON file"):
         load_adult(packed, BY_SAMPLES)
     (packed / "a.json.gz").write_bytes(gzip.compress(b"[" * 100_000))
-    with pytest.raises(DataError, match=r"a\.json\.gz: broken or cut short"):
+    with pytest.raises(DataError, match=r"a\.json\.gz: not a readable JSON file"):
         load_adult(packed, BY_SAMPLES)
     del user_data["phd"]
     (packed / "a.json.gz").write_bytes(gzip.compress(json.dumps({"user_data": user_data}).encode()))
@@ -181,10 +190,10 @@ def test_adult_is_the_same_in_both_kinds_of_files(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (ADULT_ROW.replace("Bachelors", "Bachelor"), "line 4 has education = 'Bachelor'"),
-        (ADULT_ROW.replace("<=50K", "50K"), "line 4 has income = '50K', .* <=50K, >50K"),
-        (ADULT_ROW.replace("39,", "old,"), "line 4 has age = 'old'"),
-        ("39, State-gov", "line 4 has 2 columns instead of 15"),
+        (ADULT_ROW.replace("Bachelors", "Bachelor"), "row 4 has education = 'Bachelor'"),
+        (ADULT_ROW.replace("<=50K", "50K"), "row 4 has income = '50K', .* <=50K, >50K"),
+        (ADULT_ROW.replace("39,", "old,"), ".*Row #4: .*invalid value 'old'"),
+        ("39, State-gov", ".*Row #4: Expected 15 columns, got 2"),
     ],
 )
 def test_adult_that_is_damaged_is_refused_by_file_and_line(tmp_path, row, message):
@@ -269,16 +278,19 @@ def without(table, old, new):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (without("loan", '"B"', '"E"'), r"loan\.asc: line 2 has status = 'E', .* A, B, C or D"),
-        (without("loan", "930111", "931301"), r"loan\.asc: line 2 has date = '931301'"),
-        (without("loan", "930111", "9311"), "line 2 has date = '9311'"),
-        (without("loan", "1;1;", "1;99;"), "line 2 has account_id = '99', .* in the table"),
-        (without("account", "TYDNE", "?"), r"account\.asc: line 2 has frequency"),
-        (without("account", "1;1;", "1;9;"), r"account\.asc: line 2 has district_id = '9'"),
-        (without("trans", "100;1000", "x;1000"), r"trans\.asc: line 2 has amount = 'x'"),
-        (without("district", "?;4.0", "?;?"), r"district\.asc: line 2 has A12 = '\?'"),
+        (without("loan", '"B"', '"E"'), r"loan\.asc: row 1 has status = 'E', .* A, B, C or D"),
+        (without("loan", "930111", "931301"), r"loan\.asc: row 1 has date = '931301'"),
+        (without("loan", "930111", "9311"), "row 1 has date = '9311'"),
+        (without("loan", "1;1;", "1;99;"), "row 1 has account_id = '99', .* in the table"),
+        (without("account", "TYDNE", "?"), r"account\.asc: row 1 has frequency"),
+        (without("account", "1;1;", "1;9;"), r"account\.asc: row 1 has district_id = '9'"),
+        (without("trans", "100;1000", "x;1000"), r"trans\.asc: .*Row #2: .*invalid value 'x'"),
+        (without("district", "?;4.0", "?;?"), r"district\.asc: column 'A12, A13' has nan in row 1"),
         (without("order", "order_id", "id"), r"order\.asc: the first line is not order_id;"),
-        ({"trans": [*berka_tables()["trans"][:1], "1;2"]}, r"trans\.asc: line 2 has 2 columns"),
+        (
+            {"trans": [*berka_tables()["trans"][:1], "1;2"]},
+            r"trans\.asc: .*10 columns, got 2",
+        ),
     ],
 )
 def test_berka_that_is_damaged_is_refused_by_file_and_line(tmp_path, changes, message):
@@ -324,11 +336,11 @@ def test_pairs_become_both_means_their_difference_and_their_product(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("x,a,b,1", "line 5 has the doctor 'x'"),
-        ("1,a,b,2", "line 5 .* label '2'"),
-        ("9" * 5000 + ",a,b,1", "line 5 has the doctor '9999999999999999999 and"),
-        ("1,a,1", "line 5 has 3 columns instead of 4"),
-        ('1,"a,b,1', "line 5 and what follows cannot be read"),
+        ("x,a,b,1", "row 5 has doctor = 'x', which is not a number"),
+        ("1,a,b,2", "row 5 has label = '2', which is not 0 or 1"),
+        ("9" * 5000 + ",a,b,1", "row 5 has doctor = '9999"),
+        ("1,a,1", "Row #5: Expected 4 columns, got 3"),
+        ('1,"a,b,1', "Row #5: Expected 4 columns, got 2"),
     ],
 )
 def test_pairs_that_are_damaged_are_refused_by_file_and_line(tmp_path, line, message):

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from deltafl.fl.data.csv_table import read_csv_table
-from deltafl.fl.data.delimited import MAX_ROW
 from deltafl.fl.data.federated import Split
 from deltafl.fl.data.load import DatasetSpec, load_dataset
 from deltafl.fl.data.registry import Options
-from deltafl.fl.data.rows import Columns
+from deltafl.fl.data.tables import Columns, read_csv_table
 from deltafl.fl.errors import DataError
 
 TEXT = """who,height,answer,weight
@@ -47,24 +45,29 @@ def test_several_labels_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "it is empty: its first row must name the columns"),
-        ("who,answer,height\nann,yes\n", "line 2 has 2 columns instead of 3"),
-        ("who,answer,height\nann,yes,tall\n", "line 2 has height = 'tall', which is not a finite"),
-        ("who,answer,height\nann,yes,\n", "line 2 has height = '', .*fill it"),
-        ("who,answer,height\nann,yes,True\n", "line 2 has height = 'True', .*write 1 and 0"),
-        ('who,answer,height\nann,yes,"1,5"\n', "line 2 has height = '1,5', .*decimal points"),
+        ("", "people.csv: not a readable CSV file .Empty CSV file"),
+        ("who,answer,height\nann,yes\n", "Expected 3 columns, got 2: ann,yes"),
+        ("who,answer,height\nann,yes,tall\n", "Row #2: .*invalid value 'tall'.*: correct the line"),
+        (
+            "who,answer,height\nann,yes,\n",
+            "'height' has nothing in row 1 .*fill it",
+        ),
+        ("who,answer,height\nann,yes,True\n", "invalid value 'True'.*1 and 0 for true"),
+        ('who,answer,height\nann,yes,"1,5"\n', "invalid value '1,5'.*decimal points"),
         ("who;answer;height\nann;yes;1\n", r"semicolons and no commas.*sep=';'"),
         ("who\tanswer\theight\nann\tyes\t1\n", "tabs and no commas"),
         ("who,answer,height\nann,1,2\nbob,NA,3\n", "'answer' has 'NA' in row 2.*numbers elsewhere"),
         ("who,answer,height\n7,1,2\nnan,1,3\n", "'who' has 'nan' in row 2.*numbers elsewhere"),
         ("who,answer,height\na,\u00e9,2\nb,e\u0301,3\n", "classes .*are one, written in two ways"),
-        ("who,answer,height\nann,yes,inf\n", "not a finite number"),
-        ("who,answer,height\n,yes,1\n", "line 2 has nothing in column 'who'"),
-        ("who,answer,height\nann,,1\n", "line 2 has nothing in column 'answer'"),
-        ('who,answer,height\nann,"yes,1\n', "cannot be read"),
-        (b"who,answer,height\nann,\xff,1\n", "cannot be read"),
-        ("who,answer,height\n" + "a" * (MAX_ROW + 1) + ",yes,1\n", "more than 2,097,152 char"),
-        ("who,answer,height\n" + '"\n",' * MAX_ROW, "more than 2,097,152 characters"),
+        (
+            "who,answer,height\nann,yes,inf\n",
+            "'height' has inf in row 1 .*not a finite",
+        ),
+        ("who,answer,height\n,yes,1\n", "column 'who' has '' in row 1 of the samples"),
+        ("who,answer,height\nann,,1\n", "column 'answer' has '' in row 1 of the samples"),
+        ('who,answer,height\nann,"yes,1\n', "a quotation mark has no other"),
+        (b"who,answer,height\nann,\xff,1\n", "invalid UTF8"),
+        ("who,answer,height\n" + "a" * (1 << 24) + ",yes,1\n", "not a readable CSV file"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused_with_the_line(tmp_path, text, complaint):

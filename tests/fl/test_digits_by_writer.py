@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import sklearn.datasets
 
-from deltafl.fl.data.digits import load_digits
-from deltafl.fl.data.digits_by_writer import load_digits_by_writer
+from deltafl.fl.data.digits import load_digits, load_digits_by_writer
 from deltafl.fl.data.federated import Split, SplitBy
 from deltafl.fl.data.load import DatasetSpec, load_dataset
 from deltafl.fl.errors import DataError

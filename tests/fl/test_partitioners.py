@@ -3,10 +3,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.fl.data.dirichlet import assign_again, assign_by_label, assign_by_size, pooled_labels
 from deltafl.fl.data.federated import DeviceData, Split, SplitBy, federate
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily
-from deltafl.fl.data.load import DatasetSpec, Partitioner, load_dataset
+from deltafl.fl.data.load import (
+    DatasetSpec,
+    Partitioner,
+    assign_again,
+    assign_by_label,
+    assign_by_size,
+    load_dataset,
+    pooled_labels,
+)
 from deltafl.fl.data.registry import Options
 from deltafl.fl.data.standardise import Standardise, standardise
 from deltafl.fl.errors import DataError

@@ -84,8 +84,8 @@ def test_a_part_of_the_writers_and_of_their_images(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("train-images-idx3-ubyte.gz", b"no gzip", "not readable"),
-        ("train-images-idx3-ubyte.gz", idx(images_of("train"))[:-9], "not readable"),
+        ("train-images-idx3-ubyte.gz", b"no gzip", "not a readable packed IDX"),
+        ("train-images-idx3-ubyte.gz", idx(images_of("train"))[:-9], "not a readable packed IDX"),
         ("train-images-idx3-ubyte.gz", idx(images_of("train")[:, :, 1:]), "not the expected IDX"),
         (
             "t10k-labels-idx1-ubyte.gz",
@@ -133,7 +133,7 @@ def test_files_that_are_not_there_are_named(tmp_path):
     with pytest.raises(DataError, match="deltafl data fetch qmnist"):
         load_qmnist(tmp_path / "none", Split())
     (write(tmp_path) / "qmnist-test-labels-idx2-int.gz").unlink()
-    with pytest.raises(DataError, match=r"qmnist-test-labels-idx2-int\.gz: not readable"):
+    with pytest.raises(DataError, match=r"qmnist-test-labels-idx2-int\.gz: no such file"):
         load_qmnist(tmp_path, Split())
 
 

@@ -3,7 +3,7 @@ import pytest
 from hostile import HEADS, archive, head, lying
 from mutations import peak
 
-from deltafl.fl.read.npz import map_npy, open_npz, parse_npy
+from deltafl.fl.read.npz import open_npz, parse_npy
 
 ARRAYS = {
     "matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -26,14 +26,6 @@ def test_arrays_are_read_as_numpy_saves_them(tmp_path, save):
             read = found.read(name, wanted.nbytes)
             np.testing.assert_array_equal(read, wanted)
             assert (read.dtype, read.shape) == (wanted.dtype, wanted.shape)
-
-
-@pytest.mark.parametrize("name", ARRAYS)
-def test_arrays_are_mapped_as_numpy_saves_them(tmp_path, name):
-    np.save(tmp_path / "a.npy", ARRAYS[name])
-    read = map_npy(tmp_path / "a.npy")
-    np.testing.assert_array_equal(read, ARRAYS[name])
-    assert read.dtype == ARRAYS[name].dtype
 
 
 @pytest.mark.parametrize("data", HEADS)
@@ -73,6 +65,14 @@ def test_sizes_in_the_directory_of_an_archive_are_not_believed(tmp_path):
             found.read("x", 1 << 40)
 
     assert peak(refuse, tmp_path / "a.npz") < 8 << 20
+
+
+def test_arrays_larger_than_the_caller_allows_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(100))
+    with open_npz(tmp_path / "a.npz") as found:
+        assert len(found.read("x", 800)) == 100
+        with pytest.raises(ValueError, match="array 'x' has 800 bytes, more than 799"):
+            found.read("x", 799)
 
 
 def test_two_arrays_of_one_name_are_refused(tmp_path):

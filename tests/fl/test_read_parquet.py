@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltafl.fl.read import parquet, zipped
-from deltafl.fl.read.parquet import check_pages
-from deltafl.fl.read.thrift import read_structure
+from deltafl.fl.read.parquet import check_pages, read_structure
 
 ROWS = 20_000
 TABLE = pa.table(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.fl.read.thrift import read_structure
+from deltafl.fl.read.parquet import read_structure
 
 # What a field may hold, byte by byte after the protocol's description, and what it stands for.
 FIELDS = [

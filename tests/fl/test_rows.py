@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from deltafl.fl.data.rows import (
+from deltafl.fl.data.tables import (
     MAX_COLUMNS,
     Columns,
     Texts,
-    TextsBuilder,
     as_labels,
     check_filled,
     name_of,
@@ -18,11 +17,8 @@ NAMES = ["who", "height", "weight", "answer"]
 
 
 def built(*texts):
-    builder = TextsBuilder()
-    for text in texts:
-        builder.add(text)
-    assert len(builder) == len(texts)
-    return builder.built()
+    names = tuple(dict.fromkeys(texts))
+    return Texts(names, np.array([names.index(text) for text in texts]))
 
 
 def test_all_columns_that_are_nothing_else_are_features():

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.fl.data import leaf as leaf_module
-from deltafl.fl.data import plays
+from deltafl.fl.data import shakespeare
 from deltafl.fl.data.federated import DeviceData, Split, SplitBy, split_samples
-from deltafl.fl.data.plays import read_plays
-from deltafl.fl.data.shakespeare import ALPHABETS, load_shakespeare
+from deltafl.fl.data.shakespeare import ALPHABETS, load_shakespeare, read_plays
 from deltafl.fl.data.subset import Subset, choose_users
 from deltafl.fl.data.windows import split_text, text_under, windowed_device
 from deltafl.fl.errors import DataError
@@ -181,7 +180,7 @@ def test_a_text_that_is_not_the_1994_edition_is_refused(tmp_path, monkeypatch):
     path.write_text("\n" * 9 + "by William Shakespeare\n" + "\n" * 9 + "by William Shakespeare")
     with pytest.raises(DataError, match=r"line 20: .* without a title"):
         load_shakespeare(path, Split())
-    monkeypatch.setattr(plays, "MAX_TEXT_BYTES", 20)
+    monkeypatch.setattr(shakespeare, "MAX_TEXT_BYTES", 20)
     with pytest.raises(DataError, match="more than 20 bytes"):
         load_shakespeare(path, Split())
     with pytest.raises(DataError, match="not readable"):
@@ -374,7 +373,7 @@ def test_a_packed_file_can_not_fill_the_memory(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="more than 1,000 bytes"):
         load_shakespeare(path, Split())
     path.write_bytes(gzip.compress(b"[" * 1000))
-    with pytest.raises(DataError, match="broken or cut short"):
+    with pytest.raises(DataError, match="not a readable JSON file"):
         load_shakespeare(path, Split())
 
 

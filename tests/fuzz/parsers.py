@@ -4,9 +4,7 @@ A target reads one file. Whatever the bytes are, it accepts them or raises one o
 promises; anything else is a finding. `test_parsers.py` holds that every module that reads is here.
 """
 
-import csv
 import gzip
-import hashlib
 import io
 import json
 import sys
@@ -21,30 +19,18 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import targets
 from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
 from deltafl.fl.bundle import Architecture, Bundle, Scale
-from deltafl.fl.data.adult import load_adult
 from deltafl.fl.data.cache import SourceKey, cached
-from deltafl.fl.data.csv_table import read_csv_table
 from deltafl.fl.data.federated import DeviceData, Split, federate
 from deltafl.fl.data.femnist import load_femnist
-from deltafl.fl.data.glove import load_glove
-from deltafl.fl.data.heart import load_heart
-from deltafl.fl.data.hub import load_hub
 from deltafl.fl.data.image_folder import read_image_folder
 from deltafl.fl.data.leaf import load_leaf
-from deltafl.fl.data.mqp import load_mqp
-from deltafl.fl.data.npz import load_npz
-from deltafl.fl.data.parquet_table import read_parquet_table
 from deltafl.fl.data.qmnist import load_qmnist
-from deltafl.fl.data.registry import BY_SAMPLES, Download
-from deltafl.fl.data.rows import Columns
-from deltafl.fl.data.sent140 import load_sent140
+from deltafl.fl.data.registry import Download
 from deltafl.fl.data.shakespeare import load_shakespeare
 from deltafl.fl.errors import DataError
 from deltafl.fl.evaluation import DeviceMetrics
@@ -73,7 +59,6 @@ from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import ANALYSIS, TRANSCRIPT, read_transcript
 from deltafl.sim.record.truth import TRUTH, read_truth
 from deltafl.sim.reproduce.speed import Speeds
-from deltafl.sim.run.predict import read_samples
 from deltafl.sim.settings.config_io import (
     assignment,
     build_config,
@@ -345,18 +330,6 @@ def _bundles() -> list[bytes]:
     ]
 
 
-def _npz(save: Callable = np.savez) -> bytes:
-    buffer = io.BytesIO()
-    save(
-        buffer,
-        x=np.arange(24, dtype=np.uint8).reshape(6, 2, 2),
-        y=np.array([0, 1] * 3),
-        user=np.array([0, 0, 1, 1, 2, 2]),
-        users=np.array(["ann", "bob", "cy"]),
-    )
-    return buffer.getvalue()
-
-
 def _leaf() -> bytes:
     users = ["u1", "u2", "u3"]
     samples = {"x": [[0.5, 1], [1e-3, -2]], "y": [0, 1]}
@@ -371,26 +344,6 @@ def _png() -> bytes:
     return file.getvalue()
 
 
-def _parquet(column: list, compression: str = "snappy") -> bytes:
-    buffer = io.BytesIO()
-    table = pa.table(
-        {"image": column, "writer_id": ["a", "b", "c", "a"], "character": [0, 1, 0, 1]}
-    )
-    pq.write_table(table, buffer, compression=compression)
-    return buffer.getvalue()
-
-
-_COLUMNS = Columns("who", ("answer",))
-
-
-def _flat() -> list[bytes]:
-    columns = {"who": ["ann", "bob", "ann"], "height": [1.5, 2.0, 3.0], "answer": ["a", "b", "a"]}
-    written = []
-    for changes in ({}, {"who": [1, 2, 1], "answer": [0, 1, 1]}):
-        buffer = io.BytesIO()
-        pq.write_table(pa.table(columns | changes), buffer)
-        written.append(buffer.getvalue())
-    return written
 
 
 def _images(path: Path) -> None:
@@ -437,46 +390,10 @@ def _nist_image() -> list[bytes]:
     return [file.getvalue()]
 
 
-_VECTORS = b"what 1 2\nis -0.5 1e-3\nthis 0 0\n"
-_ADULT = (
-    b"39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, "
-    b"Male, 2174, 0, 40, United-States, <=50K\n"
-)
-_HEART = b"63.0,1.0,1.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0\n"
 _PLAY = (
     b"by William Shakespeare\n\nHAMLET\n\nby William Shakespeare\n"
     + b"  Ham. To be.\n    Or not.\n    It is.\n  Oph. My lord.\n    So.\n    No.\n" * 8
 )
-
-
-def _adult(path: Path) -> None:
-    (path.parent / "adult.test").write_bytes(_ADULT + _ADULT.replace(b"Bachelors", b"Doctorate"))
-    load_adult(path.parent, BY_SAMPLES)
-
-
-def _heart(path: Path) -> None:
-    for name in ("hungarian", "switzerland", "va"):
-        (path.parent / f"processed.{name}.data").write_bytes(_HEART * 4)
-    load_heart(path.parent, ANY)
-
-
-def _mqp(path: Path) -> None:
-    (path.parent / "glove.txt").write_bytes(_VECTORS)
-    load_mqp(path, ANY, vectors=path.parent / "glove.txt")
-
-
-def _sent140(path: Path) -> None:
-    (path.parent / "glove.txt").write_bytes(_VECTORS)
-    load_sent140(path, ANY, vectors=path.parent / "glove.txt")
-
-
-def _tweets() -> list[bytes]:
-    text = io.StringIO()
-    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(
-        (label, number, "Mon", "NO_QUERY", user, "what is this")
-        for number, (label, user) in enumerate([("0", "a"), ("4", "a"), ("0", "b"), ("4", "b")])
-    )
-    return [text.getvalue().encode()]
 
 
 def _dataset():
@@ -494,18 +411,9 @@ def _entry() -> dict[str, bytes]:
 
 
 def _cache(name: str, path: Path) -> None:
-    """An entry with one file replaced, and the digests mended: damage is made good."""
-    files = dict(_entry())
+    """An entry with one file replaced: damage is made good."""
+    files, data = dict(_entry()), path.read_bytes()
     place = next(key for key in files if key.endswith(name))
-    data = path.read_bytes()
-    if name != "header.json":
-        header_at = next(key for key in files if key.endswith("header.json"))
-        header = json.loads(files[header_at])
-        header["files"][name] = hashlib.sha256(data).hexdigest()
-        del header["digest"]
-        text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-        header["digest"] = hashlib.sha256(text).hexdigest()
-        files[header_at] = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
     files[place] = data
     folder = path.parent / "cache"
     for where, content in files.items():
@@ -621,7 +529,6 @@ OF_FILES = ("fl/read/regular.py",)
 OF_PARQUET = (*OF_FILES, "fl/read/parquet.py")
 OF_NPZ = (*OF_FILES, "fl/read/npz.py", "fl/read/zipped.py")
 OF_JSON = (*OF_FILES, "fl/read/strict_json.py")
-OF_ROWS = (*OF_FILES, "fl/data/delimited.py")
 
 _SPEEDS: Final = b'{"a run": {"round_s": 0.5, "evaluation_s": 1, "start_s": 0}}'
 
@@ -723,44 +630,21 @@ PARSERS: tuple[Target, ...] = (
                "kept", "recorded_secrets", "results", "retrace", "rewritten", "steps")),
            "file", _audit_run, (UserError,), _runs, is_file=False),
     Target("bundle", (*OF_NPZ, "fl/bundle.py"), "bundle.npz", Bundle.load, DATA, _bundles),
-    Target("npz", (*OF_NPZ, "fl/data/archive.py"), "data.npz", partial(load_npz, split=ANY), DATA,
-           lambda: [_npz(), _npz(np.savez_compressed)]),
-    Target("samples", OF_NPZ, "data.npz", read_samples, DATA, lambda: [_npz()]),
-    Target("leaf", (*OF_JSON, "fl/data/json_file.py", "fl/data/leaf.py"), "data/all_data/a.json",
+    Target("leaf", (*OF_JSON, "fl/data/leaf.py"), "data/all_data/a.json",
            lambda path: load_leaf(path.parent.parent, ANY), DATA, lambda: [_leaf()]),
-    Target("leaf packed", (*OF_JSON, "fl/data/json_file.py"), "all_data/a.json.gz",
+    Target("leaf packed", (*OF_JSON, "fl/data/leaf.py"), "all_data/a.json.gz",
            lambda path: load_leaf(path.parent, ANY), DATA,
            lambda: [gzip.compress(_leaf(), mtime=0)]),
-    Target("hub", (*OF_PARQUET, "fl/data/hub.py", "fl/data/image.py"), "data.parquet",
-           lambda path: load_hub(str(path), ANY), DATA,
-           lambda: [_parquet([[0.5, 1.5]] * 4), _parquet([{"bytes": _png()}] * 4, "zstd")]),
-    Target("csv", (*OF_ROWS, "fl/data/csv_table.py"), "data.csv",
-           lambda path: read_csv_table(path, _COLUMNS), DATA, lambda: [
-               b"who,height,weight,answer\nann,1.5,80,yes\nbob,1e-3,-7,no\n",
-               b'\xef\xbb\xbfanswer,who,height\r\n1,"ann, b",2\r\n\r\n0,c,3\r\n']),
-    Target("flat parquet", (*OF_PARQUET, "fl/data/parquet_table.py"), "data.parquet",
-           lambda path: read_parquet_table(path, _COLUMNS), DATA, _flat),
-    Target("images", (*OF_FILES, "fl/data/image_folder.py", "fl/data/image.py"),
+    Target("images", (*OF_FILES, "fl/data/image_folder.py"),
            "photos/ann/cat/1.png", _images, DATA, lambda: [_png()]),
-    Target("femnist", (*OF_FILES, "fl/data/femnist.py", "fl/data/image.py"), "image", _nist, DATA,
-           _nist_image, is_file=False),
+    Target("femnist", (*OF_FILES, "fl/data/femnist.py", "fl/data/image_folder.py"), "image", _nist,
+           DATA, _nist_image, is_file=False),
     Target("qmnist", (*OF_FILES, "fl/data/qmnist.py"), "train-images-idx3-ubyte.gz", _qmnist, DATA,
            lambda: [_idx(np.full((3, 28, 28), 7, np.uint8))]),
-    Target("adult", (*OF_ROWS, "fl/data/adult.py"), "adult.data", _adult, DATA,
-           lambda: [_ADULT * 2 + _ADULT.replace(b"Bachelors", b"Doctorate")]),
-    Target("heart", OF_ROWS, "processed.cleveland.data", _heart, DATA, lambda: [_HEART * 3]),
-    Target("mqp", OF_ROWS, "mqp.csv", _mqp, DATA,
-           lambda: [b"".join(b'%d,"what is this","is, this",%d\n' % (n % 3, n % 2)
-                             for n in range(9))]),
-    Target("sent140", (*OF_FILES, "fl/data/sent140.py"), "tweets.csv", _sent140, DATA, _tweets),
-    Target("glove", (*OF_FILES, "fl/data/glove.py"), "glove.txt", load_glove, DATA,
-           lambda: [_VECTORS]),
-    Target("plays", (*OF_FILES, "fl/data/plays.py"), "100.txt",
+    Target("plays", (*OF_FILES, "fl/data/shakespeare.py"), "100.txt",
            lambda path: load_shakespeare(path.parent, ANY), DATA, lambda: [_PLAY]),
     Target("cache header", (*OF_JSON, "fl/data/cache.py"), "header",
            partial(_cache, "header.json"), (), lambda: _entry_file("header.json"), is_file=False),
-    Target("cache array", (*OF_NPZ, "fl/data/cache.py"), "x", partial(_cache, "x.npy"), (),
-           lambda: _entry_file("x.npy"), is_file=False),
     Target("download", (*OF_FILES, "fl/read/zipped.py", "sim/data/fetch.py"), "a.zip", _zip, RUN,
            _zips, is_file=False),
     Target("speeds", (*OF_JSON, "sim/reproduce/speed.py"), "seconds.json",

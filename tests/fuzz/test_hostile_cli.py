@@ -79,7 +79,7 @@ def test_settings(tmp_path):
 
 
 @pytest.mark.slow
-def test_models_and_data(tmp_path):
+def test_models(tmp_path):
     bundle = tmp_path / "bundle.npz"
     bundle.write_bytes(parsers.NAMES["bundle"].valid()[0])
     calls = [
@@ -87,15 +87,10 @@ def test_models_and_data(tmp_path):
         ["predict", str(bundle), "--data", str(tmp_path / "x.npz"), "--conformity", "1e99999999"],
     ]
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 2, 2)))
-    for name, command in (
-        ("bundle", ["predict", "{}", "--list"]),
-        ("npz", ["data", "describe", "{}"]),
-        ("samples", ["predict", str(bundle), "--data", "{}"]),
-    ):
-        for number, data in enumerate(hostile.HOSTILE[name]):
-            path = tmp_path / f"{name}-{number}.npz"
-            path.write_bytes(data)
-            calls.append([word.format(path) for word in command])
+    for number, data in enumerate(hostile.HOSTILE["bundle"]):
+        path = tmp_path / f"bundle-{number}.npz"
+        path.write_bytes(data)
+        calls.append(["predict", str(path), "--list"])
     refused(calls)
 
 

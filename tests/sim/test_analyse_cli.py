@@ -99,12 +99,12 @@ def test_what_cannot_be_answered_is_refused_with_one_sentence(flags, named, tmp_
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "empty"),
+        ("", "Empty CSV file"),
         ("who,age\n", "no rows"),
-        ("who,age\na,1\nb\n", "line 3"),
+        ("who,age\na,1\nb\n", "Row #3"),
         ("who,age\na,nan\nb,2\n", "has 'nan' in row 1"),
         ("who,age\na,1e999\nb,2\n", "finite"),
-        ("who,age\na,\nb,2\n", "line 2"),
+        ("who,age\na,\nb,2\n", "has '' in row 1"),
         ("who,who,age\na,a,1\n", "several columns"),
         ("who,age\n\x00,\x00\n", ""),
     ],

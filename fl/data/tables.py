@@ -1,0 +1,371 @@
+"""Tables with a row for each sample, in CSV or Parquet files: whose it is, its label, its numbers.
+
+Users and labels may be texts; all other columns that are used are numbers. Texts are kept once, and
+rows refer to them by number. (Parquet files with an image, or a list of numbers, in one column are
+those of `deltafl.fl.data.hub`.)
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from io import BufferedReader
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from deltafl.fl.data.checks import (
+    check_classes,
+    check_column,
+    checked_device,
+    rows_by_user,
+)
+from deltafl.fl.data.csv_file import csv_names, csv_table
+from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, federate
+from deltafl.fl.data.files import MAX_BYTES, bounded
+from deltafl.fl.data.registry import Format, Options
+from deltafl.fl.errors import DataError
+
+MAX_CSV_BYTES: Final = 1 << 30
+"""The largest CSV file that is read; for larger ones, Parquet takes less room and time."""
+
+MAX_COLUMNS: Final = 1 << 16
+"""Most columns of a table."""
+
+_MEND: Final = (
+    "correct the line; the file must be UTF-8 with commas between its columns, and numbers have "
+    "decimal points, nothing between thousands, and 1 and 0 for true and false"
+)
+_PIECE: Final = 1 << 20
+_SHOWN: Final = 20  # names of columns in a message
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
+)
+"""A number as programs write it. 02134 and 1_000 are none: they are codes, and no two are one."""
+_NOTHING: Final = frozenset({"-", "?", "inf", "-inf", "n/a", "na", "nan", "none", "null"})
+"""What stands, in small letters, where a table of numbers has nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column is what.
+
+    Attributes:
+        user: whose a sample is.
+        labels: its label; several are numbers that are to be predicted.
+        features: its numbers; empty for all other columns, None for no column.
+    """
+
+    user: str
+    labels: tuple[str, ...]
+    features: tuple[str, ...] | None = ()
+
+    def found_in(self, source: str, names: Sequence[str]) -> "Found":
+        """The same, with all features named, if a table has such columns.
+
+        Raises:
+            DataError: it has not, or several of one name, or one is to be two things; or too many.
+        """
+        if len(names) > MAX_COLUMNS:
+            raise DataError(f"{source}: more than {MAX_COLUMNS:,} columns: divide the table")
+        if not (self.user and all(self.labels) and self.labels):
+            raise DataError(
+                f"{source}: the columns of the user and of the label have no name: say which they "
+                f"are (data.user_column, data.label_column); there are {_few(names)}"
+            )
+        taken = {self.user, *self.labels}
+        features = self.features or ()
+        if self.features == ():
+            features = tuple(name for name in names if name not in taken)
+        used = (self.user, *self.labels, *features)
+        for name in used:
+            if name not in names:
+                raise DataError(f"{source}: no column {name!r:.200}: there are {_few(names)}")
+        for name in sorted(set(used)):
+            if names.count(name) > 1:
+                raise DataError(f"{source}: several columns are called {name!r:.200}: rename them")
+            if used.count(name) > 1:
+                raise DataError(
+                    f"{source}: the column {name!r:.200} is named twice: user, label and inputs "
+                    "must be columns of their own, or the model is told what it is to predict"
+                )
+        if not features and self.features is not None:
+            raise DataError(f"{source}: no column is left for the inputs: there are {_few(names)}")
+        return Found(self.user, self.labels, features)
+
+
+class Found(NamedTuple):
+    """Which column of a table is what; see `Columns`."""
+
+    user: str
+    labels: tuple[str, ...]
+    features: tuple[str, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns that may hold texts; of several labels, each is a number."""
+        return (self.user,) if len(self.labels) > 1 else (self.user, *self.labels)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """All other columns."""
+        return (*self.labels, *self.features) if len(self.labels) > 1 else self.features
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Texts:
+    """A column of texts.
+
+    Attributes:
+        names: those there are, each once.
+        codes: for each row, the place of its text among them, int64 [n].
+    """
+
+    names: tuple[str, ...]
+    codes: npt.NDArray[np.int64]
+
+    def in_order(self) -> "Texts":
+        """The same with the names in alphabetical order."""
+        order = sorted(range(len(self.names)), key=self.names.__getitem__)
+        return Texts(tuple(self.names[place] for place in order), np.argsort(order)[self.codes])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A table that was read.
+
+    Attributes:
+        users: whose each sample is.
+        x: its numbers, float32 [n, features].
+        labels: its labels: float64 [n], or [n, labels] if there are several columns; or texts.
+    """
+
+    users: Texts
+    x: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.float64] | Texts
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What labels are called; empty if they are numbers."""
+        return self.labels.names if isinstance(self.labels, Texts) else ()
+
+    def by_user(self) -> Iterator[tuple[str, npt.NDArray[np.float32], npt.NDArray[np.generic]]]:
+        """Name, inputs and labels of each user, in the order of their first rows."""
+        labels = self.labels.codes if isinstance(self.labels, Texts) else self.labels
+        for name, rows in rows_by_user(self.users.names, self.users.codes):
+            yield name, self.x[rows], labels[rows]
+
+
+def read_csv_table(path: Path, columns: Columns) -> Rows:
+    """Read a CSV file, whose first row names the columns.
+
+    Args:
+        path: the file: UTF-8, commas, quotes as in RFC 4180.
+        columns: which column is what.
+
+    Raises:
+        DataError: the file is missing, too large or no such text, a column is missing, or a value
+            is no number; it says in which row.
+    """
+    with bounded(path, "CSV file", MAX_CSV_BYTES, _MEND) as file:
+        _check_quotes(file)
+        names = csv_names(file)
+        _check_commas(path, names)
+        found = columns.found_in(str(path), names)
+        types = dict.fromkeys(found.texts, str) | dict.fromkeys(found.numbers, float)
+        table = csv_table(file, names, types, skip_rows=1)
+    return _rows_of(str(path), found, table)
+
+
+def read_parquet_table(path: Path, columns: Columns) -> Rows:
+    """Read a Parquet file with a column for each number.
+
+    Args:
+        path: the file.
+        columns: which column is what.
+
+    Raises:
+        DataError: the file is missing or damaged, a column is missing, empty somewhere, or has
+            something else than numbers.
+    """
+    with bounded(path, "Parquet file", MAX_BYTES, "write it anew") as file:
+        opened = pq.ParquetFile(file)
+        found = columns.found_in(str(path), opened.schema_arrow.names)
+        table = opened.read(columns=[*found.texts, *found.numbers])
+    return _rows_of(str(path), found, table)
+
+
+def _check_quotes(file: BufferedReader) -> None:
+    """Refuse an open quote, which pyarrow takes to end where the file does."""
+    count = sum(piece.count(b'"') for piece in iter(partial(file.read, _PIECE), b""))
+    file.seek(0)
+    if count % 2:
+        raise ValueError("a quotation mark has no other; one within a text is written twice")
+
+
+def _check_commas(path: Path, names: Sequence[str]) -> None:
+    """Refuse a first row that another program has divided by something else than commas."""
+    for divider, said in (";", "semicolons"), ("\t", "tabs"), ("|", "bars"):
+        if len(names) == 1 and divider in names[0]:
+            raise DataError(
+                f"{path}: its first row has {said} and no commas: write it anew with commas, or "
+                f"read it in Python (Federation.from_pandas(pd.read_csv(path, sep={divider!r}), …))"
+            )
+
+
+def _rows_of(source: str, found: Found, table: pa.Table) -> Rows:
+    if not table.num_rows:
+        raise DataError(f"{source}: no rows under the names of the columns: check the path")
+    check_whole(source, table)
+    users = texts_of(source, found.user, table)
+    x = numbers_of(source, found.features, table).astype(np.float32)
+    if len(found.labels) > 1:
+        return Rows(users, x, numbers_of(source, found.labels, table))
+    labels = as_labels(texts_of(source, found.labels[0], table))
+    if isinstance(labels, Texts):
+        check_classes(source, labels.names)
+    return Rows(users, x, labels)
+
+
+def check_whole(source: str, table: pa.Table) -> None:
+    """Check that no value of a table is missing or damaged.
+
+    Raises:
+        DataError: one is; it says in which row.
+    """
+    try:
+        table.validate(full=True)  # pyarrow believes the places in texts and lists
+    except pa.ArrowException as error:
+        raise DataError(f"{source}: a value cannot be read ({error}): correct the table") from error
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy())) + 1
+            raise DataError(
+                f"{source}: column {name!r:.200} has nothing in row {row} of the samples: fill it, "
+                "or leave the row out"
+            )
+
+
+def texts_of(source: str, name: str, table: pa.Table) -> Texts:
+    """A column of texts or of whole numbers, as texts.
+
+    Raises:
+        DataError: it has something else, or nothing somewhere.
+    """
+    column, types = table.column(name), pa.types
+    kind = column.type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.cast(kind)
+    is_name = types.is_string(kind) or types.is_large_string(kind)
+    if not (is_name or types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)):
+        raise DataError(
+            f"{source}: column {name!r:.200} has {kind!s:.40}, and must have whole numbers or texts"
+        )
+    coded = pc.dictionary_encode(column.combine_chunks())
+    values = [int(one) if isinstance(one, bool) else one for one in coded.dictionary.to_pylist()]
+    for place, value in enumerate(values):
+        if value != value or not 0 < len(name_of(value)) <= MAX_NAME:
+            row = int(np.argmax(coded.indices.to_numpy() == place)) + 1
+            raise DataError(
+                f"{source}: column {name!r:.200} has {value!r:.40} in row {row} of the samples: "
+                f"fill it with a name of at most {MAX_NAME} characters, or leave the row out"
+            )
+    texts = Texts(tuple(map(name_of, values)), coded.indices.to_numpy().astype(np.int64))
+    check_filled(source, name, texts)
+    return texts
+
+
+def numbers_of(source: str, names: Sequence[str], table: pa.Table) -> npt.NDArray[np.float64]:
+    """Columns of numbers, [n, columns], each of which is finite as a float32.
+
+    Raises:
+        DataError: a column has something else.
+    """
+    numbers = np.empty((table.num_rows, len(names)))
+    for place, name in enumerate(names):
+        column, types = table.column(name), pa.types
+        kind = column.type
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            raise DataError(
+                f"{source}: column {name!r:.200} has {kind!s:.40}, not numbers: encode it, or "
+                "leave it out of the features (data.feature_columns); images and lists are read "
+                "with data.format = 'hub'"
+            )
+        numbers[:, place] = column.to_numpy()
+        check_column(source, name, numbers[:, place])
+    return numbers
+
+
+def as_labels(texts: Texts) -> npt.NDArray[np.float64] | Texts:
+    """Labels as numbers, if all of them are; else as they are, in alphabetical order.
+
+    Codes with zeros in front, such as 02134, are texts: as numbers, 01 and 1 would be one class.
+    """
+    if not all(map(_NUMBER.fullmatch, texts.names)):
+        return texts.in_order()
+    values = np.array([float(name) for name in texts.names], np.float64)
+    return values[texts.codes] if np.isfinite(values).all() else texts.in_order()
+
+
+def check_filled(source: str, column: str, texts: Texts) -> None:
+    """Check that no word for nothing, such as NA, stands among numbers.
+
+    Between other texts it may be a name: NA is Namibia's code.
+
+    Raises:
+        DataError: there is one; it says which, and in which row.
+    """
+    others = [name for name in texts.names if name.lower() not in _NOTHING]
+    if len(others) == len(texts.names) or not all(map(_NUMBER.fullmatch, others)):
+        return
+    place = next(n for n, name in enumerate(texts.names) if name.lower() in _NOTHING)
+    row = int(np.argmax(texts.codes == place)) + 1
+    raise DataError(
+        f"{source}: column {column!r:.200} has {texts.names[place]!r} in row {row} of the samples, "
+        "and numbers elsewhere: fill it, or leave the row out"
+    )
+
+
+def name_of(value: object) -> str:
+    """What a user is called: 1.0 is the user 1, as a column with gaps turns 1 into 1.0."""
+    if isinstance(value, float | np.floating) and abs(float(value)) < 2**53 and value == int(value):
+        return str(int(value))
+    return str(value)
+
+
+def _format(name: str, title: str, needs: str, read: Callable[[Path, Columns], Rows]) -> Format:
+    """The format of a kind of tables, whose columns the settings name."""
+
+    def load(source: str, split: Split, options: Options) -> FederatedDataset:
+        columns = Columns(options.user_column, (options.label_column,), options.feature_columns)
+        rows, file = read(Path(source), columns), Path(source).stem
+        return federate(file, [checked_device(file, *samples) for samples in rows.by_user()], split)
+
+    used = frozenset({"user_column", "label_column", "feature_columns"})
+    return Format(name, title, load, needs=needs, options=used)
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(f"{name:.40}" for name in names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+CSV: Final = _format(
+    "csv",
+    "a CSV file with a row for each sample",
+    "a .csv file whose first row names the columns",
+    read_csv_table,
+)
+
+PARQUET: Final = _format(
+    "parquet",
+    "a Parquet file with a row for each sample",
+    "a .parquet file with a column for each number",
+    read_parquet_table,
+)
