@@ -218,7 +218,7 @@ _NAME: Final = _binary(TASK_SIZE)
 _ROUNDS: Final = _integer(0, _MAX_ROUND)
 _ID: Final = _integer(0, _ID_LIMIT - 1)
 _TASK: Final = (_NAME, _ROUNDS, _integer(-_UNIT, _UNIT), _string(MAX_SETTINGS), _flag, _digest)
-_FORMS: Final[tuple[tuple[type[Frame], tuple[_Read, ...]], ...]] = (
+_FORMS: Final[tuple[tuple[Callable[..., Frame], tuple[_Read, ...]], ...]] = (
     (Challenge, (_binary(NONCE_SIZE),)),
     (Hello, (_ID, _binary(IDENTITY_SIZE), _binary(SIGNATURE_SIZE))),
     (Welcome, (_ROUNDS, _ROUNDS, _flag)),

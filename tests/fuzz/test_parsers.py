@@ -128,7 +128,7 @@ READS = {
     *("opened_zip", "json.load", "json.loads", "np.load", "tomllib.load", "tomllib.loads"),
     *("csv.reader", "sqlite3.connect", "Unpacker", "gzip.open", "tarfile.open"),
     *("package.load_dataset", "read_csv", "loadtxt", "genfromtxt", "fromfile", "fromstring"),
-    *("cloudpickle.loads", "bounded", "open_csv"),
+    *("cloudpickle.loads", "bounded", "open_csv", "recv"),
 }
 """Names of calls by which bytes or text become something else."""
 
@@ -157,7 +157,6 @@ OWN = {
     "sim/bench/secagg_session.py": "its own buffer",
     "sim/cohort/hardware.py": "the processor's name, as the kernel has it",
     "sim/cli.py": "/dev/null",
-    "sim/cohort/backends/learners.py": "what its own parent process sends",
     "sim/cohort/backends/processes.py": "what its own child process answers",
     "sim/cohort/backends/shared_memory.py": "its own shared memory",
     "sim/cohort/backends/worker.py": "what its own parent process sends",
@@ -171,6 +170,7 @@ OWN = {
     "sim/inspect/audit/source.py": "a digest of 64 digits",
     "sim/inspect/audit/weak_seeds.py": "seeds that were read already",
     "sim/net/app.py": "the operator's own certificate",
+    "sim/net/dialling.py": "frames, whose reader is a target",
     "sim/net/enrol_cli.py": "a line that it has made itself",
     "sim/net/federation_cli.py": "files that it has written itself",
     "sim/doctor/machine.py": "/proc and /sys",

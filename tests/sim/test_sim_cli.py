@@ -14,7 +14,7 @@ import pytest
 from fresh_python import ROOT, loaded_by
 
 from deltafl.sim.cli import main
-from deltafl.sim.run import engine, experiment
+from deltafl.sim.run import drawing, experiment
 from deltafl.sim.run.cli import called
 from deltafl.sim.settings.config_io import build_config, flatten, preset_text
 
@@ -269,8 +269,8 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, tiny_arguments, monkeypatc
             raise KeyboardInterrupt
         return original(*arguments)
 
-    original = engine.drawn_of
-    monkeypatch.setattr(engine, "drawn_of", interrupt)
+    original = drawing.drawn_of
+    monkeypatch.setattr(drawing, "drawn_of", interrupt)
     code, out, err = call(capsys, "run", *tiny_arguments, "--out=a b")
     assert (code, out) == (130, "")
     assert "deltafl run --out 'a b' --resume" in err

@@ -15,6 +15,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol import update_noise
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.update_noise import Sizes
 from deltafl.secagg.randomness import Randomness
@@ -79,6 +81,10 @@ class _Device:
         return update
 
 
+def _keep(heard: list[SecureRoundResult], _levels: Levels, result: SecureRoundResult) -> None:
+    heard.append(result)
+
+
 def play(
     config: RunConfig,
     num_devices: int,
@@ -106,7 +112,7 @@ def play(
         ids = _invited(config, seeds, num_devices, index)
         cohort = _cohort(config, seeds, ids, index, length, rounds)
         heard: list[SecureRoundResult] = []
-        watched = CohortView(cohort, shown=lambda _, result, kept=heard: kept.append(result))
+        watched = CohortView(cohort, shown=partial(_keep, heard))
         state, _ = strategy.apply(state, watched)
         for outcome in (one for result in heard for one in result.outcomes):
             if outcome.update is not None:
