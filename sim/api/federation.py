@@ -187,7 +187,7 @@ class Federation:
             options: those of `from_devices`.
 
         Raises:
-            DataError: the file cannot be read; it says in which line; or as `from_devices`.
+            DataError: the file cannot be read; it says in which row; or as `from_devices`.
         """
         return cls._from_table(read_csv_table, path, (user, label, features), options)
 

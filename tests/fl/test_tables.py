@@ -1,0 +1,244 @@
+"""CSV and Parquet files with a row for each sample; columns by name, texts that are kept once."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deltafl.fl.data.federated import Split
+from deltafl.fl.data.load import DatasetSpec, load_dataset
+from deltafl.fl.data.registry import Options
+from deltafl.fl.data.tables import (
+    MAX_COLUMNS,
+    Columns,
+    Texts,
+    as_labels,
+    check_filled,
+    name_of,
+    read_csv_table,
+    read_parquet_table,
+)
+from deltafl.fl.errors import DataError
+
+TEXT = """who,height,answer,weight
+ann,1.5,yes,80
+"b, c",-2e-3,no,1
+
+ann,3,no,0
+"""
+COLUMNS = Columns("who", ("answer",))
+
+
+def write_csv(folder, text=TEXT):
+    path = folder / "people.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("text", [TEXT, "\ufeff" + TEXT, TEXT.replace("\n", "\r\n")])
+def test_a_row_of_a_csv_file_is_a_sample_of_its_user(tmp_path, text):
+    rows = read_csv_table(write_csv(tmp_path, text), COLUMNS)
+    found = {name: (x.tolist(), y.tolist()) for name, x, y in rows.by_user()}
+    assert rows.classes == ("no", "yes")
+    assert found == {
+        "ann": ([[1.5, 80.0], [3.0, 0.0]], [1, 0]),
+        "b, c": ([[np.float32(-2e-3), 1.0]], [0]),
+    }
+
+
+def test_several_labels_are_numbers(tmp_path):
+    text = TEXT.replace("yes", "1").replace("no", "0")
+    rows = read_csv_table(write_csv(tmp_path, text), Columns("who", ("height", "weight")))
+    assert rows.labels.tolist() == [[1.5, 80.0], [-2e-3, 1.0], [3.0, 0.0]]
+    assert rows.x.tolist() == [[1.0], [0.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "people.csv: not a readable CSV file .Empty CSV file"),
+        ("who,answer,height\nann,yes\n", "Expected 3 columns, got 2: ann,yes"),
+        ("who,answer,height\nann,yes,tall\n", "Row #2: .*invalid value 'tall'.*: correct the line"),
+        (
+            "who,answer,height\nann,yes,\n",
+            "'height' has nothing in row 1 .*fill it",
+        ),
+        ("who,answer,height\nann,yes,True\n", "invalid value 'True'.*1 and 0 for true"),
+        ('who,answer,height\nann,yes,"1,5"\n', "invalid value '1,5'.*decimal points"),
+        ("who;answer;height\nann;yes;1\n", r"semicolons and no commas.*sep=';'"),
+        ("who\tanswer\theight\nann\tyes\t1\n", "tabs and no commas"),
+        ("who,answer,height\nann,1,2\nbob,NA,3\n", "'answer' has 'NA' in row 2.*numbers elsewhere"),
+        ("who,answer,height\n7,1,2\nnan,1,3\n", "'who' has 'nan' in row 2.*numbers elsewhere"),
+        ("who,answer,height\na,\u00e9,2\nb,e\u0301,3\n", "classes .*are one, written in two ways"),
+        (
+            "who,answer,height\nann,yes,inf\n",
+            "'height' has inf in row 1 .*not a finite",
+        ),
+        ("who,answer,height\n,yes,1\n", "column 'who' has '' in row 1 of the samples"),
+        ("who,answer,height\nann,,1\n", "column 'answer' has '' in row 1 of the samples"),
+        ('who,answer,height\nann,"yes,1\n', "a quotation mark has no other"),
+        (b"who,answer,height\nann,\xff,1\n", "invalid UTF8"),
+        ("who,answer,height\n" + "a" * (1 << 24) + ",yes,1\n", "not a readable CSV file"),
+    ],
+)
+def test_csv_files_that_cannot_be_used_are_refused_with_the_row(tmp_path, text, complaint):
+    with pytest.raises(DataError, match=complaint):
+        read_csv_table(write_csv(tmp_path, text), COLUMNS)
+
+
+def test_the_settings_name_the_columns(tmp_path):
+    body = "".join(f"u{k % 8},{k},{k % 3},{k / 7}\n" for k in range(24))
+    path = write_csv(tmp_path, "user,a,label,b\n" + body)
+    options = Options(user_column="user", label_column="label", feature_columns=("b",))
+    data = load_dataset(DatasetSpec(str(path), split=Split(), options=options))
+    assert (data.name, data.num_classes, data.input_shape) == ("people", 3, (1,))
+    assert len(data.train) == len(data.test) == 4
+    with pytest.raises(DataError, match="have no name"):
+        load_dataset(DatasetSpec(str(path)))
+    with pytest.raises(DataError, match="no rows"):
+        load_dataset(
+            DatasetSpec(
+                str(write_csv(tmp_path, "user,label,a\n")),
+                options=Options(user_column="user", label_column="label"),
+            )
+        )
+
+
+def write_parquet(folder, **changes):
+    columns = {
+        "who": ["ann", "bob", "ann"],
+        "height": [1.5, 2.0, 3.0],
+        "is_old": [True, False, True],
+        "answer": ["b", "a", "a"],
+    }
+    path = folder / "people.parquet"
+    pq.write_table(pa.table(columns | changes), path)
+    return path
+
+
+def test_a_row_of_a_parquet_file_is_a_sample_of_its_user(tmp_path):
+    rows = read_parquet_table(write_parquet(tmp_path), COLUMNS)
+    assert rows.classes == ("a", "b")
+    assert [(name, x.tolist(), y.tolist()) for name, x, y in rows.by_user()] == [
+        ("ann", [[1.5, 1.0], [3.0, 1.0]], [1, 0]),
+        ("bob", [[2.0, 0.0]], [0]),
+    ]
+
+
+def test_users_and_labels_may_be_numbers(tmp_path):
+    rows = read_parquet_table(
+        write_parquet(tmp_path, who=[7, 8, 7], answer=[True, False, True]), COLUMNS
+    )
+    assert [name for name, *_ in rows.by_user()] == ["7", "8"]
+    floats = read_parquet_table(write_parquet(tmp_path, who=[7.0, 8.5, 7.0]), COLUMNS)
+    assert [name for name, *_ in floats.by_user()] == ["7", "8.5"]
+    assert rows.labels.tolist() == [1.0, 0.0, 1.0]
+    numbers = write_parquet(tmp_path, answer=[1, 0, 1])
+    two = read_parquet_table(numbers, Columns("who", ("height", "is_old"), ("answer",)))
+    assert two.labels.tolist() == [[1.5, 1.0], [2.0, 0.0], [3.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns", "complaint"),
+    [
+        (
+            {"height": [1.0, None, 2.0]},
+            COLUMNS,
+            "column 'height' has nothing in row 2 of the samples: fill it",
+        ),
+        ({"who": ["a", None, "b"]}, COLUMNS, "column 'who' has nothing in row 2 of the samples"),
+        ({"height": ["x"] * 3}, COLUMNS, "column 'height' has string, not numbers: encode it"),
+        ({"height": [[1.0]] * 3}, COLUMNS, "not numbers.*data.format = 'hub'"),
+        ({"who": [[1]] * 3}, COLUMNS, "column 'who' has list.*must have whole numbers or texts"),
+        ({"who": [1.0, float("nan"), 2.0]}, COLUMNS, "column 'who' has nan in row 2"),
+        ({"answer": [1.0, 0.0, float("nan")]}, COLUMNS, "column 'answer' has nan in row 3"),
+        ({"height": [1.0, 1e300, 2.0]}, COLUMNS, r"'height' has 1e\+300 in row 2 of the samples"),
+        ({"height": [1.0, 2.0, float("nan")]}, COLUMNS, "'height' has nan in row 3"),
+        ({"who": ["x" * 5000] * 3}, COLUMNS, "name of at most 4096 characters"),
+        ({}, Columns("whom", ("answer",)), "no column 'whom'"),
+        ({}, Columns("who", ("height", "answer")), "column 'answer' has string, not numbers"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_refused(tmp_path, changes, columns, complaint):
+    with pytest.raises(DataError, match=complaint):
+        read_parquet_table(write_parquet(tmp_path, **changes), columns)
+
+
+def test_what_is_no_parquet_file_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 or not")
+    for one in (path, tmp_path / "absent.parquet", tmp_path):
+        with pytest.raises(DataError, match=r"not a readable Parquet|no such file"):
+            read_parquet_table(one, COLUMNS)
+
+
+def test_a_file_of_the_settings_is_read_by_its_suffix(tmp_path):
+    users = [f"u{k % 6}" for k in range(18)]
+    path = write_parquet(tmp_path, who=users, height=[1.0] * 18, is_old=[1] * 18, answer=[0, 1] * 9)
+    data = load_dataset(
+        DatasetSpec(str(path), options=Options(user_column="who", label_column="answer"))
+    )
+    assert (data.input_shape, data.num_classes, len(data.train)) == ((2,), 2, 3)
+
+
+NAMES = ["who", "height", "weight", "answer"]
+
+
+def built(*texts):
+    names = tuple(dict.fromkeys(texts))
+    return Texts(names, np.array([names.index(text) for text in texts]))
+
+
+def test_all_columns_that_are_nothing_else_are_features():
+    found = Columns("who", ("answer",)).found_in("t", NAMES)
+    assert found.features == ("height", "weight")
+    assert Columns("who", ("height", "answer")).found_in("t", NAMES).features == ("weight",)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names", "complaint"),
+    [
+        (Columns("whom", ("answer",)), NAMES, "t: no column 'whom': there are who, height"),
+        (Columns("who", ("answer",), ("size",)), NAMES, "no column 'size'"),
+        (Columns("who", ("answer",), ("height", "answer")), NAMES, "'answer' is named twice"),
+        (Columns("who", ("who",)), NAMES, "'who' is named twice"),
+        (Columns("who", ("answer",)), [*NAMES, "who"], "several columns are called 'who'"),
+        (Columns("who", ("answer",)), ["who", "answer"], "no column is left for the inputs"),
+        (Columns("", ("",)), NAMES, r"have no name: .*data\.user_column, data\.label_column"),
+        (Columns("a", ("b",)), list(map(str, range(MAX_COLUMNS + 1))), "more than 65,536 columns"),
+        (Columns("a", ("b",)), list(map(str, range(30))), "19 and 10 more"),
+    ],
+)
+def test_columns_that_are_not_there_are_told_with_those_that_are(columns, names, complaint):
+    with pytest.raises(DataError, match=complaint):
+        columns.found_in("t", names)
+
+
+def test_texts_are_kept_once():
+    texts = built("b", "a", "b")
+    assert (texts.names, texts.codes.tolist()) == (("b", "a"), [0, 1, 0])
+    ordered = texts.in_order()
+    assert (ordered.names, ordered.codes.tolist()) == (("a", "b"), [1, 0, 1])
+
+
+def test_labels_are_numbers_if_all_of_them_are():
+    assert as_labels(built("1", "0", "1.0")).tolist() == [1.0, 0.0, 1.0]
+    assert as_labels(built("-1", "+.5", "2.", "1e3")).tolist() == [-1.0, 0.5, 2.0, 1000.0]
+    for texts in (("1", "x"), ("1", "nan"), ("yes", "no"), ("01", "1"), ("1_0", "2"), ("1", "٣")):
+        named = as_labels(built(*texts))
+        assert isinstance(named, Texts)
+        assert named.names == tuple(sorted(texts))
+        assert np.array(named.names)[named.codes].tolist() == list(texts)
+
+
+def test_a_word_for_nothing_is_refused_among_numbers_and_is_a_name_among_texts():
+    check_filled("t", "land", built("NA", "DE", "FR"))
+    check_filled("t", "land", built("1", "2"))
+    with pytest.raises(DataError, match="t: column 'size' has 'NaN' in row 3 of the samples"):
+        check_filled("t", "size", built("1", "2.5", "NaN", "1"))
+
+
+def test_a_user_who_is_a_whole_number_has_one_name():
+    assert [name_of(one) for one in (1, 1.0, np.float32(1), "1", 1.5)] == ["1"] * 4 + ["1.5"]
+    assert name_of(1e300) == "1e+300"
+    assert name_of(float("nan")) == "nan"
