@@ -145,8 +145,6 @@ OWN = {
     "secagg/prg.py": "its own keystream",
     "secagg/server.py": "records that the wire's readers have checked",
     "secagg/shamir.py": "its own randomness",
-    "sim/analyse/cli.py": "numbers of the command line; `exact_number` is a target",
-    "sim/api/analysis.py": "numbers of the caller; `exact_number` is a target",
     "sim/bench/audit_replay.py": "what its own child process prints",
     "sim/bench/peers/conversation.py": "/dev/null",
     "sim/bench/peers/party.py": "what its own child process answers",

@@ -33,14 +33,9 @@ class Expected:
         return self.policy.adversary is Adversary.ACTIVE
 
 
-def looser_limits(policy: RoundPolicy, usual: RoundPolicy | None = None) -> tuple[str, ...]:
-    """The limits of a policy that are looser than the usual ones, each with the usual value.
-
-    Args:
-        policy: The limits.
-        usual: The usual ones, if they are not those of a round.
-    """
-    usual = usual or RoundPolicy()
+def looser_limits(policy: RoundPolicy) -> tuple[str, ...]:
+    """The limits of a policy that are looser than the usual ones, each with the usual value."""
+    usual = RoundPolicy()
     values = ((one.name, getattr(policy, one.name)) for one in fields(usual))
     return tuple(
         f"{name}={value} (usually {getattr(usual, name)})"
