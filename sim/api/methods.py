@@ -44,8 +44,7 @@ class DeltaFL(Method):
             is trained for.
         aggregation: "mean"; "clipped" for the mean of updates that are scaled down to a radius; or
             "rfa" for their geometric median. Devices that train falsely move the last two less. By
-            secure sums, "rfa" needs `policy.max_passes`, and tells the server more:
-            docs/limitations.md.
+            secure sums, "rfa" tells the server more: docs/limitations.md.
     """
 
     def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:

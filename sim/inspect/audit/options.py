@@ -12,10 +12,9 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.expected import (
     DEFAULT_FALSE_ALARM_RATE,
     Expected,
-    looser_limits,
 )
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.algorithms import looser_limits, policy_of
 from deltafl.sim.settings.config_io import assignment, build_config
 
 
