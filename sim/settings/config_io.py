@@ -212,6 +212,8 @@ def _refusal(rule: Rule, config: RunConfig) -> str:
         return f"{one.setting} = {shown(one.value(config))}"
 
     def shown(value: object) -> str:
+        if isinstance(value, bool):
+            return _toml_value(value)
         return show(list(value) if isinstance(value, tuple) else value)
 
     must, wanted = rule.must, shown(rule.must.wanted(config))

@@ -110,10 +110,9 @@ _MASKED: Final = "remote devices give nothing but masked sums"
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "federation.algorithm not in experiment.baselines": "a baseline is another algorithm",
-        "data.num_classes ≠ 1": "one class cannot be mistaken; 0 takes it from the data",
+        "data.num_classes ≠ 1": "one class is nothing to tell apart; 0 takes it from the data",
     },
     "federation.levels ≠ []": {
-        'federation.algorithm in ["delta-fl", "private-delta-fl"]': "only these have levels",
         'strategy.aggregation = "mean"': "a session makes one sum of each level's updates",
         "attackers.share = 0": "their share is told of one model; run one theta after the other",
         "privacy.truth = false": "truth.bin stores one loss and one update of a device and round",
@@ -135,12 +134,18 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "faults.dropout = 0": _SIMULATED,
         "attackers.share = 0": _SIMULATED,
     },
-    "strategy.eta_every > 1": {
-        'federation.algorithm = "delta-fl"': "no other can keep its threshold for several rounds",
+    'federation.algorithm not in ["delta-fl", "private-delta-fl"]': {
+        "federation.levels = []": "only delta-fl and private-delta-fl have conformity levels",
     },
-    'strategy.aggregation ≠ "mean"': {
-        'federation.algorithm in ["fedavg", "fedprox", "delta-fl", "private-fedavg", '
-        '"private-fedprox", "private-delta-fl"]': "only these weigh devices by numbers of samples",
+    'federation.algorithm ≠ "delta-fl"': {
+        "strategy.eta_every = 1": "only 'delta-fl' can keep its threshold for several rounds",
+    },
+    'federation.algorithm ≠ "private-delta-fl"': {
+        "dp.noise = 0": "only 'private-delta-fl' adds noise to updates, and no baseline does",
+    },
+    'federation.algorithm not in ["fedavg", "fedprox", "delta-fl", "private-fedavg", '
+    '"private-fedprox", "private-delta-fl"]': {
+        'strategy.aggregation = "mean"': "others do not weigh devices by numbers of samples",
     },
     'federation.algorithm = "aaggff-s"': {
         "faults.dropout = 0": "it needs every device in every round",
@@ -161,12 +166,12 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     f'{_SEARCH} and quantile.method = "noisy"': {
         "quantile.noise > 0": "noise is all that hides devices in it",
     },
+    'quantile.method ≠ "noisy"': {"quantile.noise = 0": "only 'noisy' adds noise"},
     "dp.epsilon_budget > 0": {
         "dp.noise > 0": "sums without noise spend more than any budget",
     },
     "dp.noise > 0": {
         "dp.noise ≥ 0.01": "less hides nobody",
-        'federation.algorithm = "private-delta-fl"': "no other adds noise, a baseline neither",
         "federation.levels = []": "noise is counted for one model",
         'federation.devices = "simulated"': "nobody can say how often each of others is invited",
         "privacy.truth = false": "truth.bin does not hold the noise, so no audit could compare",

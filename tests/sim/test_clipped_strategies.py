@@ -20,7 +20,8 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.checkpoint import load_checkpoint
-from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.algorithms import build_strategy, policy_of
+from deltafl.sim.run.arms import check_arms
 from deltafl.sim.settings.config_io import build_config
 
 CLIPPING = NormClipping(quantile=0.55, rate=0.5, radius=1.2)
@@ -90,12 +91,14 @@ def test_the_settings_make_the_strategy(name):
     rounds = masked if name == "delta-fl" else masked.rounds
     assert rounds.robustly == wanted
     # one sum is what every device gives
-    assert config_of(f"private-{name}", **given_).policy.max_passes == 1
+    assert policy_of(config_of(f"private-{name}", **given_)).max_passes == 1
 
 
 @pytest.mark.parametrize("name", ["q-ffl", "private-tilted-erm", "afl", "propfair", "fedmgda"])
 def test_other_algorithms_have_no_radius(name):
-    with pytest.raises(ConfigError, match=r"strategy.aggregation = 'clipped'.*needs one of fedavg"):
+    with pytest.raises(
+        ConfigError, match=r"strategy.aggregation = 'clipped': must be 'mean' with federation"
+    ):
         build_strategy(config_of(name))
 
 
@@ -112,8 +115,8 @@ def test_devices_that_add_noise_have_another_clip():
         "privacy": {"max_weight": 1},
     }
     assert build_strategy(build_config([noisy])).update_noise is not None
-    with pytest.raises(ConfigError, match=r"'mean' with dp.noise.*dp.clip already"):
-        build_strategy(config_of("private-delta-fl", **noisy))
+    with pytest.raises(ConfigError, match=r"clipped_radius = 1.0 with several passes or noise"):
+        check_arms(config_of("private-delta-fl", **noisy), 10, None)
 
 
 def small(algorithm, **more):

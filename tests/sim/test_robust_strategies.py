@@ -24,6 +24,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.arms import check_arms
 from deltafl.sim.settings.config_io import build_config
 
 ROBUSTLY = Robustly(passes=3, smoothing=0.5)
@@ -124,8 +125,10 @@ def test_the_settings_make_the_strategy(name):
 
 def test_devices_have_to_be_told_that_they_may_give_several_sums():
     given = {"strategy": {"aggregation": "rfa"}, "policy": {"max_passes": 2}}
-    with pytest.raises(ConfigError, match=r"policy.max_passes = 2: must be at least .*= 3"):
-        build_strategy(config_of("private-fedavg", **given))
+    with pytest.raises(
+        ConfigError, match=r"strategy.rfa_passes = 3 is above policy.max_passes = 2"
+    ):
+        check_arms(config_of("private-fedavg", **given), 10, None)
     assert build_strategy(config_of("fedavg", **given)).strategy.robustly == Robustly()
     assert RoundPolicy().max_passes == 1
 
@@ -136,19 +139,22 @@ def test_devices_that_trust_no_server_do_not_believe_its_centres():
         "privacy": {"adversary": "active", "sums": "masked", "signed": True},
     }
     for name in ("private-fedavg", "private-delta-fl"):
-        with pytest.raises(ConfigError, match=r"devices cannot check the centres"):
-            build_strategy(config_of(name, **given))
+        with pytest.raises(ConfigError, match=r"rfa_passes = 3: the server chooses the centres"):
+            check_arms(config_of(name, **given), 10, None)
     trusting = {**given, "quantile": {"search": "trusted"}}
-    build_strategy(config_of("private-delta-fl", **trusting))
+    check_arms(config_of("private-delta-fl", **trusting), 10, None)
     clipped = {**given, "strategy": {"aggregation": "clipped"}}
-    with pytest.raises(ConfigError, match=r"devices cannot check the radius"):
-        build_strategy(config_of("private-delta-fl", **clipped))
-    build_strategy(config_of("private-delta-fl", **clipped, quantile={"search": "trusted"}))
+    with pytest.raises(ConfigError, match=r"clipped_radius = 1.0: the server chooses it"):
+        check_arms(config_of("private-delta-fl", **clipped), 10, None)
+    trusting = config_of("private-delta-fl", **clipped, quantile={"search": "trusted"})
+    check_arms(trusting, 10, None)
 
 
 @pytest.mark.parametrize("name", ["q-ffl", "private-tilted-erm", "afl", "propfair", "fedmgda"])
 def test_other_algorithms_have_no_median(name):
-    with pytest.raises(ConfigError, match=r"strategy.aggregation = 'rfa'.*needs one of fedavg"):
+    with pytest.raises(
+        ConfigError, match=r"strategy.aggregation = 'rfa': must be 'mean' with federation"
+    ):
         build_strategy(config_of(name))
 
 
