@@ -144,9 +144,9 @@ def test_settings_that_do_not_fit_are_refused(more, sentence):
     ],
 )
 def test_what_would_stop_a_run_is_found_before_anything_is_written(layer, sentence, tmp_path):
-    config = settings("aaggff-s", layer)
+    how = {"resume": False, "progress": Silent(), "warn": print}
     with pytest.raises(ConfigError, match=sentence):
-        run_experiment(config, tmp_path / "run", resume=False, progress=Silent(), warn=print)
+        run_experiment(settings("aaggff-s", layer), tmp_path / "run", **how)
     assert not (tmp_path / "run").exists()
 
 
@@ -304,7 +304,13 @@ LARGE = {
         {"max_pivots_if_equal": 384},
     ),
     "mm": ({"quantile": {"method": "mm"}}, {"max_mm_pivots_per_device": 6}),
-    "levels": ({"federation": {"levels": ["1", "0.9", "0.5"]}}, {"max_pivots": 78}),
+    "levels": (
+        {
+            "federation": {"levels": ["0.9", "0.5"], "cohort_size": 40},
+            "privacy": {"min_cohort": 36},
+        },
+        {"max_pivots": 52},
+    ),
     "grid": (
         {"quantile": {"resolution_bits": 20, "loss_bound": 64}},
         {"max_loss_resolution_bits": 20, "max_loss_bound": 64},
@@ -332,7 +338,7 @@ def test_simulated_devices_accept_what_the_run_asks_for_and_nothing_else(case):
         for field in fields(PolicyConfig)
         if getattr(policy, field.name) != getattr(usual, field.name)
     }
-    assert found == {**accepted, "min_search_cohort": 5}
+    assert found == {**accepted, "min_search_cohort": config.privacy.min_cohort}
     session_of(config, 5)
 
 
