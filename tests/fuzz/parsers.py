@@ -626,7 +626,7 @@ PARSERS: tuple[Target, ...] = (
         RUN,
         lambda: [
             b"federation.theta=1/3",
-            b"quantile.noise=0.5",
+            b"policy.min_noise=0.5",
             b'federation.levels=["0.8", "1/3"]',
             b"training.learning_rate=.5",
         ],
