@@ -31,7 +31,6 @@ from deltafl.sim.settings.config_io import check_together
 
 _SETTINGS: Final = {
     "bound": "quantile.loss_bound = ",
-    "epsilon_ticks": "quantile.epsilon in steps = ",
     "max_weight": "privacy.max_weight = ",
     "method": "quantile.method = ",
     "min_honest_tail": "privacy.min_honest_tail = ",

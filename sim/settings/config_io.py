@@ -197,6 +197,7 @@ def show(value: object) -> str:
 _MUST: Final = {
     "=": "be",
     "≠": "not be",
+    "≤": "be at most",
     "≥": "be at least",
     ">": "be above",
     "in": "be one of",

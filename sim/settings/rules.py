@@ -110,6 +110,7 @@ _MASKED: Final = "remote devices give nothing but masked sums"
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "federation.algorithm not in experiment.baselines": "a baseline is another algorithm",
+        "quantile.epsilon ≤ quantile.loss_bound": "no loss is told from larger ones",
         "data.num_classes ≠ 1": "one class is nothing to tell apart; 0 takes it from the data",
     },
     "federation.levels ≠ []": {
@@ -166,6 +167,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     f'{_SEARCH} and quantile.method = "noisy"': {
         "quantile.noise > 0": "noise is all that hides devices in it",
     },
+    'quantile.method ≠ "mm"': {"quantile.epsilon = 0": "only 'mm' has an ε"},
     'quantile.method ≠ "noisy"': {"quantile.noise = 0": "only 'noisy' adds noise"},
     "dp.epsilon_budget > 0": {
         "dp.noise > 0": "sums without noise spend more than any budget",

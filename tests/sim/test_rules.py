@@ -46,6 +46,8 @@ BROKEN = {
     'privacy.graph ≠ "sparse"': [VERIFIED, "privacy.signed=true", "privacy.graph=sparse"],
     'quantile.search = "verified"': ["quantile.votes=proved"],
     "quantile.noise > 0": ["quantile.method=noisy"],
+    "quantile.epsilon = 0": ["quantile.epsilon=0.1"],
+    "quantile.epsilon ≤ quantile.loss_bound": ["quantile.method=mm", "quantile.epsilon=33"],
     "quantile.noise = 0": ["quantile.noise=1"],
     "dp.noise > 0": ["dp.epsilon_budget=1"],
     "dp.noise = 0": [*NOISY, "federation.algorithm=private-fedavg"],
