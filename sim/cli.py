@@ -52,10 +52,6 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "show what the server of a run saw and what it can infer",
     ),
     ("reproduce",): ("deltafl.sim.reproduce.cli", "reproduce the papers' tables and figures"),
-    ("analyse",): (
-        "deltafl.sim.analyse.cli",
-        "find a statistic of devices' tables, from secure sums alone",
-    ),
     ("predict",): (
         "deltafl.sim.run.predict",
         "predict with the models of a finished run, at a conformity level you choose",

@@ -2,7 +2,6 @@
 
     federation    data, by device            methods    what is trained by
     training      `train` and `compare`      results    what came out
-    analysis      `analyse`: a statistic of what devices have
 
 `import deltafl` has all of it. The command line and this interface run the same experiments
 (`deltafl.sim.run.experiment`), in the same directories.

@@ -25,7 +25,7 @@ from deltafl.sim.net.identities import (
     read_identity,
 )
 from deltafl.sim.net.own_work import MAX_STEPS, OwnData, work_on
-from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.algorithms import own_policy
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config
@@ -109,7 +109,7 @@ def main(options: argparse.Namespace) -> int:
     path = options.ledger or ledger_beside(options.identity)
     try:
         with SqliteLedger(path) as ledger:
-            side = DeviceSide(own, directory, policy_of(config), ledger, work, _notes(options))
+            side = DeviceSide(own, directory, own_policy(config), ledger, work, _notes(options))
             stop = Event()
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())

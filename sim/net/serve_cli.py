@@ -35,6 +35,7 @@ from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import check_session
+from deltafl.sim.run.arms import refused
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
 from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.levels import strategy_of
@@ -302,9 +303,7 @@ def _max_frame(config: RunConfig, shapes: ModelSpec) -> int:
         state = strategy.init(first_model(config, shapes), config.federation.cohort_size)
         params = check_session(config, strategy, state, config.federation.cohort_size)
     except (ProtocolError, SecAggError, ValueError) as error:
-        raise ConfigError(
-            f"{config.federation.algorithm} cannot run with these settings: {error}"
-        ) from error
+        raise refused(config, error) from error
     if params is None:
         raise ConfigError(f"{config.federation.algorithm} has no secure sums")
     return max_bytes(params) + OVERHEAD

@@ -13,6 +13,7 @@ from deltafl.sim.plan.messages import Trip, trips
 from deltafl.sim.plan.search import typical_queries
 from deltafl.sim.plan.survival import fewer_stay
 from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.run.algorithms import looser_limits, policy_of
 from deltafl.sim.run.arms import check_arms, check_data, session_of
 from deltafl.sim.run.known import KnownData
 from deltafl.sim.run.spending import account_of
@@ -63,6 +64,78 @@ class Privacy:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """Who shares masks in a session, and what it survives.
+
+    Attributes:
+        graph: "complete" or "sparse".
+        signed: whether sessions are.
+        neighbours: devices that a device shares masks with.
+        threshold: shares that rebuild a secret.
+        quorum: fewest devices to sum over.
+        survives: devices that may drop out once they have sent their keys.
+        expected_dropout: the rate that the session is made for.
+        loss: probability that more than `survives` drop out, if each does at that rate by itself.
+        losable_rounds: rounds in a row that may be lost before the run cannot go on; None if it is
+            not known how many devices there are.
+    """
+
+    graph: str
+    signed: bool
+    neighbours: int
+    threshold: int
+    quorum: int
+    survives: int
+    expected_dropout: float
+    loss: float
+    losable_rounds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """How thresholds are searched for.
+
+    Attributes:
+        method: of the search.
+        fewest: devices to search over.
+        expected_tails: for each level, the devices that θ is sure to keep, if all weigh the same.
+        min_tail: fewest devices that a threshold may keep, those that may collude among them.
+        num_colluding: devices of the cohort that may collude.
+        ring_bits: ring of a query's sum.
+        numbers: in the sum of a query.
+    """
+
+    method: str
+    fewest: int
+    expected_tails: tuple[int, ...]
+    min_tail: int
+    num_colluding: int
+    ring_bits: int
+    numbers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a round takes, and what the server has to hold.
+
+    Attributes:
+        typical: a round whose searches start afresh.
+        most: a round whose searches ask as often as they may.
+        ring_bits: ring of an update's sum.
+        numbers: in the sum of an update.
+        server_memory: bytes of the model, a sum and the devices' boxes of shares.
+        vectors_at_once: bytes of the longest vectors, if all arrive at the same moment.
+    """
+
+    typical: RoundCost
+    most: RoundCost
+    ring_bits: int
+    numbers: int
+    server_memory: int
+    vectors_at_once: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a setting has.
 
@@ -73,33 +146,11 @@ class Plan:
         parameters: of the model of one level.
         masked: whether messages are sent at all; ideal sums have none.
         cohort: devices invited to a round.
-        graph: "complete" or "sparse".
-        signed: whether sessions are.
-        neighbours: devices that a device shares masks with.
-        threshold: shares that rebuild a secret.
-        quorum: fewest devices to sum over.
-        survives: devices that may drop out once they have sent their keys.
-        expected_dropout: the rate that the session is made for.
-        loss: probability that more than `survives` drop out, if each does at that rate by itself.
-        search: method of the search; None if nothing is searched for.
-        min_search: fewest devices to search over; 0 if nothing is searched for.
-        expected_tails: for each level, the devices that θ is sure to keep, if all weigh the same.
-        min_tail: fewest devices that a threshold may keep, those that may collude among them; 0 if
-            nothing is searched for.
-        num_colluding: devices of the cohort that may collude.
-        query_ring_bits: ring of a query's sum; 0 if nothing is searched for.
-        update_ring_bits: ring of the update's sum.
-        numbers_per_query: in the sum of a query; 0 if nothing is searched for.
-        numbers_per_update: in the sum of an update.
-        typical: a round whose searches start afresh.
-        most: a round whose searches ask as often as they may.
-        server_memory: bytes of the model, a sum and the devices' boxes of shares.
-        vectors_at_once: bytes of the longest vectors, if all arrive at the same moment.
-        sums_released: sums that the server learns in a typical run.
-        most_sums_released: sums that it learns at most.
+        session: of a round.
+        search: for the thresholds; None if nothing is searched for.
+        costs: of a round.
         privacy: of the searches; None where they have no noise.
-        losable_rounds: rounds in a row that may be lost before the run cannot go on; None if it is
-            not known how many devices there are.
+        looser: limits of devices that these settings need looser than usual, each with both values.
         fewest_devices: the smallest cohort that works with otherwise these settings, or None.
         largest_dropout: the largest `privacy.expected_dropout` that works, or None.
     """
@@ -110,33 +161,19 @@ class Plan:
     parameters: int
     masked: bool
     cohort: int
-    graph: str
-    signed: bool
-    neighbours: int
-    threshold: int
-    quorum: int
-    survives: int
-    expected_dropout: float
-    loss: float
-    search: str | None
-    min_search: int
-    expected_tails: tuple[int, ...]
-    min_tail: int
-    num_colluding: int
-    query_ring_bits: int
-    update_ring_bits: int
-    numbers_per_query: int
-    numbers_per_update: int
-    typical: RoundCost
-    most: RoundCost
-    server_memory: int
-    vectors_at_once: int
-    sums_released: int
-    most_sums_released: int
+    session: SessionPlan
+    search: SearchPlan | None
+    costs: Costs
     privacy: Privacy | None
-    losable_rounds: int | None
+    looser: tuple[str, ...]
     fewest_devices: int | None
     largest_dropout: float | None
+
+    @property
+    def sums(self) -> tuple[int, int]:
+        """Sums that the server learns in a typical run, and at most."""
+        typical, most = self.costs.typical, self.costs.most
+        return typical.secure_sums * self.rounds, most.secure_sums * self.rounds
 
 
 def plan_of(config: RunConfig, num_parameters: int, data: KnownData) -> Plan:
@@ -183,50 +220,62 @@ def _plan(
     params: SessionParams,
     num_devices: int | None,
 ) -> Plan:
-    federation, privacy = config.federation, config.privacy
-    common = levels.common
     searches = any(one.selects for one in levels.rounds)
-    fewest = max(params.min_cohort, common.search.min_cohort)
-    typical = _cost(levels, params, num_parameters, [typical_queries(c) for c in levels.rounds])
-    most = _cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds])
-    longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
-    fewest_invited = fewest_devices(config, num_parameters)
+    fewest = fewest_devices(config, num_parameters)
+    losable = None if num_devices is None else losable_rounds(config, fewest, num_devices)
     return Plan(
-        algorithm=federation.algorithm,
-        thetas=tuple(str(theta) for theta in federation.thetas),
-        rounds=federation.rounds,
+        algorithm=config.federation.algorithm,
+        thetas=tuple(map(str, config.federation.thetas)),
+        rounds=config.federation.rounds,
         parameters=num_parameters,
-        masked=privacy.sums == "masked",
+        masked=config.privacy.sums == "masked",
         cohort=params.num_invited,
+        session=_session(params, config.privacy.expected_dropout, losable),
+        search=_search(config, levels, params) if searches else None,
+        costs=_costs(levels, params, num_parameters),
+        privacy=_privacy(config, num_parameters, searches=searches),
+        looser=looser_limits(policy_of(config)),
+        fewest_devices=fewest,
+        largest_dropout=largest_dropout(config, num_parameters),
+    )
+
+
+def _session(params: SessionParams, dropout: float, losable: int | None) -> SessionPlan:
+    return SessionPlan(
         graph="complete" if params.is_complete else "sparse",
         signed=params.signed,
         neighbours=min(params.degree, params.num_invited - 1),
         threshold=params.threshold,
         quorum=params.min_cohort,
         survives=params.num_invited - params.min_cohort,
-        expected_dropout=privacy.expected_dropout,
-        loss=fewer_stay(params.num_invited, privacy.expected_dropout, params.min_cohort),
-        search=common.method if searches else None,
-        min_search=fewest if searches else 0,
-        expected_tails=tuple(expected_tail(one.theta, params.num_invited) for one in levels.rounds),
-        min_tail=common.min_tail if searches else 0,
-        num_colluding=at_most(privacy.colluding, params.num_invited),
-        query_ring_bits=common.search_layout.ring_bits if searches else 0,
-        update_ring_bits=common.update_layout.ring_bits,
-        numbers_per_query=common.search_layout.length if searches else 0,
-        numbers_per_update=common.update_layout.length,
-        typical=typical,
-        most=most,
+        expected_dropout=dropout,
+        loss=fewer_stay(params.num_invited, dropout, params.min_cohort),
+        losable_rounds=losable,
+    )
+
+
+def _search(config: RunConfig, levels: Levels, params: SessionParams) -> SearchPlan:
+    common, invited = levels.common, params.num_invited
+    return SearchPlan(
+        method=common.method,
+        fewest=max(params.min_cohort, common.search.min_cohort),
+        expected_tails=tuple(expected_tail(one.theta, invited) for one in levels.rounds),
+        min_tail=common.min_tail,
+        num_colluding=at_most(config.privacy.colluding, invited),
+        ring_bits=common.search_layout.ring_bits,
+        numbers=common.search_layout.length,
+    )
+
+
+def _costs(levels: Levels, params: SessionParams, num_parameters: int) -> Costs:
+    longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
+    return Costs(
+        typical=_cost(levels, params, num_parameters, [typical_queries(c) for c in levels.rounds]),
+        most=_cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds]),
+        ring_bits=levels.common.update_layout.ring_bits,
+        numbers=levels.common.update_layout.length,
         server_memory=_memory(params, num_parameters * len(levels.rounds)),
         vectors_at_once=longest * params.num_invited,
-        sums_released=typical.secure_sums * federation.rounds,
-        most_sums_released=most.secure_sums * federation.rounds,
-        privacy=_privacy(config, num_parameters, searches=searches),
-        losable_rounds=None
-        if num_devices is None
-        else losable_rounds(config, fewest_invited, num_devices),
-        fewest_devices=fewest_invited,
-        largest_dropout=largest_dropout(config, num_parameters),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from deltafl.secagg.threat import CORRECTNESS_BITS
-from deltafl.sim.plan.plan import Plan, RoundCost
+from deltafl.sim.plan.plan import Plan, RoundCost, SessionPlan
 from deltafl.sim.run.bound import rounded_up
 
 WIDTH: Final = 80
@@ -40,15 +40,21 @@ def size(num_bytes: int) -> str:
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
-    signed = "signed" if plan.signed else "not signed"
-    yield "session", f"{plan.graph} graph, {signed}; each device has {plan.neighbours} neighbours"
-    yield "threshold", f"{plan.threshold} devices together rebuild a secret of another"
-    yield "quorum", f"a sum is over at least {plan.quorum:,} devices"
-    yield "drop-outs", _survival(plan)
-    if plan.losable_rounds is not None:
-        yield "lost rounds", _losable(plan.losable_rounds)
+    session, costs = plan.session, plan.costs
+    signed = "signed" if session.signed else "not signed"
+    yield (
+        "session",
+        f"{session.graph} graph, {signed}; each device has {session.neighbours} neighbours",
+    )
+    yield "threshold", f"{session.threshold} devices together rebuild a secret of another"
+    yield "quorum", f"a sum is over at least {session.quorum:,} devices"
+    yield "drop-outs", _survival(session)
+    if session.losable_rounds is not None:
+        yield "lost rounds", _losable(session.losable_rounds)
     yield "search", _search(plan)
     yield "rings", _rings(plan)
+    if plan.looser:
+        yield "devices accept", f"{', '.join(plan.looser)}; others would refuse"
     yield "", "typical round / at most"
     yield "secure sums", _both(plan, lambda cost: f"{cost.secure_sums}")
     yield "trips", _both(plan, lambda cost: f"{cost.trips}")
@@ -59,8 +65,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "the server receives", _both(plan, lambda cost: size(cost.server_bytes_in))
         yield (
             "server's memory",
-            f"{size(plan.server_memory)} for shares, a sum and the model; "
-            f"{size(plan.vectors_at_once)} more if all vectors arrive at once",
+            f"{size(costs.server_memory)} for shares, a sum and the model; "
+            f"{size(costs.vectors_at_once)} more if all vectors arrive at once",
         )
     else:
         yield "bytes", "none: privacy.sums = 'ideal' sends no messages; 'masked' does"
@@ -78,48 +84,51 @@ def _losable(rounds: int) -> str:
     return f"{rounds:,} in a row leave enough devices that may answer for the model"
 
 
-def _survival(plan: Plan) -> str:
-    sparse = f" (by the graph, with 2^-{CORRECTNESS_BITS} more)" if plan.graph == "sparse" else ""
+def _survival(session: SessionPlan) -> str:
+    is_sparse = session.graph == "sparse"
+    sparse = f" (by the graph, with 2^-{CORRECTNESS_BITS} more)" if is_sparse else ""
     return (
-        f"a round survives {plan.survives:,}; at the expected rate of "
-        f"{plan.expected_dropout:g}, it is lost with probability {plan.loss:.1g}{sparse}"
+        f"a round survives {session.survives:,}; at the expected rate of "
+        f"{session.expected_dropout:g}, it is lost with probability {session.loss:.1g}{sparse}"
     )
 
 
 def _search(plan: Plan) -> str:
-    if plan.search is None:
+    search = plan.search
+    if search is None:
         return "none: all devices are kept"
-    tails = ", ".join(map(str, plan.expected_tails))
+    tails = ", ".join(map(str, search.expected_tails))
     text = (
-        f"by {plan.search!r}, over at least {plan.min_search:,} devices; θ keeps about {tails} of "
+        f"by {search.method!r}, over at least {search.fewest:,} devices; θ keeps about {tails} of "
         f"{plan.cohort:,}"
     )
-    if not plan.min_tail:
+    if not search.min_tail:
         return text
-    kept = plan.expected_tails[-1]
+    kept = search.expected_tails[-1]
     return (
-        f"{text}. A tail has at least {plan.min_tail}, of which {plan.num_colluding} may collude; "
-        f"a smaller one is widened. Where {kept:,} are kept, a round is lost if more than "
-        f"{max(kept - plan.min_tail, 0):,} devices drop out after the search"
+        f"{text}. A tail has at least {search.min_tail}, of which {search.num_colluding} may "
+        f"collude; a smaller one is widened. Where {kept:,} are kept, a round is lost if more than "
+        f"{max(kept - search.min_tail, 0):,} devices drop out after the search"
     )
 
 
 def _rings(plan: Plan) -> str:
-    update = f"{plan.update_ring_bits} bits for each of {plan.numbers_per_update:,} of an update"
-    if plan.search is None:
+    costs, search = plan.costs, plan.search
+    update = f"{costs.ring_bits} bits for each of {costs.numbers:,} of an update"
+    if search is None:
         return update
-    return f"{plan.query_ring_bits} bits for each of {plan.numbers_per_query} of a query, {update}"
+    return f"{search.ring_bits} bits for each of {search.numbers} of a query, {update}"
 
 
 def _both(plan: Plan, show: Callable[[RoundCost], str]) -> str:
-    typical, most = show(plan.typical), show(plan.most)
+    typical, most = show(plan.costs.typical), show(plan.costs.most)
     return typical if typical == most else f"{typical} / {most}"
 
 
 def _revealed(plan: Plan) -> str:
-    most = plan.most_sums_released
-    limit = "" if most == plan.sums_released else f", {most:,} at most"
-    return f"{plan.sums_released:,} secure sums{limit}, each over {plan.quorum:,} devices or more"
+    typical, most = plan.sums
+    limit = "" if most == typical else f", {most:,} at most"
+    return f"{typical:,} secure sums{limit}, each over {plan.session.quorum:,} devices or more"
 
 
 def _privacy(plan: Plan) -> str:

@@ -22,12 +22,6 @@ their place.
 Contributors and devices are ids, 4 bytes little-endian each. A sum is digested as words of 8 bytes,
 little-endian; the last `SUM_WORDS` of them are in the record.
 
-The record of an analysis has another first line, one round, no record of kind 5, a third field
-in its opening, the question, and two more kinds of records:
-
-    7 asked     round, slot, what devices are told of the slot
-    8 answer    round, what the server says that the sums come to
-
 docs/transcript.md has the whole format, and a reader that shares no code with this one.
 """
 
@@ -67,7 +61,6 @@ TRANSCRIPT: Final = Format(
     3,
     earlier="its messages are of version 1 of the protocol, so use deltafl 0.1, which wrote it",
 )
-ANALYSIS: Final = Format("analysis", 1)
 RUN_ID_BYTES: Final = 16
 HEAD_SENT: Final = 2048
 HEAD_RECEIVED: Final = 256
@@ -76,7 +69,7 @@ INTERRUPTED: Final = "the server's process ended before the round was kept"
 """Why a round was lost that the server had begun, and whose result no checkpoint has."""
 
 _AT_KIND: Final = 2  # byte of a short envelope that holds its kind: after header and version
-_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED, _BEGIN, _ASKED, _ANSWER = range(9)
+_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED, _BEGIN = range(7)
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
 
@@ -90,14 +83,12 @@ class Opening:
         offset: of the record in the file, in bytes.
         run_id: random, 16 bytes; the truth file of the same run has it too.
         mode: "headers", "full" or "every=N".
-        question: of an analysis; b"" of a run.
     """
 
     number: int
     offset: int
     run_id: bytes
     mode: str
-    question: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,43 +214,7 @@ class Begin:
     cohort: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the devices of an analysis are told of a slot, before it opens.
-
-    Attributes:
-        number: of the record.
-        offset: of the record in the file, in bytes.
-        round: 1.
-        slot: index into the session's slots.
-        question: the names of the numbers that are summed, or a query of the search.
-    """
-
-    number: int
-    offset: int
-    round: int
-    slot: int
-    question: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What the server of an analysis says that its sums come to.
-
-    Attributes:
-        number: of the record.
-        offset: of the record in the file, in bytes.
-        round: 1.
-        answer: JSON in one line.
-    """
-
-    number: int
-    offset: int
-    round: int
-    answer: bytes
-
-
-Record = Opening | Message | Sum | RoundEnd | Closing | Resumed | Begin | Asked | Answered
+Record = Opening | Message | Sum | RoundEnd | Closing | Resumed | Begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +264,6 @@ class TranscriptWriter(ChainWriter, NoObserver):
             rounds divisible by N.
         mark: where to continue; by default from nothing.
         run_id: 16 bytes; drawn where a new file is begun without it.
-        question: of an analysis, whose file has a format of its own; None for a run.
         kept: how far the file is that of a round that goes on, and is made once more; see
             `ChainWriter`.
 
@@ -326,20 +280,18 @@ class TranscriptWriter(ChainWriter, NoObserver):
         mode: str,
         mark: Mark = TRANSCRIPT.start,
         run_id: bytes | None = None,
-        question: bytes | None = None,
         kept: Mark | None = None,
     ) -> None:
         self._mode = mode
         self.run_id = run_id or os.urandom(RUN_ID_BYTES)
-        form = TRANSCRIPT if question is None else ANALYSIS
-        begins = mark == form.start
+        begins = mark == TRANSCRIPT.start
         if not begins and isinstance(opening := next(read_transcript(path)), Opening):
             self.run_id = opening.run_id
-        super().__init__(path, form, mark, kept)
+        super().__init__(path, TRANSCRIPT, mark, kept)
         self._round = 0
         self._first: dict[bytes, int] = {}
         if begins:
-            self.append(_OPENING, self.run_id, mode, *(() if question is None else (question,)))
+            self.append(_OPENING, self.run_id, mode)
 
     def begin_round(self, number: int, cohort: Iterable[int]) -> None:
         """Bring to the disk that a round begins, before any of its messages can leave.
@@ -373,14 +325,6 @@ class TranscriptWriter(ChainWriter, NoObserver):
             np.array(total.contributors, dtype=_ID).tobytes(),
             total.vector[-SUM_WORDS:].astype(_WORD).tobytes(),
         )
-
-    def asked(self, slot: int, question: bytes) -> None:
-        """Append what the devices of an analysis are told of a slot."""
-        self.append(_ASKED, self._round, slot, question)
-
-    def answered(self, answer: bytes) -> None:
-        """Append what the sums of an analysis come to."""
-        self.append(_ANSWER, self._round, answer)
 
     def end_round(self, aborted: str | None) -> None:
         """Append that the round is over, and why it was given up if it was."""
@@ -449,30 +393,18 @@ def read_transcript(path: Path, *, digest: bytes | None = None) -> Iterator[Reco
         raise ChainError(path, number, Damage.CUT, "records are missing at the end, or were added")
 
 
-def read_with_digests(path: Path, form: Format = TRANSCRIPT) -> Iterator[tuple[Record, bytes]]:
+def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
     """Read and verify a transcript: every record, and the chain's digest after it.
 
     Args:
         path: the file.
-        form: `TRANSCRIPT`, or `ANALYSIS`.
 
     Raises:
         ChainError: as `read_transcript`.
         OSError: the file cannot be read.
     """
-    for link in read_chain(path, form):
-        yield _record(path, link, form), link.digest
-
-
-def is_analysis(path: Path) -> bool:
-    """Whether a file begins as the record of an analysis does, of whatever version.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    stem = ANALYSIS.magic.rpartition(b" ")[0]
-    with open_regular(path) as file:
-        return file.read(len(stem)) == stem
+    for link in read_chain(path, TRANSCRIPT):
+        yield _record(path, link), link.digest
 
 
 def follow_transcript(path: Path, mark: Mark = TRANSCRIPT.start) -> Iterator[tuple[Record, Mark]]:
@@ -564,11 +496,10 @@ class Reader:
 
     Args:
         path: the file; it must not change meanwhile.
-        form: `TRANSCRIPT`, or `ANALYSIS`.
     """
 
-    def __init__(self, path: Path, form: Format = TRANSCRIPT) -> None:
-        self._path, self._form = path, form
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = open_regular(path)
 
     def message_at(self, offset: int) -> Message:
@@ -578,7 +509,7 @@ class Reader:
             ChainError: there is no message.
         """
         link = read_link(self._path, self._file, offset)
-        record = _record(self._path, link, self._form)
+        record = _record(self._path, link)
         if not isinstance(record, Message):
             raise _malformed(self._path, link, "it is no message")
         return record
@@ -588,16 +519,14 @@ class Reader:
         self._file.close()
 
 
-def _record(path: Path, link: Link, form: Format = TRANSCRIPT) -> Record:
+def _record(path: Path, link: Link) -> Record:
     """Decode a record that the chain vouches for; what is wrong now, its writer did wrong."""
     try:
-        record = _READERS[form.name][link.kind](link, _Fields(link.fields))
+        record = _READERS[link.kind](link, _Fields(link.fields))
     except (LookupError, TypeError, ValueError) as error:
         raise _malformed(path, link, f"it is no record: {error}") from None
     if isinstance(record, Opening) != (link.number == 0):
         raise _malformed(path, link, "the opening is the first record and no other")
-    if form is ANALYSIS and _round_of(record) != 1:
-        raise _malformed(path, link, f"an analysis has one round, not {_round_of(record)}")
     if (
         isinstance(record, Message)
         and record.is_whole
@@ -605,13 +534,6 @@ def _record(path: Path, link: Link, form: Format = TRANSCRIPT) -> Record:
     ):
         raise _malformed(path, link, "the digest is not that of its message")
     return record
-
-
-def _round_of(record: Record) -> int:
-    """The round that a record is of, or how many there are; 1 where it says nothing of rounds."""
-    if isinstance(record, Closing):
-        return record.rounds
-    return 1 if isinstance(record, Opening | Resumed) else record.round
 
 
 def _malformed(path: Path, link: Link, problem: str) -> ChainError:
@@ -656,14 +578,6 @@ def _read_opening(link: Link, fields: _Fields) -> Opening:
     if not is_mode(mode):
         raise ValueError(f"{mode[:20]!a} is no mode")
     return Opening(link.number, link.offset, run_id, mode)
-
-
-def _read_question(link: Link, fields: _Fields) -> Opening:
-    run_id, mode, question = fields.binary(RUN_ID_BYTES), fields.text(), fields.binary()
-    fields.finish()
-    if mode != "full":
-        raise ValueError(f"{mode[:20]!a} is no mode: an analysis is recorded in full")
-    return Opening(link.number, link.offset, run_id, mode, question)
 
 
 def _read_message(link: Link, fields: _Fields) -> Message:
@@ -721,32 +635,12 @@ def _read_begin(link: Link, fields: _Fields) -> Begin:
     return Begin(link.number, link.offset, number, tuple(cohort))
 
 
-def _read_asked(link: Link, fields: _Fields) -> Asked:
-    number, slot, question = fields.natural(), fields.natural(), fields.binary()
-    fields.finish()
-    return Asked(link.number, link.offset, number, slot, question)
-
-
-def _read_answer(link: Link, fields: _Fields) -> Answered:
-    number, answer = fields.natural(), fields.binary()
-    fields.finish()
-    return Answered(link.number, link.offset, number, answer)
-
-
-_Reading = Callable[[Link, _Fields], Record]
-_OF_BOTH: Final[Mapping[int, _Reading]] = {
+_READERS: Final[Mapping[int, Callable[[Link, _Fields], Record]]] = {
+    _OPENING: _read_opening,
     _MESSAGE: _read_message,
     _SUM: _read_sum,
     _END: _read_end,
     _CLOSING: _read_closing,
+    _RESUMED: _read_resumed,
     _BEGIN: _read_begin,
-}
-_READERS: Final[Mapping[str, Mapping[int, _Reading]]] = {
-    TRANSCRIPT.name: {**_OF_BOTH, _OPENING: _read_opening, _RESUMED: _read_resumed},
-    ANALYSIS.name: {
-        **_OF_BOTH,
-        _OPENING: _read_question,
-        _ASKED: _read_asked,
-        _ANSWER: _read_answer,
-    },
 }

@@ -25,8 +25,8 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.quantile.ballots import METHODS as METHODS_OF_PROOFS
-from deltafl.protocol.quantile.registry import NOISY, default_max_queries
+from deltafl.protocol.quantile.mm import MajoriseMinimise
+from deltafl.protocol.quantile.registry import NOISY, default_max_queries, quantile_method
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
@@ -35,15 +35,15 @@ from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.dropouts import Dropouts, WithDropouts, nobody, seeded_dropouts
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.run.noisy_updates import check_dp, update_noise_of
+from deltafl.sim.run.noisy_updates import update_noise_of
 from deltafl.sim.settings.config import (
     ALGORITHMS,
     AUTO,
     CLIPPED,
     IDEAL,
-    MEAN,
     PRIVATE,
     PROVED,
+    REMOTE,
     RFA,
     TRUSTED,
     VERIFIED,
@@ -52,13 +52,11 @@ from deltafl.sim.settings.config import (
     RunConfig,
     StrategyConfig,
 )
-from deltafl.sim.settings.config_io import show
+
+_NONE_AT_0: Final = {"max_participations", "max_rounds_per_day"}  # limits that are none at 0
 
 if TYPE_CHECKING:  # loads torch, which reading the settings does not need
     from deltafl.sim.cohort.simulated import SecureRounds
-
-_ROBUST: Final = ("fedavg", "fedprox", DELTA_FL)
-"""Algorithms whose updates may be averaged robustly."""
 
 
 def build_strategy(
@@ -75,7 +73,6 @@ def build_strategy(
         ValueError: the settings contradict each other or the protocol's requirements.
         ConfigError: the settings of the search contradict each other.
     """
-    check_dp(config)
     strategy = _strategy(config, dropouts, own)
     optimizer = server_optimizer_of(config.strategy)
     return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
@@ -83,13 +80,6 @@ def build_strategy(
 
 def _strategy(config: RunConfig, dropouts: Dropouts, own: Strategy | None) -> Strategy:
     algorithm, theta = config.federation.algorithm, config.federation.theta
-    if config.strategy.eta_every > 1 and algorithm != DELTA_FL:
-        raise ConfigError(
-            f"strategy.eta_every = {config.strategy.eta_every}: must be 1 with "
-            f"federation.algorithm = {algorithm!r}, because only {DELTA_FL!r} can keep its "
-            "threshold for several rounds"
-        )
-    _check_aggregation(config)
     if algorithm == PRIVATE + DELTA_FL:
         return _private_rounds(config, theta, verified=_is_verified(config))
     if config.federation.is_private:
@@ -128,48 +118,6 @@ def _clipping(strategy: StrategyConfig) -> NormClipping | None:
     if strategy.aggregation != CLIPPED:
         return None
     return NormClipping(strategy.clipped_quantile, strategy.clipped_rate, strategy.clipped_radius)
-
-
-def _check_aggregation(config: RunConfig) -> None:
-    """Refuse a robust aggregation where there is none.
-
-    Raises:
-        ConfigError: the algorithm's step is no mean by numbers of samples, or of several models; or
-            devices add noise; or it takes several sums of masked updates.
-    """
-    federation, given = config.federation, config.strategy.aggregation
-    if given == MEAN:
-        return
-    name = federation.algorithm.removeprefix(PRIVATE)
-    if name not in _ROBUST:
-        raise ConfigError(
-            f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.algorithm = "
-            f"{federation.algorithm!r}; devices are weighted by numbers of samples, so {given!r} "
-            f"needs one of {', '.join(_ROBUST)}, private or not"
-        )
-    if len(federation.thetas) > 1:
-        raise ConfigError(
-            f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "
-            "session of several models makes one sum of each model's updates"
-        )
-    if given == CLIPPED and config.dp.noise:
-        raise ConfigError(
-            f"strategy.aggregation = {given!r}: must be {MEAN!r} with dp.noise, because devices "
-            "that add noise clip their updates to dp.clip already"
-        )
-    if given == RFA and federation.is_private:
-        raise ConfigError(
-            f"strategy.aggregation = {given!r}: must be {CLIPPED!r} or {MEAN!r} with "
-            f"federation.algorithm = {federation.algorithm!r}, because the difference of two "
-            "sums of the same updates may be the update of one device, and clipping takes one sum"
-        )
-    if federation.is_private and config.privacy.adversary == "active" and not _is_trusted(config):
-        raise ConfigError(
-            f"strategy.aggregation = {given!r} by secure sums with privacy.adversary = 'active': "
-            "devices cannot check the radius that they are told; they only believe a "
-            "server that they trust with its search too, which is quantile.search = "
-            f"{TRUSTED!r} with {PRIVATE + DELTA_FL!r} and a theta below 1"
-        )
 
 
 def _passed(own: Strategy | None) -> Strategy:
@@ -234,7 +182,7 @@ def sessions_of(config: RunConfig) -> Sessions:
     """How the sessions of secure rounds are set up.
 
     A device insists on what the settings say: on the adversary, the share of colluding devices, the
-    smallest cohort and the smallest tail, and on the limits of their section `policy`. From an
+    smallest cohort and the smallest tail, and on the limits of `policy_of`. From an
     active server, it accepts a sparse graph or a search that it cannot check only if the settings
     ask for one. In everything else it insists on the protocol's own limits.
     """
@@ -253,13 +201,44 @@ def sessions_of(config: RunConfig) -> Sessions:
 def policy_of(config: RunConfig) -> RoundPolicy:
     """The limits of a run's devices, by its settings; see `sessions_of`.
 
+    Simulated devices accept what the other settings ask for, unless the section `policy` says
+    otherwise. Devices on machines of their own do not: a server may ask for anything.
+    """
+    if config.federation.devices == REMOTE:
+        return own_policy(config)
+    return _policy(config, _asked_limits(config))
+
+
+def own_policy(config: RunConfig) -> RoundPolicy:
+    """The limits of a device on a machine of its own, by its owner's settings.
+
+    What the section `policy` leaves out is as the protocol has it, whatever a server asks for.
+    """
+    return _policy(config, {})
+
+
+def _policy(config: RunConfig, asked: Mapping[str, float | Fraction]) -> RoundPolicy:
+    """The limits of devices that accept so much, even if it is more than usual.
+
     With ideal sums, which hide nothing, θ may keep fewer than `privacy.min_honest_tail`.
     """
-    privacy = config.privacy
+    privacy, usual = config.privacy, RoundPolicy()
     size, fewest = config.federation.cohort_size, privacy.min_honest_tail
     needed = least_tail(privacy.colluding, size, fewest)
     if privacy.sums == IDEAL and expected_tail(min(config.federation.thetas), size) < needed:
         fewest = 0
+    limits: dict[str, Any] = {}
+    for name, value in asked.items():
+        looser = max if name.startswith("max_") else min
+        limits[name] = looser(value, getattr(usual, name))
+    given = _of_section(config.policy)
+    limits |= {name: limit for name, limit in given.items() if limit is not None}
+    limits["min_search_cohort"] = given["min_search_cohort"] or privacy.min_cohort
+    name = config.federation.algorithm.removeprefix(PRIVATE)
+    is_real = name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights
+    # of a strategy of the caller's own, the settings do not say what its weights are
+    if is_real or name == OWN:
+        limits |= {"min_update_resolution_bits": 0, "max_weight": 1 << FIRST_WEIGHT_BITS}
     return RoundPolicy(
         adversary=Adversary(privacy.adversary),
         colluding_rate=privacy.colluding,
@@ -267,9 +246,61 @@ def policy_of(config: RunConfig) -> RoundPolicy:
         min_cohort=privacy.min_cohort,
         min_honest_tail=fewest,
         sparse_if_active=_graph(config) is GraphKind.SPARSE,
-        unverified_if_active=_is_trusted(config),
-        **_limits(config),
+        unverified_if_active=_searches(config) and config.quantile.search == TRUSTED,
+        **limits,
     )
+
+
+def _asked_limits(config: RunConfig) -> dict[str, float | Fraction]:
+    """The limits that the rounds of a run come up to, by its settings."""
+    quantile, privacy = config.quantile, config.privacy
+    asked: dict[str, float | Fraction] = {
+        "max_levels": len(config.federation.thetas),
+        "max_loss_resolution_bits": quantile.resolution_bits,
+        "max_loss_bound": quantile.loss_bound,
+        "max_weight": privacy.max_weight,
+        "min_update_resolution_bits": privacy.update_resolution_bits,
+        "min_update_clip": privacy.update_clip,
+        "max_update_clip": privacy.update_clip,
+    }
+    if _searches(config):
+        noise = Noise(Fraction(1), 1) if quantile.method == NOISY else None  # however much
+        method = quantile_method(quantile.method, noise=noise)
+        queries = (quantile.max_queries or method.default_max_queries) * asked["max_levels"]
+        pivots = queries * method.num_pivots
+        is_equal = quantile.weights == Weighting.EQUAL
+        asked["max_query_pivots"] = method.num_pivots
+        asked["max_pivots_if_equal" if is_equal else "max_pivots"] = pivots
+        if isinstance(method, MajoriseMinimise):
+            fewest = max(privacy.min_cohort, quantile.min_cohort)
+            asked["max_mm_pivots_per_device"] = Fraction(pivots) / fewest
+    if config.dp.noise:
+        asked["max_update_norm"] = config.dp.clip
+    return asked
+
+
+def looser_limits(policy: RoundPolicy) -> tuple[str, ...]:
+    """The limits of a policy that are looser than the usual ones, each with the usual value."""
+    usual = RoundPolicy()
+    values = ((one.name, getattr(policy, one.name)) for one in fields(usual))
+    return tuple(
+        f"{name}={value} (usually {getattr(usual, name)})"
+        for name, value in values
+        if _is_looser(name, value, getattr(usual, name))
+    )
+
+
+def _is_looser(name: str, value: object, usual: object) -> bool:
+    if name in _NONE_AT_0 and 0 in (value, usual):
+        return value == 0 != usual
+    match value, usual:
+        case bool(), bool():
+            return value > usual
+        case ((int() | float() | Fraction()), (int() | float() | Fraction())):
+            fewer = name.startswith("min_") or name == "colluding_rate"
+            return value < usual if fewer else name.startswith("max_") and value > usual
+        case _:
+            return False
 
 
 def keeps_enough(config: RunConfig) -> bool:
@@ -281,35 +312,24 @@ def keeps_enough(config: RunConfig) -> bool:
     return kept >= privacy.min_honest_tail
 
 
+def _is_verified(config: RunConfig) -> bool:
+    """Whether devices check a search, if there is one."""
+    search = config.quantile.search
+    return search == VERIFIED or (search == AUTO and config.privacy.adversary == "active")
+
+
 def _graph(config: RunConfig) -> GraphKind | None:
     """The graph of sessions that the settings ask for; None if the threat model decides."""
     if config.privacy.graph != AUTO:
         return GraphKind(config.privacy.graph)
-    return GraphKind.COMPLETE if _search_setting(config) == VERIFIED else None
+    checked = _searches(config) and config.quantile.search == VERIFIED
+    return GraphKind.COMPLETE if checked else None
 
 
-def _is_trusted(config: RunConfig) -> bool:
-    """Whether devices believe even an active server what they cannot check."""
-    return _search_setting(config) == TRUSTED
-
-
-def _search_setting(config: RunConfig) -> str:
-    """`quantile.search` of a run, or "auto" if its algorithm searches for nothing."""
+def _searches(config: RunConfig) -> bool:
+    """Whether the algorithm of a run searches for a threshold."""
     federation = config.federation
-    searches = federation.algorithm == PRIVATE + DELTA_FL and min(federation.thetas) < 1
-    return config.quantile.search if searches else AUTO
-
-
-def _limits(config: RunConfig) -> dict[str, Any]:
-    """The section `policy`; for devices with real weights, with the encoding that these have."""
-    limits = _of_section(config.policy)
-    limits["min_search_cohort"] = limits["min_search_cohort"] or config.privacy.min_cohort
-    name = config.federation.algorithm.removeprefix(PRIVATE)
-    is_real = name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights
-    # of a strategy of the caller's own, the settings do not say what its weights are
-    if is_real or name == OWN:
-        limits |= {"min_update_resolution_bits": 0, "max_weight": 1 << FIRST_WEIGHT_BITS}
-    return limits
+    return federation.algorithm == PRIVATE + DELTA_FL and min(federation.thetas) < 1
 
 
 def weighing_of(config: RunConfig, round_index: int, unit: int, max_weight: int) -> Weighing | None:
@@ -402,7 +422,7 @@ def levels_of(strategy: Strategy, state: TrainingState, cohort_size: int) -> Lev
 
 def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> PrivateDeltaFL:
     quantile, privacy = config.quantile, config.privacy
-    sigma, sessions = _noise(quantile), sessions_of(config)
+    sigma, sessions = quantile.noise, sessions_of(config)
 
     def noise(cohort_size: int) -> Noise | None:
         if not sigma:
@@ -418,91 +438,13 @@ def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> Pr
     )
 
 
-def _is_verified(config: RunConfig) -> bool:
-    """Whether devices check the search.
-
-    Raises:
-        ConfigError: they cannot, and either the settings or the devices insist on it.
-    """
-    privacy, search = config.privacy, config.quantile.search
-    if search == TRUSTED or (search == AUTO and privacy.adversary != "active"):
-        return False
-    if not config.federation.theta < 1:
-        return True  # no device is asked anything that it could check
-    if not privacy.sessions_are_signed:
-        raise ConfigError(
-            f"quantile.search = {search!r} with privacy.signed = false: devices can check a search "
-            "only if each knows who signed what; set privacy.signed = true, or quantile.search = "
-            f"{TRUSTED!r}"
-        )
-    if privacy.graph == GraphKind.SPARSE:
-        raise ConfigError(
-            f"quantile.search = {search!r} with privacy.graph = 'sparse' and privacy.adversary = "
-            f"{privacy.adversary!r}: devices can check a search only over the complete graph; set "
-            f"privacy.graph = 'complete', or quantile.search = {TRUSTED!r} to trust the server "
-            "with the search"
-        )
-    return True
-
-
-def _are_proved(quantile: QuantileConfig, *, verified: bool) -> bool:
-    """Whether devices prove that their votes are valid.
-
-    Raises:
-        ConfigError: they cannot, with these settings.
-    """
-    if quantile.votes != PROVED:
-        return False
-    if quantile.method not in METHODS_OF_PROOFS:
-        raise ConfigError(
-            f"quantile.votes = {PROVED!r} with quantile.method = {quantile.method!r}: must be one "
-            f"of {', '.join(METHODS_OF_PROOFS)}"
-        )
-    if not verified:
-        raise ConfigError(
-            f"quantile.votes = {PROVED!r} with quantile.search = {quantile.search!r}: devices "
-            f"prove what they have committed to; set quantile.search = {VERIFIED!r} and "
-            "privacy.signed = true"
-        )
-    return True
-
-
 def _search_params(quantile: QuantileConfig, *, verified: bool) -> SearchParams:
     return SearchParams(
         max_queries=quantile.max_queries or default_max_queries(quantile.method),
         grid=LossGrid(quantile.resolution_bits, quantile.loss_bound),
         weighting=Weighting(quantile.weights),
-        epsilon_ticks=_epsilon_ticks(quantile),
+        epsilon_ticks=round(math.ldexp(quantile.epsilon, quantile.resolution_bits)),
         min_cohort=quantile.min_cohort,
         verified=verified,
-        proved=_are_proved(quantile, verified=verified),
+        proved=quantile.votes == PROVED,
     )
-
-
-def _noise(quantile: QuantileConfig) -> Fraction:
-    """σ, exact."""
-    noise = quantile.noise
-    if quantile.method == NOISY and not noise:
-        raise ConfigError(f"quantile.noise = 0: must be above 0 with quantile.method = {NOISY!r}")
-    if quantile.method != NOISY and noise:
-        raise ConfigError(
-            f"quantile.noise = {show(noise)}: must be 0 with quantile.method = "
-            f"{quantile.method!r}, because only {NOISY!r} adds noise"
-        )
-    return noise
-
-
-def _epsilon_ticks(quantile: QuantileConfig) -> int:
-    """ε in ticks; an ε of at most half a tick has no effect and rounds to 0."""
-    epsilon = quantile.epsilon
-    if epsilon > 0 and quantile.method != "mm":
-        raise ConfigError(
-            f"quantile.epsilon = {epsilon}: must be 0 with quantile.method = "
-            f"{quantile.method!r}, because only 'mm' has an ε"
-        )
-    if epsilon > quantile.loss_bound:
-        raise ConfigError(
-            f"quantile.epsilon = {epsilon}: must be at most quantile.loss_bound = "
-            f"{quantile.loss_bound}"
-        )
-    return round(math.ldexp(epsilon, quantile.resolution_bits))

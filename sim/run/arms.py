@@ -4,6 +4,10 @@ Samples are not looked at, and torch is not loaded: this is what follows from th
 many parameters the model has and, where that is known, from how many devices train.
 """
 
+import re
+from dataclasses import fields
+from typing import Final
+
 import numpy as np
 
 from deltafl.fl.strategies.base import Strategy, TrainingState
@@ -22,7 +26,23 @@ from deltafl.sim.run.attacks import check_attackers
 from deltafl.sim.run.known import KnownData
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.spending import Account, account_of
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import PolicyConfig, RunConfig
+from deltafl.sim.settings.config_io import check_together
+
+_SETTINGS: Final = {
+    "bound": "quantile.loss_bound = ",
+    "max_weight": "privacy.max_weight = ",
+    "method": "quantile.method = ",
+    "min_honest_tail": "privacy.min_honest_tail = ",
+    "radius": "strategy.clipped_radius = ",
+    "resolution_bits": "quantile.resolution_bits = ",
+    "theta": "federation.theta = ",
+    "update_clip": "privacy.update_clip = ",
+    "update_resolution_bits": "privacy.update_resolution_bits = ",
+}
+"""What the settings call numbers of the protocol."""
+
+_LIMITS: Final = frozenset(limit.name for limit in fields(PolicyConfig))
 
 
 def check_data(config: RunConfig, data: KnownData) -> None:
@@ -68,6 +88,7 @@ def _check_arm(
     config: RunConfig, num_parameters: int, num_devices: int | None, own: Strategy | None
 ) -> None:
     federation = config.federation
+    check_together(config)
     try:
         if federation.algorithm == "aaggff-s":
             _check_full_participation(config, num_devices)
@@ -83,9 +104,19 @@ def _check_arm(
     except RunError as error:
         raise ConfigError(str(error)) from error
     except (ProtocolError, SecAggError) as error:
-        raise ConfigError(
-            f"{federation.algorithm} cannot run with these settings: {error}"
-        ) from error
+        raise refused(config, error) from error
+
+
+def refused(config: RunConfig, error: Exception) -> ConfigError:
+    """What the protocol refuses of a run, with its numbers under the names of the settings."""
+    told = re.sub(r"(device's )?\b(\w+)=", _in_settings, str(error))
+    return ConfigError(f"{config.federation.algorithm} cannot run with these settings: {told}")
+
+
+def _in_settings(found: re.Match[str]) -> str:
+    own, name = found.groups()
+    limit = f"policy.{name} = " if name in _LIMITS else found[0]
+    return limit if own else _SETTINGS.get(name, limit)
 
 
 def session_of(
@@ -124,20 +155,11 @@ def session_of(
 
 
 def _check_full_participation(config: RunConfig, num_devices: int | None) -> None:
-    name, size, dropout = (
-        config.federation.algorithm,
-        config.federation.cohort_size,
-        config.faults.dropout,
-    )
+    name, size = config.federation.algorithm, config.federation.cohort_size
     if num_devices is not None and size != num_devices:
         raise ConfigError(
             f"federation.cohort_size = {size}: must be {num_devices}, the number of training "
             f"devices, with the algorithm {name!r}; 'aaggff-d' works with smaller cohorts"
-        )
-    if dropout:
-        raise ConfigError(
-            f"faults.dropout = {dropout}: must be 0 with the algorithm {name!r}, which needs every "
-            "device in every round"
         )
 
 

@@ -51,11 +51,6 @@ def _check_labels(settings: AttackersConfig, data: KnownData) -> None:
             raise ConfigError(
                 f"attackers.{name} = {value}: must be below {classes}, the classes of {data.name}"
             )
-    if kind == Kind.FLIPPED_LABELS and settings.from_class == settings.to_class:
-        raise ConfigError(
-            f"attackers.from_class = {settings.from_class} is attackers.to_class too: nothing "
-            "would be flipped"
-        )
 
 
 def _check_trigger(settings: AttackersConfig, data: KnownData) -> None:

@@ -117,9 +117,8 @@ def _check_scale(
     )
     _, digits = math.frexp(largest)  # it is below 2^digits
     bound, bits = 2 ** max(0, digits + 1), max(0, _USUAL_BITS - digits - 1)
-    policy = {"max_loss_bound": bound, "max_loss_resolution_bits": bits}
     raise ConfigError(
         f"quantile.{named}: the search takes {what} for equal, and the first model's losses on the "
         f"first {len(asked)} devices go up to {largest:.4g}: scale the targets, or pass settings="
-        f"{{'quantile': {{'loss_bound': {bound}, 'resolution_bits': {bits}}}, 'policy': {policy}}}"
+        f"{{'quantile': {{'loss_bound': {bound}, 'resolution_bits': {bits}}}}}"
     )

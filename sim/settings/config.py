@@ -17,7 +17,8 @@ from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
 from deltafl.sim.settings import backends
 from deltafl.sim.settings.attackers import AttackersConfig
-from deltafl.sim.settings.constraints import FallingLevels, Interval, OneOf
+from deltafl.sim.settings.constraints import FallingLevels, Interval, OneOf, Pattern
+from deltafl.sim.settings.mode import MODE
 
 PRIVATE: Final = "private-"
 """Prefix of the names of algorithms that run under secure aggregation."""
@@ -313,8 +314,8 @@ class QuantileConfig:
 
     Attributes:
         method: "bracketed", "mm" (the one of Algorithm 3), "histogram" or "noisy". The first three
-            find the same η. A search by "mm" tells more about the losses, and devices accept it
-            over a hundred devices or more, unless `policy.max_mm_pivots_per_device` is larger.
+            find the same η. A search by "mm" tells more about the losses, unless it is over a
+            hundred devices or more.
         search: whether devices check the search themselves. "verified": each device commits to its
             answers, checks every sum, and accepts only the questions and the η that follow from the
             sums. This takes signed sessions and the complete graph. "trusted": devices answer
@@ -402,7 +403,9 @@ class PrivacyConfig:
     update_clip: Positive = 2.0
     update_resolution_bits: Bits = 10
     max_weight: Count = 8192
-    transcript: str = "headers"
+    transcript: Annotated[
+        str, Pattern(MODE, "'headers', 'full' or 'every=N', N from 1 to 999999999")
+    ] = "headers"
     truth: bool = False
 
     @property
@@ -439,15 +442,18 @@ class DPConfig:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """What simulated devices accept of a round, beside what the section `privacy` says.
+    """What devices accept of a round, beside what the section `privacy` says.
 
-    The defaults are those of `deltafl.protocol.policy`. A run whose other settings lie outside of
-    them is refused, unless these settings say that its devices accept more.
+    A limit that is not given is that of `deltafl.protocol.policy`. Simulated devices accept what
+    the run's other settings ask for, too; devices on machines of their own do not, for they trust
+    no number that a server sends: their owners have to say that they accept more. A run outside of
+    a limit that is given is refused.
 
     Attributes:
         max_levels: most conformity levels of one session.
-        min_search_cohort: fewest devices to search over; 0 means `privacy.min_cohort`. The round's
-            own minimum is `privacy.min_cohort`, or `quantile.min_cohort` if larger.
+        min_search_cohort: fewest devices to search over; by default, or with 0,
+            `privacy.min_cohort`. The round's own minimum is `privacy.min_cohort`, or
+            `quantile.min_cohort` if larger.
         max_query_pivots: most pivots of one query; "histogram" has 64.
         max_pivots: most pivots of all queries of a round, of all its levels together, if devices
             weigh differently. The default limit of "histogram" is 5 queries, 320 pivots; known
@@ -474,24 +480,24 @@ class PolicyConfig:
             device that expects an active server takes part in one.
     """
 
-    max_levels: Count = 8
-    min_search_cohort: CountOrZero = 0
-    max_query_pivots: Count = 64
-    max_pivots: CountOrZero = 32
-    max_pivots_if_equal: CountOrZero = 320
-    max_mm_pivots_per_device: Annotated[Fraction, Interval("[0, inf)")] = Fraction(3, 10)
-    max_loss_resolution_bits: CountOrZero = 16
-    max_loss_bound: Count = 32
-    max_weight: Count = 8192
-    min_update_resolution_bits: CountOrZero = 8
-    min_update_clip: Positive = 0.0625
-    max_update_clip: Positive = 4.0
-    min_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
-    min_update_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
-    max_update_norm: Positive = 64.0
-    max_participations: Annotated[int, Interval("[0, 65536]")] = 0
-    max_rounds_per_day: Annotated[int, Interval("[0, 65536]")] = 4096
-    max_rounds_per_model: Annotated[int, Interval("[1, 65536]")] = 8
+    max_levels: Count | None = None
+    min_search_cohort: CountOrZero | None = None
+    max_query_pivots: Count | None = None
+    max_pivots: CountOrZero | None = None
+    max_pivots_if_equal: CountOrZero | None = None
+    max_mm_pivots_per_device: Annotated[Fraction, Interval("[0, inf)")] | None = None
+    max_loss_resolution_bits: CountOrZero | None = None
+    max_loss_bound: Count | None = None
+    max_weight: Count | None = None
+    min_update_resolution_bits: CountOrZero | None = None
+    min_update_clip: Positive | None = None
+    max_update_clip: Positive | None = None
+    min_noise: Annotated[Fraction, Interval("[0, inf)")] | None = None
+    min_update_noise: Annotated[Fraction, Interval("[0, inf)")] | None = None
+    max_update_norm: Positive | None = None
+    max_participations: Annotated[int, Interval("[0, 65536]")] | None = None
+    max_rounds_per_day: Annotated[int, Interval("[0, 65536]")] | None = None
+    max_rounds_per_model: Annotated[int, Interval("[1, 65536]")] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +526,7 @@ class ExperimentConfig:
     """
 
     seed: Seed = 1
-    nonce: str = ""
+    nonce: Annotated[str, Pattern("[0-9A-Za-z]{0,64}", "up to 64 letters and digits")] = ""
     num_seeds: Annotated[int, Interval("[1, 10000]")] = 1
     baselines: Annotated[tuple[str, ...], OneOf(ALGORITHMS)] = ()
 

@@ -17,11 +17,10 @@ from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin, get_
 from deltafl.fl.nearest import nearest
 from deltafl.fl.read.exact import exact_number, shortened
 from deltafl.fl.read.regular import read_regular
-from deltafl.fl.registry import CROSS_ENTROPY
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.settings.config import PRIVATE, REMOTE, WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.constraints import Constraint, OneOf
-from deltafl.sim.settings.mode import is_mode
+from deltafl.sim.settings.rules import Comparison, Rule, broken
 
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
 
@@ -30,7 +29,6 @@ _PRESETS: Final = Path(__file__).with_name("presets")
 _SHOWN: Final = 200  # characters of a value in a message
 _LARGEST: Final = 1 << 53  # beyond that, floats skip whole numbers
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
-_NONCE: Final = re.compile("[0-9A-Za-z]{0,64}")
 _TYPE_NAMES: Final = {
     bool: "true or false",
     int: "a whole number",
@@ -137,8 +135,24 @@ def build_config(layers: Iterable[Table]) -> RunConfig:
             merged[name].update(values)
     sections = {name: _section(name, values) for name, values in merged.items()}
     config = RunConfig(**sections)  # type: ignore[arg-type]  # each was built by its own class
-    _check_together(config)
+    check_together(config)
     return config
+
+
+def check_together(config: RunConfig) -> None:
+    """Check settings against all rules.
+
+    Raises:
+        ConfigError: they break one.
+    """
+    for rule, one in broken(config):
+        raise ConfigError(_refusal(rule, one))
+    training, rounds = config.training, config.federation.rounds
+    if training.schedule.rate(rounds - 1) == 0:
+        raise ConfigError(
+            f"training.decay = {training.decay} every {training.decay_every} rounds reduces the "
+            f"learning rate to zero before round {rounds}: raise one of the two"
+        )
 
 
 def flatten(config: RunConfig) -> dict[str, object]:
@@ -155,6 +169,8 @@ def to_toml(config: RunConfig) -> str:
     lines: list[str] = []
     previous = ""
     for name, value in flatten(config).items():
+        if value is None:  # it was left out
+            continue
         section, key = name.split(".")
         if section != previous:
             lines += ["", f"[{section}]"] if lines else [f"[{section}]"]
@@ -176,6 +192,36 @@ def show(value: object) -> str:
     ('0.5', '1/3', "'mm'")
     """
     return str(_plain(value)) if isinstance(value, Fraction) else shortened(value, _SHOWN)
+
+
+_MUST: Final = {
+    "=": "be",
+    "≠": "not be",
+    "≤": "be at most",
+    "≥": "be at least",
+    ">": "be above",
+    "in": "be one of",
+    "not in": "not be one of",
+    "begins with": "begin with",
+}
+
+
+def _refusal(rule: Rule, config: RunConfig) -> str:
+    """What is refused by a rule: settings with their values, and what would be accepted."""
+
+    def told(one: Comparison) -> str:
+        return f"{one.setting} = {shown(one.value(config))}"
+
+    def shown(value: object) -> str:
+        if isinstance(value, bool):
+            return _toml_value(value)
+        return show(list(value) if isinstance(value, tuple) else value)
+
+    must, wanted = rule.must, shown(rule.must.wanted(config))
+    named = f"{must.other} = {wanted}" if must.is_of_settings else wanted
+    when = " and ".join(told(one) for one in rule.when if one.setting != must.setting)
+    by = when and f" with {when}"
+    return f"{told(must)}: must {_MUST[must.relation]} {named}{by}, because {rule.because}"
 
 
 def _word(text: str) -> object:
@@ -206,6 +252,8 @@ def _section(name: str, values: Mapping[str, object]) -> object:
 
 def _value(name: str, value: object, hint: object) -> object:
     constraints: tuple[Constraint, ...] = ()
+    if type(None) in get_args(hint):  # it may be left out
+        hint = get_args(hint)[0]
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
         constraints = tuple(extras)
@@ -246,78 +294,6 @@ def _can_be_written(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _check_together(config: RunConfig) -> None:
-    federation, privacy = config.federation, config.privacy
-    if federation.algorithm in config.experiment.baselines:
-        raise ConfigError(
-            f"experiment.baselines contains {federation.algorithm!r}, which is also "
-            f"federation.algorithm: list only other algorithms"
-        )
-    if not is_mode(privacy.transcript):
-        raise ConfigError(
-            f"privacy.transcript = {privacy.transcript!r}: must be 'headers', 'full' or 'every=N', "
-            "N from 1 to 999999999"
-        )
-    if not _NONCE.fullmatch(config.experiment.nonce):
-        raise ConfigError(
-            f"experiment.nonce = {show(config.experiment.nonce)}: must be up to 64 letters and "
-            "digits"
-        )
-    training, last = config.training, federation.rounds - 1
-    if training.schedule.rate(last) == 0:
-        raise ConfigError(
-            f"training.decay = {training.decay} every {training.decay_every} rounds reduces the "
-            f"learning rate to zero before round {federation.rounds}: raise one of the two"
-        )
-    if config.data.num_classes == 1:
-        raise ConfigError("data.num_classes = 1: must be 0 (from the data) or at least 2")
-    algorithms = (federation.algorithm, *config.experiment.baselines)
-    if federation.levels and not set(algorithms) & set(WITH_LEVELS):
-        raise ConfigError(
-            f"federation.levels = {_toml_value(federation.levels)}: must be empty with "
-            f"federation.algorithm = {federation.algorithm!r}; only {' and '.join(WITH_LEVELS)} "
-            "have conformity levels"
-        )
-    if federation.devices == REMOTE:
-        _check_remote(config)
-    if config.attackers.lie and federation.levels:
-        raise ConfigError(
-            f"attackers.share = {show(config.attackers.share)}: must be 0 with federation.levels, "
-            "because the attackers' share of the aggregate is told for one model: run one "
-            "federation.theta after the other"
-        )
-    private = any(algorithm.startswith(PRIVATE) for algorithm in algorithms)
-    if private and federation.cohort_size < privacy.min_cohort:
-        raise ConfigError(
-            f"federation.cohort_size = {federation.cohort_size} is below "
-            f"privacy.min_cohort = {privacy.min_cohort}: raise the first or lower the second"
-        )
-
-
-def _check_remote(config: RunConfig) -> None:
-    """Check that devices on machines of their own can do what the settings ask for."""
-    needed: dict[str, tuple[object, object]] = {
-        "experiment.baselines": (config.experiment.baselines, ()),
-        "experiment.num_seeds": (config.experiment.num_seeds, 1),
-        "training.loss": (config.training.loss, CROSS_ENTROPY),
-        "privacy.sums": (config.privacy.sums, "masked"),
-        "privacy.truth": (config.privacy.truth, False),
-        "faults.dropout": (config.faults.dropout, 0),
-        "attackers.share": (config.attackers.share, 0),
-    }
-    for name, (value, must) in needed.items():
-        if value != must:
-            raise ConfigError(
-                f"{name} = {_toml_value(value)}: must be {_toml_value(must)} with "
-                f"federation.devices = {REMOTE!r}"
-            )
-    if not config.federation.is_private:
-        raise ConfigError(
-            f"federation.algorithm = {config.federation.algorithm!r}: must be one that begins with "
-            f"{PRIVATE!r} with federation.devices = {REMOTE!r}, which give nothing but masked sums"
-        )
 
 
 def _plain(value: object) -> object:

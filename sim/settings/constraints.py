@@ -1,5 +1,6 @@
 """Constraints on a single setting, attached to its type: `Annotated[float, Interval("(0, 1]")]`."""
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -79,6 +80,27 @@ class OneOf:
         given = value if isinstance(value, tuple) else (value,)
         unknown = (word for word in given if isinstance(word, str) and word not in self.words)
         return next((meant(word, self.words) for word in unknown), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A text of some form.
+
+    Attributes:
+        regex: that matches the whole text.
+        form: what it is, for a sentence.
+    """
+
+    regex: str
+    form: str
+
+    def requirement(self) -> str:
+        """State it as the end of "must …"."""
+        return f"be {self.form}"
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` is a text of this form."""
+        return isinstance(value, str) and re.fullmatch(self.regex, value) is not None
 
 
 @dataclass(frozen=True, slots=True)

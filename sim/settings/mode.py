@@ -3,16 +3,17 @@
 import re
 from typing import Final
 
-_MODE: Final = re.compile(r"headers|full|every=[1-9][0-9]{0,8}")
+MODE: Final = r"headers|full|every=[1-9][0-9]{0,8}"
+"""What a mode is: "headers", "full" or "every=N", N from 1 to 999999999 in plain digits."""
 
 
 def is_mode(text: str) -> bool:
-    """Whether a text is "headers", "full" or "every=N", N from 1 to 999999999 in plain digits.
+    """Whether a text is a mode.
 
     >>> is_mode("every=20"), is_mode("every=0"), is_mode("some")
     (True, False, False)
     """
-    return _MODE.fullmatch(text) is not None
+    return re.fullmatch(MODE, text) is not None
 
 
 def keeps_whole(mode: str, round_number: int) -> bool:

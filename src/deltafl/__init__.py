@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
-    from deltafl.sim.api.analysis import analyse
     from deltafl.sim.api.callbacks import Callback, Stop
     from deltafl.sim.api.federation import Federation
     from deltafl.sim.api.methods import DeltaFL, FedAvg, Method, OwnMethod, PrivateDeltaFL
@@ -37,7 +36,6 @@ __all__ = [
     "Stop",
     "WeightedMean",
     "__version__",
-    "analyse",
     "compare",
     "train",
 ]
@@ -55,7 +53,6 @@ _API: Final = {
     "Share": "fl.strategies.weighted_mean",
     "Stop": "sim.api.callbacks",
     "WeightedMean": "fl.strategies.weighted_mean",
-    "analyse": "sim.api.analysis",
     "compare": "sim.api.training",
     "train": "sim.api.training",
 }

@@ -56,7 +56,7 @@ from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_chec
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
 from deltafl.sim.record.events import EventLog, read_events
 from deltafl.sim.record.rundir import read_json
-from deltafl.sim.record.transcript import ANALYSIS, TRANSCRIPT, read_transcript
+from deltafl.sim.record.transcript import TRANSCRIPT, read_transcript
 from deltafl.sim.record.truth import TRUTH, read_truth
 from deltafl.sim.reproduce.speed import Speeds
 from deltafl.sim.settings.config_io import (
@@ -285,24 +285,6 @@ def _audit(path: Path) -> None:
         audit(transcript, Options())
 
 
-def _audit_analysis(path: Path) -> None:
-    """Read the record of an analysis whose chain is mended."""
-    from audited_run import mended
-
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        record = Path(folder) / "analysis.bin"
-        record.write_bytes(mended(path.read_bytes(), ANALYSIS))
-        audit(record, Options())
-
-
-@cache
-def _analysis() -> bytes:
-    from analysed import recorded
-
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        return (recorded(Path(folder) / "a") / "analysis.bin").read_bytes()
-
-
 def _audit_run(path: Path) -> None:
     from audited_run import audit_with
 
@@ -342,8 +324,6 @@ def _png() -> bytes:
     file = io.BytesIO()
     Image.fromarray(np.arange(784, dtype=np.uint8).reshape(28, 28)).save(file, "PNG")
     return file.getvalue()
-
-
 
 
 def _images(path: Path) -> None:
@@ -551,7 +531,7 @@ PARSERS: tuple[Target, ...] = (
         RUN,
         lambda: [
             b"federation.theta=1/3",
-            b"quantile.noise=0.5",
+            b"policy.min_noise=0.5",
             b'federation.levels=["0.8", "1/3"]',
             b"training.learning_rate=.5",
         ],
@@ -623,8 +603,6 @@ PARSERS: tuple[Target, ...] = (
     Target("audit", ("sim/inspect/audit/seen.py", "sim/inspect/audit/server_step.py",
                      "sim/inspect/audit/checks/keys.py"), "transcript.bin", _audit, (UserError,),
            lambda: [_staged()[0]], is_file=False),
-    Target("audited analysis", ("sim/analyse/asking.py", "sim/inspect/audit/analyses/answers.py"),
-           "analysis.bin", _audit_analysis, (UserError,), lambda: [_analysis()], is_file=False),
     Target("audited run", tuple(f"sim/inspect/audit/{name}.py" for name in (
                "checks/parameters", "checks/recomputed", "field_tests", "fields",
                "kept", "recorded_secrets", "results", "retrace", "rewritten", "steps")),

@@ -144,8 +144,6 @@ OWN = {
     "secagg/prg.py": "its own keystream",
     "secagg/server.py": "records that the wire's readers have checked",
     "secagg/shamir.py": "its own randomness",
-    "sim/analyse/cli.py": "numbers of the command line; `exact_number` is a target",
-    "sim/api/analysis.py": "numbers of the caller; `exact_number` is a target",
     "sim/bench/audit_replay.py": "what its own child process prints",
     "sim/bench/peers/conversation.py": "/dev/null",
     "sim/bench/peers/party.py": "what its own child process answers",
@@ -190,6 +188,7 @@ OWN = {
     "sim/run/cli.py": "settings whose readers are targets",
     "sim/settings/constraints.py": "levels; the targets `option` and `settings` have them",
     "sim/settings/given.py": "settings whose readers are targets",
+    "sim/settings/rules.py": "its own table",
     "sim/view/tail.py": "a piece that a reader, which is a target, has read; its digest is kept",
     "sim/compare/cli.py": "whether a file begins as its own tables do, in bounded bytes",
 }

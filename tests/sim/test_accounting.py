@@ -147,7 +147,7 @@ def test_the_noise_comes_from_the_devices_that_are_certain():
 @pytest.mark.parametrize(
     ("quantile", "named"),
     [
-        ({"noise": 0}, r"quantile\.noise = 0: must be above 0"),
+        ({"noise": 0}, r"quantile\.noise = 0.0: must be above 0"),
         ({"method": "mm"}, r"quantile\.noise = 2.0: must be 0 with .* 'mm'"),
         ({"noise": -1}, r"quantile\.noise = -1: must be at least 0"),
     ],

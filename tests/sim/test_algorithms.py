@@ -16,7 +16,14 @@ from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.algorithms import build_strategy, check_session, sessions_of
+from deltafl.sim.run.algorithms import (
+    build_strategy,
+    check_session,
+    own_policy,
+    policy_of,
+    sessions_of,
+)
+from deltafl.sim.run.arms import session_of
 from deltafl.sim.run.engine import play
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.levels import strategy_of
@@ -137,9 +144,9 @@ def test_settings_that_do_not_fit_are_refused(more, sentence):
     ],
 )
 def test_what_would_stop_a_run_is_found_before_anything_is_written(layer, sentence, tmp_path):
-    config = settings("aaggff-s", layer)
+    how = {"resume": False, "progress": Silent(), "warn": print}
     with pytest.raises(ConfigError, match=sentence):
-        run_experiment(config, tmp_path / "run", resume=False, progress=Silent(), warn=print)
+        run_experiment(settings("aaggff-s", layer), tmp_path / "run", **how)
     assert not (tmp_path / "run").exists()
 
 
@@ -266,9 +273,7 @@ def test_devices_insist_on_the_limits_of_the_settings():
     limits -= {field.name for field in fields(DevicePolicy)}
     assert limits - own == {"min_honest_tail", "unverified_if_active"}
     for name in own:
-        value = getattr(PolicyConfig(), name)
-        changed = value + 1
-        assert getattr(RoundPolicy(), name) == (value or getattr(RoundPolicy(), name)), name
+        changed = getattr(RoundPolicy(), name) + 1
         config = settings("private-delta-fl", {"policy": {name: changed}})
         assert getattr(sessions_of(config).policy, name) == changed
 
@@ -291,7 +296,67 @@ def test_only_devices_of_real_weights_accept_whole_units(algorithm, accepted):
     assert (policy.min_update_resolution_bits, policy.max_weight) == accepted
 
 
+REMOTE = {"federation": {"devices": "remote"}, "privacy": {"sums": "masked"}}
+LARGE = {
+    "histogram": ({"quantile": {"method": "histogram"}}, {"max_pivots": 320}),
+    "histogram of equals": (
+        {"quantile": {"method": "histogram", "weights": "equal", "max_queries": 6}},
+        {"max_pivots_if_equal": 384},
+    ),
+    "mm": ({"quantile": {"method": "mm"}}, {"max_mm_pivots_per_device": 6}),
+    "levels": (
+        {
+            "federation": {"levels": ["0.9", "0.5"], "cohort_size": 40},
+            "privacy": {"min_cohort": 36},
+        },
+        {"max_pivots": 52},
+    ),
+    "grid": (
+        {"quantile": {"resolution_bits": 20, "loss_bound": 64}},
+        {"max_loss_resolution_bits": 20, "max_loss_bound": 64},
+    ),
+    "updates": (
+        {"privacy": {"max_weight": 10000, "update_resolution_bits": 5, "update_clip": 8}},
+        {"max_weight": 10000, "min_update_resolution_bits": 5, "max_update_clip": 8},
+    ),
+    "small updates": ({"privacy": {"update_clip": 0.01}}, {"min_update_clip": 0.01}),
+    "passes": ({"strategy": {"aggregation": "rfa"}}, {"max_passes": 3}),
+    "noise": (
+        {"federation": {"theta": 1}, "dp": {"noise": 1, "clip": 80}, "privacy": {"max_weight": 1}},
+        {"max_update_norm": 80},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_simulated_devices_accept_what_the_run_asks_for_and_nothing_else(case):
+    layer, accepted = LARGE[case]
+    config = settings("private-delta-fl", layer)
+    usual, policy = RoundPolicy(), policy_of(config)
+    found = {
+        field.name: getattr(policy, field.name)
+        for field in fields(PolicyConfig)
+        if getattr(policy, field.name) != getattr(usual, field.name)
+    }
+    assert found == {**accepted, "min_search_cohort": config.privacy.min_cohort}
+    session_of(config, 5)
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_devices_on_machines_of_their_own_accept_no_more_than_usual(case):
+    layer, accepted = LARGE[case]
+    config = settings("private-delta-fl", layer)
+    own, usual = own_policy(config), RoundPolicy()
+    assert all(getattr(own, name) == getattr(usual, name) for name in accepted)
+    if case != "noise":  # which only simulated devices add
+        remote = settings("private-delta-fl", layer, REMOTE)
+        assert policy_of(remote) == own_policy(remote)
+        with pytest.raises(PeerError):
+            session_of(remote, 5)
+
+
 def test_a_run_outside_of_its_policy_is_refused_with_the_limit_to_change():
-    config = settings("private-delta-fl", {"quantile": {"method": "histogram"}})
+    asked = {"quantile": {"method": "histogram"}, "policy": {"max_pivots": 32}}
+    config = settings("private-delta-fl", asked)
     with pytest.raises(PeerError, match=r"320 pivots is above max_pivots=32$"):
         check_session(config, build(config), TrainingState(np.zeros(5, np.float32)), COHORT)

@@ -24,6 +24,7 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.arms import check_arms
 from deltafl.sim.settings.config_io import build_config
 
 CLIPPING = NormClipping(quantile=0.55, rate=0.5, radius=1.2)
@@ -96,7 +97,9 @@ def test_the_settings_make_the_strategy(name):
 
 @pytest.mark.parametrize("name", ["q-ffl", "private-tilted-erm", "afl", "propfair", "fedmgda"])
 def test_other_algorithms_have_no_radius(name):
-    with pytest.raises(ConfigError, match=r"strategy.aggregation = 'clipped'.*needs one of fedavg"):
+    with pytest.raises(
+        ConfigError, match=r"strategy.aggregation = 'clipped': must be 'mean' with federation"
+    ):
         build_strategy(config_of(name))
 
 
@@ -108,9 +111,10 @@ def test_real_weights_are_refused():
 def test_devices_that_trust_no_server_do_not_believe_its_radius():
     active = {"privacy": {"adversary": "active", "sums": "masked", "signed": True}}
     for name in ("private-fedavg", "private-delta-fl"):
-        with pytest.raises(ConfigError, match=r"devices cannot check the radius"):
-            build_strategy(config_of(name, **active))
-    build_strategy(config_of("private-delta-fl", **active, quantile={"search": "trusted"}))
+        with pytest.raises(ConfigError, match=r"clipped_radius = 1.0: the server chooses it"):
+            check_arms(config_of(name, **active), 10, None)
+    trusting = config_of("private-delta-fl", **active, quantile={"search": "trusted"})
+    check_arms(trusting, 10, None)
 
 
 def test_several_levels_have_no_radius():
@@ -126,8 +130,8 @@ def test_devices_that_add_noise_have_another_clip():
         "privacy": {"max_weight": 1},
     }
     assert build_strategy(build_config([noisy])).update_noise is not None
-    with pytest.raises(ConfigError, match=r"'mean' with dp.noise.*dp.clip already"):
-        build_strategy(config_of("private-delta-fl", **noisy))
+    with pytest.raises(ConfigError, match=r"clipped_radius = 1.0 with noise"):
+        check_arms(config_of("private-delta-fl", **noisy), 10, None)
 
 
 def small(algorithm, **more):

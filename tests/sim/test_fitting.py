@@ -38,7 +38,6 @@ def check(scale, loss="mae", algorithm="private-delta-fl", **quantile):
             {
                 "federation": {"algorithm": algorithm, "cohort_size": 10},
                 "quantile": quantile,
-                "policy": {"max_loss_bound": 2**40, "max_loss_resolution_bits": 40},
                 "experiment": {"baselines": []},
                 "model": {"name": "own"},
                 "data": {"format": "own"},

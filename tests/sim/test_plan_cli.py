@@ -48,10 +48,11 @@ def test_every_preset_has_a_plan_that_fits_the_terminal(preset, capsys):
     plan = json.loads(out)
     assert code == 0
     assert plan["cohort"] == config.federation.cohort_size
-    assert plan["survives"] == plan["cohort"] - plan["quorum"] > 0
-    assert plan["quorum"] >= max(plan["threshold"], config.privacy.min_cohort)
-    assert plan["typical"]["bytes_up"] <= plan["most"]["bytes_up"]
-    assert plan["sums_released"] == plan["typical"]["secure_sums"] * config.federation.rounds
+    session, costs = plan["session"], plan["costs"]
+    assert session["survives"] == plan["cohort"] - session["quorum"] > 0
+    assert session["quorum"] >= max(session["threshold"], config.privacy.min_cohort)
+    assert costs["typical"]["bytes_up"] <= costs["most"]["bytes_up"]
+    assert costs["typical"]["secure_sums"] <= costs["most"]["secure_sums"]
 
 
 def test_nothing_heavy_is_loaded():
@@ -92,12 +93,18 @@ def test_settings_that_cannot_work_are_refused_with_those_that_would(capsys):
     ("settings", "reason"),
     [
         ({"federation": {"algorithm": "fedavg"}, "experiment": {"baselines": "[]"}}, "in clear"),
-        ({"federation": {"cohort_size": 6}}, "below privacy.min_cohort"),
-        ({"policy": {"max_pivots": 3}}, "max_pivots=3"),
-        ({"privacy": {"max_weight": 9000}}, "max_weight=9000"),
+        ({"federation": {"cohort_size": 6}}, "must be at least privacy.min_cohort = 10"),
+        ({"policy": {"max_pivots": 3}}, "above policy.max_pivots = 3"),
+        (
+            {"privacy": {"max_weight": 9000}, "policy": {"max_weight": 8192}},
+            "policy.max_weight = 8192",
+        ),
         ({"data": {"source": "own.csv"}}, "--parameters N"),
         ({"policy": {"max_participations": 59}}, "in 60 rounds, a device is invited up to 60"),
-        ({"dp": {"noise": 1}, "privacy": {"max_weight": 1}}, "set quantile.method = 'noisy'"),
+        (
+            {"dp": {"noise": 1}, "privacy": {"max_weight": 1}},
+            "quantile.method = 'bracketed': must be 'noisy'",
+        ),
     ],
 )
 def test_what_a_run_refuses_is_refused(settings, reason, capsys):
@@ -105,6 +112,12 @@ def test_what_a_run_refuses_is_refused(settings, reason, capsys):
     assert (code, out) == (2, "")
     assert reason in err
     assert err.count("\n") == 1
+
+
+def test_a_plan_says_which_limits_are_looser_than_usual(capsys):
+    _, out, _ = planned(capsys, "--set=quantile.method=histogram")
+    assert "max_pivots=320 (usually 32); others would refuse" in " ".join(out.split())
+    assert "devices accept" not in planned(capsys)[1]
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "1.5", "many", "9" * 30])
@@ -163,7 +176,7 @@ def test_devices_that_are_expected_to_stay_must_be_a_quorum():
 
 def test_a_sparse_graph_is_lost_where_more_than_the_expected_share_is_missing(capsys):
     changed = {"federation": {"cohort_size": 400}, "privacy": {"min_cohort": 100}}
-    plan = json.loads(planned(capsys, *as_flags(changed), "--json")[1])
+    plan = json.loads(planned(capsys, *as_flags(changed), "--json")[1])["session"]
     assert plan["graph"] == "sparse"
     assert plan["survives"] == 40
     assert 0.4 < plan["loss"] < 0.5  # if each is missing with just that probability
@@ -171,7 +184,7 @@ def test_a_sparse_graph_is_lost_where_more_than_the_expected_share_is_missing(ca
         "a round survives 40; at the expected rate of 0.1" in planned(capsys, *as_flags(changed))[1]
     )
     changed["privacy"]["graph"] = "complete"
-    complete = json.loads(planned(capsys, *as_flags(changed), "--json")[1])
+    complete = json.loads(planned(capsys, *as_flags(changed), "--json")[1])["session"]
     assert complete["survives"] > 150
     assert complete["loss"] < 1e-9
 
@@ -183,7 +196,7 @@ def test_noise_is_accounted_for(capsys):
     }
     _, out, _ = planned(capsys, *as_flags(noisy), "--json")
     plan = json.loads(out)
-    assert plan["typical"]["queries"] == plan["most"]["queries"] == 1
+    assert plan["costs"]["typical"]["queries"] == plan["costs"]["most"]["queries"] == 1
     assert 0 < plan["privacy"]["epsilon"] < float("inf")
     _, out, _ = planned(capsys, *as_flags(noisy))
     assert f"and {rounded_up(plan['privacy']['epsilon'])} for one that is in all" in " ".join(
@@ -233,4 +246,4 @@ def test_a_plan_says_how_many_rounds_may_be_lost(capsys, devices, lost, said):
     assert ("lost rounds" in told) == (said is not None)
     assert said is None or said in told
     _, told, _ = planned(capsys, "--preset", "quickstart", "--json", *devices)
-    assert json.loads(told)["losable_rounds"] == lost
+    assert json.loads(told)["session"]["losable_rounds"] == lost

@@ -32,6 +32,7 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.algorithms import build_rounds, build_strategy, sessions_of
+from deltafl.sim.run.arms import check_arms
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import build_config
 from deltafl.sim.settings.mode import keeps_whole
@@ -108,10 +109,10 @@ def test_a_run_with_proved_votes_trains_the_same_model(private, tmp_path, method
     [
         (
             {"search": "verified", "method": "mm"},
-            "quantile.method = 'mm': must be one of bracketed",
+            "quantile.method = 'mm' has no proved votes: take bracketed or histogram",
         ),
-        ({"search": "trusted"}, "set quantile.search = 'verified' and privacy.signed = true"),
-        ({"search": "auto"}, "set quantile.search = 'verified' and privacy.signed = true"),
+        ({"search": "trusted"}, "quantile.search = 'trusted': must be 'verified'"),
+        ({"search": "auto"}, "quantile.search = 'auto': must be 'verified'"),
     ],
 )
 def test_proved_votes_take_a_verified_search(private, quantile, told):
@@ -121,7 +122,7 @@ def test_proved_votes_take_a_verified_search(private, quantile, told):
         quantile=replace(private.quantile, votes="proved", **quantile),
     )
     with pytest.raises(ConfigError, match=told):
-        build_strategy(changed)
+        check_arms(changed, 10, None)
 
 
 @pytest.mark.parametrize("adversary", ["curious", "active"])

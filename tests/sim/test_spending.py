@@ -14,6 +14,7 @@ from deltafl.sim.cohort.sampling import dealt, participations
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.accounting import epsilon_of
 from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.arms import check_arms
 from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.spending import Account, account_of, rho_of_update
@@ -188,13 +189,12 @@ def test_without_noise_nothing_says_so():
     [
         ({"federation": {"algorithm": "fedavg"}}, "only 'private-delta-fl' adds noise"),
         ({"federation": {"algorithm": "private-fedavg"}}, "only 'private-delta-fl' adds noise"),
-        ({"quantile": {"method": "bracketed", "noise": 0}}, "its sums have no noise"),
-        ({"privacy": {"max_weight": 2}}, "privacy.max_weight = 2: must be 1"),
+        ({"quantile": {"method": "bracketed", "noise": 0}}, "must be 'noisy' with dp.noise = 1"),
         ({"privacy": {"truth": True}}, "privacy.truth"),
         ({"federation": {"levels": ("0.8", "0.5")}}, "federation.levels"),
-        ({"dp": {"noise": 0, "epsilon_budget": 3}}, "dp.epsilon_budget = 3 with dp.noise = 0"),
+        ({"dp": {"noise": 0, "epsilon_budget": 3}}, "with dp.epsilon_budget = 3"),
         ({"quantile": {"noise": 1e-3}}, "quantile.noise = 0.001: must be at least 0.01"),
-        ({"dp": {"noise": 1e-3}}, "dp.noise = 0.001: must be 0 or at least 0.01"),
+        ({"dp": {"noise": 1e-3}}, "dp.noise = 0.001: must be at least 0.01"),
         (
             {"federation": {"devices": "remote"}, "privacy": {"sums": "masked", "signed": True}},
             "federation.devices",
@@ -205,6 +205,11 @@ def test_what_would_be_without_noise_is_refused(changes, told):
     with pytest.raises(ConfigError, match=r"dp\.") as refused:
         build_strategy(config_of(**changes))
     assert told in str(refused.value)
+
+
+def test_noise_hides_devices_of_one_weight():
+    with pytest.raises(ConfigError, match=r"privacy.max_weight = 2 with noise .* set it to 1"):
+        check_arms(config_of(privacy={"max_weight": 2}), 10, None)
 
 
 def test_the_search_of_a_round_that_keeps_everybody_needs_no_noise():

@@ -13,7 +13,7 @@ ROOT: Final = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # run as a script, from wherever it is called
 
-from deltafl.sim.inspect.audit.catalogue import EVERY_RULE  # noqa: E402
+from deltafl.sim.inspect.audit.catalogue import RULES  # noqa: E402
 from deltafl.sim.inspect.audit.fields import FIELDS  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "audit.md"
@@ -23,7 +23,7 @@ PLACE: Final = re.compile(r"(<!-- (rules|fields):begin -->\n).*?(<!-- \2:end -->
 def table() -> str:
     """Id, severity, what was found, what follows, and the attack, by rule."""
     rows = [["rule", "severity", "found", "consequence", "attack"], ["---"] * 5]
-    for rule, texts in EVERY_RULE.items():
+    for rule, texts in RULES.items():
         attack = texts.attack.partition(" ")[0]
         severity = texts.severity.name.lower()
         rows.append([f"`{rule}`", severity, texts.title, texts.consequence, attack])

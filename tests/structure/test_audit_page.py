@@ -4,7 +4,7 @@ import re
 
 from audit_tables import PAGE, current, table
 
-from deltafl.sim.inspect.audit.catalogue import CHECK_OF, EVERY_RULE
+from deltafl.sim.inspect.audit.catalogue import CHECK_OF, RULES
 from deltafl.sim.inspect.audit.findings import Severity
 
 ATTACK = re.compile(r"^\| (A\d+) \| ([^|]+?) \|", re.MULTILINE)
@@ -24,13 +24,13 @@ def test_a_table_that_is_out_of_date_is_found():
 def test_every_attack_of_a_rule_is_on_the_page_under_its_name():
     attacks = dict(ATTACK.findall(PAGE.read_text(encoding="utf-8")))
     assert list(attacks) == [f"A{number}" for number in range(1, 26)]
-    for rule in EVERY_RULE.values():
+    for rule in RULES.values():
         number, _, name = rule.attack.partition(" ")
         assert attacks[number].partition(" (")[0].startswith(name.partition(" (")[0]), rule
 
 
 def test_every_rule_has_its_texts_and_a_check():
-    for name, rule in EVERY_RULE.items():
+    for name, rule in RULES.items():
         for text in (rule.consequence, rule.remedy):
             assert text[0].isupper(), name
             assert text.endswith("."), name

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-PACKAGES = ("secagg", "protocol", "fl", "sim.cohort", "sim.net", "sim.analyse")
+PACKAGES = ("secagg", "protocol", "fl", "sim.cohort", "sim.net")
 
 SECRET = {
     *("tick", "weight", "loss", "num_samples", "num_clipped", "log_scale"),  # of one device

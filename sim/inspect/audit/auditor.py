@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deltafl.secagg.ring import Vector
-from deltafl.sim.analyse.plan import binding_of
 from deltafl.sim.errors import ChainError, UserError
-from deltafl.sim.inspect.audit.analyses.catalogue import ANALYSIS_CHECKS
-from deltafl.sim.inspect.audit.analyses.decoding import AnalysisDecoder
 from deltafl.sim.inspect.audit.catalogue import CHECKS
 from deltafl.sim.inspect.audit.check import MaskedVector, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.collected import Findings
@@ -27,23 +24,17 @@ from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.in_clear import report_in_clear
 from deltafl.sim.inspect.audit.inventory import Inventory, Timeline
 from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
-from deltafl.sim.inspect.audit.preface import (
-    LIMITS,
-    LIMITS_OF_ANALYSES,
-    WITHOUT_TRUTH,
-    facts_of_run,
-)
+from deltafl.sim.inspect.audit.preface import LIMITS, WITHOUT_TRUTH, facts_of_run
 from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.round_replay import (
     PastModel,
-    Played,
     copied,
     keep_models,
     play_again,
 )
 from deltafl.sim.inspect.audit.saved_states import SavedStates
-from deltafl.sim.inspect.audit.seen import Decoder, Seen
+from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
 from deltafl.sim.inspect.audit.truth_rounds import (
@@ -55,8 +46,6 @@ from deltafl.sim.inspect.audit.truth_rounds import (
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
-    Answered,
-    Asked,
     Begin,
     Closing,
     Message,
@@ -103,9 +92,7 @@ def audit(
     chosen, source = options or Options(), find_source(path)
     if source.is_in_clear:
         return report_in_clear(source, chosen)
-    if source.asking is not None and chosen.truth is not None:
-        raise UserError(f"{path} is an analysis, and has no truth file: leave out --truth")
-    with closing(Reader(source.transcript, source.form)) as reader:
+    with closing(Reader(source.transcript)) as reader:
         running = _Audit(source, chosen, reader)
         return running.run(progress or NoProgress())
 
@@ -124,7 +111,7 @@ class _Audit:
         )
         self._checks = tuple(
             check(self._premises)
-            for check in (CHECKS if source.asking is None else ANALYSIS_CHECKS)
+            for check in CHECKS
             if options.truth is not None or not check.needs_truth
         )
         self._findings = Findings()
@@ -144,7 +131,7 @@ class _Audit:
     def run(self, progress: Progress) -> AuditReport:
         size = self._source.transcript.stat().st_size
         try:
-            for record, digest in read_with_digests(self._source.transcript, self._source.form):
+            for record, digest in read_with_digests(self._source.transcript):
                 self._num_records, self._digest = record.number + 1, digest
                 self._take(record)
                 for check in self._checks:
@@ -182,18 +169,6 @@ class _Audit:
             case Resumed():
                 self._is_closed = False
                 self._resume(record)
-            case Asked():
-                self._take_asked(self._round_of(record), record)
-            case Answered():
-                self._round_of(record)
-
-    def _take_asked(self, round_: RoundView, record: Asked) -> None:
-        """Note what the masks of a slot are bound to; what is told first counts."""
-        for session in reversed(round_.sessions.values()):
-            if record.slot < len(session.params.slots):
-                slot = session.slot(record.slot)
-                slot.bound = slot.bound or binding_of(record.question)
-            return
 
     def _take_message(self, round_: RoundView, record: Message) -> None:
         seen = round_.add(record)
@@ -202,7 +177,7 @@ class _Audit:
         for check in self._checks:
             self._findings.add_all(check.on_message(seen, round_))
 
-    def _round_of(self, record: Message | Sum | RoundEnd | Asked | Answered) -> RoundView:
+    def _round_of(self, record: Message | Sum | RoundEnd) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""
         round_ = self._round
         if round_ is None or round_.number != record.round or round_.end is not None:
@@ -212,8 +187,7 @@ class _Audit:
 
     def _begin_round(self, number: int) -> RoundView:
         is_whole = self._opening is not None and keeps_whole(self._opening.mode, number)
-        decoder = Decoder() if self._source.asking is None else AnalysisDecoder()
-        self._round = RoundView(number, is_whole, _decoder=decoder)
+        self._round = RoundView(number, is_whole)
         self._num_rounds += 1
         self._last_round = number
         self._totals = {}
@@ -325,10 +299,7 @@ class _Audit:
                 again = self._replay(session, slot)
                 if slot.requests and round_.end is not None and round_.end.aborted:
                     lost[session.params.tag, slot.index] = again.finish().problem
-        played: tuple[Played, ...] = ()
-        if self._source.asking is None:
-            optimizer = self._premises.optimizer
-            played = play_again(round_, self._models, self._totals, optimizer)
+        played = play_again(round_, self._models, self._totals, self._premises.optimizer)
         over = RoundOver(
             round_,
             following if round_.end is None else None,
@@ -395,17 +366,7 @@ class _Audit:
             searches=facts["searches"],
             statistics=facts["statistics"],
             participation=facts["participation"],
-            not_checked=(
-                *uncovered(results, tally, sums, is_analysis=self._source.asking is not None),
-                *unchecked,
-            ),
-            limits=self._limits(has_truth=tally.has_truth),
+            not_checked=(*uncovered(results, tally, sums), *unchecked),
+            limits=LIMITS if tally.has_truth else (*LIMITS, WITHOUT_TRUTH),
             reproduce=reproduce(self._source, self._options),
-            is_analysis=self._source.asking is not None,
-            analysis=facts.get("analysis"),
         )
-
-    def _limits(self, *, has_truth: bool) -> tuple[str, ...]:
-        if self._source.asking is not None:
-            return LIMITS_OF_ANALYSES
-        return LIMITS if has_truth else (*LIMITS, WITHOUT_TRUTH)

@@ -5,8 +5,6 @@ A new check is a file in `checks/` and a line here.
 
 from typing import Final
 
-from deltafl.sim.inspect.audit.analyses.catalogue import OWN_CHECKS
-from deltafl.sim.inspect.audit.analyses.together import RULES as TOGETHER
 from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.checks.added_noise import AddedNoise
@@ -78,22 +76,10 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Metadata,
     Searches,
 )
-"""Every check that the audit of a run makes; that of an analysis: `analyses.catalogue`."""
+"""Every check that an audit makes."""
 
 RULES: Final = Rules({id_: rule for check in CHECKS for id_, rule in check.rules.items()})
-"""Every rule of a run by its id."""
+"""Every rule by its id."""
 
-EVERY_RULE: Final = Rules(
-    {
-        **RULES,
-        **{id_: rule for check in OWN_CHECKS for id_, rule in check.rules.items()},
-        **TOGETHER,
-    }
-)
-"""Every rule by its id, of runs and of analyses."""
-
-CHECK_OF: Final = {
-    **{rule: check.name for check in (*CHECKS, *OWN_CHECKS) for rule in check.rules},
-    **dict.fromkeys(TOGETHER, "analyses together"),
-}
+CHECK_OF: Final = {rule: check.name for check in CHECKS for rule in check.rules}
 """The name of the check that a rule belongs to."""

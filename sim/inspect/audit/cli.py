@@ -6,19 +6,15 @@ Exit codes: 0 nothing found at or above `--fail-on`, 1 something found, 2 nothin
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
-from deltafl.sim.analyse.recording import FILE
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.inspect.audit.analyses.answers import TOLD
-from deltafl.sim.inspect.audit.analyses.together import Together, together
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.catalogue import EVERY_RULE
+from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.expected import DEFAULT_FALSE_ALARM_RATE
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
@@ -30,8 +26,6 @@ from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import check_output
-from deltafl.sim.run.accounting import DELTA
-from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.visible import visible
 
 _DIGEST_HEX: Final = 64
@@ -43,7 +37,6 @@ _MARKS: Final = {
     Outcome.SKIPPED: "skipped",
 }
 _SHOWN: Final = 20
-_TOLD: Final = frozenset({NOT_AUDITED, *TOLD})
 
 _DESCRIPTION: Final = """\
 Read what the server of a run sent and received, and find out what it saw, which guarantees held,
@@ -53,8 +46,6 @@ A transcript is all that is needed: every message is decoded, every sum is compu
 messages, every question and every model from the sums; lists, keys, shares, signatures, cohorts and
 sizes are compared; masked bytes are tested. With a run directory, the run's own account is compared
 too; with a truth file, which only simulations write, masked bytes are compared with what they hide.
-Of an analysis (`deltafl analyse --out`), session, questions, answer and ε are compared with the
-question and the sums; several are also compared with one another.
 """
 
 _EXAMPLES: Final = """\
@@ -65,9 +56,6 @@ examples:
       a transcript by itself, held to what you know of it
   deltafl audit runs/audited --truth runs/audited/truth.bin --html report.html
       a simulation that kept the truth (`deltafl run --transcript full --truth`)
-  deltafl audit analyses/ages analyses/stays
-      analyses of the same devices (`deltafl analyse --out`): each, and what they
-      give away together
   deltafl audit leakage --methods all --cohort 3,5,10,30,100
       what the methods of the search give away, measured
 
@@ -83,9 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         type=Path,
-        nargs="+",
         metavar="RUN_OR_TRANSCRIPT",
-        help="a run directory or transcript.bin; or analyses, one or more",
+        help="a run directory or transcript.bin",
     )
     parser.add_argument("--truth", type=Path, metavar="FILE", help="truth file of the same run")
     add_json(parser)
@@ -165,14 +152,11 @@ def main(options: argparse.Namespace) -> int:
         UserError: there is nothing to audit, an argument is out of its range, or the report would
             replace what is audited.
     """
-    chosen = _options(options)
-    if len(options.source) > 1:
-        return _main_of_several(options, chosen)
-    (source,) = options.source
+    chosen, source = _options(options), options.source
     if options.html is not None:
-        inputs = source, source / FILE, chosen.truth
-        check_output(options.html, [path for path in inputs if path is not None])
-    report = _audited(source, chosen, options)
+        check_output(options.html, [path for path in (source, chosen.truth) if path is not None])
+    with _Progress(quiet=options.quiet or options.json) as bar:
+        report = audit(source, chosen, bar)
     if options.html is not None:
         write_file(options.html, render(report).encode())
     if options.json:
@@ -182,55 +166,8 @@ def main(options: argparse.Namespace) -> int:
         print(visible(describe(report)))
         if options.html is not None:
             print(f"\nThe whole report is in {options.html}.")
-    return int(_fails(report.findings, options))
-
-
-def _audited(source: Path, chosen: Options, options: argparse.Namespace) -> AuditReport:
-    with _Progress(quiet=options.quiet or options.json) as bar:
-        return audit(source, chosen, bar)
-
-
-def _fails(findings: Iterable[Finding], options: argparse.Namespace) -> bool:
-    worst = max((finding.severity for finding in findings), default=None)
-    return worst is not None and worst >= Severity[options.fail_on.upper()]
-
-
-def _main_of_several(options: argparse.Namespace, chosen: Options) -> int:
-    """Audit several analyses, and compare them with each other."""
-    if options.html is not None or options.head is not None or options.truth is not None:
-        raise UserError("--html, --head and --truth are of one record: give one")
-    reports = [_audited(source, chosen, options) for source in options.source]
-    joint = together(reports, chosen.min_difference)
-    found = [*joint.findings, *(one for report in reports for one in report.findings)]
-    if options.json:
-        several = [
-            {"verdict": dataclasses.asdict(verdict(report)), **report.to_json()}
-            for report in reports
-        ]
-        document = {"analyses": several, "together": joint.to_json(EVERY_RULE)}
-        print(json.dumps(document, indent=2, allow_nan=False))
-    else:
-        texts = [describe(report) for report in reports]
-        print(visible("\n\n\n".join([*texts, "\n".join(_together(joint))])))
-    return int(_fails(found, options))
-
-
-def _together(joint: Together) -> list[str]:
-    """What several analyses come to, for a terminal."""
-    lines = [f"{joint.analyses} analyses together: {joint.sums} sums, if devices are the same."]
-    if joint.epsilon is not None:
-        lines.append(f"ε of all noisy sums together: {rounded_up(joint.epsilon)} at δ = {DELTA:g}.")
-    if joint.exact:
-        lines.append(f"{joint.exact} of them have exact sums, which no ε covers.")
-    lines += [f"Not compared: {one}." for one in joint.not_compared]
-    lines.append("")
-    for finding in joint.findings[:_SHOWN]:
-        lines += _finding(finding)
-    if len(joint.findings) > _SHOWN:
-        lines.append(f"… and {len(joint.findings) - _SHOWN} more: use --json.")
-    if not joint.findings:
-        lines.append("Nothing was found between them.")
-    return lines
+    worst = max((finding.severity for finding in report.findings), default=None)
+    return int(worst is not None and worst >= Severity[options.fail_on.upper()])
 
 
 def describe(report: AuditReport) -> str:
@@ -242,7 +179,7 @@ def describe(report: AuditReport) -> str:
         f"alarms: {report.statistics.false_alarm_rate:g}",
         "",
     ]
-    lines[-1:] = [f"{name}: {value}" for name, value in report.facts if name in _TOLD] + [""]
+    lines[-1:] = [f"{name}: {value}" for name, value in report.facts if name == NOT_AUDITED] + [""]
     width = max(len(check.name) for check in report.checks)
     lines += [f"  {_MARKS[c.outcome]}  {c.name:<{width}}  {c.detail}" for c in report.checks]
     lines.append("")
@@ -260,7 +197,7 @@ def describe(report: AuditReport) -> str:
 
 
 def _finding(finding: Finding) -> list[str]:
-    rule = EVERY_RULE[finding.rule]
+    rule = RULES[finding.rule]
     more = f" ({finding.count} places)" if finding.count > 1 else ""
     return [
         f"{finding.severity.name:<8} {finding.rule}: {rule.title}{more}",

@@ -62,20 +62,13 @@ def outcome_of(
     return Outcome.PARTIAL if rounds < tally.rounds or tally.is_cut else Outcome.PASSED
 
 
-def uncovered(
-    results: Iterable[CheckResult],
-    tally: Tally,
-    sums: tuple[int, int],
-    *,
-    is_analysis: bool = False,
-) -> Iterator[str]:
+def uncovered(results: Iterable[CheckResult], tally: Tally, sums: tuple[int, int]) -> Iterator[str]:
     """Say what was not checked because the record does not hold it, in phrases.
 
     Args:
         results: The outcomes of all checks.
         tally: All rounds.
         sums: How many sums there are, and how many of them were computed again.
-        is_analysis: Whether it is the record of an analysis, which has no truth file.
     """
     if tally.is_cut:
         yield "what follows the damage: the record is not whole, and there may have been more of it"
@@ -88,9 +81,7 @@ def uncovered(
         yield f"{tally.opaque} of {tally.rounds} rounds, of which not even the announcement is kept"
     if sums[1] < sums[0]:
         yield f"{sums[0] - sums[1]} of {sums[0]} sums, which were not computed again"
-    if is_analysis:
-        yield "what masked vectors hide: whether devices kept to range, cap and selection"
-    elif not tally.has_truth:
+    if not tally.has_truth:
         yield "what masked vectors hide, and who passed the filter: no truth file"
     for result in results:
         if result.outcome in (Outcome.PARTIAL, Outcome.SKIPPED):

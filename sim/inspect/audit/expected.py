@@ -1,13 +1,11 @@
 """The limits that the auditor applies to a run, set by somebody other than the server."""
 
-from dataclasses import dataclass, fields
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import Final
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 
-_NONE_AT_0: Final = {"max_participations", "max_rounds_per_day"}  # limits that are none at 0
 DEFAULT_FALSE_ALARM_RATE: Final = 1e-6
 
 
@@ -31,32 +29,3 @@ class Expected:
     def is_active(self) -> bool:
         """Whether the server may depart from the protocol."""
         return self.policy.adversary is Adversary.ACTIVE
-
-
-def looser_limits(policy: RoundPolicy, usual: RoundPolicy | None = None) -> tuple[str, ...]:
-    """The limits of a policy that are looser than the usual ones, each with the usual value.
-
-    Args:
-        policy: The limits.
-        usual: The usual ones, if they are not those of a round.
-    """
-    usual = usual or RoundPolicy()
-    values = ((one.name, getattr(policy, one.name)) for one in fields(usual))
-    return tuple(
-        f"{name}={value} (usually {getattr(usual, name)})"
-        for name, value in values
-        if _is_looser(name, value, getattr(usual, name))
-    )
-
-
-def _is_looser(name: str, value: object, usual: object) -> bool:
-    if name in _NONE_AT_0 and 0 in (value, usual):
-        return value == 0 != usual
-    match value, usual:
-        case bool(), bool():
-            return value > usual
-        case ((int() | float() | Fraction()), (int() | float() | Fraction())):
-            fewer = name.startswith("min_") or name == "colluding_rate"
-            return value < usual if fewer else name.startswith("max_") and value > usual
-        case _:
-            return False

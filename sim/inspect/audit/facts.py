@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypedDict
 
-from deltafl.sim.inspect.audit.analyses.facts import AnalysisFacts
-
 
 class Outcome(StrEnum):
     """The outcome of a check."""
@@ -117,8 +115,7 @@ class CheckFacts(TypedDict, total=False):
         statistics: The tests of masked bytes.
         participation: Which devices were in which sum.
         searches: What each search gave away.
-        noise: The noise of searches, or the answer of an analysis: name and value, both texts.
-        analysis: The analysis, to be compared with others.
+        noise: The noise of searches: name and value, both texts.
     """
 
     sums_released: int
@@ -127,7 +124,6 @@ class CheckFacts(TypedDict, total=False):
     participation: ParticipationFacts
     searches: tuple[SearchFacts, ...]
     noise: tuple[tuple[str, str], ...]
-    analysis: AnalysisFacts
 
 
 def no_facts(false_alarm_rate: float) -> CheckFacts:

@@ -224,7 +224,6 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         "offset": _PLACE,
         "run_id": Field(FieldKind.PUBLIC, "names the run; the truth file has the same"),
         "mode": Field(FieldKind.PUBLIC, "one of three"),
-        "question": Field(FieldKind.PUBLIC, "of an analysis; the session is bound to it"),
     },
     transcript.Message: {
         "number": _PLACE,
@@ -263,19 +262,6 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         "offset": _PLACE,
         "round": _ROUND,
         "cohort": Field(FieldKind.DERIVED, "that of the run's seed; nobody else is told"),
-    },
-    transcript.Asked: {
-        "number": _PLACE,
-        "offset": _PLACE,
-        "round": _ROUND,
-        "slot": _SLOT,
-        "question": Field(FieldKind.PUBLIC, "follows from the sums before; masks are bound to it"),
-    },
-    transcript.Answered: {
-        "number": _PLACE,
-        "offset": _PLACE,
-        "round": _ROUND,
-        "answer": Field(FieldKind.DERIVED, "computed again from the sums"),
     },
     transcript.Resumed: {
         "number": _PLACE,

@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.quantile.bracketed import Bracketed
 from deltafl.secagg import Adversary
-from deltafl.sim.analyse.plan import FIRST_QUERY, Guard
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.expected import (
     DEFAULT_FALSE_ALARM_RATE,
     Expected,
-    looser_limits,
 )
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.algorithms import looser_limits, policy_of
 from deltafl.sim.settings.config_io import assignment, build_config
 
 
@@ -64,10 +61,7 @@ def expected_of(source: Source, options: Options) -> Expected:
     # Nothing but settings says which share may be missing from a sparse session. What its own
     # min_cohort lets be missing, its bounds have to cover in any case.
     policy = RoundPolicy(dropout_rate=0.9) if source.config is None else policy_of(source.config)
-    usual = None
-    if source.asking is not None:
-        policy, usual = _policy_of(source.asking.guard), _policy_of(Guard())
-    looser = looser_limits(policy, usual)
+    looser = looser_limits(policy)
     if options.adversary is not None:
         policy = replace(policy, adversary=options.adversary)
     if options.colluding is not None:
@@ -84,19 +78,6 @@ def expected_of(source: Source, options: Options) -> Expected:
         unverified_if_active=options.unverified_if_active,
     )
     return Expected(policy, options.min_difference, options.false_alarm_rate, looser)
-
-
-def _policy_of(guard: Guard) -> RoundPolicy:
-    """What the devices of an analysis insist on."""
-    threat = guard.threat
-    return RoundPolicy(
-        threat.adversary,
-        threat.colluding_rate,
-        threat.dropout_rate,
-        min_cohort=guard.min_cohort,
-        min_threshold=2,
-        max_slots=FIRST_QUERY + Bracketed().default_max_queries,
-    )
 
 
 def _given(limits: Sequence[str]) -> dict[str, Any]:

@@ -26,21 +26,6 @@ LIMITS: Final = (
     "The audit only compares identities with one another. Only the directory can say whether a "
     "key belongs to the device it names.",
 )
-LIMITS_OF_ANALYSES: Final = (
-    LIMITS[0],
-    LIMITS[1],
-    LIMITS[2],
-    LIMITS[3],
-    "The audit cannot see the rows of devices: whether they kept to the range, the cap and the "
-    "selection, or told the truth, is masked. Of several devices with one number in two records, "
-    "it cannot see whether they are the same.",
-    "Noise hides how large it is. The audit finds noise that is missing where sums have fractions, "
-    "and not noise that somebody else knows.",
-    "Analyses that are not given add to what the server knows, and to ε.",
-    "The record has no times.",
-    LIMITS[6],
-)
-"""What the audit of an analysis cannot show."""
 
 WITHOUT_TRUTH: Final = (
     "Without a truth file, the audit cannot compare masked vectors with what they hide, or the "

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from deltafl.sim.inspect.audit.analyses.facts import AnalysisFacts
-from deltafl.sim.inspect.audit.catalogue import EVERY_RULE
+from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import (
     CheckResult,
     ParticipationFacts,
@@ -97,9 +96,6 @@ class AuditReport:
         not_checked: What could have been checked, or is beside what is, and was not: phrases.
         limits: What the audit cannot show, in sentences.
         reproduce: Commands that reproduce this report.
-        is_analysis: Whether it is of an analysis; else of a run.
-        analysis: What of an analysis is compared with others; None of a run, and where the record
-            does not say enough.
     """
 
     source: str
@@ -124,8 +120,6 @@ class AuditReport:
     not_checked: tuple[str, ...]
     limits: tuple[str, ...]
     reproduce: tuple[str, ...]
-    is_analysis: bool = False
-    analysis: AnalysisFacts | None = None
 
     def worst(self) -> Severity | None:
         """Severity of the worst finding; None if there is none."""
@@ -137,7 +131,7 @@ class AuditReport:
         assert isinstance(report, dict)  # noqa: S101 - for mypy: a dataclass becomes a dict
         report["version"] = REPORT_VERSION
         report["findings"] = [
-            {**_fields(finding), **EVERY_RULE[finding.rule].texts()} for finding in self.findings
+            {**_fields(finding), **RULES[finding.rule].texts()} for finding in self.findings
         ]
         return report
 

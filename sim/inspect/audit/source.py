@@ -6,20 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from deltafl.sim.analyse.asking import Asking, read_asking
-from deltafl.sim.analyse.recording import FILE
-from deltafl.sim.errors import ChainError, Damage, UserError, damaged
-from deltafl.sim.record.chain import Format, Mark
+from deltafl.sim.errors import UserError, damaged
+from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import load_checkpoint, readable_checkpoints
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
-from deltafl.sim.record.transcript import (
-    ANALYSIS,
-    TRANSCRIPT,
-    Opening,
-    is_analysis,
-    read_with_digests,
-)
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file
 
@@ -43,7 +34,6 @@ class Source:
         summary: What the run says that it found; None if it is not finished.
         truth_marks: How far its truth file goes by its checkpoints, by their rounds.
         damage: What is wrong with its events, so that they are not known; "" if nothing is.
-        asking: The question of an analysis; None of a run.
     """
 
     given: Path
@@ -58,12 +48,6 @@ class Source:
     summary: Mapping[str, object] | None = None
     truth_marks: Mapping[int, Mark] = field(default_factory=dict)
     damage: str = ""
-    asking: Asking | None = None
-
-    @property
-    def form(self) -> Format:
-        """The format of the transcript."""
-        return TRANSCRIPT if self.asking is None else ANALYSIS
 
     @property
     def is_in_clear(self) -> bool:
@@ -85,14 +69,11 @@ def find_source(path: Path) -> Source:
     if not path.exists():
         raise UserError(f"{path} does not exist: give a run directory, or a transcript.bin")
     if not path.is_dir():
-        return _analysis(path, path) if _is_analysis(path) else Source(path, path)
+        return Source(path, path)
     directory = RunDirectory(path)
-    if not directory.config.exists() and (path / FILE).exists():
-        return _analysis(path, path / FILE)
     if not directory.config.exists():
         raise UserError(
-            f"{path} is not a run directory (it has no config.toml), nor one of an analysis: give "
-            "one, or a transcript.bin"
+            f"{path} is not a run directory (it has no config.toml): give one, or a transcript.bin"
         )
     config = build_config([read_config_file(directory.config)])
     checkpoint = load_checkpoint(directory.checkpoints)
@@ -129,31 +110,6 @@ def find_source(path: Path) -> Source:
         return replace(source, head=stated)
     mark = checkpoint.transcript
     return replace(source, head=stated or mark.digest, num_records=mark.num_frames)
-
-
-def _is_analysis(path: Path) -> bool:
-    try:
-        return is_analysis(path)
-    except OSError:
-        return False  # whoever reads it says what is wrong
-
-
-def _analysis(given: Path, path: Path) -> Source:
-    """The record of an analysis, whose question must be there.
-
-    Raises:
-        ChainError: its opening cannot be read.
-    """
-    try:
-        first, _ = next(read_with_digests(path, ANALYSIS), (None, b""))
-        if not isinstance(first, Opening):
-            raise ChainError(path, 0, Damage.CUT, "it has no opening")
-        return Source(given, path, asking=read_asking(first.question))
-    except ValueError as error:
-        problem = f"its question is none: {error}"
-        raise ChainError(path, 0, Damage.MALFORMED, problem) from error
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}: give the record of an analysis") from error
 
 
 def _stated_head(directory: RunDirectory, summary: Mapping[str, object] | None) -> bytes | None:

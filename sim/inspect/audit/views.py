@@ -60,7 +60,6 @@ class SlotView:
         helped: The devices' messages with shares that came, without the shares.
         given: Whose shares came, by `ShareKind`, as positions in the roster; whole rounds.
         sums: What the server says that it learnt; one, or none.
-        bound: What the masks are bound to, of an analysis; None of a run.
     """
 
     index: int
@@ -75,7 +74,6 @@ class SlotView:
     helped: list[Seen] = field(default_factory=list)
     given: dict[int, Holders] = field(default_factory=dict)
     sums: list[Sum] = field(default_factory=list)
-    bound: bytes | None = None
 
     @property
     def question(self) -> Question | None:
@@ -235,11 +233,9 @@ class SessionView:
 
     def slot_context(self, slot: SlotView) -> SlotContext | None:
         """What the masks of a slot are bound to; None where the transcript does not hold it."""
-        bound = slot.bound
-        if bound is None:
-            if self.context is None or slot.question is None:
-                return None
-            bound = binding(self.context, slot.question)
+        if self.context is None or slot.question is None:
+            return None
+        bound = binding(self.context, slot.question)
         return SlotContext.of(self.params, self.session_id, slot.index, bound)
 
     def is_whole_slot(self, slot: SlotView) -> bool:

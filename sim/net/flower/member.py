@@ -28,7 +28,7 @@ from deltafl.sim.net.identities import (
     read_identity,
 )
 from deltafl.sim.net.own_work import RoundWork, WorkOf, settings_of
-from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.algorithms import own_policy
 from deltafl.sim.settings.config_io import build_config, read_config_file
 
 
@@ -150,7 +150,7 @@ class Member:
         """
         settings = _file(config, SETTINGS)
         if settings:
-            policy = policy_of(build_config([read_config_file(Path(settings))]))
+            policy = own_policy(build_config([read_config_file(Path(settings))]))
         if handover.token and has_identity(config):
             raise ConfigError(
                 "this node has an identity of its own, and takes part in signed sessions only: the "

@@ -101,11 +101,7 @@ class Sums(Check):
                     place = slot.shares[0].place
                     yield RULES.found("sums.unrecorded", detail, [place], severity)
                 elif not slot.sums and session.is_whole_slot(slot):
-                    # where an analysis ends, there is no later list without a device that was late
-                    is_last = self._premises.source.asking is not None
-                    is_last = is_last and slot.index == max(session.slots)
-                    found = Severity.LOW if is_last else severity
-                    yield from _all_came(session, slot, found)
+                    yield from _all_came(session, slot, severity)
         for one in over.played:
             for seen in one.out_of_range:
                 yield RULES.found("sums.out-of-range", seen.detail, [seen.place])

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from deltafl.sim.inspect.audit.catalogue import EVERY_RULE
+from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rule
 
@@ -52,5 +52,5 @@ def group(findings: Iterable[Finding]) -> tuple[Group, ...]:
         used[rule] += len(shown)
         left_out = len(members) - len(shown)
         places = sum(finding.count for finding in members)
-        groups.append(Group(rule, severity, EVERY_RULE[rule], shown, left_out, places))
+        groups.append(Group(rule, severity, RULES[rule], shown, left_out, places))
     return tuple(groups)

@@ -1,1 +1,0 @@
-"""Statistics of the devices' own tables, by secure sums: `deltafl analyse`."""

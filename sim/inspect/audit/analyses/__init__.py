@@ -1,1 +1,0 @@
-"""The audit of an analysis of devices' tables: what it has beside the audit of a session."""

@@ -1,0 +1,197 @@
+"""Which settings may not be combined: a row for each rule, checked wherever settings are read.
+
+A row says when something must hold, what, and why. What the protocol refuses by itself is not said
+again here: a run and a plan ask it (`deltafl.sim.run.arms`).
+"""
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+from deltafl.sim.settings.config import RunConfig
+
+_SETTING: Final = re.compile(r"[a-z]\w*\.\w+")
+_COMPARISON: Final = re.compile(rf"({_SETTING.pattern}) (=|≠|<|≤|>|≥|in|not in|begins with) (.+)")
+_HOLDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "≠": operator.ne,
+    "<": operator.lt,
+    "≤": operator.le,
+    ">": operator.gt,
+    "≥": operator.ge,
+    "in": lambda value, others: value in others,
+    "not in": lambda value, others: value not in others,
+    "begins with": str.startswith,
+}
+
+
+class Comparison(NamedTuple):
+    """A setting, compared with a value or with another setting.
+
+    Attributes:
+        setting: its name.
+        relation: how it is compared.
+        other: the value, in JSON; or the name of another setting.
+    """
+
+    setting: str
+    relation: str
+    other: str
+
+    def value(self, config: RunConfig) -> object:
+        """The setting's value."""
+        return operator.attrgetter(self.setting)(config)
+
+    @property
+    def is_of_settings(self) -> bool:
+        """Whether it is compared with another setting."""
+        return _SETTING.fullmatch(self.other) is not None
+
+    def wanted(self, config: RunConfig) -> object:
+        """What it is compared with."""
+        if self.is_of_settings:
+            return operator.attrgetter(self.other)(config)
+        value = json.loads(self.other, parse_float=Fraction)  # 0.01 is 1/100
+        return tuple(value) if isinstance(value, list) else value
+
+    def holds(self, config: RunConfig) -> bool:
+        """Whether it is so in these settings."""
+        return _HOLDS[self.relation](self.value(config), self.wanted(config))
+
+
+class Rule(NamedTuple):
+    """What must hold of settings.
+
+    Attributes:
+        when: it is for settings of which all these hold.
+        must: what has to hold then.
+        because: why, for the end of a sentence.
+    """
+
+    when: tuple[Comparison, ...]
+    must: Comparison
+    because: str
+
+
+def read_comparison(text: str) -> Comparison:
+    """Read a comparison.
+
+    Raises:
+        ValueError: it is none.
+
+    >>> read_comparison("federation.theta < 1").holds(RunConfig())
+    True
+    """
+    if (found := _COMPARISON.fullmatch(text)) is None:
+        raise ValueError(f"{text!r} is no comparison of a setting")
+    return Comparison(*found.groups())
+
+
+def broken(config: RunConfig) -> Iterator[tuple[Rule, RunConfig]]:
+    """The rules that settings break, each with the run that does: the first, or a baseline."""
+    single = replace(config, experiment=replace(config.experiment, num_seeds=1))
+    for one in (config, *single.arms()[1:]):
+        for rule in RULES:
+            if all(term.holds(one) for term in rule.when) and not rule.must.holds(one):
+                yield rule, one
+
+
+_SEARCH: Final = 'federation.algorithm = "private-delta-fl" and federation.theta < 1'
+_CHECKED: Final = (
+    "devices check a search over the complete graph; or set quantile.search = 'trusted'"
+)
+_ALONE: Final = "devices on machines of their own take part in one run at a time"
+_SIMULATED: Final = "only a simulation knows or chooses what single devices do"
+_MASKED: Final = "remote devices give nothing but masked sums"
+_TABLE: Final[Mapping[str, Mapping[str, str]]] = {
+    "": {
+        "federation.algorithm not in experiment.baselines": "a baseline is another algorithm",
+        "quantile.epsilon ≤ quantile.loss_bound": "no loss is told from larger ones",
+        "data.num_classes ≠ 1": "one class is nothing to tell apart; 0 takes it from the data",
+    },
+    "federation.levels ≠ []": {
+        'strategy.aggregation = "mean"': "a session makes one sum of each level's updates",
+        "attackers.share = 0": "their share is told of one model; run one theta after the other",
+        "privacy.truth = false": "truth.bin stores one loss and one update of a device and round",
+    },
+    'federation.levels ≠ [] and federation.algorithm begins with "private-"': {
+        'strategy.server_optimizer = "sgd"': "the levels share one session",
+        "strategy.server_learning_rate = 1": "the levels share one session",
+    },
+    'federation.algorithm begins with "private-"': {
+        "federation.cohort_size ≥ privacy.min_cohort": "fewer devices are never summed",
+        'strategy.aggregation ≠ "rfa"': "the difference of two sums of the same updates may be one "
+        "device's; 'clipped' takes one sum",
+    },
+    'federation.devices = "remote"': {
+        "experiment.baselines = []": _ALONE,
+        "experiment.num_seeds = 1": _ALONE,
+        'training.loss = "cross-entropy"': "devices run no program of somebody else's",
+        'federation.algorithm begins with "private-"': _MASKED,
+        'privacy.sums = "masked"': _MASKED,
+        "privacy.truth = false": _SIMULATED,
+        "faults.dropout = 0": _SIMULATED,
+        "attackers.share = 0": _SIMULATED,
+    },
+    'federation.algorithm not in ["delta-fl", "private-delta-fl"]': {
+        "federation.levels = []": "only delta-fl and private-delta-fl have conformity levels",
+    },
+    'federation.algorithm ≠ "delta-fl"': {
+        "strategy.eta_every = 1": "only 'delta-fl' can keep its threshold for several rounds",
+    },
+    'federation.algorithm ≠ "private-delta-fl"': {
+        "dp.noise = 0": "only 'private-delta-fl' adds noise to updates, and no baseline does",
+    },
+    'federation.algorithm not in ["fedavg", "fedprox", "delta-fl", "private-fedavg", '
+    '"private-fedprox", "private-delta-fl"]': {
+        'strategy.aggregation = "mean"': "others do not weigh devices by numbers of samples",
+    },
+    'federation.algorithm = "aaggff-s"': {
+        "faults.dropout = 0": "it needs every device in every round",
+    },
+    'attackers.share > 0 and attackers.kind = "flipped-labels"': {
+        "attackers.from_class ≠ attackers.to_class": "nothing would be flipped",
+    },
+    f'{_SEARCH} and quantile.search = "verified" and privacy.adversary = "curious"': {
+        "privacy.signed = true": "devices check a search only if each knows who signed what",
+    },
+    f'{_SEARCH} and quantile.search = "verified"': {'privacy.graph ≠ "sparse"': _CHECKED},
+    f'{_SEARCH} and quantile.search = "auto" and privacy.adversary = "active"': {
+        'privacy.graph ≠ "sparse"': _CHECKED,
+    },
+    f'{_SEARCH} and quantile.votes = "proved" and privacy.adversary = "curious"': {
+        'quantile.search = "verified"': "devices prove what they have committed to",
+    },
+    f'{_SEARCH} and quantile.method = "noisy"': {
+        "quantile.noise > 0": "noise is all that hides devices in it",
+    },
+    'quantile.method ≠ "mm"': {"quantile.epsilon = 0": "only 'mm' has an ε"},
+    'quantile.method ≠ "noisy"': {"quantile.noise = 0": "only 'noisy' adds noise"},
+    "dp.epsilon_budget > 0": {
+        "dp.noise > 0": "sums without noise spend more than any budget",
+    },
+    "dp.noise > 0": {
+        "dp.noise ≥ 0.01": "less hides nobody",
+        "federation.levels = []": "noise is counted for one model",
+        'federation.devices = "simulated"': "nobody can say how often each of others is invited",
+        "privacy.truth = false": "truth.bin does not hold the noise, so no audit could compare",
+    },
+    "dp.noise > 0 and federation.theta < 1": {
+        'quantile.method = "noisy"': "other searches add no noise to their sums; or set theta = 1",
+        "quantile.noise ≥ 0.01": "a search with less hides nobody",
+    },
+}
+RULES: Final = tuple(
+    Rule(
+        tuple(map(read_comparison, when.split(" and "))) if when else (),
+        read_comparison(must),
+        because,
+    )
+    for when, rows in _TABLE.items()
+    for must, because in rows.items()
+)
+"""All rules, in the order in which they are checked."""

@@ -1,0 +1,106 @@
+"""Which settings exclude each other: one table, which files, runs and baselines are held to."""
+
+from dataclasses import replace
+
+import pytest
+
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.run.arms import check_arms
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import assignment, build_config
+from deltafl.sim.settings.rules import RULES, read_comparison
+
+NOISY = (
+    "quantile.method=noisy",
+    "quantile.noise=4",
+    "quantile.weights=equal",
+    "privacy.max_weight=1",
+    "privacy.colluding=0",
+    "dp.noise=1",
+)
+LEVELS = 'federation.levels=["0.8", "0.5"]'
+REMOTE = "federation.devices=remote"
+VERIFIED = "quantile.search=verified"
+BROKEN = {
+    "federation.algorithm not in experiment.baselines": [
+        'experiment.baselines=["private-delta-fl"]'
+    ],
+    "data.num_classes ≠ 1": ["data.num_classes=1"],
+    "attackers.share = 0": [LEVELS, "attackers.share=0.1"],
+    'strategy.server_optimizer = "sgd"': [LEVELS, "strategy.server_optimizer=adam"],
+    "strategy.server_learning_rate = 1": [LEVELS, "strategy.server_learning_rate=2"],
+    "federation.cohort_size ≥ privacy.min_cohort": ["federation.cohort_size=9"],
+    "experiment.baselines = []": [REMOTE, 'experiment.baselines=["fedavg"]'],
+    "experiment.num_seeds = 1": [REMOTE, "experiment.num_seeds=2"],
+    'training.loss = "cross-entropy"': [REMOTE, "training.loss=mse"],
+    'federation.algorithm begins with "private-"': [REMOTE, "federation.algorithm=fedavg"],
+    'privacy.sums = "masked"': [REMOTE, "privacy.sums=ideal"],
+    "federation.levels = []": [LEVELS, "federation.algorithm=fedavg"],
+    "strategy.eta_every = 1": ["strategy.eta_every=2"],
+    'strategy.aggregation = "mean"': ["strategy.aggregation=rfa", "federation.algorithm=afl"],
+    "faults.dropout = 0": ["federation.algorithm=aaggff-s", "faults.dropout=0.1"],
+    "attackers.from_class ≠ attackers.to_class": [
+        *("attackers.share=0.1", "attackers.kind=flipped-labels", "attackers.from_class=0"),
+    ],
+    "privacy.signed = true": [VERIFIED],
+    'privacy.graph ≠ "sparse"': [VERIFIED, "privacy.signed=true", "privacy.graph=sparse"],
+    'quantile.search = "verified"': ["quantile.votes=proved"],
+    "quantile.noise > 0": ["quantile.method=noisy"],
+    "quantile.epsilon = 0": ["quantile.epsilon=0.1"],
+    "quantile.epsilon ≤ quantile.loss_bound": ["quantile.method=mm", "quantile.epsilon=33"],
+    "quantile.noise = 0": ["quantile.noise=1"],
+    "dp.noise > 0": ["dp.epsilon_budget=1"],
+    "dp.noise = 0": [*NOISY, "federation.algorithm=private-fedavg"],
+    "dp.noise ≥ 0.01": [*NOISY, "dp.noise=0.001"],
+    'federation.devices = "simulated"': [*NOISY, REMOTE],
+    "privacy.truth = false": [*NOISY, "privacy.truth=true"],
+    'quantile.method = "noisy"': [*NOISY, "quantile.method=bracketed", "quantile.noise=0"],
+    "quantile.noise ≥ 0.01": [*NOISY, "quantile.noise=0.001"],
+}
+
+
+def settings(*texts):
+    return build_config(map(assignment, texts))
+
+
+def test_every_demand_of_the_table_is_tried_here():
+    assert {" ".join(rule.must) for rule in RULES} == BROKEN.keys()
+
+
+@pytest.mark.parametrize("must", BROKEN)
+def test_settings_that_break_a_rule_are_refused_with_their_names_and_the_reason(must):
+    with pytest.raises(ConfigError) as refused:
+        settings(*BROKEN[must])
+    told = str(refused.value)
+    demands = [one for one in RULES if " ".join(one.must) == must and told.endswith(one.because)]
+    assert any(all(f"{one.setting} = " in told for one in rule.when) for rule in demands)
+    assert told.startswith(f"{must.partition(' ')[0]} = ")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (*NOISY, 'experiment.baselines=["fedavg"]'),
+        ("strategy.aggregation=clipped", 'experiment.baselines=["afl"]'),
+        ("faults.dropout=0.1", 'experiment.baselines=["aaggff-s"]'),
+    ],
+)
+def test_baselines_are_held_to_the_rules_too(texts):
+    with pytest.raises(ConfigError, match=f"'{texts[-1].split(chr(34))[1]}'"):
+        settings(*texts)
+
+
+def test_a_run_is_held_to_them_wherever_its_settings_come_from():
+    config = RunConfig()
+    changed = replace(config, strategy=replace(config.strategy, eta_every=2))
+    with pytest.raises(ConfigError, match=r"strategy\.eta_every = 2: must be 1"):
+        check_arms(changed, 10, None)
+
+
+def test_decimals_are_compared_exactly():
+    assert read_comparison("dp.noise ≥ 0.01").holds(settings(*NOISY, "dp.noise=0.01"))
+
+
+def test_what_compares_nothing_is_no_rule():
+    with pytest.raises(ValueError, match="'dp is small' is no comparison"):
+        read_comparison("dp is small")
