@@ -8,8 +8,8 @@ from typing import Final
 from deltafl.fl.nearest import alike
 from deltafl.sim.flags import add_json
 from deltafl.sim.inspect.attacks import report
+from deltafl.sim.inspect.attacks.attack import judged
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
-from deltafl.sim.inspect.attacks.play import judged
 
 _LIST: Final = "list"
 _ALL: Final = "all"

@@ -19,7 +19,7 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.answering import answered
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.device import Update
-from deltafl.secagg import ClientId, SlotSum
+from deltafl.secagg import ClientId
 from deltafl.secagg.ring import Vector as Words
 from deltafl.sim.inspect.attacks.attack import presuppose
 from deltafl.sim.inspect.attacks.own_round import (
@@ -194,9 +194,8 @@ def learnt(
         theta: Which share of the devices trains; there is no search if it is 1.
     """
     devices = _Learners(architecture, model, data, steps, theta)
-    sums: list[SlotSum] = []
     with _one_thread():
-        with_an_honest_server(devices, lambda _step, _client, data: data, sums)
+        _, sums = with_an_honest_server(devices)
         own = [
             Device(one.loss(devices.model), one.weight(), one.update(devices.model))
             for one in devices.own.values()

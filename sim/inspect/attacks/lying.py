@@ -4,18 +4,23 @@ The liar is the device with the smallest loss. It has nothing to find out; what 
 the threshold, or the model. The server and all other devices follow the protocol.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from deltafl.protocol.client import RoundClient
-from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.ballots import Voter
+from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Fault, SlotSum
 from deltafl.secagg.openings import Prove
+from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Harm, Left, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
@@ -25,7 +30,9 @@ from deltafl.sim.inspect.attacks.own_round import (
     UPDATE_ROUND,
     VERIFIED_ROUND,
     Device,
+    PlainDevice,
     RoundDevices,
+    Say,
     make_devices,
     with_an_honest_server,
 )
@@ -39,28 +46,20 @@ _SCALE: Final = np.float32(1000)
 _SAMPLES: Final = 100
 _CLIP: Final = 1.0
 
-Change = Callable[[Vector], Vector]
-"""What becomes of a liar's answer before it is masked."""
 
-
-def _liars(change: Change, *, to_queries: bool) -> Callable[..., RoundClient]:
-    """What devices run, if one of them changes its answers: those to queries, or the update."""
-
-    class Liar(RoundClient):
-        def _mask(self, vector: Vector, prove: Prove | None = None) -> bytes:
-            is_query = self._level_slot < self._given().common.update_slot
-            return super()._mask(change(vector) if is_query == to_queries else vector, prove)
+def _liar(say: Say) -> Callable[..., RoundClient]:
+    """Makes what devices run, if one of them says what it likes."""
 
     def made(client: ClientId, *arguments: object, **more: object) -> RoundClient:
-        kind: Callable[..., RoundClient] = Liar if client == LIAR else RoundClient
-        return kind(client, *arguments, **more)
+        kind: Callable[..., RoundClient] = partial(PlainDevice, say)
+        return (kind if client == LIAR else RoundClient)(client, *arguments, **more)
 
     return made
 
 
 def _played(
     config: RoundConfig,
-    devices: dict[ClientId, Device] | None = None,
+    devices: Mapping[ClientId, Device] | None = None,
     *,
     client_type: Callable[..., RoundClient] = RoundClient,
     policy: RoundPolicy = POLICY,
@@ -75,9 +74,7 @@ def _played(
         threshold=QUORUM if signed else 2,
         signed=signed,
     )
-    learnt = list[SlotSum]()
-    outcome = with_an_honest_server(network, lambda _step, _client, data: data, learnt)
-    return outcome, learnt
+    return with_an_honest_server(network)
 
 
 def _ten_times(vector: Vector) -> Vector:
@@ -86,6 +83,26 @@ def _ten_times(vector: Vector) -> Vector:
     weights = [0, *range(2, 2 + (len(vector) - 2) // 2)]
     heavier[weights] *= heavier.dtype.type(10)
     return heavier
+
+
+def _heavier(config: RoundConfig) -> Say:
+    """The liar's votes, with the proofs of true ones; it trains like an honest device."""
+    device, randomness = make_devices(config)[LIAR], SeededRandomness(bytes(32))
+    own, search = device.measured(config), config.search_config
+    voter = Voter.drawn(search, search.search.weighting.of(own.weight), randomness)
+    asked = list[Query]()
+
+    def say(question: Query | Threshold, _model: bytes) -> tuple[Vector, Prove | None]:
+        if isinstance(question, Threshold):
+            update = device.update if own.passes(question) else None
+            return own.contribution(update), None
+        prove = partial(
+            voter.prove, search, question, own.tick, randomness=randomness, is_first=not asked
+        )
+        asked.append(question)
+        return _ten_times(own.answer(question)), prove if search.search.proved else None
+
+    return say
 
 
 @attack(
@@ -106,8 +123,7 @@ def vote_that_counts_ten_times(defended: bool) -> Harm:
     Where it is dropped, the search ends early, as if it had vanished: slots of queries are whole.
     """
     config = _PROVED_ROUND if defended else VERIFIED_ROUND
-    liars = _liars(_ten_times, to_queries=True)
-    outcome, learnt = _played(config, client_type=liars)
+    outcome, learnt = _played(config, client_type=_liar(_heavier(config)))
     honest, _ = _played(config)
     presuppose(honest.search is not None and honest.search.certified, "the search succeeds else")
     is_summed = any(LIAR in one.contributors for one in learnt if one.slot < config.update_slot)
@@ -154,60 +170,6 @@ def claimed_top_loss(defended: bool) -> Harm:
 
 
 @attack(
-    "claimed-weight",
-    25,
-    "claims a million samples",
-    power=Power.PEER,
-    gain="nearly the whole weight of the aggregate",
-    defence="a weight counts up to max_weight, which is to be what honest devices have; up to it, "
-    "nobody can check what is claimed",
-    spec="12.4",
-    end=Left.BOUNDED,
-)
-def claimed_weight(defended: bool) -> Harm:
-    """The others have a hundred samples each. Harm is to have more than half of the weight."""
-    most = _SAMPLES if defended else _HEAVIER
-    config = replace(UPDATE_ROUND, update=replace(UPDATE_ROUND.update, max_weight=most))
-    devices = {
-        client: replace(device, weight=_HEAVIER if client == LIAR else _SAMPLES)
-        for client, device in make_devices(UPDATE_ROUND).items()
-    }
-    outcome, _ = _played(config, devices, policy=replace(POLICY, max_weight=most))
-    share = 1 - _SAMPLES * (len(devices) - 1) / outcome.kept_weight
-    return Harm(share > 0.5, note=f"its share of the weight is {share:.1%}")
-
-
-@attack(
-    "scaled-update",
-    25,
-    "sends a thousand times its update",
-    power=Power.PEER,
-    gain="a sum that is nearly its own update alone",
-    defence="every number is clipped, at what honest updates have; up to that, a device sends what "
-    "it likes",
-    spec="12.4",
-    end=Left.BOUNDED,
-)
-def scaled_update(defended: bool) -> Harm:
-    """All weigh the same. Harm is to outweigh the sum of all others, by its L2 norm."""
-    clip = _CLIP if defended else _CLIP * float(_SCALE)
-    update = UpdateParams(clip=clip, resolution_bits=12, max_weight=_SAMPLES)
-    config = replace(UPDATE_ROUND, update=update)
-    devices = {
-        client: replace(device, weight=_SAMPLES)
-        for client, device in make_devices(UPDATE_ROUND).items()
-    }
-    others = sum(device.update for client, device in devices.items() if client != LIAR)
-    devices[LIAR] = replace(devices[LIAR], update=devices[LIAR].update * _SCALE)
-    policy = replace(POLICY, max_update_clip=clip)
-    outcome, _ = _played(config, devices, policy=policy)
-    presuppose(outcome.update is not None, "there is a sum")
-    summed = np.zeros(0) if outcome.update is None else outcome.update * len(devices)
-    ratio = float(np.linalg.norm(summed - others) / np.linalg.norm(others))
-    return Harm(ratio > 1, note=f"its part is {ratio:.3g} times as long as the sum of the others")
-
-
-@attack(
     "numbers-beyond-every-bound",
     25,
     "masks numbers of its own making in place of an update: three times what the clip and the "
@@ -225,13 +187,10 @@ def numbers_beyond_every_bound(defended: bool) -> Harm:
     layout, update = UPDATE_ROUND.update_layout, UPDATE_ROUND.update
     most = round(update.clip * update.max_weight * 2**update.resolution_bits)
 
-    def beyond(vector: Vector) -> Vector:
-        changed = vector.copy()
-        changed[: UPDATE_ROUND.update_length] = changed.dtype.type(3 * most)
-        return changed
-
-    liars = _liars(beyond, to_queries=False)
-    (outcome, learnt), (honest, _) = _played(UPDATE_ROUND, client_type=liars), _played(UPDATE_ROUND)
+    made_up = np.zeros(layout.length, np.uint64)
+    made_up[: UPDATE_ROUND.update_length] = 3 * most
+    liar = _liar(lambda _question, _model: (made_up, None))
+    (outcome, learnt), (honest, _) = _played(UPDATE_ROUND, client_type=liar), _played(UPDATE_ROUND)
     presuppose(outcome.aborted is None and not outcome.drops, "nobody has noticed anything")
     summed = layout.to_float("update", layout.decode(learnt[-1].vector.astype(np.uint64))["update"])
     least, allowed = float(summed.min()), update.clip * update.max_weight

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.secagg import SlotSum
 from deltafl.secagg.errors import present
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.learning import (
@@ -236,8 +235,7 @@ def tails(seed: int) -> Loot:
             for (client, device), loss in zip(devices.items(), losses, strict=True)
         }
         parties = RoundDevices(config, given, model=index.to_bytes(4, "big"))
-        learnt_sums: list[SlotSum] = []
-        outcome = with_an_honest_server(parties, lambda _step, _client, data: data, learnt_sums)
+        outcome, learnt_sums = with_an_honest_server(parties)
         sums.append(config.update_layout.decode(learnt_sums[-1].vector)["update"])
         threshold = present(outcome.search).threshold
         trained.append([one.measured(config).passes(threshold) for one in given.values()])

@@ -5,8 +5,17 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from deltafl.secagg import PeerError
-from deltafl.sim.inspect.attacks.attack import Attack, End, Harm, Left, Loot, NotPlayed, Words
-from deltafl.sim.inspect.attacks.play import Outcome, Verdict
+from deltafl.sim.inspect.attacks.attack import (
+    Attack,
+    End,
+    Harm,
+    Left,
+    Loot,
+    NotPlayed,
+    Outcome,
+    Verdict,
+    Words,
+)
 
 _SHOWN: Final = 5
 """The most words of a vector that are shown."""

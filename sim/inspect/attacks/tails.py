@@ -13,7 +13,7 @@ import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import ClientId, Refusal, SlotSum, Stage, Step
+from deltafl.secagg import ClientId, Refusal, Stage, Step
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Harm, Left, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
@@ -92,8 +92,8 @@ def _sums_of_updates(
         signed=config.search.verified,
         thetas=thetas,
     )
-    levels, learnt = network.levels, list[SlotSum]()
-    with_an_honest_server(network, learnt=learnt, gone=gone, keeps_cohort=policy.expects_active)
+    levels = network.levels
+    _, learnt = with_an_honest_server(network, gone=gone, keeps_cohort=policy.expects_active)
     last = [levels.first_slot(n) + one.update_slot for n, one in enumerate(levels.rounds)]
     return [one.vector.astype(np.uint64) for one in learnt if one.slot in last]
 
