@@ -23,8 +23,6 @@ from deltafl.secagg import ClientId
 from deltafl.secagg.ring import Vector as Words
 from deltafl.sim.inspect.attacks.attack import presuppose
 from deltafl.sim.inspect.attacks.own_round import (
-    ACTIVE,
-    QUORUM,
     VERIFIED_ROUND,
     Device,
     RoundDevices,
@@ -138,10 +136,7 @@ class _Learners(RoundDevices):
         super().__init__(
             config,
             {client: Device(0.0, 0, np.zeros(0, np.float32)) for client in self.own},
-            policy=ACTIVE,
-            threshold=QUORUM,
             model=model.astype("<f4").tobytes(),
-            signed=True,
         )
 
     def answer(self, client: ClientId, data: bytes) -> bytes | None:

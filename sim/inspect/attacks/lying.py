@@ -4,7 +4,7 @@ The liar is the device with the smallest loss. It has nothing to find out; what 
 the threshold, or the model. The server and all other devices follow the protocol.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -13,23 +13,18 @@ import numpy as np
 
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.ballots import Voter
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, Fault, SlotSum
+from deltafl.secagg import ClientId, Fault
+from deltafl.secagg.errors import present
 from deltafl.secagg.openings import Prove
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Harm, Left, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
-    ACTIVE,
-    POLICY,
-    QUORUM,
     UPDATE_ROUND,
     VERIFIED_ROUND,
-    Device,
     PlainDevice,
     RoundDevices,
     Say,
@@ -41,40 +36,11 @@ LIAR: Final = ClientId(3)
 """The device with the smallest loss."""
 
 _PROVED_ROUND: Final = replace(VERIFIED_ROUND, search=replace(VERIFIED_ROUND.search, proved=True))
-_HEAVIER: Final = 1 << 20
-_SCALE: Final = np.float32(1000)
-_SAMPLES: Final = 100
-_CLIP: Final = 1.0
 
 
-def _liar(say: Say) -> Callable[..., RoundClient]:
-    """Makes what devices run, if one of them says what it likes."""
-
-    def made(client: ClientId, *arguments: object, **more: object) -> RoundClient:
-        kind: Callable[..., RoundClient] = partial(PlainDevice, say)
-        return (kind if client == LIAR else RoundClient)(client, *arguments, **more)
-
-    return made
-
-
-def _played(
-    config: RoundConfig,
-    devices: Mapping[ClientId, Device] | None = None,
-    *,
-    client_type: Callable[..., RoundClient] = RoundClient,
-    policy: RoundPolicy = POLICY,
-) -> tuple[RoundOutcome, list[SlotSum]]:
-    """A round of a server that follows the protocol, and the sums that it learns."""
-    signed = config.search.verified
-    network = RoundDevices(
-        config,
-        devices,
-        client_type=client_type,
-        policy=ACTIVE if signed else policy,
-        threshold=QUORUM if signed else 2,
-        signed=signed,
-    )
-    return with_an_honest_server(network)
+def _liar(say: Say) -> Callable[[ClientId], Callable[..., RoundClient]]:
+    """What devices run, if one of them says what it likes."""
+    return lambda client: partial(PlainDevice, say) if client == LIAR else RoundClient
 
 
 def _ten_times(vector: Vector) -> Vector:
@@ -123,8 +89,9 @@ def vote_that_counts_ten_times(defended: bool) -> Harm:
     Where it is dropped, the search ends early, as if it had vanished: slots of queries are whole.
     """
     config = _PROVED_ROUND if defended else VERIFIED_ROUND
-    outcome, learnt = _played(config, client_type=_liar(_heavier(config)))
-    honest, _ = _played(config)
+    lying = RoundDevices(config, runs=_liar(_heavier(config)))
+    outcome, learnt = with_an_honest_server(lying)
+    honest, _ = with_an_honest_server(RoundDevices(config))
     presuppose(honest.search is not None and honest.search.certified, "the search succeeds else")
     is_summed = any(LIAR in one.contributors for one in learnt if one.slot < config.update_slot)
     moved = outcome.kept_devices > honest.kept_devices
@@ -154,16 +121,15 @@ def claimed_top_loss(defended: bool) -> Harm:
     config, devices = _PROVED_ROUND, make_devices(_PROVED_ROUND)
     bound = float(config.search.grid.bound)
     lying = {**devices, LIAR: replace(devices[LIAR], loss=bound)}
-    (honest, _), (outcome, learnt) = _played(config), _played(config, lying)
+    honest, _ = with_an_honest_server(RoundDevices(config))
+    outcome, learnt = with_an_honest_server(RoundDevices(config, lying))
     presuppose(not outcome.drops, "nobody is dropped")
-    presuppose(honest.search is not None and outcome.search is not None, "both searches end")
-    tick = 2 * devices[LIAR].measured(config).tick
-    honest_from = 0 if honest.search is None else honest.search.threshold.eta_half_ticks
-    found = 0 if outcome.search is None else outcome.search.threshold.eta_half_ticks
-    presuppose(tick < honest_from, "the device is not in the true tail")
+    found, true = present(outcome.search).threshold, present(honest.search).threshold
+    presuppose(not devices[LIAR].measured(config).passes(true), "it is not in the true tail")
     return Harm(
-        LIAR in learnt[-1].contributors and 2 * lying[LIAR].measured(config).tick >= found,
-        note=f"its true loss is {devices[LIAR].loss}, and the tail begins at {found / 512:.4g}; "
+        LIAR in learnt[-1].contributors and lying[LIAR].measured(config).passes(found),
+        note=f"its true loss is {devices[LIAR].loss}, and the tail begins at "
+        f"{found.eta_half_ticks / 512:.4g}; "
         "on real data the attackers' share of the aggregate grows from 9 to 17 % "
         "(docs/limitations.md, 3)",
     )
@@ -190,13 +156,13 @@ def numbers_beyond_every_bound(defended: bool) -> Harm:
     made_up = np.zeros(layout.length, np.uint64)
     made_up[: UPDATE_ROUND.update_length] = 3 * most
     liar = _liar(lambda _question, _model: (made_up, None))
-    (outcome, learnt), (honest, _) = _played(UPDATE_ROUND, client_type=liar), _played(UPDATE_ROUND)
+    outcome, learnt = with_an_honest_server(RoundDevices(UPDATE_ROUND, runs=liar))
+    honest, _ = with_an_honest_server(RoundDevices(UPDATE_ROUND))
     presuppose(outcome.aborted is None and not outcome.drops, "nobody has noticed anything")
     summed = layout.to_float("update", layout.decode(learnt[-1].vector.astype(np.uint64))["update"])
     least, allowed = float(summed.min()), update.clip * update.max_weight
-    had = np.zeros(1) if honest.update is None else honest.update
     return Harm(
         least > 2 * allowed,
         note=f"the smallest number of the sum is {least:.4g}, and a device may add {allowed:g}; "
-        f"the largest of an honest mean is {had.max():.2g}",
+        f"the largest of an honest mean is {present(honest.update).max():.2g}",
     )

@@ -6,6 +6,7 @@ They are those of this project, or plain ones, which know the session's protocol
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -134,11 +135,6 @@ def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
     }
 
 
-def context_of(config: RoundConfig, model: bytes = MODEL) -> bytes:
-    """The context of a session for one round."""
-    return Levels((config,)).context(model)
-
-
 def as_update(device: Device) -> Callable[[Words], npt.NDArray[np.float64]]:
     """Reads words as Δ_k of a device whose weight is known."""
     layout, factor = UPDATE_ROUND.update_layout, device.weight
@@ -200,22 +196,21 @@ class PlainDevice(RoundClient):
         return self._plain.contribute(vector, bound, prove)
 
 
-def trusting(config: RoundConfig, devices: Mapping[ClientId, Device]) -> Callable[..., RoundClient]:
-    """Makes plain devices that answer the truth about whatever model they are shown."""
+def trusting(config: RoundConfig, device: Device) -> Callable[..., RoundClient]:
+    """Makes a plain device that answers the truth about whatever model it is shown."""
+    own = device.measured(config)
 
-    def made(client: ClientId, *arguments: object, **more: object) -> RoundClient:
-        device, own = devices[client], devices[client].measured(config)
+    def say(question: Query | Threshold, model: bytes) -> tuple[Vector, None]:
+        if isinstance(question, Query):
+            return own.answer(question), None
+        update = device.update * np.float32(model != DEAD_MODEL)
+        return own.contribution(update if own.passes(question) else None), None
 
-        def say(question: Query | Threshold, model: bytes) -> tuple[Vector, None]:
-            if isinstance(question, Query):
-                return own.answer(question), None
-            update = device.update * np.float32(model != DEAD_MODEL)
-            return own.contribution(update if own.passes(question) else None), None
+    return partial(PlainDevice, say)
 
-        kind: Callable[..., RoundClient] = PlainDevice
-        return kind(say, client, *arguments, **more)
 
-    return made
+def _as_usual(_client: ClientId) -> Callable[..., RoundClient]:
+    return RoundClient
 
 
 class RoundDevices:
@@ -224,13 +219,12 @@ class RoundDevices:
     Args:
         config: The round.
         devices: Who takes part; five or so by default.
-        questions: The query or threshold that each device is shown, in every slot.
-        policy: What the devices insist on.
-        threshold: Shares that rebuild a secret.
+        policy: What the devices insist on; `ACTIVE` by default if the search is verified.
+        threshold: Shares that rebuild a secret; by default, `QUORUM` then, and two otherwise.
         model: The model that the session is bound to; with several levels, theirs, joined.
         models: What each device is shown as the model; the same for all by default.
-        signed: Whether the session is.
-        client_type: What they run, or what makes it.
+        signed: Whether the session is; if the search is verified, it is.
+        runs: What makes the machine of each device.
         enrolment: Their identities and what these remember; new ones where not given.
         number: Of the round; in each, devices draw other secrets and other noise.
         thetas: The tail fractions of the levels that are played in one session; by default, there
@@ -238,6 +232,7 @@ class RoundDevices:
 
     Attributes:
         params: The session that the server announces.
+        questions: The query or threshold that each device is shown, in every slot.
         openings: What each device is shown as the proof of the sum before, if anything.
         clients: The devices' machines.
     """
@@ -247,21 +242,23 @@ class RoundDevices:
         config: RoundConfig,
         devices: Mapping[ClientId, Device] | None = None,
         *,
-        questions: Mapping[ClientId, Query | Threshold] | None = None,
-        policy: RoundPolicy = POLICY,
-        threshold: int = 2,
+        policy: RoundPolicy | None = None,
+        threshold: int | None = None,
         model: bytes = MODEL,
         models: Mapping[ClientId, bytes] | None = None,
         signed: bool = False,
-        client_type: Callable[..., RoundClient] = RoundClient,
+        runs: Callable[[ClientId], Callable[..., RoundClient]] = _as_usual,
         enrolment: Enrolment | None = None,
         number: int = 0,
         thetas: Sequence[Fraction] = (),
     ) -> None:
         self.config = config
         self.devices = make_devices(config) if devices is None else devices
-        self.questions = questions or {}
+        self.questions: Mapping[ClientId, Query | Threshold] = {}
         self.openings: Mapping[ClientId, bytes] = {}
+        verified = config.search.verified
+        policy = policy or (ACTIVE if verified else POLICY)
+        threshold = threshold or (QUORUM if verified else 2)
         self.levels = Levels.at(config, thetas or (config.theta,))
         self.model = model
         self.models = models or dict.fromkeys(self.devices, model)
@@ -274,10 +271,10 @@ class RoundDevices:
             min_cohort=max(3, threshold),
             graph_seed=bytes(32),
             context=self.levels.context(model),
-            signed=signed,
+            signed=signed or verified,
         )
         self.clients = {
-            client: client_type(
+            client: runs(client)(
                 client,
                 policy,
                 SeededRandomness((client + (number << 64)).to_bytes(32, "little")),

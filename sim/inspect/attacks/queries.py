@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import LostSearch
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, Refusal, Stage, Step, ring
+from deltafl.secagg import ClientId, Enrolment, Refusal, Stage, Step, ring
 from deltafl.secagg.errors import present
 from deltafl.secagg.ledger import Ledger, MemoryLedger
+from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
@@ -89,22 +89,15 @@ class _Searches:
     """Asks devices one query in two sessions, the second time without one of them.
 
     Args:
-        client_type: What makes the devices' machines.
         policy: What the devices insist on.
+        enrolment: Their identities and what these remember; new ones where not given.
     """
 
-    def __init__(
-        self,
-        client_type: Callable[..., RoundClient] = RoundClient,
-        policy: RoundPolicy = POLICY,
-    ) -> None:
+    def __init__(self, policy: RoundPolicy = POLICY, enrolment: Enrolment | None = None) -> None:
         self._devices = make_devices(_CONFIG)
-        self._client_type, self._policy = client_type, policy
-        self._enrolment = new_enrolment()
+        self._policy, self._enrolment = policy, enrolment or new_enrolment()
 
-    def session(
-        self, index: int, *, without: int | None = None, model: bytes = MODEL
-    ) -> EvilServer:
+    def session(self, index: int, without: int | None = None, model: bytes = MODEL) -> EvilServer:
         """A session that is set up, of a round with an index."""
         network = RoundDevices(
             replace(_CONFIG, round_index=index),
@@ -112,7 +105,6 @@ class _Searches:
             model=model,
             policy=self._policy,
             signed=True,
-            client_type=self._client_type,
             enrolment=self._enrolment,
         )
         return _server(network, without=without)
@@ -240,6 +232,18 @@ _CAPACITY: Final = 5
 _ANNOUNCED: Final = 2 * _CAPACITY
 
 
+class _WithLedgers(Enrolment):
+    """Identities with ledgers of a kind, each with room for a few entries."""
+
+    def __init__(self, kind: Callable[[int], Ledger]) -> None:
+        super().__init__(SeededRandomness(bytes(32)))
+        self._kept = defaultdict[ClientId, Ledger](lambda: kind(_CAPACITY))
+
+    def ledger(self, client_id: ClientId) -> Ledger:
+        """The ledger of a device."""
+        return self._kept[client_id]
+
+
 @attack(
     "announced-until-forgotten",
     13,
@@ -258,14 +262,7 @@ def announced_until_forgotten(defended: bool) -> Loot:
 
     Without the defence, ledgers hold what was announced too, and the oldest entries make room.
     """
-    kind: Callable[[int], Ledger] = MemoryLedger if defended else _LastSeen
-    ledgers = defaultdict[ClientId, Ledger](lambda: kind(_CAPACITY))
-    device: Callable[..., RoundClient] = RoundClient
-
-    def made(number: ClientId, *arguments: object, **more: object) -> RoundClient:
-        return device(number, *arguments, **more | {"ledger": ledgers[number]})
-
-    searches = _Searches(made)
+    searches = _Searches(enrolment=_WithLedgers(MemoryLedger if defended else _LastSeen))
 
     def again() -> EvilServer:
         for number in range(_ANNOUNCED):

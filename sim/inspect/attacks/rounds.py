@@ -1,9 +1,9 @@
 """Attacks on a round: inconsistent questions and models, silence, and too little noise."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -55,7 +55,7 @@ def model_inconsistency(defended: bool) -> Loot:
         WHOLE_ROUND,
         devices,
         models={i: MODEL if i == last else DEAD_MODEL for i in devices},
-        client_type=RoundClient if defended else trusting(WHOLE_ROUND, devices),
+        runs=lambda i: RoundClient if defended else trusting(WHOLE_ROUND, devices[i]),
     )
     outcome, learnt = with_an_honest_server(network)
     presuppose(outcome.update is not None, "the round has come to an update")
@@ -147,33 +147,22 @@ def silence_by_an_exception(defended: bool) -> Loot:
 
 
 _LENGTH: Final = 1024
-_NOTHING: Final = Fraction(1, 1000)
-_SURE: Final = POLICY.min_cohort
-"""Devices that are certain to be in a sum."""
 
 
-def _config(length: int, noise: UpdateNoise | None, index: int = 3) -> RoundConfig:
+def _noisy(multiplier: Fraction) -> RoundConfig:
+    """A round with noise from as many devices as are certain to be in its sum."""
+    sizes = Sizes.of(_LENGTH, UPDATE_ROUND.cohort_size)
+    noise = UpdateNoise.at_least(multiplier, 1.0, POLICY.min_cohort, sizes)
     update = UpdateParams(clip=4.0, resolution_bits=16, max_weight=1, noise=noise)
-    return replace(UPDATE_ROUND, update=update, update_length=length, round_index=index)
+    return replace(UPDATE_ROUND, update=update, update_length=_LENGTH)
 
 
-def _noise(multiplier: Fraction, length: int, num_devices: int = _SURE) -> UpdateNoise:
-    sizes = Sizes.of(length, UPDATE_ROUND.cohort_size)
-    return UpdateNoise.at_least(multiplier, 1.0, num_devices, sizes)
-
-
-def _devices(length: int) -> dict[ClientId, Device]:
-    """Devices whose updates have a norm of 1, with numbers of one size."""
-    generator = np.random.default_rng(0)
-    size = np.float32(1 / math.sqrt(length) * (1 - 1e-6))
-    common = generator.choice((-size, size), length).astype(np.float32)
+def _alike() -> dict[ClientId, Device]:
+    """Devices with one update, of a norm of 1 and numbers of one size."""
+    size = np.float32(1 / math.sqrt(_LENGTH) * (1 - 1e-6))
+    update = np.random.default_rng(0).choice((-size, size), _LENGTH).astype(np.float32)
     made = make_devices(UPDATE_ROUND)
-    own = generator.choice((-size, size), length).astype(np.float32)
-    updates = [common] * (len(made) - 1) + [own]
-    return {
-        client: Device(device.loss, 1, update)
-        for (client, device), update in zip(made.items(), updates, strict=True)
-    }
+    return {client: replace(one, weight=1, update=update) for client, one in made.items()}
 
 
 @attack(
@@ -181,7 +170,7 @@ def _devices(length: int) -> dict[ClientId, Device]:
     18,
     "announces a sum of updates with hardly any noise",
     power=Power.SERVER,
-    gain="the sum as if there were none: the signs of the update that most devices have",
+    gain="the sum as if there were none: the signs of the update that all devices have",
     defence="a device works out the noise multiplier from what is announced, and insists on its "
     "own smallest",
     spec="12.16",
@@ -191,7 +180,7 @@ def _devices(length: int) -> dict[ClientId, Device]:
 def little_noise_in_updates(defended: bool) -> Loot:
     """The noise has a thousandth of what one device can change."""
     policy = replace(POLICY, min_update_noise=Fraction(1)) if defended else POLICY
-    devices, config = _devices(_LENGTH), _config(_LENGTH, _noise(_NOTHING, _LENGTH))
+    devices, config = _alike(), _noisy(Fraction(1, 1000))
     outcome, _ = with_an_honest_server(RoundDevices(config, devices, policy=policy))
     return Loot(present(outcome.update) < 0, devices[min(devices)].update < 0, 1)
 
@@ -209,32 +198,34 @@ def little_noise_in_updates(defended: bool) -> Loot:
 def noise_of_colluding_devices(defended: bool) -> Harm:
     """Noise is enough from three of five devices, and three are the server's own."""
     del defended
-    config, devices = _config(_LENGTH, _noise(Fraction(1), _LENGTH)), _devices(_LENGTH)
+    config, devices = _noisy(Fraction(1)), _alike()
     policy = replace(POLICY, min_update_noise=Fraction(1))
     own = sorted(devices)[-3:]
 
-    def made(client: ClientId, *arguments: object, **more: object) -> RoundClient:
-        kind: Callable[..., RoundClient] = RoundClient
-        return kind(client, *arguments, noise=_known(client), **more)
-
-    _, learnt = with_an_honest_server(
-        RoundDevices(config, devices, policy=policy, client_type=made)
+    network = RoundDevices(
+        config,
+        devices,
+        policy=policy,
+        runs=lambda client: partial(RoundClient, noise=_known(client)),
     )
+    _, learnt = with_an_honest_server(network)
     total = learnt[-1].vector.astype(np.uint64)
     for client in own:
-        added = (
-            devices[client].measured(config).contribution(devices[client].update, _known(client))
-        )
+        one = devices[client]
+        added = one.measured(config).contribution(one.update, _known(client))
         total -= added.astype(np.uint64)
     total &= np.uint64(2**config.update_layout.ring_bits - 1)
     num_left = len(devices) - len(own)
     read = present(config.noisy_updates).read(
         config.update_layout.decode(total), Fraction(1), num_left
     )
-    honest = [device.update for client, device in devices.items() if client not in own]
-    exact = np.mean(honest, axis=0, dtype=np.float64)
     sizes = Sizes.of(_LENGTH, len(devices))
-    steps = (read.update - exact) * num_left * sizes.clip / present(config.update.noise).norm
+    steps = (
+        (read.update - devices[own[0]].update)
+        * num_left
+        * sizes.clip
+        / present(config.update.noise).norm
+    )
     multiplier = float(np.std(steps)) / math.sqrt(sizes.square_sensitivity)
     return Harm(
         multiplier < 0.9 * float(policy.min_update_noise),

@@ -19,14 +19,11 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import (
-    ACTIVE,
     MODEL,
-    QUORUM,
     VERIFIED_ROUND,
     Device,
     RoundDevices,
     as_update,
-    context_of,
     make_devices,
 )
 
@@ -43,7 +40,7 @@ class Steering:
 
     Args:
         config: The round.
-        policy: What the devices insist on.
+        policy: As for `RoundDevices`, and so are those that follow, but for the colluders.
         num_colluders: How many devices are the server's own: the last ones.
         threshold: Shares that rebuild a secret.
         devices: Who takes part; five or so by default.
@@ -63,9 +60,9 @@ class Steering:
         self,
         config: RoundConfig = VERIFIED_ROUND,
         *,
-        policy: RoundPolicy = ACTIVE,
+        policy: RoundPolicy | None = None,
         num_colluders: int = 0,
-        threshold: int = QUORUM,
+        threshold: int | None = None,
         devices: Mapping[ClientId, Device] | None = None,
         model: bytes = MODEL,
         enrolment: Enrolment | None = None,
@@ -87,7 +84,6 @@ class Steering:
             Colluder(client, self.network.enrolment.credentials(client))
             for client in self.ids[len(self.ids) - num_colluders :]
         ]
-        self._context = context_of(config, model)
         self._question: Query | Threshold | None = None
         self.evil = EvilServer(
             self.network.params, self.ids, self.network.carry, self.colluders, self._binding
@@ -204,7 +200,9 @@ class Steering:
 
     def _binding(self, position: int) -> bytes:
         del position  # all are shown the same
-        return b"" if self._question is None else binding(self._context, self._question)
+        return (
+            b"" if self._question is None else binding(self.network.params.context, self._question)
+        )
 
 
 def ring_sum(vectors: Sequence[Vector], ring_bits: int) -> Vector:

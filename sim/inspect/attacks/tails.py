@@ -89,7 +89,6 @@ def _sums_of_updates(
         policy=policy,
         threshold=_QUORUM,
         model=_TWO_MODELS if thetas else MODEL,
-        signed=config.search.verified,
         thetas=thetas,
     )
     levels = network.levels

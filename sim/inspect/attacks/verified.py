@@ -12,6 +12,7 @@ from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presup
 from deltafl.sim.inspect.attacks.own_round import (
     ACTIVE,
     MODEL,
+    QUORUM,
     VERIFIED_ROUND,
     as_update,
     make_devices,
@@ -43,7 +44,7 @@ def tail_of_one_device(defended: bool) -> Loot:
     else:
         search = replace(VERIFIED_ROUND.search, verified=False)
         policy = replace(ACTIVE, unverified_if_active=True)
-        steering = Steering(replace(VERIFIED_ROUND, search=search), policy=policy)
+        steering = Steering(replace(VERIFIED_ROUND, search=search), policy=policy, threshold=QUORUM)
     return steering.update(Threshold(2 * steering.highest, 0))
 
 

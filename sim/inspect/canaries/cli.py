@@ -193,8 +193,8 @@ def _measure(config: RunConfig, *, quiet: bool) -> Comparison:
     with Bar(total=2 * rounds, unit="round", desc="canaries", quiet=quiet) as bar:
         told = play(config, number, length, build_rounds(config, NoObserver()), bar.update)
         bar.set_description("canaries without noise")
-        with without_noise():
-            bare = play(config, number, length, build_rounds(config, NoObserver()), bar.update)
+        off = without_noise(config)
+        bare = play(off, number, length, build_rounds(off, NoObserver()), bar.update)
     if not len(told.coins) or not len(bare.coins):
         raise UserError("all rounds were lost, so nothing was summed: lower faults.dropout")
     strength = signal(config, length, spent.participations)
