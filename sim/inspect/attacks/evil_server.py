@@ -214,31 +214,30 @@ class EvilServer:
         self,
         slot: int,
         cohort: Lists | Survivors | None = None,
-        signed: Lists | None = None,
     ) -> None:
         """Open a slot and gather the masked vectors.
+
+        Before a whole slot of a signed session, each device that has not accepted any list is made
+        to sign its own list first, and is sent all signatures that there are on it.
 
         Args:
             slot: Which.
             cohort: The devices that it is opened over, as told to all or to each of them; by
                 default, everyone.
-            signed: For a whole slot of a signed session, the lists whose signatures devices are
-                sent. By default, each device that has not accepted any list is made to sign its
-                own list first, and is sent all signatures that there are on it.
         """
         if not isinstance(cohort, Mapping):
             some = self.everyone if cohort is None else cohort
             cohort = dict.fromkeys(some, some)
-        spec = self.params.slots[slot]
+        spec, signed = self.params.slots[slot], dict[int, Survivors]()
         if spec.whole:
             cohort = {p: cohort[p] for p in self.honest if p in cohort}
-            if self.params.signed and signed is None:
+            if self.params.signed:
                 signed = {p: told for p, told in cohort.items() if p not in self.agreed}
                 self.confirm(slot, signed)
         for p in self._in_turn():
             if p not in cohort:
                 continue
-            signatures = self.signatures[slot, signed[p]] if signed and p in signed else {}
+            signatures = self.signatures[slot, signed[p]] if p in signed else {}
             told = self._try(p, OpenSlot(slot, self.members(cohort[p]), signatures))
             if told is None:
                 continue
@@ -259,12 +258,8 @@ class EvilServer:
             lists = {p: lists for p in self.honest if p in lists}
         if self.params.signed:
             self.confirm(slot, lists)
-        self.ask(slot, lists, lists)
-
-    def ask(self, slot: int, lists: Lists, signed: Lists) -> None:
-        """Ask each device for shares by its list, with the signatures on another list."""
         for p, survivors in lists.items():
-            signatures = self.signatures[slot, signed[p]]
+            signatures = self.signatures[slot, survivors]
             told = self._try(p, UnmaskRequest(slot, self.members(survivors), signatures))
             if told is None:
                 continue

@@ -52,7 +52,6 @@ _FLAT = "flat messages, whose sizes are checked before anything is allocated"
 
 
 @attack(
-    "nested-arrays-to-the-server",
     21,
     "sends the server nested arrays that claim to be long",
     power=Power.PEER,
@@ -89,7 +88,6 @@ def _wrong_shares(devices: Devices, data: bytes) -> bytes:
 
 
 @attack(
-    "wrong-shares",
     22,
     "releases wrong shares of its peers' secrets",
     power=Power.PEER,

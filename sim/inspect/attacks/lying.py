@@ -21,7 +21,7 @@ from deltafl.secagg.errors import present
 from deltafl.secagg.openings import Prove
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Harm, Power, attack, exposure, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     UPDATE_ROUND,
     VERIFIED_ROUND,
@@ -72,7 +72,6 @@ def _heavier(config: RoundConfig) -> Say:
 
 
 @attack(
-    "vote-that-counts-ten-times",
     25,
     "answers the queries of a search with ten times its weight, which is more than any may have",
     power=Power.PEER,
@@ -104,8 +103,7 @@ def vote_that_counts_ten_times(defended: bool) -> Harm:
     )
 
 
-@attack(
-    "claimed-top-loss",
+@exposure(
     25,
     "claims the largest loss that a search can tell, round after round",
     power=Power.PEER,
@@ -113,11 +111,9 @@ def vote_that_counts_ten_times(defended: bool) -> Harm:
     defence="none: nobody can check a loss; proved votes are those of some loss, and it need not "
     "be the true one",
     spec="14.14",
-    end=Left.EXPOSED,
 )
-def claimed_top_loss(defended: bool) -> Harm:
+def claimed_top_loss() -> Harm:
     """The search is verified, and all votes are proved."""
-    del defended
     config, devices = _PROVED_ROUND, make_devices(_PROVED_ROUND)
     bound = float(config.search.grid.bound)
     lying = {**devices, LIAR: replace(devices[LIAR], loss=bound)}
@@ -135,8 +131,7 @@ def claimed_top_loss(defended: bool) -> Harm:
     )
 
 
-@attack(
-    "numbers-beyond-every-bound",
+@exposure(
     25,
     "masks numbers of its own making in place of an update: three times what the clip and the "
     "largest weight allow",
@@ -145,11 +140,9 @@ def claimed_top_loss(defended: bool) -> Harm:
     defence="none: the update has no proof, and clip and weight bind only devices that run this "
     "code; what helps is who admits devices",
     spec="14.14",
-    end=Left.EXPOSED,
 )
-def numbers_beyond_every_bound(defended: bool) -> Harm:
+def numbers_beyond_every_bound() -> Harm:
     """The server looks at the sum alone, which is within the bounds of five devices."""
-    del defended
     layout, update = UPDATE_ROUND.update_layout, UPDATE_ROUND.update
     most = round(update.clip * update.max_weight * 2**update.resolution_bits)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
 from deltafl.secagg.errors import present
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Loot, exposure, presuppose
 from deltafl.sim.inspect.attacks.learning import (
     NUM_DEVICES,
     RING_BITS,
@@ -40,22 +40,18 @@ _COMMON, _OWN_WORDS, _LABELS = 20, 4, 3
 _BAG: Final = Architecture("linear", (_COMMON + NUM_DEVICES * _OWN_WORDS,), _LABELS)
 
 
-@attack(
-    "words-of-one-device",
+@exposure(
     10,
     "reads the elements of the sum that belong to rare words (SRATTA)",
-    power=Power.SERVER,
     gain="that part of the update of each device that alone has these words, though not its name",
     defence="none: the sum over a cohort is no sum where only one device has a part" + _NOISE,
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def words_of_one_device(defended: bool) -> Loot:
+def words_of_one_device() -> Loot:
     """The model is `linear`, on counts of words, and devices train for two epochs.
 
     Each device has four words that no other has.
     """
-    del defended
     generator = np.random.default_rng(0)
     x = np.zeros((NUM_DEVICES, 6, *_BAG.input_shape), dtype=np.float32)
     x[..., :_COMMON] = generator.integers(0, 3, (NUM_DEVICES, 6, _COMMON))
@@ -82,19 +78,15 @@ def words_of_one_device(defended: bool) -> Loot:
 _WITH_BIAS: Final = Architecture("logistic-bias", (8,), 4)
 
 
-@attack(
-    "labels-counted",
+@exposure(
     18,
     "announces the model that training begins with, and reads the sum of the last layer's biases",
-    power=Power.SERVER,
     gain="how many samples of each label the devices that trained have together",
     defence="none: the biases' gradient is the labels' count, less what the model expects" + _NOISE,
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def labels_counted(defended: bool) -> Loot:
+def labels_counted() -> Loot:
     """The model is `logistic-bias`. Devices take one step, on all of their samples."""
-    del defended
     generator = np.random.default_rng(0)
     x = generator.random((NUM_DEVICES, 30, 8), dtype=np.float32)
     y = generator.integers(0, generator.integers(1, 5, (NUM_DEVICES, 1)), (NUM_DEVICES, 30))
@@ -113,28 +105,19 @@ _NUMBERS, _PER_DEVICE = 1024, 4
 _WIDE: Final = Architecture("linear", (_NUMBERS,), 4)
 
 
-@attack(
-    "members-of-the-cohort",
+@exposure(
     18,
     "compares the sum with the gradients of samples that it has itself",
-    power=Power.SERVER,
     gain="which of these samples some device trained on (membership), though not which device",
     defence="none: larger cohorts hide a sample among others, and models with more weights than "
     "there are samples undo that" + _NOISE,
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def members_of_the_cohort(defended: bool) -> Loot:
+def members_of_the_cohort(seed: int = 0) -> Loot:
     """The model is `linear`, with 4,096 weights, and the devices have 20 samples together.
 
     Of the 40 samples that the server has, they have the first 20.
     """
-    del defended
-    return members(0)
-
-
-def members(seed: int) -> Loot:
-    """Play `members-of-the-cohort` over samples drawn from a seed."""
     generator = np.random.default_rng(seed)
     num = NUM_DEVICES * _PER_DEVICE
     x = generator.choice(np.array([-1, 1], dtype=np.float32), (2 * num, _NUMBERS))
@@ -160,20 +143,16 @@ _PROPERTY: Final = 0
 _STEEP: Final = 50.0
 
 
-@attack(
-    "tail-of-owners",
+@exposure(
     18,
     "announces a model whose loss is large on samples with a certain property",
-    power=Power.SERVER,
     gain="how many devices own such a sample, and the sum of the updates of these devices alone",
     defence="none: the tail is where the model is worst, and the server chooses the model; what "
     "helps is a large min_honest_tail",
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def tail_of_owners(defended: bool) -> Loot:
+def tail_of_owners() -> Loot:
     """The model is `logistic-bias`; the search is honest and verified, and asks for θ = 1/2."""
-    del defended
     generator = np.random.default_rng(0)
     x = generator.random((NUM_DEVICES, 4, 8), dtype=np.float32)
     x[..., _PROPERTY] = 0
@@ -200,30 +179,17 @@ def tail_of_owners(defended: bool) -> Loot:
 _ROUNDS, _PERIOD = 12, 3
 
 
-@attack(
-    "tails-from-counts",
+@exposure(
     12,
     "learns beside the protocol how often each device has trained, every three rounds of twelve, "
     "and solves for the tails (Lam et al. 2021)",
-    power=Power.SERVER,
     gain="which devices were in the tail of which round, and every update that stays the same",
     defence="none: counts that devices report elsewhere are no part of the protocol; do not "
     "collect them",
     spec="9.5",
-    end=Left.EXPOSED,
 )
-def tails_from_counts(defended: bool) -> Loot:
+def tails_from_counts(seed: int = 0) -> Loot:
     """One cohort, and honest searches; losses change from round to round, updates do not."""
-    del defended
-    return tails(0)
-
-
-def tails(seed: int) -> Loot:
-    """Play `tails-from-counts` over losses drawn from a seed.
-
-    Raises:
-        NotPlayed: the counts leave more than one possibility.
-    """
     generator = np.random.default_rng(seed)
     devices = make_devices(WHOLE_ROUND)
     sums, trained = [], []

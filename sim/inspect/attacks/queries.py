@@ -4,7 +4,7 @@ A server asks one query in two rounds over one model, the second time without on
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.protocol.configuration import binding
-from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import LostSearch
@@ -24,7 +23,7 @@ from deltafl.secagg.errors import present
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Left, Loot, attack, exposure, presuppose
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import (
     MODEL,
@@ -142,10 +141,8 @@ def _two_rounds(*, at_once: bool, defended: bool) -> Loot:
 
 
 @attack(
-    "one-model-in-two-rounds",
     13,
     "announces one model under two round indices, the second time without one of the devices",
-    power=Power.SERVER,
     gain=_ANSWER,
     defence="a device that expects an active server answers for each model in only one round, and "
     "remembers it",
@@ -162,10 +159,8 @@ def one_model_in_two_rounds(defended: bool) -> Loot:
 
 
 @attack(
-    "lost-round-begun-anew",
     13,
     "repeats a round that was lost, without one of its devices",
-    power=Power.SERVER,
     gain=_ANSWER,
     defence="a round that is repeated goes on with the sums of the lost one, and searches no more",
     spec="12.13",
@@ -245,11 +240,9 @@ class _WithLedgers(Enrolment):
 
 
 @attack(
-    "announced-until-forgotten",
     13,
     "announces rounds of which it asks nothing, until the devices forget that they have answered "
     "for a model, and announces that model again without one of the devices",
-    power=Power.SERVER,
     gain=_ANSWER,
     defence="a device's ledger holds only what it has answered, and forgets nothing: a full one "
     "admits nothing more",
@@ -273,10 +266,8 @@ def announced_until_forgotten(defended: bool) -> Loot:
 
 
 @attack(
-    "one-model-in-two-rounds-at-once",
     13,
     "announces one model under two round indices before any device has answered for it",
-    power=Power.SERVER,
     gain=_ANSWER,
     defence="a device looks into its memory again before its first answer leaves",
     spec="12.13",
@@ -288,21 +279,17 @@ def one_model_in_two_rounds_at_once(defended: bool) -> Loot:
     return _two_rounds(at_once=True, defended=defended)
 
 
-@attack(
-    "almost-one-model-in-two-rounds",
+@exposure(
     13,
     "announces a model in two rounds, the second time with one bit changed and without one of the "
     "devices",
-    power=Power.SERVER,
     gain="that device's answer, as the difference of the sums: its weight and where its loss lies",
     defence="none: devices remember models byte for byte, and every step of training changes the "
     "model",
     spec="12.13",
-    end=Left.EXPOSED,
 )
-def almost_one_model_in_two_rounds(defended: bool) -> Loot:
+def almost_one_model_in_two_rounds() -> Loot:
     """The change is too small to change a loss by a tick."""
-    del defended
     searches = _Searches()
     almost = bytes([MODEL[0] ^ 1]) + MODEL[1:]
     return searches.loot(
@@ -316,20 +303,16 @@ _IN_TAIL: Final = 3
 """Position of one of them."""
 
 
-@attack(
-    "lost-after-the-search",
+@exposure(
     13,
     "declares a device dropped out between the search and the update",
-    power=Power.SERVER,
     gain="whether the device is in the tail, and its weight if so",
     defence="none for the update, because otherwise one device could cost everybody the round; "
     "slots of queries are whole",
     spec="12.3",
-    end=Left.EXPOSED,
 )
-def lost_after_the_search(defended: bool) -> Loot:
+def lost_after_the_search() -> Loot:
     """The search tells how much is in the tail, and the update how much without the device."""
-    del defended
     devices = make_devices(_CONFIG)
     network = RoundDevices(_CONFIG, devices, signed=True)
     evil = _server(network)
@@ -354,20 +337,16 @@ def lost_after_the_search(defended: bool) -> Loot:
     )
 
 
-@attack(
-    "search-in-a-small-cohort",
+@exposure(
     14,
     "reads the sums of one honest histogram query over five devices",
-    power=Power.SERVER,
     gain="every device's weight, and its loss to within a bucket, without names",
     defence="larger cohorts, `bracketed`, and the settings of the search (deltafl audit leakage "
     "measures them)",
     spec="12.4",
-    end=Left.EXPOSED,
 )
-def search_in_a_small_cohort(defended: bool) -> Loot:
+def search_in_a_small_cohort() -> Loot:
     """There is at most one device between two pivots, so that each rank is a device."""
-    del defended
     devices = make_devices(_CONFIG)
     evil = _server(RoundDevices(_CONFIG, devices, signed=True))
     sums = _CONFIG.search_layout.decode(_sum(evil))
@@ -420,10 +399,8 @@ class _Reporting:
 
 
 @attack(
-    "losses-in-clear",
     15,
     "reads the losses that devices report in the published Δ-FL (Algorithm 2)",
-    power=Power.SERVER,
     gain="every device's loss and weight, by name",
     defence="Algorithm 3: devices mask their answers to queries, and the server gets sums only",
     spec="12.4",
@@ -432,14 +409,21 @@ class _Reporting:
 def losses_in_clear(defended: bool) -> Loot:
     """The comparison is by the devices' answers to a query, which follow from their losses."""
     devices = make_devices(_CONFIG)
+    evil = _server(RoundDevices(_CONFIG, devices))
+    evil.open_slot(0)
+    taken = [evil.inputs[0][position].astype(np.uint64) for position in sorted(evil.inputs[0])]
+    if not defended:
+        told = _told_by_algorithm_2(devices)
+        taken = [one.measured(_CONFIG).answer(_QUERY) for one in told]
     wanted = [device.measured(_CONFIG).answer(_QUERY) for device in devices.values()]
-    taken, note = (_as_masked if defended else _as_reported)(devices)
-    bits = _RING_BITS
-    return Loot(np.concatenate(taken), np.concatenate(wanted), bits, note=note)
+    note = "masked words, but no losses" if defended else "losses and weights"
+    return Loot(
+        np.concatenate(taken), np.concatenate(wanted), _RING_BITS, note=f"the server is told {note}"
+    )
 
 
-def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.uint64]], str]:
-    """The answer of every device, as a server of Algorithm 2 can compute it."""
+def _told_by_algorithm_2(devices: Mapping[ClientId, Device]) -> list[Device]:
+    """What a server of Algorithm 2 is told of each device, in a round of its own."""
     from deltafl.fl.strategies.base import TrainingState  # with it comes torch, which takes seconds
     from deltafl.fl.strategies.delta_fl import DeltaFL
     from deltafl.sim.cohort.devices import device_objects
@@ -449,18 +433,4 @@ def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.u
     model = np.zeros(_CONFIG.update_length, np.float32)
     cohort = SimulatedCohort(device_objects(reporting))
     DeltaFL(Fraction(1, 2)).apply(TrainingState(model), cohort)
-    losses = [device.reported[0] for device in reporting]
-    weights = [device.weight for device in reporting]
-    answers = [
-        DeviceRound.measured(_CONFIG, loss, weight).answer(_QUERY)
-        for loss, weight in zip(losses, weights, strict=True)
-    ]
-    return answers, f"the server was told the losses {losses} and the weights {weights}"
-
-
-def _as_masked(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.uint64]], str]:
-    """What a server of Algorithm 3 sees of every device's answer."""
-    evil = _server(RoundDevices(_CONFIG, devices))
-    evil.open_slot(0)
-    words = [evil.inputs[0][position].astype(np.uint64) for position in sorted(evil.inputs[0])]
-    return words, "the server was told masked words, but no losses"
+    return [replace(one.device, loss=one.reported[0], weight=one.weight) for one in reporting]

@@ -16,7 +16,7 @@ from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.secagg import ClientId, Refusal
 from deltafl.secagg.errors import present
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, attack, exposure, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     DEAD_MODEL,
     MODEL,
@@ -33,10 +33,8 @@ from deltafl.sim.inspect.attacks.own_round import (
 
 
 @attack(
-    "model-inconsistency",
     8,
     "shows a model without a gradient to all devices but one (model inconsistency)",
-    power=Power.SERVER,
     gain="that device's update",
     defence="the session is bound to the model that a device was shown",
     spec="12.8",
@@ -121,11 +119,9 @@ class _Readers(RoundDevices):
 
 
 @attack(
-    "silence-by-an-exception",
     16,
     "announces a model under which the device's own code raises an exception on samples with a "
     "certain property",
-    power=Power.SERVER,
     gain="one bit about the samples of every device, by name",
     defence="what the device's own code fails to work out counts as what is not finite, and the "
     "device goes on",
@@ -166,10 +162,8 @@ def _alike() -> dict[ClientId, Device]:
 
 
 @attack(
-    "little-noise-in-updates",
     18,
     "announces a sum of updates with hardly any noise",
-    power=Power.SERVER,
     gain="the sum as if there were none: the signs of the update that all devices have",
     defence="a device works out the noise multiplier from what is announced, and insists on its "
     "own smallest",
@@ -185,19 +179,15 @@ def little_noise_in_updates(defended: bool) -> Loot:
     return Loot(present(outcome.update) < 0, devices[min(devices)].update < 0, 1)
 
 
-@attack(
-    "noise-of-colluding-devices",
+@exposure(
     18,
     "has more devices of its own in the cohort than the others expect, and takes off what they add",
-    power=Power.SERVER,
     gain="a sum with less noise than the devices insist on",
     defence="none beyond γ, for which the noise is made; what helps is who admits devices",
     spec="14.13",
-    end=Left.EXPOSED,
 )
-def noise_of_colluding_devices(defended: bool) -> Harm:
+def noise_of_colluding_devices() -> Harm:
     """Noise is enough from three of five devices, and three are the server's own."""
-    del defended
     config, devices = _noisy(Fraction(1)), _alike()
     policy = replace(POLICY, min_update_noise=Fraction(1))
     own = sorted(devices)[-3:]

@@ -28,7 +28,7 @@ from deltafl.secagg.messages import AdvertiseKeys, SessionOpen
 from deltafl.secagg.params import SessionId
 from deltafl.secagg.primitives import Primitives, add_pairwise
 from deltafl.secagg.randomness import Randomness, SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, attack, exposure, presuppose
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
 from deltafl.sim.inspect.attacks.own_round import UPDATE_ROUND, Device
 from deltafl.sim.inspect.attacks.own_session import (
@@ -70,10 +70,8 @@ def _by_shares_of_its_own(devices: Devices, evil: EvilServer) -> Loot:
 
 
 @attack(
-    "two-survivor-lists",
     1,
     "tells one half of the devices that a device survived and the other half that it dropped out",
-    power=Power.SERVER,
     gain="the device's vector",
     defence="devices that expect an active server insist on 2t > (1 + γ)h",
     spec="3.7",
@@ -91,10 +89,8 @@ def two_survivor_lists(defended: bool) -> Loot:
 
 
 @attack(
-    "both-shares",
     2,
     "asks devices for one kind of share of a peer, and then for the other kind",
-    power=Power.SERVER,
     gain="the peer's vector",
     defence="a device answers one request per slot, and the request names survivors only",
     spec="9.3",
@@ -120,7 +116,6 @@ def _made_up(client: ClientId) -> Credentials:
 
 
 @attack(
-    "key-substitution",
     3,
     "answers one device in place of all others, with its own keys (man in the middle)",
     power=Power.NETWORK,
@@ -151,10 +146,8 @@ def _keys(devices: Devices, client: ClientId, opening: bytes) -> AdvertiseKeys:
 
 
 @attack(
-    "late-masked-input",
     5,
     "declares a device dropped out, rebuilds its key, and then receives its vector",
-    power=Power.SERVER,
     gain="the device's vector",
     defence="a self mask, whose seed is not revealed for devices that dropped out",
     spec="5.3",
@@ -173,10 +166,8 @@ def late_masked_input(defended: bool) -> Loot:
 
 
 @attack(
-    "slot-reuse",
     6,
     "opens a slot again for another question",
-    power=Power.SERVER,
     gain="the difference of a device's two vectors; if it knows one of them, also the other",
     defence="a device uses a slot once and then deletes its secrets",
     spec="9.3",
@@ -210,10 +201,8 @@ def _of_few_seeds(number: int) -> Randomness:
 
 
 @attack(
-    "short-seeds",
     7,
     "tries all seeds of the generator that a device draws its secrets from",
-    power=Power.SERVER,
     gain="all secrets of the device, and so its vector",
     defence="every secret is drawn from a source of 256 bits",
     spec="2.8",
@@ -246,7 +235,6 @@ def short_seeds(defended: bool) -> Loot:
 
 
 @attack(
-    "wrap-around",
     17,
     "sends the largest allowed numbers, so that the sum wraps around",
     power=Power.PEER,
@@ -277,10 +265,8 @@ def wrap_around(defended: bool) -> Harm:
 
 
 @attack(
-    "low-threshold",
     19,
     "announces a threshold that its own devices reach",
-    power=Power.SERVER,
     gain="every device's vector",
     defence="the device's own floors for t and t / h",
     spec="3.7",
@@ -296,10 +282,8 @@ def low_threshold(defended: bool) -> Loot:
 
 
 @attack(
-    "abort-and-retry",
     20,
     "declares a device dropped out, aborts, and declares it a survivor in the retry",
-    power=Power.SERVER,
     gain="both secrets of the device, one from each attempt, and so its vector",
     defence="a retry is a new session with new keys and seeds",
     spec="9.12",
@@ -326,10 +310,8 @@ def _link(peer: int, one: PublicKey, other: PublicKey, session_id: SessionId) ->
 
 
 @attack(
-    "low-order-keys",
     23,
     "shows keys of small order as the keys of all other devices",
-    power=Power.SERVER,
     gain="masks that anybody can make, and so the device's vector of a whole slot",
     defence="devices refuse points of small order",
     spec="2.3",
@@ -363,20 +345,16 @@ def low_order_keys(defended: bool) -> Loot:
 _ROUNDS: Final = 6
 
 
-@attack(
-    "many-rounds",
+@exposure(
     11,
     "collects sums over overlapping cohorts, round after round, and solves for the devices",
-    power=Power.SERVER,
     gain="every vector that stays the same over the rounds",
     defence="none: sums are exact; an audit of the transcript reports whose updates can be "
     "solved for",
     spec="9.5",
-    end=Left.EXPOSED,
 )
-def many_rounds(defended: bool) -> Loot:
+def many_rounds() -> Loot:
     """Six devices play six rounds. Each round lacks another device, so each sum is over five."""
-    del defended
     sums, enrolment = [], new_enrolment()
     for index in range(_ROUNDS):
         context = index.to_bytes(32, "big")

@@ -8,7 +8,7 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import Refusal, ring, wire
 from deltafl.secagg.messages import SumOpening
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Loot, Power, attack, exposure, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     ACTIVE,
     MODEL,
@@ -23,10 +23,8 @@ _UPDATE: Final = "the update of the device with the largest loss, though not its
 
 
 @attack(
-    "tail-of-one-device",
     4,
     "announces to all devices one threshold that only a single device passes (a tail of one)",
-    power=Power.SERVER,
     gain=_UPDATE,
     defence="verified searches: a device works out the threshold itself, from sums that are proved",
     spec="12.12",
@@ -48,24 +46,20 @@ def tail_of_one_device(defended: bool) -> Loot:
     return steering.update(Threshold(2 * steering.highest, 0))
 
 
-@attack(
-    "two-tails-of-almost-one-model",
+@exposure(
     13,
     "announces a model twice, the second time with one bit changed and a smaller θ, so that the "
     "tails differ by one device",
-    power=Power.SERVER,
     gain="that device's update, as the difference of the two",
     defence="none: each of the two tails is large enough, and devices cannot judge which change of "
     "a model is too small",
     spec="12.11",
-    end=Left.EXPOSED,
 )
-def two_tails_of_almost_one_model(defended: bool) -> Loot:
+def two_tails_of_almost_one_model() -> Loot:
     """Both searches are honest and verified, and nobody drops out.
 
     Two levels of one session would do as well.
     """
-    del defended
     sums, enrolment = [], None
     almost = bytes([MODEL[0] ^ 1]) + MODEL[1:]
     devices = {i: replace(one, weight=100) for i, one in make_devices(VERIFIED_ROUND).items()}
@@ -94,21 +88,17 @@ def _steer(steering: Steering, query: Query, truth: Shown) -> Shown:
     return steering.with_colluder(truth, steering.total(steering.made_up(query)))
 
 
-@attack(
-    "tail-of-one-with-a-colluder",
+@exposure(
     4,
     "has its own device commit to false values, so that the sums show a tail of two with the "
     "largest loss where there is one",
-    power=Power.SERVER,
     gain=_UPDATE,
     defence="none: nothing proves that what a device commits to is true or in range; what helps is "
     "who admits devices",
     spec="12.12",
-    end=Left.EXPOSED,
 )
-def tail_of_one_with_a_colluder(defended: bool) -> Loot:
+def tail_of_one_with_a_colluder() -> Loot:
     """The server waits for the sum of the others before its device commits to the difference."""
-    del defended
     steering = Steering(num_colluders=1)
     steering.run(_steer)
     tail = steering.search.result().tail
@@ -116,21 +106,17 @@ def tail_of_one_with_a_colluder(defended: bool) -> Loot:
     return steering.update()
 
 
-@attack(
-    "search-ended-early",
+@exposure(
     4,
     "claims that a device has dropped out during a verified search, and goes on to the update",
-    power=Power.SERVER,
     gain="the sum over a tail that is too large: all devices from the highest pivot that is known "
     "to be safe, less those that it calls lost",
     defence="none: nobody can tell whether a device is gone; the server cannot choose the "
     "threshold",
     spec="12.12",
-    end=Left.EXPOSED,
 )
-def search_ended_early(defended: bool) -> Loot:
+def search_ended_early() -> Loot:
     """Two queries are asked and proved, and the first device is called lost."""
-    del defended
     steering = Steering()
     steering.run(most=2)
     left = steering.evil.everyone - {0}
@@ -154,19 +140,16 @@ def search_ended_early(defended: bool) -> Loot:
     )
 
 
-@attack(
-    "sums-of-a-verified-search",
+@exposure(
     14,
     "follows a verified search, as every device of it does",
     power=Power.PEER,
     gain="the sums of all queries, which only the server learns in other searches",
     defence="none: devices check what they know; a search that is not verified tells them nothing",
     spec="12.12",
-    end=Left.EXPOSED,
 )
-def sums_of_a_verified_search(defended: bool) -> Loot:
+def sums_of_a_verified_search() -> Loot:
     """The attacker is the device with the smallest loss, and the sum is that of the last query."""
-    del defended
     steering = Steering()
     steering.run()
     steering.update()
