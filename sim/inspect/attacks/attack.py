@@ -6,7 +6,6 @@ The attacker sees and sends bytes. It knows everything that its own devices know
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import wraps
 
 import numpy as np
 import numpy.typing as npt
@@ -175,14 +174,15 @@ def attack(
     gain: str,
     defence: str,
     spec: str,
-    end: End,
+    end: End = Left.EXPOSED,
     power: Power = Power.SERVER,
     saying: str = "",
     culprit: int | None = None,
 ) -> Callable[[Play], Attack]:
     """Turn the function that plays an attack into an `Attack`, whose attributes these are.
 
-    The function's name is that of the attack.
+    The function's name is that of the attack. One that nothing prevents is played with every
+    defence on.
     """
 
     def made(play: Play) -> Attack:
@@ -190,20 +190,6 @@ def attack(
         return Attack(name, number, deed, power, gain, defence, spec, end, saying, culprit, play)
 
     return made
-
-
-def exposure(
-    number: int,
-    deed: str,
-    *,
-    gain: str,
-    defence: str,
-    spec: str,
-    power: Power = Power.SERVER,
-) -> Callable[[Callable[[], Loot | Harm]], Attack]:
-    """The same for an attack that nothing prevents; it is played with every defence on."""
-    of = attack(number, deed, power=power, gain=gain, defence=defence, spec=spec, end=Left.EXPOSED)
-    return lambda play: of(wraps(play)(lambda _defended: play()))
 
 
 Outcome = Loot | Harm | PeerError | NotPlayed

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.sim.inspect.attacks.attack import Loot, exposure, presuppose
+from deltafl.sim.inspect.attacks.attack import Loot, attack, presuppose
 from deltafl.sim.inspect.attacks.learning import NUM_DEVICES, Architecture, Steps, learnt
 
 _Bytes = npt.NDArray[np.uint8]
@@ -30,7 +30,7 @@ _RARE: Final = 3
 """A label that one sample of the cohort has."""
 
 
-@exposure(
+@attack(
     9,
     "announces a model that is sure of one label, so that no other sample has a part in the "
     "gradient of a rare label's weights",
@@ -38,7 +38,7 @@ _RARE: Final = 3
     defence=_DEFENCE,
     spec="14.7",
 )
-def only_owner_of_a_label(seed: int = 0) -> Loot:
+def only_owner_of_a_label(_defended: bool, seed: int = 0) -> Loot:
     """The model is `logistic-bias`. Devices train for two epochs, on two samples at a time."""
     generator = np.random.default_rng(seed)
     x = generator.integers(0, 256, (NUM_DEVICES, 6, _PIXELS), dtype=np.uint8)
@@ -120,7 +120,7 @@ def _laid_out(taps: _Floats) -> _Floats:
     return picture
 
 
-@exposure(
+@attack(
     9,
     "announces a ConvNet whose units are on from one brightness on each, so that two neighbouring "
     "units differ only by the samples between (Robbing the Fed, LOKI)",
@@ -129,7 +129,7 @@ def _laid_out(taps: _Floats) -> _Floats:
     defence=_DEFENCE,
     spec="14.7",
 )
-def one_sample_in_each_bin() -> Loot:
+def one_sample_in_each_bin(_defended: bool) -> Loot:
     """The model is `convnet`. Devices take one step, on all of their three samples."""
     generator = np.random.default_rng(0)
     base = generator.integers(0, 180, (NUM_DEVICES, 3, 1, 1))

@@ -112,7 +112,7 @@ def wrong_shares(defended: bool) -> Harm:
 
     if defended:
         (summed,) = with_an_honest_server(devices, server, tamper)
-        found: Vector = summed.vector.astype(right.dtype)
+        found: Vector = summed.vector
     else:
         credulous = EvilServer(devices.params, devices.roster, answer)
         credulous.set_up()

@@ -21,7 +21,7 @@ from deltafl.secagg.errors import present
 from deltafl.secagg.openings import Prove
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Harm, Power, attack, exposure, presuppose
+from deltafl.sim.inspect.attacks.attack import Harm, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     UPDATE_ROUND,
     VERIFIED_ROUND,
@@ -103,7 +103,7 @@ def vote_that_counts_ten_times(defended: bool) -> Harm:
     )
 
 
-@exposure(
+@attack(
     25,
     "claims the largest loss that a search can tell, round after round",
     power=Power.PEER,
@@ -112,7 +112,7 @@ def vote_that_counts_ten_times(defended: bool) -> Harm:
     "be the true one",
     spec="14.14",
 )
-def claimed_top_loss() -> Harm:
+def claimed_top_loss(_defended: bool) -> Harm:
     """The search is verified, and all votes are proved."""
     config, devices = _PROVED_ROUND, make_devices(_PROVED_ROUND)
     bound = float(config.search.grid.bound)
@@ -131,7 +131,7 @@ def claimed_top_loss() -> Harm:
     )
 
 
-@exposure(
+@attack(
     25,
     "masks numbers of its own making in place of an update: three times what the clip and the "
     "largest weight allow",
@@ -141,7 +141,7 @@ def claimed_top_loss() -> Harm:
     "code; what helps is who admits devices",
     spec="14.14",
 )
-def numbers_beyond_every_bound() -> Harm:
+def numbers_beyond_every_bound(_defended: bool) -> Harm:
     """The server looks at the sum alone, which is within the bounds of five devices."""
     layout, update = UPDATE_ROUND.update_layout, UPDATE_ROUND.update
     most = round(update.clip * update.max_weight * 2**update.resolution_bits)

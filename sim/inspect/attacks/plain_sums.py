@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
 from deltafl.secagg.errors import present
-from deltafl.sim.inspect.attacks.attack import Loot, exposure, presuppose
+from deltafl.sim.inspect.attacks.attack import Loot, attack, presuppose
 from deltafl.sim.inspect.attacks.learning import (
     NUM_DEVICES,
     RING_BITS,
@@ -40,14 +40,14 @@ _COMMON, _OWN_WORDS, _LABELS = 20, 4, 3
 _BAG: Final = Architecture("linear", (_COMMON + NUM_DEVICES * _OWN_WORDS,), _LABELS)
 
 
-@exposure(
+@attack(
     10,
     "reads the elements of the sum that belong to rare words (SRATTA)",
     gain="that part of the update of each device that alone has these words, though not its name",
     defence="none: the sum over a cohort is no sum where only one device has a part" + _NOISE,
     spec="14.7",
 )
-def words_of_one_device() -> Loot:
+def words_of_one_device(_defended: bool) -> Loot:
     """The model is `linear`, on counts of words, and devices train for two epochs.
 
     Each device has four words that no other has.
@@ -78,14 +78,14 @@ def words_of_one_device() -> Loot:
 _WITH_BIAS: Final = Architecture("logistic-bias", (8,), 4)
 
 
-@exposure(
+@attack(
     18,
     "announces the model that training begins with, and reads the sum of the last layer's biases",
     gain="how many samples of each label the devices that trained have together",
     defence="none: the biases' gradient is the labels' count, less what the model expects" + _NOISE,
     spec="14.7",
 )
-def labels_counted() -> Loot:
+def labels_counted(_defended: bool) -> Loot:
     """The model is `logistic-bias`. Devices take one step, on all of their samples."""
     generator = np.random.default_rng(0)
     x = generator.random((NUM_DEVICES, 30, 8), dtype=np.float32)
@@ -105,7 +105,7 @@ _NUMBERS, _PER_DEVICE = 1024, 4
 _WIDE: Final = Architecture("linear", (_NUMBERS,), 4)
 
 
-@exposure(
+@attack(
     18,
     "compares the sum with the gradients of samples that it has itself",
     gain="which of these samples some device trained on (membership), though not which device",
@@ -113,7 +113,7 @@ _WIDE: Final = Architecture("linear", (_NUMBERS,), 4)
     "there are samples undo that" + _NOISE,
     spec="14.7",
 )
-def members_of_the_cohort(seed: int = 0) -> Loot:
+def members_of_the_cohort(_defended: bool, seed: int = 0) -> Loot:
     """The model is `linear`, with 4,096 weights, and the devices have 20 samples together.
 
     Of the 40 samples that the server has, they have the first 20.
@@ -143,7 +143,7 @@ _PROPERTY: Final = 0
 _STEEP: Final = 50.0
 
 
-@exposure(
+@attack(
     18,
     "announces a model whose loss is large on samples with a certain property",
     gain="how many devices own such a sample, and the sum of the updates of these devices alone",
@@ -151,7 +151,7 @@ _STEEP: Final = 50.0
     "helps is a large min_honest_tail",
     spec="14.7",
 )
-def tail_of_owners() -> Loot:
+def tail_of_owners(_defended: bool) -> Loot:
     """The model is `logistic-bias`; the search is honest and verified, and asks for θ = 1/2."""
     generator = np.random.default_rng(0)
     x = generator.random((NUM_DEVICES, 4, 8), dtype=np.float32)
@@ -179,7 +179,7 @@ def tail_of_owners() -> Loot:
 _ROUNDS, _PERIOD = 12, 3
 
 
-@exposure(
+@attack(
     12,
     "learns beside the protocol how often each device has trained, every three rounds of twelve, "
     "and solves for the tails (Lam et al. 2021)",
@@ -188,7 +188,7 @@ _ROUNDS, _PERIOD = 12, 3
     "collect them",
     spec="9.5",
 )
-def tails_from_counts(seed: int = 0) -> Loot:
+def tails_from_counts(_defended: bool, seed: int = 0) -> Loot:
     """One cohort, and honest searches; losses change from round to round, updates do not."""
     generator = np.random.default_rng(seed)
     devices = make_devices(WHOLE_ROUND)

@@ -23,7 +23,7 @@ from deltafl.secagg.errors import present
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Left, Loot, attack, exposure, presuppose
+from deltafl.sim.inspect.attacks.attack import Left, Loot, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import (
     MODEL,
@@ -279,7 +279,7 @@ def one_model_in_two_rounds_at_once(defended: bool) -> Loot:
     return _two_rounds(at_once=True, defended=defended)
 
 
-@exposure(
+@attack(
     13,
     "announces a model in two rounds, the second time with one bit changed and without one of the "
     "devices",
@@ -288,7 +288,7 @@ def one_model_in_two_rounds_at_once(defended: bool) -> Loot:
     "model",
     spec="12.13",
 )
-def almost_one_model_in_two_rounds() -> Loot:
+def almost_one_model_in_two_rounds(_defended: bool) -> Loot:
     """The change is too small to change a loss by a tick."""
     searches = _Searches()
     almost = bytes([MODEL[0] ^ 1]) + MODEL[1:]
@@ -303,7 +303,7 @@ _IN_TAIL: Final = 3
 """Position of one of them."""
 
 
-@exposure(
+@attack(
     13,
     "declares a device dropped out between the search and the update",
     gain="whether the device is in the tail, and its weight if so",
@@ -311,7 +311,7 @@ _IN_TAIL: Final = 3
     "slots of queries are whole",
     spec="12.3",
 )
-def lost_after_the_search() -> Loot:
+def lost_after_the_search(_defended: bool) -> Loot:
     """The search tells how much is in the tail, and the update how much without the device."""
     devices = make_devices(_CONFIG)
     network = RoundDevices(_CONFIG, devices, signed=True)
@@ -337,7 +337,7 @@ def lost_after_the_search() -> Loot:
     )
 
 
-@exposure(
+@attack(
     14,
     "reads the sums of one honest histogram query over five devices",
     gain="every device's weight, and its loss to within a bucket, without names",
@@ -345,7 +345,7 @@ def lost_after_the_search() -> Loot:
     "measures them)",
     spec="12.4",
 )
-def search_in_a_small_cohort() -> Loot:
+def search_in_a_small_cohort(_defended: bool) -> Loot:
     """There is at most one device between two pivots, so that each rank is a device."""
     devices = make_devices(_CONFIG)
     evil = _server(RoundDevices(_CONFIG, devices, signed=True))

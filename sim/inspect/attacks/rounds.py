@@ -16,7 +16,7 @@ from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.secagg import ClientId, Refusal
 from deltafl.secagg.errors import present
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, attack, exposure, presuppose
+from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     DEAD_MODEL,
     MODEL,
@@ -179,14 +179,14 @@ def little_noise_in_updates(defended: bool) -> Loot:
     return Loot(present(outcome.update) < 0, devices[min(devices)].update < 0, 1)
 
 
-@exposure(
+@attack(
     18,
     "has more devices of its own in the cohort than the others expect, and takes off what they add",
     gain="a sum with less noise than the devices insist on",
     defence="none beyond γ, for which the noise is made; what helps is who admits devices",
     spec="14.13",
 )
-def noise_of_colluding_devices() -> Harm:
+def noise_of_colluding_devices(_defended: bool) -> Harm:
     """Noise is enough from three of five devices, and three are the server's own."""
     config, devices = _noisy(Fraction(1)), _alike()
     policy = replace(POLICY, min_update_noise=Fraction(1))
@@ -211,7 +211,7 @@ def noise_of_colluding_devices() -> Harm:
     )
     sizes = Sizes.of(_LENGTH, len(devices))
     steps = (
-        (read.update - devices[own[0]].update)
+        (present(read.update) - devices[own[0]].update)
         * num_left
         * sizes.clip
         / present(config.update.noise).norm

@@ -28,7 +28,7 @@ from deltafl.secagg.messages import AdvertiseKeys, SessionOpen
 from deltafl.secagg.params import SessionId
 from deltafl.secagg.primitives import Primitives, add_pairwise
 from deltafl.secagg.randomness import Randomness, SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, attack, exposure, presuppose
+from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
 from deltafl.sim.inspect.attacks.own_round import UPDATE_ROUND, Device
 from deltafl.sim.inspect.attacks.own_session import (
@@ -159,10 +159,10 @@ def late_masked_input(defended: bool) -> Loot:
     devices = Devices(make_params(5, 3), primitives=Primitives() if defended else bare)
     evil = _opened(devices)
     evil.unmask(0, evil.everyone - {0})
-    loot = _against_first(devices, evil)
+    taken = evil.sum_over(0, {0})
     if not defended:  # put back the mask that was taken off on a guess
-        prg.add_mask(loot.taken, evil.context(0, 0).self_mask_key(bytes(prg.SEED_SIZE)))
-    return loot
+        prg.add_mask(taken, evil.context(0, 0).self_mask_key(bytes(prg.SEED_SIZE)))
+    return Loot(taken, devices.vector(0), refusals=tuple(evil.refusals.values()))
 
 
 @attack(
@@ -345,7 +345,7 @@ def low_order_keys(defended: bool) -> Loot:
 _ROUNDS: Final = 6
 
 
-@exposure(
+@attack(
     11,
     "collects sums over overlapping cohorts, round after round, and solves for the devices",
     gain="every vector that stays the same over the rounds",
@@ -353,7 +353,7 @@ _ROUNDS: Final = 6
     "solved for",
     spec="9.5",
 )
-def many_rounds() -> Loot:
+def many_rounds(_defended: bool) -> Loot:
     """Six devices play six rounds. Each round lacks another device, so each sum is over five."""
     sums, enrolment = [], new_enrolment()
     for index in range(_ROUNDS):

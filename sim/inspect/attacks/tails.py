@@ -114,12 +114,8 @@ def _outcome(
     own = _colluders(devices) if own is None else own
     ring = np.uint64(2**config.update_layout.ring_bits - 1)
     each = {i: one.measured(config).contribution(one.update) for i, one in devices.items()}
-    taken = list(sums[-1:])
-    for words in sums[-1:]:
-        rest = words.copy()
-        for client in own:
-            rest -= each[client]
-        taken.append(rest & ring)
+    known = sum((each[client].astype(np.uint64) for client in own), np.uint64(0))
+    taken = [left for words in sums[-1:] for left in (words, (words - known) & ring)]
     others = [vector for client, vector in each.items() if client not in own]
     return Harm(done=any(np.array_equal(words, one) for words in taken for one in others))
 

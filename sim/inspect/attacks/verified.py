@@ -8,7 +8,7 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import Refusal, ring, wire
 from deltafl.secagg.messages import SumOpening
-from deltafl.sim.inspect.attacks.attack import Loot, Power, attack, exposure, presuppose
+from deltafl.sim.inspect.attacks.attack import Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     ACTIVE,
     MODEL,
@@ -46,7 +46,7 @@ def tail_of_one_device(defended: bool) -> Loot:
     return steering.update(Threshold(2 * steering.highest, 0))
 
 
-@exposure(
+@attack(
     13,
     "announces a model twice, the second time with one bit changed and a smaller θ, so that the "
     "tails differ by one device",
@@ -55,7 +55,7 @@ def tail_of_one_device(defended: bool) -> Loot:
     "a model is too small",
     spec="12.11",
 )
-def two_tails_of_almost_one_model() -> Loot:
+def two_tails_of_almost_one_model(_defended: bool) -> Loot:
     """Both searches are honest and verified, and nobody drops out.
 
     Two levels of one session would do as well.
@@ -88,7 +88,7 @@ def _steer(steering: Steering, query: Query, truth: Shown) -> Shown:
     return steering.with_colluder(truth, steering.total(steering.made_up(query)))
 
 
-@exposure(
+@attack(
     4,
     "has its own device commit to false values, so that the sums show a tail of two with the "
     "largest loss where there is one",
@@ -97,7 +97,7 @@ def _steer(steering: Steering, query: Query, truth: Shown) -> Shown:
     "who admits devices",
     spec="12.12",
 )
-def tail_of_one_with_a_colluder() -> Loot:
+def tail_of_one_with_a_colluder(_defended: bool) -> Loot:
     """The server waits for the sum of the others before its device commits to the difference."""
     steering = Steering(num_colluders=1)
     steering.run(_steer)
@@ -106,7 +106,7 @@ def tail_of_one_with_a_colluder() -> Loot:
     return steering.update()
 
 
-@exposure(
+@attack(
     4,
     "claims that a device has dropped out during a verified search, and goes on to the update",
     gain="the sum over a tail that is too large: all devices from the highest pivot that is known "
@@ -115,7 +115,7 @@ def tail_of_one_with_a_colluder() -> Loot:
     "threshold",
     spec="12.12",
 )
-def search_ended_early() -> Loot:
+def search_ended_early(_defended: bool) -> Loot:
     """Two queries are asked and proved, and the first device is called lost."""
     steering = Steering()
     steering.run(most=2)
@@ -140,7 +140,7 @@ def search_ended_early() -> Loot:
     )
 
 
-@exposure(
+@attack(
     14,
     "follows a verified search, as every device of it does",
     power=Power.PEER,
@@ -148,7 +148,7 @@ def search_ended_early() -> Loot:
     defence="none: devices check what they know; a search that is not verified tells them nothing",
     spec="12.12",
 )
-def sums_of_a_verified_search() -> Loot:
+def sums_of_a_verified_search(_defended: bool) -> Loot:
     """The attacker is the device with the smallest loss, and the sum is that of the last query."""
     steering = Steering()
     steering.run()
