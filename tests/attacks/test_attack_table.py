@@ -1,18 +1,20 @@
 """The catalogue of attacks is complete, and the documentation says what is in it."""
 
 import re
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from table import EXPOSED, PAGE, PREVENTED, inserted, markers, renewed, tables
 
 from deltafl.secagg import Fault, PeerError, Refusal
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, NotPlayed
+from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, NotPlayed, surprise
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
-from deltafl.sim.inspect.attacks.play import surprise
 
-LEAST = 90
+TESTS = Path(__file__).parents[1]
+LEAST = 30
 
 
 ON_THE_RECORD = 24
@@ -27,6 +29,33 @@ def test_every_number_has_an_attack_but_that_on_the_record():
 
 def test_no_attack_is_lost():
     assert sum(attack.is_prevented for attack in ATTACKS) >= LEAST
+
+
+NOT_PLAYED = tomllib.loads((TESTS / "attacks" / "not_played.toml").read_text(encoding="utf-8"))
+
+
+def stands_for_nothing(what):
+    """Whether there is no such fault, and no such test."""
+    name, _, function = what.partition("::")
+    if not function:
+        catalogue = (TESTS / "mutants" / "catalogue.toml").read_text(encoding="utf-8")
+        return f'\nname = "{what}"\n' not in catalogue
+    path = TESTS.parent / name
+    return not path.is_file() or f"def {function}(" not in path.read_text(encoding="utf-8")
+
+
+def test_what_is_not_played_is_stopped_by_a_test():
+    assert NOT_PLAYED.keys() <= {f"A{number}" for number in range(1, 26)}
+    pairs = [pair for group in NOT_PLAYED.values() for pair in group.items()]
+    assert [name for name, what in pairs if stands_for_nothing(what)] == []
+    assert {name for name, _ in pairs}.isdisjoint(attack.name for attack in ATTACKS)
+
+
+@pytest.mark.parametrize(
+    "what", ["no-such-fault", "tests/attacks/no_file.py::test_x", f"{__file__}::test_no_such_test"]
+)
+def test_what_stands_for_nothing_is_noticed(what):
+    assert stands_for_nothing(what)
 
 
 def test_names_are_unique_and_in_kebab_case():

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from deltafl.sim.inspect.attacks import cli, report
-from deltafl.sim.inspect.attacks.attack import Left, NotPlayed, presuppose
+from deltafl.sim.inspect.attacks.attack import Left, NotPlayed, judged, presuppose
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
-from deltafl.sim.inspect.attacks.play import judged
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 FEW = tuple(BY_NAME[name] for name in ("model-inconsistency", "late-masked-input", "many-rounds"))
@@ -116,7 +115,7 @@ def test_all_for_programs(attack):
 
 
 def test_every_outcome_is_json():
-    for known in (*FEW, BY_NAME["clipping-in-clear"], BY_NAME["wrong-shares"]):
+    for known in (*FEW, BY_NAME["silence-by-an-exception"], BY_NAME["wrong-shares"]):
         verdict = judged(known)
         assert json.loads(json.dumps(report.to_json(verdict)))["name"] == known.name
 
@@ -153,8 +152,8 @@ def test_a_limitation_that_is_none_any_more_fails(attack, monkeypatch):
     ("name", "meant"),
     [
         ("model-inconsistancy", "did you mean model-inconsistency"),
-        ("sybil", "did you mean sybils?"),
-        ("modl", "did you mean model-inconsistency or one-model-in-two-rounds"),
+        ("key-substitute", "did you mean key-substitution?"),
+        ("modl", "did you mean model-inconsistency or two-tails-of-almost-one-model"),
         ("al", "did you mean all"),
         ("xyzzy", "no attack is called 'xyzzy' ("),
     ],

@@ -7,36 +7,36 @@ import pytest
 
 from deltafl.sim.inspect.attacks import plain_sums
 from deltafl.sim.inspect.attacks.attack import NotPlayed
-from deltafl.sim.inspect.attacks.crafted_models import one_sample_in_each_bin, sample_of_a_label
+from deltafl.sim.inspect.attacks.crafted_models import one_sample_in_each_bin, only_owner_of_a_label
 from deltafl.sim.inspect.attacks.learning import Architecture, Steps, learnt
 
 SEEDS = range(10)
 
 
-def is_complete(play, seed):
+def is_complete(attack, seed):
     try:
-        return play(seed).is_complete
+        return attack.play(True, seed).is_complete
     except NotPlayed:
         return False
 
 
-def plays_that_succeed(play):
-    return sum(map(partial(is_complete, play), SEEDS))
+def plays_that_succeed(attack):
+    return sum(map(partial(is_complete, attack), SEEDS))
 
 
 @pytest.mark.slow
 def test_the_only_sample_of_a_label_is_read_whatever_it_is():
-    assert plays_that_succeed(sample_of_a_label) == 10
+    assert plays_that_succeed(only_owner_of_a_label) == 10
 
 
 @pytest.mark.slow
 def test_members_are_told_apart_from_others():
-    assert plays_that_succeed(plain_sums.members) == 10
+    assert plays_that_succeed(plain_sums.members_of_the_cohort) == 10
 
 
 @pytest.mark.slow
 def test_counts_give_most_tails_away():
-    assert plays_that_succeed(plain_sums.tails) == 7
+    assert plays_that_succeed(plain_sums.tails_from_counts) == 7
 
 
 def test_most_pictures_are_alone_in_their_bin():
@@ -50,13 +50,13 @@ def test_most_pictures_are_alone_in_their_bin():
 def test_with_fewer_weights_than_samples_members_are_not_told_apart(monkeypatch):
     monkeypatch.setattr(plain_sums, "_NUMBERS", 2)
     monkeypatch.setattr(plain_sums, "_WIDE", Architecture("linear", (2,), 4))
-    assert plays_that_succeed(plain_sums.members) == 0
+    assert plays_that_succeed(plain_sums.members_of_the_cohort) == 0
 
 
 @pytest.mark.slow
 def test_rarer_counts_tell_less(monkeypatch):
     monkeypatch.setattr(plain_sums, "_PERIOD", 12)
-    assert plays_that_succeed(plain_sums.tails) < 4
+    assert plays_that_succeed(plain_sums.tails_from_counts) < 4
 
 
 def test_devices_train_what_they_are_told_to():

@@ -5,8 +5,13 @@ from itertools import combinations
 from deltafl.secagg import ring
 from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
-from deltafl.sim.inspect.attacks.own_session import LENGTH, RING_BITS, Devices, make_params
-from deltafl.sim.inspect.attacks.reuse import difference
+from deltafl.sim.inspect.attacks.own_session import (
+    LENGTH,
+    RING_BITS,
+    Devices,
+    difference,
+    make_params,
+)
 
 
 def sums(evil, positions, right):

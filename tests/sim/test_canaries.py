@@ -58,8 +58,7 @@ def test_the_bound_is_below_the_accountants_and_without_noise_above(noise):
     assert bound <= claimed
     if noise != "2":
         assert bound > 0.5  # it does find something
-    with without_noise():
-        bare = played(config, MANY, MANY)
+    bare = played(without_noise(config), MANY, MANY)
     assert np.array_equal(np.sign(bare.scores), bare.coins)
     most = epsilon_at_least(bare.right(MANY), MANY, MANY, DELTA)
     assert most > 4.5  # as much as so many canaries can show
@@ -67,22 +66,18 @@ def test_the_bound_is_below_the_accountants_and_without_noise_above(noise):
         assert most > claimed
 
 
-def test_noise_comes_back_when_the_control_is_over():
+def test_the_control_hides_no_canary_and_the_run_does():
     config = settings("2", FEW)
-    with without_noise():
-        bare = played(config, FEW, FEW)
+    bare = played(without_noise(config), FEW, FEW)
     assert np.array_equal(np.sign(bare.scores), bare.coins)
     assert played(config, FEW, FEW).right(FEW) < FEW
-    with without_noise(unless=True):
-        assert played(config, FEW, FEW).right(FEW) < FEW
 
 
 @pytest.mark.parametrize("theta", [Fraction(1, 2), Fraction(1)])
 def test_canaries_pass_the_filter_and_are_the_first_of_each_cohort(theta):
     """Of two cohorts of forty, thirty each: a model of thirty parameters has no room for more."""
     config = settings("2", FEW, rounds=2, theta=theta)
-    with without_noise():
-        bare = played(config, 2 * FEW, 30)
+    bare = played(without_noise(config), 2 * FEW, 30)
     assert len(bare.coins) == 60
     assert bare.right(60) == 60
     assert set(bare.coins) == {-1, 1}
@@ -94,18 +89,15 @@ def test_canaries_that_drop_out_are_none():
         privacy=PrivacyConfig(sums="ideal", min_cohort=20, expected_dropout=0.3, max_weight=1),
         faults=FaultsConfig(dropout=0.2),
     )
-    with without_noise():
-        bare = played(config, FEW, FEW)
+    bare = played(without_noise(config), FEW, FEW)
     assert 20 <= len(bare.coins) < FEW
     assert bare.right(len(bare.coins)) == len(bare.coins)
 
 
 def test_scores_add_up_over_the_rounds_in_which_a_canary_sends():
     """Its coin is the same in all of them."""
-    config = settings("2", FEW)
-    with without_noise():
-        once = played(config, FEW, FEW)
-        thrice = played(settings("2", FEW, rounds=3), FEW, FEW)
+    once = played(without_noise(settings("2", FEW)), FEW, FEW)
+    thrice = played(without_noise(settings("2", FEW, rounds=3)), FEW, FEW)
     assert np.array_equal(once.coins, thrice.coins)
     assert np.abs(thrice.scores) == pytest.approx(3 * np.abs(once.scores), rel=0.2)
 

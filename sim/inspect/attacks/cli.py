@@ -8,8 +8,8 @@ from typing import Final
 from deltafl.fl.nearest import alike
 from deltafl.sim.flags import add_json
 from deltafl.sim.inspect.attacks import report
+from deltafl.sim.inspect.attacks.attack import judged
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
-from deltafl.sim.inspect.attacks.play import judged
 
 _LIST: Final = "list"
 _ALL: Final = "all"
@@ -18,27 +18,16 @@ _DESCRIPTION: Final = """\
 Attack the system, live, with the powers of a server, a peer or the network.
 
 Each attack is played twice against real sessions and rounds between simulated devices: with its
-defence off, where it has to succeed, and with it on, where it has to end as the register says: a
-device refuses, the server names the liar, or noise is left. An attack that fails only with the
-defence on shows that the defence is what stops it. Nothing but this process is attacked.
-
-Some attacks succeed with every defence on: they are limits of the method, which docs/limitations.md
-names. They are marked as not prevented, played once, and count as a failure only if they are not as
-documented.
+defence off, where it has to succeed, and with it on, where it has to end as the register says.
+Some succeed with every defence on (docs/limitations.md): they are played once, and marked.
 """
 
 _EXAMPLES: Final = """\
 examples:
-  deltafl attack list
-      every attack: its name, who attacks, what it does, and what stands in its way
-  deltafl attack model-inconsistency
-      one attack, both ways: what was recovered, next to the truth, and what stopped it
-  deltafl attack late-masked-input
-      where nobody refuses: what is left is noise, and how many bits of it are right
-  deltafl attack all
-      all of them, in a few seconds, as a table
-  deltafl attack all --json
-      the same for programs
+  deltafl attack list                   every attack, and what stands in its way
+  deltafl attack model-inconsistency    one: what was recovered, next to the truth
+  deltafl attack all                    all of them, in a few seconds, as a table
+  deltafl attack all --json             the same for programs
 
 A<n> is the number of the kind of attack, as in docs/audit.md; docs/threat-model.md has the table.
 exit codes: 0 all as registered, 1 something is not, 2 no such attack.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Loot, attack, presuppose
 from deltafl.sim.inspect.attacks.learning import NUM_DEVICES, Architecture, Steps, learnt
 
 _Bytes = npt.NDArray[np.uint8]
@@ -31,24 +31,15 @@ _RARE: Final = 3
 
 
 @attack(
-    "only-owner-of-a-label",
     9,
     "announces a model that is sure of one label, so that no other sample has a part in the "
     "gradient of a rare label's weights",
-    power=Power.SERVER,
     gain="the sample with that label, if the cohort has only one, though not its owner's name",
     defence=_DEFENCE,
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def only_owner_of_a_label(defended: bool) -> Loot:
+def only_owner_of_a_label(_defended: bool, seed: int = 0) -> Loot:
     """The model is `logistic-bias`. Devices train for two epochs, on two samples at a time."""
-    del defended
-    return sample_of_a_label(0)
-
-
-def sample_of_a_label(seed: int) -> Loot:
-    """Play `only-owner-of-a-label` over samples drawn from a seed."""
     generator = np.random.default_rng(seed)
     x = generator.integers(0, 256, (NUM_DEVICES, 6, _PIXELS), dtype=np.uint8)
     y = generator.integers(0, _RARE, (NUM_DEVICES, 6))
@@ -130,20 +121,16 @@ def _laid_out(taps: _Floats) -> _Floats:
 
 
 @attack(
-    "one-sample-in-each-bin",
     9,
     "announces a ConvNet whose units are on from one brightness on each, so that two neighbouring "
     "units differ only by the samples between (Robbing the Fed, LOKI)",
-    power=Power.SERVER,
     gain="every picture that is alone between two brightnesses, each pixel as the largest of four, "
     "though not its owner's name",
     defence=_DEFENCE,
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def one_sample_in_each_bin(defended: bool) -> Loot:
+def one_sample_in_each_bin(_defended: bool) -> Loot:
     """The model is `convnet`. Devices take one step, on all of their three samples."""
-    del defended
     generator = np.random.default_rng(0)
     base = generator.integers(0, 180, (NUM_DEVICES, 3, 1, 1))
     noise = generator.integers(0, 76, (NUM_DEVICES, 3, _SIDE, _SIDE))

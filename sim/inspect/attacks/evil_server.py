@@ -46,7 +46,7 @@ from deltafl.secagg.messages import (
     UnmaskShares,
 )
 from deltafl.secagg.params import SlotSpec
-from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
 from deltafl.secagg.states import ClientState
@@ -70,11 +70,17 @@ class Colluder(Client):
     Args:
         client_id: Its id.
         credentials: As for `Client`.
+        randomness: Source of its secrets; its own by default.
     """
 
-    def __init__(self, client_id: ClientId, credentials: Credentials | None = None) -> None:
-        randomness = SeededRandomness(client_id.to_bytes(32, "big"))
-        super().__init__(client_id, POLICY, randomness, credentials)
+    def __init__(
+        self,
+        client_id: ClientId,
+        credentials: Credentials | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        own = SeededRandomness(client_id.to_bytes(32, "big"))
+        super().__init__(client_id, POLICY, randomness or own, credentials)
 
     def answer(self, data: bytes, binding: bytes) -> bytes | None:
         """Take a message; its own vector is zeros."""
@@ -139,6 +145,7 @@ class EvilServer:
         binding_of: What the device at a position binds its masks to.
 
     Attributes:
+        binding_of: As given; it may change from slot to slot.
         keys: What came as each device's keys; what is put here is what the others are shown.
         opened: Who each slot was opened with, as it told each device, by slot and position.
         inputs: The masked vectors, by slot and position.
@@ -169,7 +176,7 @@ class EvilServer:
         self.secrets: dict[Secret, bytes] = {}
         self._answer = answer
         self._colluders = {self.roster.index(c.client_id): c for c in colluders}
-        self._binding_of = binding_of
+        self.binding_of = binding_of
         self._shares: dict[Secret, dict[int, Limbs]] = defaultdict(dict)
 
     @property
@@ -207,31 +214,30 @@ class EvilServer:
         self,
         slot: int,
         cohort: Lists | Survivors | None = None,
-        signed: Lists | None = None,
     ) -> None:
         """Open a slot and gather the masked vectors.
+
+        Before a whole slot of a signed session, each device that has not accepted any list is made
+        to sign its own list first, and is sent all signatures that there are on it.
 
         Args:
             slot: Which.
             cohort: The devices that it is opened over, as told to all or to each of them; by
                 default, everyone.
-            signed: For a whole slot of a signed session, the lists whose signatures devices are
-                sent. By default, each device that has not accepted any list is made to sign its
-                own list first, and is sent all signatures that there are on it.
         """
         if not isinstance(cohort, Mapping):
             some = self.everyone if cohort is None else cohort
             cohort = dict.fromkeys(some, some)
-        spec = self.params.slots[slot]
+        spec, signed = self.params.slots[slot], dict[int, Survivors]()
         if spec.whole:
             cohort = {p: cohort[p] for p in self.honest if p in cohort}
-            if self.params.signed and signed is None:
+            if self.params.signed:
                 signed = {p: told for p, told in cohort.items() if p not in self.agreed}
                 self.confirm(slot, signed)
         for p in self._in_turn():
             if p not in cohort:
                 continue
-            signatures = self.signatures[slot, signed[p]] if signed and p in signed else {}
+            signatures = self.signatures[slot, signed[p]] if p in signed else {}
             told = self._try(p, OpenSlot(slot, self.members(cohort[p]), signatures))
             if told is None:
                 continue
@@ -252,12 +258,8 @@ class EvilServer:
             lists = {p: lists for p in self.honest if p in lists}
         if self.params.signed:
             self.confirm(slot, lists)
-        self.ask(slot, lists, lists)
-
-    def ask(self, slot: int, lists: Lists, signed: Lists) -> None:
-        """Ask each device for shares by its list, with the signatures on another list."""
         for p, survivors in lists.items():
-            signatures = self.signatures[slot, signed[p]]
+            signatures = self.signatures[slot, survivors]
             told = self._try(p, UnmaskRequest(slot, self.members(survivors), signatures))
             if told is None:
                 continue
@@ -318,7 +320,7 @@ class EvilServer:
     def _tell(self, position: int, message: Message) -> Message | None:
         data = wire.encode(message, self.params)
         if position in self._colluders:
-            reply = self._colluders[position].answer(data, self._binding_of(position))
+            reply = self._colluders[position].answer(data, self.binding_of(position))
         else:
             reply = self._answer(self.roster[position], data)
         return None if reply is None else wire.decode(reply, self.params)
@@ -366,7 +368,7 @@ class EvilServer:
     def context(self, slot: int, position: int) -> SlotContext:
         """What the masks of the device at a position are bound to in a slot."""
         session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
-        return SlotContext.of(self.params, session_id, slot, self._binding_of(position))
+        return SlotContext.of(self.params, session_id, slot, self.binding_of(position))
 
     def neighbours(self, position: int) -> list[int]:
         """Whom the device at a position shares masks with, ascending."""

@@ -5,8 +5,7 @@ the session is signed, and the sum is over five devices that expect an active se
 server reads from the sum, it reads from what the devices have learnt.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -16,15 +15,11 @@ import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.answering import answered
 from deltafl.protocol.configuration import UpdateParams
-from deltafl.protocol.device import Update
-from deltafl.secagg import ClientId, SlotSum
+from deltafl.secagg import ClientId
 from deltafl.secagg.ring import Vector as Words
 from deltafl.sim.inspect.attacks.attack import presuppose
 from deltafl.sim.inspect.attacks.own_round import (
-    ACTIVE,
-    QUORUM,
     VERIFIED_ROUND,
     Device,
     RoundDevices,
@@ -89,67 +84,6 @@ _ONE_STEP: Final = Steps()
 
 
 @dataclass(frozen=True, eq=False)
-class _Own:
-    """A device's own code."""
-
-    module: "nn.Module"
-    data: DeviceData
-    steps: Steps
-
-    def weight(self) -> int:
-        return self.data.num_samples
-
-    def loss(self, model: bytes) -> float:
-        from deltafl.fl.local import Learner
-
-        return Learner(self.module).mean_loss(np.frombuffer(model, dtype="<f4"), self.data)
-
-    def update(self, model: bytes) -> Update:
-        import torch
-
-        from deltafl.fl.local import Learner, LocalTraining
-
-        vector, steps = np.frombuffer(model, dtype="<f4"), self.steps
-        training = LocalTraining(steps.rate, steps.batch_size, steps.epochs)
-        shuffling = torch.Generator().manual_seed(0)
-        return Learner(self.module).train(vector, self.data, training, shuffling)
-
-    def wait(self, model: bytes) -> None:
-        """Not a moment: nobody looks at the time here."""
-
-
-class _Learners(RoundDevices):
-    """Devices that measure and train when they are asked to."""
-
-    def __init__(
-        self,
-        architecture: Architecture,
-        model: Vector,
-        data: Sequence[DeviceData],
-        steps: Steps,
-        theta: Fraction,
-    ) -> None:
-        module = architecture.build()
-        self.own = {
-            ClientId(3 + 7 * rank): _Own(module, one, steps) for rank, one in enumerate(data)
-        }
-        self.errors: list[Exception] = []
-        config = replace(VERIFIED_ROUND, theta=theta, update=_UPDATE, update_length=len(model))
-        super().__init__(
-            config,
-            {client: Device(0.0, 0, np.zeros(0, np.float32)) for client in self.own},
-            policy=ACTIVE,
-            threshold=QUORUM,
-            model=model.astype("<f4").tobytes(),
-            signed=True,
-        )
-
-    def answer(self, client: ClientId, data: bytes) -> bytes | None:
-        """Let a device take an envelope, and do what it is told to."""
-        return answered(self.clients[client], data, self.own[client], self.errors.append)
-
-
-@dataclass(frozen=True, eq=False)
 class Learnt:
     """What the server has after a round.
 
@@ -193,36 +127,35 @@ def learnt(
         steps: How devices train.
         theta: Which share of the devices trains; there is no search if it is 1.
     """
-    devices = _Learners(architecture, model, data, steps, theta)
-    sums: list[SlotSum] = []
-    with _one_thread():
-        with_an_honest_server(devices, lambda _step, _client, data: data, sums)
-        own = [
-            Device(one.loss(devices.model), one.weight(), one.update(devices.model))
-            for one in devices.own.values()
-        ]
-    presuppose(not devices.errors, "every device could train")
+    config = replace(VERIFIED_ROUND, theta=theta, update=_UPDATE, update_length=len(model))
+    own = [_trained(architecture, model, one, steps) for one in data]
+    devices = {ClientId(3 + 7 * rank): device for rank, device in enumerate(own)}
+    _, sums = with_an_honest_server(
+        RoundDevices(config, devices, model=model.astype("<f4").tobytes())
+    )
     presuppose(len(sums[-1].contributors) == len(data), "nobody was lost")
-    config = devices.config
     presuppose(config.update_layout.ring_bits == RING_BITS, "the ring is that of 32 bits")
-    alone = [one.measured(config).contribution(one.update) for one in own]
     others = config.update_layout.decode(sums[-1].vector)
     return Learnt(
         sums[-1].vector[: len(model)],
-        [vector[: len(model)] for vector in alone],
+        [one.measured(config).contribution(one.update)[: len(model)] for one in own],
         int(others["weight"][0]),
         int(others["count"][0]),
     )
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small tensors on many threads mostly wait for each other."""
+def _trained(architecture: Architecture, model: Vector, data: DeviceData, steps: Steps) -> Device:
+    """What a device answers with that has measured and trained a model."""
     import torch
 
+    from deltafl.fl.local import Learner, LocalTraining
+
+    learner = Learner(architecture.build())
+    training = LocalTraining(steps.rate, steps.batch_size, steps.epochs)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # small tensors on many threads mostly wait for each other
     try:
-        yield
+        update = learner.train(model, data, training, torch.Generator().manual_seed(0))
+        return Device(learner.mean_loss(model, data), data.num_samples, update)
     finally:
         torch.set_num_threads(threads)

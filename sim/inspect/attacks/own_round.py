@@ -1,16 +1,21 @@
-"""The devices of a round of Δ-FL, and the envelopes around an evil server's messages."""
+"""The devices of a round of Δ-FL, honest unless an attack makes them otherwise.
+
+They are those of this project, or plain ones, which know the session's protocol and nothing else.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
-from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.configuration import RoundConfig, UpdateParams, binding
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
@@ -21,7 +26,9 @@ from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import (
+    Client,
     ClientId,
+    Credentials,
     Enrolment,
     SessionParams,
     SlotSum,
@@ -29,8 +36,13 @@ from deltafl.secagg import (
     UsageError,
 )
 from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import present
+from deltafl.secagg.ledger import Ledger
 from deltafl.secagg.messages import OpenSlot, SessionOpen
-from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.openings import Prove
+from deltafl.secagg.randomness import Randomness, SeededRandomness
+from deltafl.secagg.ring import Vector
+from deltafl.sim.inspect.attacks.attack import Words
 from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, new_enrolment
 
 POLICY: Final = RoundPolicy(
@@ -122,9 +134,80 @@ def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
     }
 
 
-def context_of(config: RoundConfig, model: bytes = MODEL) -> bytes:
-    """The context of a session for one round."""
-    return Levels((config,)).context(model)
+def as_update(device: Device) -> Callable[[Words], npt.NDArray[np.float64]]:
+    """Reads words as Δ_k of a device whose weight is known."""
+    layout, factor = UPDATE_ROUND.update_layout, device.weight
+    shift = 64 - layout.ring_bits
+
+    def read(words: Words) -> npt.NDArray[np.float64]:
+        numbers = words[: UPDATE_ROUND.update_length].astype(np.int64)
+        return layout.to_float("update", (numbers << shift) >> shift) / factor
+
+    return read
+
+
+Say = Callable[[Query | Threshold, bytes], tuple[Vector, Prove | None]]
+"""What a plain device answers to a question about a model, and proves of it where that is asked."""
+
+
+class PlainDevice(RoundClient):
+    """A device that knows the session's protocol: it checks nothing of the round around it.
+
+    Args:
+        say: What it answers.
+        client_id: As for `RoundClient`, and so are those that follow.
+        policy: Of the session.
+        randomness: Source of secrets.
+        credentials: For signed sessions.
+        ledger: The device's own.
+    """
+
+    def __init__(
+        self,
+        say: Say,
+        client_id: ClientId,
+        policy: RoundPolicy,
+        randomness: Randomness,
+        credentials: Credentials | None = None,
+        *,
+        ledger: Ledger | None = None,
+    ) -> None:
+        super().__init__(client_id, policy, randomness, credentials, ledger=ledger)
+        self._say = say
+        self._plain = Client(client_id, policy, randomness, credentials, ledger=ledger)
+        self._shown = b""
+
+    def receive(self, data: bytes) -> bytes | None:
+        """Take an envelope; the answer to what is in it, at once."""
+        envelope = wire.decode(data)
+        if isinstance(envelope, Announce):
+            self._shown = envelope.models
+        if not isinstance(envelope, Ask):
+            return self._plain.receive(envelope.session)
+        if envelope.opening:
+            self._plain.receive(envelope.opening)
+        self._plain.receive(envelope.session)
+        question = envelope.question
+        vector, prove = self._say(question, self._shown)
+        bound = binding(present(self._plain.params).context, question)
+        return self._plain.contribute(vector, bound, prove)
+
+
+def trusting(config: RoundConfig, device: Device) -> Callable[..., RoundClient]:
+    """Makes a plain device that answers the truth about whatever model it is shown."""
+    own = device.measured(config)
+
+    def say(question: Query | Threshold, model: bytes) -> tuple[Vector, None]:
+        if isinstance(question, Query):
+            return own.answer(question), None
+        update = device.update * np.float32(model != DEAD_MODEL)
+        return own.contribution(update if own.passes(question) else None), None
+
+    return partial(PlainDevice, say)
+
+
+def _as_usual(_client: ClientId) -> Callable[..., RoundClient]:
+    return RoundClient
 
 
 class RoundDevices:
@@ -133,13 +216,12 @@ class RoundDevices:
     Args:
         config: The round.
         devices: Who takes part; five or so by default.
-        questions: The query or threshold that each device is shown, in every slot.
-        policy: What the devices insist on.
-        threshold: Shares that rebuild a secret.
+        policy: What the devices insist on; `ACTIVE` by default if the search is verified.
+        threshold: Shares that rebuild a secret; by default, `QUORUM` then, and two otherwise.
         model: The model that the session is bound to; with several levels, theirs, joined.
         models: What each device is shown as the model; the same for all by default.
-        signed: Whether the session is.
-        client_type: What they run, or what makes it.
+        signed: Whether the session is; if the search is verified, it is.
+        runs: What makes the machine of each device.
         enrolment: Their identities and what these remember; new ones where not given.
         number: Of the round; in each, devices draw other secrets and other noise.
         thetas: The tail fractions of the levels that are played in one session; by default, there
@@ -147,6 +229,7 @@ class RoundDevices:
 
     Attributes:
         params: The session that the server announces.
+        questions: The query or threshold that each device is shown, in every slot.
         openings: What each device is shown as the proof of the sum before, if anything.
         clients: The devices' machines.
     """
@@ -156,21 +239,23 @@ class RoundDevices:
         config: RoundConfig,
         devices: Mapping[ClientId, Device] | None = None,
         *,
-        questions: Mapping[ClientId, Query | Threshold] | None = None,
-        policy: RoundPolicy = POLICY,
-        threshold: int = 2,
+        policy: RoundPolicy | None = None,
+        threshold: int | None = None,
         model: bytes = MODEL,
         models: Mapping[ClientId, bytes] | None = None,
         signed: bool = False,
-        client_type: Callable[..., RoundClient] = RoundClient,
+        runs: Callable[[ClientId], Callable[..., RoundClient]] = _as_usual,
         enrolment: Enrolment | None = None,
         number: int = 0,
         thetas: Sequence[Fraction] = (),
     ) -> None:
         self.config = config
         self.devices = make_devices(config) if devices is None else devices
-        self.questions = questions or {}
+        self.questions: Mapping[ClientId, Query | Threshold] = {}
         self.openings: Mapping[ClientId, bytes] = {}
+        verified = config.search.verified
+        policy = policy or (ACTIVE if verified else POLICY)
+        threshold = threshold or (QUORUM if verified else 2)
         self.levels = Levels.at(config, thetas or (config.theta,))
         self.model = model
         self.models = models or dict.fromkeys(self.devices, model)
@@ -183,10 +268,10 @@ class RoundDevices:
             min_cohort=max(3, threshold),
             graph_seed=bytes(32),
             context=self.levels.context(model),
-            signed=signed,
+            signed=signed or verified,
         )
         self.clients = {
-            client: client_type(
+            client: runs(client)(
                 client,
                 policy,
                 SeededRandomness((client + (number << 64)).to_bytes(32, "little")),
@@ -231,32 +316,23 @@ class RoundDevices:
                 return reply
 
 
-Listen = Callable[[Step, ClientId, bytes], bytes]
-"""What becomes of a device's message of a step on its way to the server."""
-
-
-def _unchanged(_step: Step, _client: ClientId, data: bytes) -> bytes:
-    return data
-
-
 def with_an_honest_server(
     devices: RoundDevices,
-    listen: Listen = _unchanged,
-    learnt: list[SlotSum] | None = None,
     *,
     gone: Mapping[ClientId, Step] = MappingProxyType({}),
     lost: Sequence[LostSearch] = (),
     keeps_cohort: bool = False,
-) -> RoundOutcome:
+) -> tuple[RoundOutcome, list[SlotSum]]:
     """Take the round to its end; devices are shown their models, the rest is as it should be.
 
     Args:
         devices: Who takes part.
-        listen: What becomes of their messages.
-        learnt: Gets the sums that the server learns, in order.
         gone: Who drops out, and before which of its messages.
         lost: What earlier rounds over the models have revealed.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
+
+    Returns:
+        The outcome of the first level, and the sums that the server learns, in order.
     """
     server = RoundServer(
         devices.levels,
@@ -267,16 +343,17 @@ def with_an_honest_server(
         keeps_cohort=keeps_cohort,
         lost=lost,
     )
+    learnt = list[SlotSum]()
     outgoing = server.start()
     while outgoing:
         for client, data in outgoing.items():
             if client in gone and gone[client].order <= server.step.order:
                 continue
             if (reply := devices.answer(client, devices.shown(client, data))) is not None:
-                server.receive(client, listen(server.step, client, reply))
+                server.receive(client, reply)
         outgoing = server.close_round()
-        if learnt is not None and server.revealed is not None:
+        if server.revealed is not None:
             learnt.append(server.revealed)
     if server.outcomes is None:
         raise UsageError("the round is not over")
-    return server.outcomes[0]
+    return server.outcomes[0], learnt

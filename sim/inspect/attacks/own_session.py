@@ -1,5 +1,6 @@
 """The devices of a session, honest unless an attack makes them otherwise, and small parameters."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -19,6 +20,7 @@ from deltafl.secagg import (
     wire,
 )
 from deltafl.secagg.messages import Message
+from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.states import ClientState
@@ -88,9 +90,10 @@ class Devices:
     Args:
         params: What they are told.
         policy: What they insist on.
-        client_type: What they run.
         seed: Of vectors and secrets; the same one, the same secrets.
         enrolment: Their identities and what these remember; new ones where not given.
+        source: Where the device with an id draws its secrets from, in place of the seed.
+        primitives: What they compute with.
 
     Attributes:
         roster: Their ids, ascending; none is its position.
@@ -103,9 +106,10 @@ class Devices:
         params: SessionParams,
         *,
         policy: DevicePolicy = POLICY,
-        client_type: type[Client] = Client,
         seed: int = 0,
         enrolment: Enrolment | None = None,
+        source: Callable[[ClientId], Randomness] | None = None,
+        primitives: Primitives = PLAIN,
     ) -> None:
         self.params = params
         self.roster = [ClientId(3 + 7 * i) for i in range(params.num_invited)]
@@ -120,24 +124,27 @@ class Devices:
             ]
             for client in self.roster
         }
-        self.clients = {
-            client: client_type(
-                client,
-                policy,
-                self._randomness(client, seed),
-                self.enrolment.credentials_for(client, params),
-                ledger=self.enrolment.ledger(client),
-            )
-            for client in self.roster
-        }
+        self._policy, self._primitives, self._seed = policy, primitives, seed
+        self._source = source or self._seeded
+        self._told = defaultdict[ClientId, list[bytes]](list)
+        self.clients = {client: self._machine(client) for client in self.roster}
 
     def answer(self, client: ClientId, data: bytes) -> bytes | None:
         """Give one device a message and, if that opens a slot, its vector."""
         machine = self.clients[client]
+        self._told[client].append(data)
         reply = machine.receive(data)
         if machine.state is ClientState.OPENED:
             return machine.contribute(self.inputs[client][machine.slot], BINDING)
         return reply
+
+    def restore(self, undone: int) -> None:
+        """Put every device back to where it was before its last messages, like a copy of it."""
+        for client in self.roster:
+            told = self._told.pop(client, [])[:-undone]
+            self.clients[client] = self._machine(client)
+            for data in told:
+                self.answer(client, data)
 
     def vector(self, position: int, slot: int = 0) -> Vector:
         """What the device at a position of the roster puts into a slot."""
@@ -156,16 +163,40 @@ class Devices:
         """The bytes of a message of the session."""
         return wire.encode(message, self.params)
 
-    @staticmethod
-    def _randomness(client: ClientId, seed: int) -> Randomness:
-        return SeededRandomness(seed.to_bytes(16, "little") + client.to_bytes(16, "little"))
+    def _machine(self, client: ClientId) -> Client:
+        credentials = self.enrolment.credentials_for(client, self.params)
+        return Client(
+            client,
+            self._policy,
+            self._source(client),
+            credentials,
+            self._primitives,
+            self.enrolment.ledger(client),
+        )
+
+    def _seeded(self, client: ClientId) -> Randomness:
+        seed = self._seed.to_bytes(16, "little") + client.to_bytes(16, "little")
+        return SeededRandomness(seed)
+
+
+def difference(after: Vector, before: Vector) -> Vector:
+    """The words of one vector minus those of another, in the ring of the slots."""
+    words = after - before
+    ring.reduce(words, RING_BITS)
+    return words
 
 
 Tamper = Callable[[ClientId, bytes], bytes]
 """Changes a device's message on its way to the server."""
 
 
-def with_an_honest_server(devices: Devices, server: Server, tamper: Tamper) -> Iterator[SlotSum]:
+def _unchanged(_client: ClientId, data: bytes) -> bytes:
+    return data
+
+
+def with_an_honest_server(
+    devices: Devices, server: Server, tamper: Tamper = _unchanged
+) -> Iterator[SlotSum]:
     """Take the session through all slots: the sums, as the server learns them.
 
     Raises:

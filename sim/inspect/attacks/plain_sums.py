@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.secagg import SlotSum
 from deltafl.secagg.errors import present
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Loot, attack, presuppose
 from deltafl.sim.inspect.attacks.learning import (
     NUM_DEVICES,
     RING_BITS,
@@ -42,21 +41,17 @@ _BAG: Final = Architecture("linear", (_COMMON + NUM_DEVICES * _OWN_WORDS,), _LAB
 
 
 @attack(
-    "words-of-one-device",
     10,
     "reads the elements of the sum that belong to rare words (SRATTA)",
-    power=Power.SERVER,
     gain="that part of the update of each device that alone has these words, though not its name",
     defence="none: the sum over a cohort is no sum where only one device has a part" + _NOISE,
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def words_of_one_device(defended: bool) -> Loot:
+def words_of_one_device(_defended: bool) -> Loot:
     """The model is `linear`, on counts of words, and devices train for two epochs.
 
     Each device has four words that no other has.
     """
-    del defended
     generator = np.random.default_rng(0)
     x = np.zeros((NUM_DEVICES, 6, *_BAG.input_shape), dtype=np.float32)
     x[..., :_COMMON] = generator.integers(0, 3, (NUM_DEVICES, 6, _COMMON))
@@ -84,18 +79,14 @@ _WITH_BIAS: Final = Architecture("logistic-bias", (8,), 4)
 
 
 @attack(
-    "labels-counted",
     18,
     "announces the model that training begins with, and reads the sum of the last layer's biases",
-    power=Power.SERVER,
     gain="how many samples of each label the devices that trained have together",
     defence="none: the biases' gradient is the labels' count, less what the model expects" + _NOISE,
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def labels_counted(defended: bool) -> Loot:
+def labels_counted(_defended: bool) -> Loot:
     """The model is `logistic-bias`. Devices take one step, on all of their samples."""
-    del defended
     generator = np.random.default_rng(0)
     x = generator.random((NUM_DEVICES, 30, 8), dtype=np.float32)
     y = generator.integers(0, generator.integers(1, 5, (NUM_DEVICES, 1)), (NUM_DEVICES, 30))
@@ -115,27 +106,18 @@ _WIDE: Final = Architecture("linear", (_NUMBERS,), 4)
 
 
 @attack(
-    "members-of-the-cohort",
     18,
     "compares the sum with the gradients of samples that it has itself",
-    power=Power.SERVER,
     gain="which of these samples some device trained on (membership), though not which device",
     defence="none: larger cohorts hide a sample among others, and models with more weights than "
     "there are samples undo that" + _NOISE,
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def members_of_the_cohort(defended: bool) -> Loot:
+def members_of_the_cohort(_defended: bool, seed: int = 0) -> Loot:
     """The model is `linear`, with 4,096 weights, and the devices have 20 samples together.
 
     Of the 40 samples that the server has, they have the first 20.
     """
-    del defended
-    return members(0)
-
-
-def members(seed: int) -> Loot:
-    """Play `members-of-the-cohort` over samples drawn from a seed."""
     generator = np.random.default_rng(seed)
     num = NUM_DEVICES * _PER_DEVICE
     x = generator.choice(np.array([-1, 1], dtype=np.float32), (2 * num, _NUMBERS))
@@ -162,19 +144,15 @@ _STEEP: Final = 50.0
 
 
 @attack(
-    "tail-of-owners",
     18,
     "announces a model whose loss is large on samples with a certain property",
-    power=Power.SERVER,
     gain="how many devices own such a sample, and the sum of the updates of these devices alone",
     defence="none: the tail is where the model is worst, and the server chooses the model; what "
     "helps is a large min_honest_tail",
     spec="14.7",
-    end=Left.EXPOSED,
 )
-def tail_of_owners(defended: bool) -> Loot:
+def tail_of_owners(_defended: bool) -> Loot:
     """The model is `logistic-bias`; the search is honest and verified, and asks for θ = 1/2."""
-    del defended
     generator = np.random.default_rng(0)
     x = generator.random((NUM_DEVICES, 4, 8), dtype=np.float32)
     x[..., _PROPERTY] = 0
@@ -202,29 +180,16 @@ _ROUNDS, _PERIOD = 12, 3
 
 
 @attack(
-    "tails-from-counts",
     12,
     "learns beside the protocol how often each device has trained, every three rounds of twelve, "
     "and solves for the tails (Lam et al. 2021)",
-    power=Power.SERVER,
     gain="which devices were in the tail of which round, and every update that stays the same",
     defence="none: counts that devices report elsewhere are no part of the protocol; do not "
     "collect them",
     spec="9.5",
-    end=Left.EXPOSED,
 )
-def tails_from_counts(defended: bool) -> Loot:
+def tails_from_counts(_defended: bool, seed: int = 0) -> Loot:
     """One cohort, and honest searches; losses change from round to round, updates do not."""
-    del defended
-    return tails(0)
-
-
-def tails(seed: int) -> Loot:
-    """Play `tails-from-counts` over losses drawn from a seed.
-
-    Raises:
-        NotPlayed: the counts leave more than one possibility.
-    """
     generator = np.random.default_rng(seed)
     devices = make_devices(WHOLE_ROUND)
     sums, trained = [], []
@@ -236,8 +201,7 @@ def tails(seed: int) -> Loot:
             for (client, device), loss in zip(devices.items(), losses, strict=True)
         }
         parties = RoundDevices(config, given, model=index.to_bytes(4, "big"))
-        learnt_sums: list[SlotSum] = []
-        outcome = with_an_honest_server(parties, lambda _step, _client, data: data, learnt_sums)
+        outcome, learnt_sums = with_an_honest_server(parties)
         sums.append(config.update_layout.decode(learnt_sums[-1].vector)["update"])
         threshold = present(outcome.search).threshold
         trained.append([one.measured(config).passes(threshold) for one in given.values()])

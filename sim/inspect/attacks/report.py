@@ -5,8 +5,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from deltafl.secagg import PeerError
-from deltafl.sim.inspect.attacks.attack import Attack, End, Harm, Left, Loot, NotPlayed, Words
-from deltafl.sim.inspect.attacks.play import Outcome, Verdict
+from deltafl.sim.inspect.attacks.attack import (
+    Attack,
+    Harm,
+    Left,
+    Loot,
+    NotPlayed,
+    Outcome,
+    Verdict,
+    Words,
+)
 
 _SHOWN: Final = 5
 """The most words of a vector that are shown."""
@@ -44,29 +52,29 @@ def summarise(verdicts: Sequence[Verdict]) -> str:
     if exposed:
         lines += ["", "not prevented, by design (docs/limitations.md):"]
         lines += [_row(verdict, width) for verdict in exposed]
-    num_as_registered = sum(verdict.as_registered for verdict in prevented)
-    num_exposed = sum(verdict.as_registered for verdict in exposed)
     lines += [
         "",
-        f"{num_as_registered} of {len(prevented)} attacks succeed without their defence and are "
+        f"{_right(prevented)} of {len(prevented)} attacks succeed without their defence and are "
         f"stopped with it;",
-        f"{num_exposed} of {len(exposed)} known limitations are as documented.",
+        f"{_right(exposed)} of {len(exposed)} known limitations are as documented.",
     ]
     for verdict in verdicts:
         lines += [f"NOT as registered: {verdict.attack.name}: {s}" for s in verdict.surprises]
     return "\n".join(lines)
 
 
+def _right(verdicts: Sequence[Verdict]) -> int:
+    return sum(verdict.as_registered for verdict in verdicts)
+
+
 def listing(attacks: Sequence[Attack]) -> str:
     """The attacks' names, each with what the attacker does and what prevents it."""
-    blocks = []
+    lines = []
     for attack in attacks:
-        head = f"{attack.name} ({attack.label}, {attack.power})"
-        marked = head if attack.is_prevented else f"{head}: not prevented, by design"
-        blocks.append(
-            "\n".join([marked, *_wrapped("", attack.deed), *_wrapped("defence", attack.defence)])
-        )
-    return "\n".join(blocks)
+        marked = "" if attack.is_prevented else ": not prevented, by design"
+        lines += [f"{attack.name} ({attack.label}, {attack.power}){marked}"]
+        lines += _wrapped("", attack.deed) + _wrapped("defence", attack.defence)
+    return "\n".join(lines)
 
 
 def about(attack: Attack) -> dict[str, object]:
@@ -80,7 +88,7 @@ def about(attack: Attack) -> dict[str, object]:
         "defence": attack.defence,
         "spec": attack.spec,
         "scene": attack.scene,
-        "end": {"kind": _kind(attack.end), "is": str(attack.end)},
+        "end": {"kind": type(attack.end).__name__.lower(), "is": str(attack.end)},
         "prevented": attack.is_prevented,
     }
 
@@ -95,10 +103,6 @@ def to_json(verdict: Verdict) -> dict[str, object]:
         "as_registered": verdict.as_registered,
         "surprises": list(verdict.surprises),
     }
-
-
-def _kind(end: End) -> str:
-    return type(end).__name__.lower()
 
 
 def _row(verdict: Verdict, width: int) -> str:
@@ -133,44 +137,39 @@ def _mark(outcome: Outcome) -> str:
 
 def _told(attack: Attack, outcome: Outcome, *, defended: bool) -> list[str]:
     """The outcome in lines."""
+    return [line for pair in _facts(attack, outcome, defended=defended) for line in _wrapped(*pair)]
+
+
+def _facts(attack: Attack, outcome: Outcome, *, defended: bool) -> Iterator[tuple[str, str]]:
     match outcome:
         case PeerError():
-            return _wrapped("stopped", f"a device refuses: {outcome}")
+            yield "stopped", f"a device refuses: {outcome}"
         case NotPlayed():
-            return _wrapped("not played", str(outcome))
+            yield "not played", str(outcome)
         case Harm():
-            return [*_wrapped("harm", "done" if outcome.done else "none"), *_named(outcome)]
-        case Loot():
-            return list(_spoils(attack, outcome, defended=defended))
+            yield "harm", "done" if outcome.done else "none"
+            for client, fault in sorted(outcome.culprits):
+                yield "named", f"device {client}, for: {fault}"
+            yield "seen", outcome.note
+        case Loot(refusals=refusals):
+            if refusals:
+                yield "stopped", f"{len(refusals)} devices refuse: {refusals[0]}"
+            yield "taken", _first(outcome, outcome.taken)
+            yield "truth", _first(outcome, outcome.wanted)
+            yield "complete", _how_complete(attack, outcome, defended=defended)
+            yield "note", outcome.note
 
 
-def _named(harm: Harm) -> Iterator[str]:
-    for client, fault in sorted(harm.culprits):
-        yield from _wrapped("named", f"device {client}, for: {fault}")
-    yield from _wrapped("seen", harm.note)
-
-
-def _spoils(attack: Attack, loot: Loot, *, defended: bool) -> Iterator[str]:
-    if loot.refusals:
-        what = f"{len(loot.refusals)} devices refuse: {loot.refusals[0]}"
-        yield from _wrapped("stopped", what)
-    yield from _wrapped("taken", _first(loot, loot.taken))
-    yield from _wrapped("truth", _first(loot, loot.wanted))
+def _how_complete(attack: Attack, loot: Loot, *, defended: bool) -> str:
     if loot.is_complete:
-        yield from _wrapped("complete", f"yes, all {loot.num_bits:,} bits")
-    elif loot.refusals and not loot.taken.any():
-        yield from _wrapped("complete", "no: nothing arrived")
-    elif attack.end is Left.NOTHING and defended:
-        yield from _wrapped("complete", "no: no such thing is sent")
-    else:
-        yield from _wrapped("complete", f"no: {_distance(loot)}")
-    yield from _wrapped("note", loot.note)
-
-
-def _distance(loot: Loot) -> str:
+        return f"yes, all {loot.num_bits:,} bits"
+    if loot.refusals and not loot.taken.any():
+        return "no: nothing arrived"
+    if attack.end is Left.NOTHING and defended:
+        return "no: no such thing is sent"
     like = "like noise" if loot.is_noise else "unlike noise"
     return (
-        f"{loot.differing_bits:,} ones among {loot.num_bits:,} bits of the difference, {like} "
+        f"no: {loot.differing_bits:,} ones among {loot.num_bits:,} bits of the difference, {like} "
         f"({loot.num_bits / 2:,.0f} expected, deviation {loot.num_bits**0.5 / 2:,.0f})"
     )
 
@@ -191,16 +190,11 @@ def _outcome(outcome: Outcome) -> dict[str, object]:
         case NotPlayed():
             return {"kind": "not played", "message": str(outcome)}
         case Harm():
-            culprits = [
-                {"device": int(client), "fault": str(fault)}
-                for client, fault in sorted(outcome.culprits)
+            named = [
+                {"device": int(i), "fault": str(fault)} for i, fault in sorted(outcome.culprits)
             ]
-            return {
-                "kind": "harm",
-                "done": outcome.done,
-                "culprits": culprits,
-                "note": outcome.note,
-            }
+            note = outcome.note
+            return {"kind": "harm", "done": outcome.done, "culprits": named, "note": note}
         case Loot():
             return {
                 "kind": "loot",

@@ -1,476 +1,372 @@
-"""Attacks with messages of other sessions, and with two sums of which one lacks a device."""
+"""Attacks on a session: lists of devices, shares, keys, and masks that are used twice.
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+A defence is taken away by what devices insist on, by the parameters of the session, by what devices
+draw and compute with, or by devices that are put back to what they were before.
+"""
+
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from deltafl.protocol import wire as envelopes
-from deltafl.protocol.client import RoundClient
-from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.messages import Relay
-from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.round import LostSearch
 from deltafl.secagg import (
-    Client,
     ClientId,
-    Enrolment,
+    Credentials,
+    DevicePolicy,
+    FirstUse,
     Refusal,
-    SlotSpec,
-    SlotSum,
-    Stage,
-    Step,
+    Server,
     UsageError,
+    keys,
+    prg,
     ring,
-    signing,
-    wire,
 )
-from deltafl.secagg.graph import Members
+from deltafl.secagg.identity import identity
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.ledger import Ledger, MemoryLedger
-from deltafl.secagg.masks import SlotContext
-from deltafl.secagg.messages import (
-    MaskedInput,
-    Message,
-    OpenSlot,
-    RosterMessage,
-    SessionOpen,
-    ShareDelivery,
-    ShareKeys,
-    ShareKind,
-    ShareReceipt,
-)
-from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
-from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import (
-    POLICY,
-    RoundDevices,
-    make_devices,
-    with_an_honest_server,
-)
+from deltafl.secagg.masks import Link
+from deltafl.secagg.messages import AdvertiseKeys, SessionOpen
+from deltafl.secagg.params import SessionId
+from deltafl.secagg.primitives import Primitives, add_pairwise
+from deltafl.secagg.randomness import Randomness, SeededRandomness
+from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.inspect.attacks.own_round import UPDATE_ROUND, Device
 from deltafl.sim.inspect.attacks.own_session import (
     ACTIVE_POLICY,
+    LENGTH,
+    POLICY,
+    RING_BITS,
     Devices,
+    difference,
     make_params,
     new_enrolment,
+    with_an_honest_server,
 )
-from deltafl.sim.inspect.attacks.replaced import replaced
-from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, Searches
 
-_survivors, _slots = signing.survivors, RoundConfig.slots
+_WHOLE: Final = (LENGTH, RING_BITS, True)
 
 
-def _survivors_of_any_session(context: SlotContext, members: Members, _: PublicKey) -> bytes:
-    """What devices sign if a session has no keys of its own."""
-    return _survivors(context, members, PublicKey(bytes(32)))
-
-
-def _opened(devices: Devices) -> EvilServer:
-    """A server whose first slot is open."""
-    evil = EvilServer(devices.params, devices.roster, devices.answer)
+def _opened(devices: Devices, num_colluders: int = 0) -> EvilServer:
+    """A server that has set a session up and opened its first slot; the last devices collude."""
+    own = devices.roster[len(devices.roster) - num_colluders :]
+    evil = EvilServer(devices.params, devices.roster, devices.answer, map(Colluder, own))
     evil.set_up()
     evil.open_slot(0)
     return evil
 
 
-def _over(devices: Devices, evil: EvilServer, first: int, *others: int) -> Loot:
-    """What the server learns from some devices' masked vectors, and the sum of their vectors."""
-    wanted: Vector = sum((devices.vector(p) for p in others), devices.vector(first))
+def _against_first(devices: Devices, evil: EvilServer) -> Loot:
+    """What the server can make of the first device's masked vector, and that device's vector."""
     refusals = tuple(evil.refusals.values())
-    return Loot(evil.sum_over(0, {first, *others}), wanted, refusals=refusals)
+    return Loot(evil.sum_over(0, {0}), devices.vector(0), refusals=refusals)
 
 
-def _old_signatures(*, remembering: bool) -> Loot:
-    """Devices 0 and 4 sign the lists of others in two sessions; the third is the one attacked."""
-    params = make_params(5, 3, signed=True)
-    # Every device is told of two losses; 1, 2 and 3 are lost to three devices each.
-    one, two, three = (frozenset({0, lost, 4}) for lost in (1, 2, 3))
-    lists: list[dict[int, Survivors]] = [{0: one, 4: one}, {0: two, 4: three}]
-    enrolment: Enrolment = new_enrolment()
-    signatures = []
-    for seed, to_sign in enumerate(lists, start=1):
-        past = Devices(params, policy=ACTIVE_POLICY, seed=seed, enrolment=enrolment)
-        evil = _opened(past)
-        evil.confirm(0, to_sign)
-        signatures.append(evil.signatures)
-        enrolment = enrolment if remembering else new_enrolment()
-    devices = Devices(params, policy=ACTIVE_POLICY, enrolment=enrolment)
-    evil = _opened(devices)
-    for session in signatures:
-        for of, signed in session.items():
-            evil.signatures[of] |= signed
-    evil.unmask(0, {0: three, 1: one, 2: two, 3: three, 4: two})
-    return _over(devices, evil, 0, 4)
-
-
-@attack(
-    "signatures-of-earlier-sessions",
-    1,
-    "shows what devices signed in earlier sessions with the same parameters and roster",
-    power=Power.SERVER,
-    gain="a sum over fewer devices than `min_cohort`",
-    defence="a signature names the signer's sealing key for the session",
-    spec="6.4",
-    end=Refusal.BAD_SIGNATURE,
-    saying="the list of devices",
-)
-def signatures_of_earlier_sessions(defended: bool) -> Loot:
-    """In both runs, devices remember nothing."""
-    with replaced(signing, "survivors", _survivors_of_any_session, unless=defended):
-        return _old_signatures(remembering=False)
-
-
-@attack(
-    "signatures-that-name-no-session",
-    1,
-    "shows what devices signed in earlier sessions, if signatures did not name the session's keys",
-    power=Power.SERVER,
-    gain="a sum over fewer devices than `min_cohort`",
-    defence="a device takes part in only one session per context, and remembers it",
-    spec="9.5",
-    end=Refusal.SESSION_REPEATED,
-)
-def signatures_that_name_no_session(defended: bool) -> Loot:
-    """The first line of defence is switched off in both runs."""
-    with replaced(signing, "survivors", _survivors_of_any_session, unless=False):
-        return _old_signatures(remembering=defended)
-
-
-class _Credulous(Client):
-    """A device that counts neighbours whose boxes it could not open."""
-
-    def _shrink_cohort(self, members: Members) -> None:
-        heard, self._heard = self._heard, None
-        try:
-            super()._shrink_cohort(members)
-        finally:
-            self._heard = heard
-
-
-@attack(
-    "keys-of-absent-devices",
-    4,
-    "shows keys of absent devices from earlier sessions, in which it was given their mask keys",
-    power=Power.SERVER,
-    gain="a sum over fewer devices than `min_cohort`",
-    defence="a device counts a neighbour only once its box has opened, and boxes are made for "
-    "the keys of this session",
-    spec="9.4",
-    end=Refusal.COHORT_TOO_SMALL,
-    saying="4 devices are left",
-)
-def keys_of_absent_devices(defended: bool) -> Loot:
-    """Four devices are there. Two more are passed off as present, for a sum over six."""
-    params = make_params(6, 4, min_cohort=5, signed=True)
-    client_type = Client if defended else _Credulous
-    said: dict[ClientId, Message] = {}
-    secrets = {}
-    for seed, lost in enumerate((4, 5), start=1):
-        earlier = _opened(Devices(params, policy=ACTIVE_POLICY, seed=seed))
-        earlier.unmask(0, earlier.everyone - {lost})
-        said[earlier.roster[lost]] = earlier.keys[lost]
-        secrets[0, ShareKind.KEY, lost] = earlier.secrets[0, ShareKind.KEY, lost]
-    devices = Devices(params, policy=ACTIVE_POLICY, client_type=client_type)
-
-    def answer(device: ClientId, data: bytes) -> bytes | None:
-        """Devices 4 and 5 are not asked: their keys are old, and their other messages invented."""
-        if device not in said:
-            return devices.answer(device, data)
-        match devices.decode(data):
-            case SessionOpen():
-                return devices.encode(said[device])
-            case RosterMessage() as message:
-                box = bytes(wire.box_size(params))
-                return devices.encode(ShareKeys((bytes(32),), dict.fromkeys(message.keys, box)))
-            case ShareDelivery():
-                return devices.encode(ShareReceipt(()))
-            case OpenSlot():
-                return devices.encode(MaskedInput(0, bytes(4 * params.slots[0].length)))
-            case message:
-                raise UsageError(f"{type(message).__name__} to an absent device")
-
-    evil = EvilServer(params, devices.roster, answer)
+def _by_shares_of_its_own(devices: Devices, evil: EvilServer) -> Loot:
+    """What the server learns about the first device's vector from the shares of the colluders."""
     evil.set_up()
     evil.open_slot(0)
-    evil.unmask(0, dict.fromkeys(range(4), evil.everyone))
-    evil.secrets |= secrets
-    return _over(devices, evil, *range(4))
-
-
-_ANSWER = "that device's answer, as the difference of the sums: its weight and where its loss lies"
-
-
-def _all_tolerant(config: RoundConfig) -> tuple[SlotSpec, ...]:
-    """The slots of a round, none of which is whole."""
-    return tuple(replace(slot, whole=False) for slot in _slots(config))
+    evil.pool(0)
+    return _against_first(devices, evil)
 
 
 @attack(
-    "query-again-without-one-device",
-    13,
-    "asks one query twice, and leaves one device's answer out the second time",
-    power=Power.SERVER,
-    gain=_ANSWER,
-    defence="slots of queries after the first are whole: without a device, nobody can take off "
-    "the masks that the others share with it",
-    spec="12.3",
+    1,
+    "tells one half of the devices that a device survived and the other half that it dropped out",
+    gain="the device's vector",
+    defence="devices that expect an active server insist on 2t > (1 + γ)h",
+    spec="3.7",
+    end=Refusal.POLICY,
+    saying="two quorums",
+)
+def two_survivor_lists(defended: bool) -> Loot:
+    """There are six devices, and three are enough to unmask. Each half signs its own list."""
+    active = replace(ACTIVE_POLICY, min_cohort=2, min_threshold=2, min_threshold_share=0.0)
+    devices = Devices(make_params(6, 3, signed=True), policy=active if defended else POLICY)
+    evil = _opened(devices)
+    lost = evil.everyone - {0}
+    evil.unmask(0, {p: evil.everyone if p <= 2 else lost for p in evil.honest})
+    return _against_first(devices, evil)
+
+
+@attack(
+    2,
+    "asks devices for one kind of share of a peer, and then for the other kind",
+    gain="the peer's vector",
+    defence="a device answers one request per slot, and the request names survivors only",
+    spec="9.3",
+    end=Refusal.BOTH_SHARE_KINDS,
+)
+def both_shares(defended: bool) -> Loot:
+    """At first, all devices have survived. Then the first device has dropped out.
+
+    Without the defence, devices are put back to what they were before the first request.
+    """
+    devices = Devices(make_params(5, 3))
+    evil = _opened(devices)
+    evil.unmask(0, evil.everyone)
+    if not defended:
+        devices.restore(1)
+    evil.unmask(0, evil.everyone - {0})
+    return _against_first(devices, evil)
+
+
+def _made_up(client: ClientId) -> Credentials:
+    """Credentials that anybody can create."""
+    return Credentials(identity(client.to_bytes(32, "big")), FirstUse())
+
+
+@attack(
+    3,
+    "answers one device in place of all others, with its own keys (man in the middle)",
+    power=Power.NETWORK,
+    gain="the shares of the device's secrets, and so its vector",
+    defence="signed key advertisements",
+    spec="6.3",
+    end=Refusal.BAD_SIGNATURE,
+)
+def key_substitution(defended: bool) -> Loot:
+    """The attacker keeps the other devices' real answers to itself, and shows their signatures."""
+    params = make_params(6, 4, signed=defended)
+    devices = Devices(params)
+    opening = devices.encode(SessionOpen(params))
+    said = [_keys(devices, client, opening) for client in devices.roster[1:]]
+    doubles = [Colluder(i, _made_up(i) if defended else None) for i in devices.roster[1:]]
+    evil = EvilServer(params, devices.roster, devices.answer, doubles)
+    evil.advertise()
+    for position, theirs in enumerate(said, start=1):
+        evil.keys[position] = replace(evil.keys[position], credential=theirs.credential)
+    return _by_shares_of_its_own(devices, evil)
+
+
+def _keys(devices: Devices, client: ClientId, opening: bytes) -> AdvertiseKeys:
+    told = devices.decode(devices.answer(client, opening) or b"")
+    if not isinstance(told, AdvertiseKeys):
+        raise UsageError(f"{type(told).__name__} for keys")
+    return told
+
+
+@attack(
+    5,
+    "declares a device dropped out, rebuilds its key, and then receives its vector",
+    gain="the device's vector",
+    defence="a self mask, whose seed is not revealed for devices that dropped out",
+    spec="5.3",
     end=Left.NOISE,
 )
-def query_again_without_one_device(defended: bool) -> Loot:
-    """Differencing across iterations, with a drop-out that the server invents.
-
-    Without the defence, the second slot is tolerant too, and devices help to unmask it.
-    """
-    with replaced(RoundConfig, "slots", _all_tolerant, unless=defended):
-        searches = Searches()
-        evil = searches.session()
-        searches.ask(evil, 0, evil.everyone, evil.everyone)
-        searches.ask(evil, 1, evil.everyone, evil.everyone - {LOST})
-        return searches.loot()
-
-
-def _over_fewer(searches: Searches) -> Loot:
-    evil = searches.session()
-    for slot, cohort in enumerate((evil.everyone, evil.everyone - {LOST})):
-        searches.ask(evil, slot, cohort, cohort)
-    return searches.loot()
-
-
-def accept_any_list(device: Client, message: OpenSlot) -> None:
-    """Take part in a whole slot over whatever devices."""
-    device._members = device._agreed = message.members
+def late_masked_input(defended: bool) -> Loot:
+    """Without the defence, devices add the masks that they share, and no mask of their own."""
+    bare = Primitives(add_masks=lambda _total, _added, _subtracted: None)
+    devices = Devices(make_params(5, 3), primitives=Primitives() if defended else bare)
+    evil = _opened(devices)
+    evil.unmask(0, evil.everyone - {0})
+    taken = evil.sum_over(0, {0})
+    if not defended:  # put back the mask that was taken off on a guess
+        prg.add_mask(taken, evil.context(0, 0).self_mask_key(bytes(prg.SEED_SIZE)))
+    return Loot(taken, devices.vector(0), refusals=tuple(evil.refusals.values()))
 
 
 @attack(
-    "query-again-over-fewer",
-    13,
-    "asks one query twice, and opens the second slot without one device",
-    power=Power.SERVER,
-    gain=_ANSWER,
-    defence="a device takes part in a whole slot only with exactly the devices that were agreed "
-    "on last",
-    spec="9.7",
-    end=Refusal.NOT_AGREED,
-    saying="not the devices of the last list",
+    6,
+    "opens a slot again for another question",
+    gain="the difference of a device's two vectors; if it knows one of them, also the other",
+    defence="a device uses a slot once and then deletes its secrets",
+    spec="9.3",
+    end=Refusal.SLOT_REUSED,
 )
-def query_again_over_fewer(defended: bool) -> Loot:
-    """After the first query, the devices have agreed on everyone."""
-    with replaced(Client, "_agree", accept_any_list, unless=defended):
-        return _over_fewer(Searches())
+def slot_reuse(defended: bool) -> Loot:
+    """The first time, all devices send zeros, and the attacker knows this.
 
-
-class _Forwarding(RoundClient):
-    """A device that accepts the opening of a slot without its question."""
-
-    def _relay(self, session: bytes) -> bytes | None:
-        return self._session.receive(session)
-
-
-class _OpeningFirst(RoundDevices):
-    """Relays the opening of a slot before it asks the question that belongs to it."""
-
-    def carry(self, client: ClientId, data: bytes) -> bytes | None:
-        if isinstance(wire.decode(data, self.params), OpenSlot):
-            self.answer(client, envelopes.encode(Relay(data)))
-        return super().carry(client, data)
-
-
-@attack(
-    "query-again-relayed",
-    13,
-    "asks one query twice, the second time over fewer devices, and relays the opening before the "
-    "query",
-    power=Power.SERVER,
-    gain=_ANSWER,
-    defence="a slot can only be opened together with its question",
-    spec="12.8",
-    end=Refusal.OUT_OF_ORDER,
-    saying="without a question",
-)
-def query_again_relayed(defended: bool) -> Loot:
-    """When the query comes, the cohort has already shrunk.
-
-    In both runs, devices take part in whole slots over whatever devices.
+    Without the defence, devices are put back to what they were before the slot was opened.
     """
-    with replaced(Client, "_agree", accept_any_list, unless=False):
-        return _over_fewer(Searches(RoundClient if defended else _Forwarding, _OpeningFirst))
+    devices = Devices(make_params(5, 3))
+    wanted = devices.vector(0)
+    devices.silence()
+    evil = _opened(devices, num_colluders=1)
+    evil.unmask(0, evil.everyone)
+    first = evil.sum_over(0, {0})
+    devices.inputs[devices.roster[0]][0] = wanted
+    if not defended:
+        devices.restore(2)
+    # A repetition would be ignored. Of the masks, only that of the colluder is another one.
+    evil.open_slot(0, evil.everyone - {4})
+    taken = difference(evil.sum_over(0, {0}), first)
+    return Loot(taken, wanted, refusals=tuple(evil.refusals.values()))
+
+
+_SEEDS: Final = 1 << 12
+
+
+def _of_few_seeds(number: int) -> Randomness:
+    return SeededRandomness((number % _SEEDS).to_bytes(32, "little"))
 
 
 @attack(
-    "one-round-in-two-sessions",
-    13,
-    "announces one round in two sessions at once, and keeps the second from one device",
-    power=Power.SERVER,
-    gain=_ANSWER,
-    defence="a device takes part in only one session per context, and remembers it",
+    7,
+    "tries all seeds of the generator that a device draws its secrets from",
+    gain="all secrets of the device, and so its vector",
+    defence="every secret is drawn from a source of 256 bits",
+    spec="2.8",
+    end=Left.NOISE,
+)
+def short_seeds(defended: bool) -> Loot:
+    """Without the defence, seeds have 12 bits. 28 bits, as in some software, would take hours.
+
+    The keys that a device shows tell which seed is the right one.
+    """
+    devices = Devices(make_params(5, 4), source=None if defended else _of_few_seeds)
+    told = list[bytes]()
+
+    def answer(client: ClientId, data: bytes) -> bytes | None:
+        if client == devices.roster[0]:
+            told.append(data)
+        return devices.answer(client, data)
+
+    evil = EvilServer(devices.params, devices.roster, answer)
+    evil.set_up()
+    evil.open_slot(0)
+    shown = evil.keys[0].sealing_key
+    for number in range(_SEEDS):
+        if keys.generate(_of_few_seeds(number)).public == shown:
+            twin = Colluder(devices.roster[0], randomness=_of_few_seeds(number))
+            for data in told[:2]:
+                twin.receive(data)
+            evil.secrets |= twin.own_secrets()
+    return _against_first(devices, evil)
+
+
+@attack(
+    17,
+    "sends the largest allowed numbers, so that the sum wraps around",
+    power=Power.PEER,
+    gain="a wrong sum that nobody notices",
+    defence="the width of the ring is computed from the bounds and the cohort size",
+    spec="12.3",
+    end=Left.HARMLESS,
+)
+def wrap_around(defended: bool) -> Harm:
+    """Without the defence, the ring is only as wide as one device needs."""
+    config, largest = UPDATE_ROUND, np.full(UPDATE_ROUND.update_length, UPDATE_ROUND.update.clip)
+    device = Device(1.0, config.update.max_weight, largest.astype(np.float32))
+    sent = device.measured(config).contribution(device.update)
+    of = config.update_layout if defended else replace(config, cohort_size=1).update_layout
+    bits = of.ring_bits
+    devices = Devices(make_params(config.cohort_size, 3, slots=((len(sent), bits),)))
+    devices.inputs = {client: [ring.to_words(sent, bits)] for client in devices.roster}
+    server = Server(devices.params, devices.roster, devices.enrolment)
+    (summed,) = with_an_honest_server(devices, server)
+    presuppose(not server.drops, "nobody has noticed anything")
+    words = summed.vector.astype(np.int64) << (64 - bits) >> (64 - bits)
+    unit = config.update.max_weight * config.cohort_size * 2**config.update.resolution_bits
+    return Harm(
+        done=not np.array_equal(words, sent.astype(np.int64) * config.cohort_size),
+        note=f"every device sent {largest[0]:g} everywhere; the mean came out as "
+        f"{words[0] / unit:g}",
+    )
+
+
+@attack(
+    19,
+    "announces a threshold that its own devices reach",
+    gain="every device's vector",
+    defence="the device's own floors for t and t / h",
+    spec="3.7",
+    end=Refusal.POLICY,
+    saying="threshold=2 is below",
+)
+def low_threshold(defended: bool) -> Loot:
+    """Two of eight devices collude, and two shares are enough to rebuild a secret."""
+    params = make_params(8, 2, min_cohort=6)
+    devices = Devices(params, policy=DevicePolicy() if defended else POLICY)
+    own = map(Colluder, devices.roster[6:])
+    return _by_shares_of_its_own(devices, EvilServer(params, devices.roster, devices.answer, own))
+
+
+@attack(
+    20,
+    "declares a device dropped out, aborts, and declares it a survivor in the retry",
+    gain="both secrets of the device, one from each attempt, and so its vector",
+    defence="a retry is a new session with new keys and seeds",
+    spec="9.12",
+    end=Left.NOISE,
+)
+def abort_and_retry(defended: bool) -> Loot:
+    """Without the defence, devices keep their keys and seeds for the retry."""
+    devices = Devices(make_params(5, 3))
+    aborted = _opened(devices)
+    aborted.unmask(0, aborted.everyone - {0})
+    again = Devices(make_params(5, 3, graph_seed=b"new".ljust(32)), seed=int(defended))
+    again.inputs = devices.inputs
+    retry = _opened(again)
+    retry.unmask(0, retry.everyone)
+    kept = [again.mask_keys == aborted.keys[p].mask_keys for p, again in retry.keys.items()]
+    presuppose(kept == [not defended] * len(kept), "a retry has fresh keys, or all are kept")
+    retry.secrets |= aborted.secrets | retry.secrets
+    return _against_first(devices, retry)
+
+
+def _link(peer: int, one: PublicKey, other: PublicKey, session_id: SessionId) -> Link:
+    """What two devices share if the key of one is of small order: zeros, and what is public."""
+    return Link(peer, keys.extract(bytes(32), salt=session_id), b"".join(sorted((one, other))))
+
+
+@attack(
+    23,
+    "shows keys of small order as the keys of all other devices",
+    gain="masks that anybody can make, and so the device's vector of a whole slot",
+    defence="devices refuse points of small order",
+    spec="2.3",
+    end=Refusal.BAD_KEY,
+    saying="low-order",
+)
+def low_order_keys(defended: bool) -> Loot:
+    """There are three devices, and the first is shown such keys of two.
+
+    Without the defence, the vector is masked as by a device that agrees with such keys.
+    """
+    devices = Devices(make_params(3, 2, slots=(_WHOLE,)))
+    evil = EvilServer(devices.params, devices.roster, devices.answer)
+    evil.advertise()
+    for peer, point in ((1, 0), (2, 1)):
+        key = PublicKey(point.to_bytes(32, "little"))
+        evil.keys[peer] = AdvertiseKeys(key, ())
+    if defended:
+        evil.set_up()
+    context, taken, own = evil.context(0, 0), devices.vector(0).copy(), evil.keys[0].sealing_key
+    info = context.whole_slot_info(evil.members(evil.everyone))
+    for peer in (1, 2):
+        shown = evil.keys[peer].sealing_key
+        presuppose(keys.is_low_order(shown), "everybody knows what is agreed with such a key")
+        add_pairwise(taken, 0, [_link(peer, own, shown, context.session_id).whole(info)])
+        # The attacker makes the same mask from the public keys alone.
+        add_pairwise(taken, peer, [_link(0, shown, own, context.session_id).whole(info)])
+    return Loot(taken, devices.vector(0))
+
+
+_ROUNDS: Final = 6
+
+
+@attack(
+    11,
+    "collects sums over overlapping cohorts, round after round, and solves for the devices",
+    gain="every vector that stays the same over the rounds",
+    defence="none: sums are exact; an audit of the transcript reports whose updates can be "
+    "solved for",
     spec="9.5",
-    end=Refusal.SESSION_REPEATED,
 )
-def one_round_in_two_sessions(defended: bool) -> Loot:
-    """Both sums meet min_cohort. Nobody has answered when the second session is announced."""
-    searches = Searches()
-    sessions = [searches.session(without=p, remembering=defended) for p in (None, LOST)]
-    for evil in sessions:
-        searches.ask(evil, 0, evil.everyone, evil.everyone)
-    return searches.loot()
-
-
-def _two_rounds(*, at_once: bool, defended: bool) -> Loot:
-    most = 1 if defended else 2
-    searches = Searches(policy=replace(POLICY, max_rounds_per_model=most))
-    configs = {None: replace(CONFIG, round_index=1), LOST: replace(CONFIG, round_index=2)}
-    sessions = (searches.session(config, without=lost) for lost, config in configs.items())
-    for evil in list(sessions) if at_once else sessions:
-        searches.ask(evil, 0, evil.everyone, evil.everyone)
-    return searches.loot()
-
-
-@attack(
-    "one-model-in-two-rounds",
-    13,
-    "announces one model under two round indices, the second time without one of the devices",
-    power=Power.SERVER,
-    gain=_ANSWER,
-    defence="a device that expects an active server answers for each model in only one round, and "
-    "remembers it",
-    spec="12.13",
-    end=Refusal.MODEL_REPEATED,
-    saying="answered for this model before",
-)
-def one_model_in_two_rounds(defended: bool) -> Loot:
-    """There are two contexts. Without the defence, devices believe that the first round was lost.
-
-    So do those that expect a curious server, up to `max_rounds_per_model` rounds.
-    """
-    return _two_rounds(at_once=False, defended=defended)
-
-
-@attack(
-    "lost-round-begun-anew",
-    13,
-    "repeats a round that was lost, without one of its devices",
-    power=Power.SERVER,
-    gain=_ANSWER,
-    defence="a round that is repeated goes on with the sums of the lost one, and searches no more",
-    spec="12.13",
-    end=Left.NOTHING,
-)
-def lost_round_begun_anew(defended: bool) -> Loot:
-    """All follow the protocol, and devices believe that the server does.
-
-    Without the defence, the server searches anew.
-    """
-    devices, enrolment, lost = make_devices(CONFIG), new_enrolment(), list[LostSearch]()
-    victim = sorted(devices)[LOST]
-    too_few = dict.fromkeys(sorted(devices)[-2:], Step(Stage.MASK, CONFIG.update_slot))
-    asked = []
-    for number, gone in enumerate((too_few, {victim: Step(Stage.ADVERTISE)})):
-        config, learnt = replace(CONFIG, round_index=number), list[SlotSum]()
-        network = RoundDevices(
-            config,
-            devices,
-            policy=replace(POLICY, max_rounds_per_model=2),
-            threshold=4,
-            enrolment=enrolment,
-            number=number,
-        )
-        outcome = with_an_honest_server(network, learnt=learnt, gone=gone, lost=lost)
-        presuppose((outcome.update is None) == (number == 0), "the first round is lost")
-        asked.append([one.vector.astype(np.uint64) for one in learnt if one.slot == 0])
-        lost = [outcome.lost] if defended and outcome.lost is not None else []
-    (first,), again = asked
-    taken = first - again[0] if again else 0 * first
-    ring.reduce(taken, CONFIG.search_layout.ring_bits)
-    answer = devices[victim].measured(CONFIG).answer(Query(CONFIG.method, _first_pivots()))
-    return Loot(taken, answer, CONFIG.search_layout.ring_bits)
-
-
-def _first_pivots() -> tuple[int, ...]:
-    query = CONFIG.start_search().query
-    return () if query is None else query.pivots
-
-
-class _LastSeen:
-    """A ledger that keeps only the entries that it has seen last, admitted or only asked about."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._seen: dict[bytes, bool] = {}  # whether it was admitted; the oldest first
-
-    def admit(self, entries: Sequence[bytes]) -> bool:
-        """Whether all are new, as far as it still knows."""
-        if any(map(self.knows, entries)):
-            return False
-        for entry in entries:
-            self._see(entry, is_admitted=True)
-        return True
-
-    def knows(self, entry: bytes) -> bool:
-        """Whether it still knows the entry."""
-        is_admitted = self._seen.get(entry, False)
-        self._see(entry, is_admitted=is_admitted)
-        return is_admitted
-
-    def _see(self, entry: bytes, *, is_admitted: bool) -> None:
-        self._seen.pop(entry, None)
-        self._seen[entry] = is_admitted
-        while len(self._seen) > self._capacity:
-            del self._seen[next(iter(self._seen))]
-
-
-_CAPACITY: Final = 5
-_ANNOUNCED: Final = 2 * _CAPACITY
-
-
-@attack(
-    "announced-until-forgotten",
-    13,
-    "announces rounds of which it asks nothing, until the devices forget that they have answered "
-    "for a model, and announces that model again without one of the devices",
-    power=Power.SERVER,
-    gain=_ANSWER,
-    defence="a device's ledger holds only what it has answered, and forgets nothing: a full one "
-    "admits nothing more",
-    spec="12.13",
-    end=Refusal.MODEL_REPEATED,
-    saying="answered for this model before",
-)
-def announced_until_forgotten(defended: bool) -> Loot:
-    """There are twice as many announcements as a ledger has room for, and the devices join them.
-
-    Without the defence, ledgers hold what was announced too, and the oldest entries make room.
-    """
-    kind: Callable[[int], Ledger] = MemoryLedger if defended else _LastSeen
-    ledgers = defaultdict[ClientId, Ledger](lambda: kind(_CAPACITY))
-    device: Callable[..., RoundClient] = RoundClient
-
-    def made(number: ClientId, *arguments: object, **more: object) -> RoundClient:
-        return device(number, *arguments, **more | {"ledger": ledgers[number]})
-
-    searches = Searches(made)
-    first = searches.session(replace(CONFIG, round_index=1))
-    searches.ask(first, 0, first.everyone, first.everyone)
-    for number in range(_ANNOUNCED):
-        searches.session(replace(CONFIG, round_index=2 + number), model=b"model %d" % number)
-    again = searches.session(replace(CONFIG, round_index=100), without=LOST)
-    searches.ask(again, 0, again.everyone, again.everyone)
-    return searches.loot()
-
-
-@attack(
-    "one-model-in-two-rounds-at-once",
-    13,
-    "announces one model under two round indices before any device has answered for it",
-    power=Power.SERVER,
-    gain=_ANSWER,
-    defence="a device looks into its memory again before its first answer leaves",
-    spec="12.13",
-    end=Refusal.MODEL_REPEATED,
-    saying="another round over this model has begun",
-)
-def one_model_in_two_rounds_at_once(defended: bool) -> Loot:
-    """When the second round is announced, the devices have not answered in the first one."""
-    return _two_rounds(at_once=True, defended=defended)
+def many_rounds(_defended: bool) -> Loot:
+    """Six devices play six rounds. Each round lacks another device, so each sum is over five."""
+    sums, enrolment = [], new_enrolment()
+    for index in range(_ROUNDS):
+        context = index.to_bytes(32, "big")
+        params = make_params(_ROUNDS, 4, context=context, signed=True)
+        devices = Devices(params, enrolment=enrolment)
+        ids = [client for position, client in enumerate(devices.roster) if position != index]
+        evil = EvilServer(params, ids, devices.answer)
+        evil.set_up()
+        evil.open_slot(0)
+        evil.unmask(0, evil.everyone)
+        sums.append(evil.sum_over(0, evil.everyone))
+    # Every vector is in all sums but one: their total is five times that of the vectors.
+    fifth = pow(_ROUNDS - 1, -1, 1 << RING_BITS)
+    total = np.stack(sums).sum(axis=0, dtype=np.uint32)
+    return Loot(total * np.uint32(fifth) - sums[0], devices.vector(0))

@@ -5,12 +5,10 @@ exist: then the search ends where the server wants it to.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.policy import RoundPolicy
@@ -21,20 +19,16 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import (
-    ACTIVE,
     MODEL,
-    QUORUM,
     VERIFIED_ROUND,
     Device,
     RoundDevices,
-    context_of,
+    as_update,
     make_devices,
 )
-from deltafl.sim.inspect.attacks.rounds import update_of
 
 _HEAVY: Final = 100
 
-Question = Query | Threshold
 Shown = tuple[Vector, Mapping[int, bytes]]
 """A sum with its blinding, and what each device committed to, by position."""
 Show = Callable[["Steering", Query, Shown], Shown]
@@ -46,11 +40,9 @@ class Steering:
 
     Args:
         config: The round.
-        policy: What the devices insist on.
-        client_type: What they run.
+        policy: As for `RoundDevices`, and so are those that follow, but for the colluders.
         num_colluders: How many devices are the server's own: the last ones.
         threshold: Shares that rebuild a secret.
-        bound: Whether the devices bind their masks to what they were shown.
         devices: Who takes part; five or so by default.
         model: The model that is announced.
         enrolment: Their identities and what these remember; new ones where not given.
@@ -60,19 +52,17 @@ class Steering:
         devices: The devices, by position.
         evil: The session.
         search: The search that devices are shown, after the sums that they were shown.
-        answers: The true sums of the search, with what proves them, in order.
         asked: The questions of the search, in order.
+        proofs: The messages that prove their sums, which all devices are sent.
     """
 
     def __init__(
         self,
         config: RoundConfig = VERIFIED_ROUND,
         *,
-        policy: RoundPolicy = ACTIVE,
-        client_type: type[RoundClient] = RoundClient,
+        policy: RoundPolicy | None = None,
         num_colluders: int = 0,
-        threshold: int = QUORUM,
-        bound: bool = True,
+        threshold: int | None = None,
         devices: Mapping[ClientId, Device] | None = None,
         model: bytes = MODEL,
         enrolment: Enrolment | None = None,
@@ -87,7 +77,6 @@ class Steering:
             policy=policy,
             threshold=threshold,
             signed=True,
-            client_type=client_type,
             model=model,
             enrolment=enrolment,
         )
@@ -95,14 +84,13 @@ class Steering:
             Colluder(client, self.network.enrolment.credentials(client))
             for client in self.ids[len(self.ids) - num_colluders :]
         ]
-        self._bound, self._context = bound, context_of(config, model)
-        self._questions: Mapping[int, Question] = {}
+        self._question: Query | Threshold | None = None
         self.evil = EvilServer(
             self.network.params, self.ids, self.network.carry, self.colluders, self._binding
         )
         self.search: Search = config.start_search()
-        self.answers: list[Shown] = []
         self.asked: list[Query] = []
+        self.proofs: list[bytes] = []
         self.evil.set_up()
 
     @property
@@ -118,18 +106,16 @@ class Steering:
     def ask(
         self,
         slot: int,
-        question: Question | Mapping[int, Question],
+        question: Query | Threshold,
         cohort: Survivors | None = None,
     ) -> None:
-        """Ask devices a question, each its own if there is one for each.
+        """Ask devices a question.
 
         Raises:
             PeerError: all of them refuse.
         """
-        if not isinstance(question, Mapping):
-            question = dict.fromkeys(self.evil.everyone, question)
-        self._questions = question
-        self.network.questions = {self.ids[p]: asked for p, asked in question.items()}
+        self._question = question
+        self.network.questions = dict.fromkeys(self.ids, question)
         self.evil.open_slot(slot, cohort)
         self.network.openings = {}
         if not self.evil.opened[slot]:
@@ -146,23 +132,7 @@ class Steering:
         self.asked.append(query)
         if not self.evil.params.slots[slot].whole:
             self.evil.unmask(slot, self.evil.everyone)
-        truth = self.evil.sum_over(slot, self.evil.honest), self.evil.committed[slot]
-        self.answers.append(truth)
-        return truth
-
-    def show(self, shown: Shown | Mapping[int, Shown]) -> None:
-        """Prove a sum with the next question, or to each device its own."""
-        if not isinstance(shown, Mapping):
-            shown = dict.fromkeys(self.evil.everyone, shown)
-        slot = len(self.asked) - 1
-        self.network.openings = {
-            self.ids[p]: self.evil.prove(slot, *each) for p, each in shown.items()
-        }
-
-    def follow(self, total: Vector) -> None:
-        """Go on with the search that a sum leads to."""
-        layout = self.config.search_layout
-        self.search = self.search.update(layout.decode(total[: layout.length].astype(np.uint64)))
+        return self.evil.sum_over(slot, self.evil.honest), self.evil.committed[slot]
 
     def run(self, lie: Show | None = None, *, most: int = 1 << 16) -> None:
         """Ask the questions of the search that is shown, until it is over.
@@ -178,19 +148,22 @@ class Steering:
             shown = self.query(query)
             if lie is not None:
                 shown = lie(self, query, shown)
-            self.show(shown)
-            self.follow(shown[0])
+            self.proofs.append(self.evil.prove(len(self.asked) - 1, *shown))
+            self.network.openings = dict.fromkeys(self.ids, self.proofs[-1])
+            layout, total = self.config.search_layout, shown[0]
+            sums = layout.decode(total[: layout.length].astype(np.uint64))
+            self.search = self.search.update(sums)
 
     def update(
         self,
-        threshold: Threshold | Mapping[int, Threshold] | None = None,
+        threshold: Threshold | None = None,
         cohort: Survivors | None = None,
         survivors: Survivors | None = None,
     ) -> Loot:
         """Announce a threshold, by default that of the search, and take the worst device's update.
 
         Args:
-            threshold: The same for all devices, or for each.
+            threshold: The server's own.
             cohort: Who is asked; everybody by default.
             survivors: Who is said to have answered; all who were asked by default.
 
@@ -226,10 +199,10 @@ class Steering:
         return self.total([total, added]), {**committed, position: own_committed}
 
     def _binding(self, position: int) -> bytes:
-        question = self._questions.get(position)
-        if question is None or not self._bound:
-            return b""
-        return binding(self._context, question)
+        del position  # all are shown the same
+        return (
+            b"" if self._question is None else binding(self.network.params.context, self._question)
+        )
 
 
 def ring_sum(vectors: Sequence[Vector], ring_bits: int) -> Vector:
@@ -241,20 +214,13 @@ def ring_sum(vectors: Sequence[Vector], ring_bits: int) -> Vector:
     return total
 
 
-def above(tick: int) -> Threshold:
-    """The threshold that devices pass from a tick on."""
-    return Threshold(2 * tick, 0)
-
-
-def pretend(steering: Steering, query: Query, truth: Shown) -> Shown:
-    """The sum of devices that do not exist, with the blindings of those that do."""
-    total, committed = truth
-    shown = total.copy()
-    shown[: steering.config.search_layout.length] = steering.total(steering.made_up(query))
-    return shown, committed
-
-
-UNVERIFIED_ROUND: Final = replace(
-    VERIFIED_ROUND, search=replace(VERIFIED_ROUND.search, verified=False)
-)
-"""The round if devices take the server's word for what the sums are."""
+def update_of(device: Device, config: RoundConfig, evil: EvilServer, devices: Survivors) -> Loot:
+    """The sum of some devices' updates as the server reads it, and what one device put into it."""
+    taken: Vector = evil.sum_over(config.update_slot, devices).astype(np.uint64)
+    return Loot(
+        taken,
+        device.measured(config).contribution(device.update),
+        config.update_layout.ring_bits,
+        tuple(evil.refusals.values()),
+        read=as_update(device),
+    )

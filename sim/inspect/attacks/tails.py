@@ -13,9 +13,9 @@ import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import ClientId, Refusal, SlotSum, Stage, Step
+from deltafl.secagg import ClientId, Refusal, Stage, Step
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Harm, Left, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     ACTIVE,
     MODEL,
@@ -89,11 +89,10 @@ def _sums_of_updates(
         policy=policy,
         threshold=_QUORUM,
         model=_TWO_MODELS if thetas else MODEL,
-        signed=config.search.verified,
         thetas=thetas,
     )
-    levels, learnt = network.levels, list[SlotSum]()
-    with_an_honest_server(network, learnt=learnt, gone=gone, keeps_cohort=policy.expects_active)
+    levels = network.levels
+    _, learnt = with_an_honest_server(network, gone=gone, keeps_cohort=policy.expects_active)
     last = [levels.first_slot(n) + one.update_slot for n, one in enumerate(levels.rounds)]
     return [one.vector.astype(np.uint64) for one in learnt if one.slot in last]
 
@@ -115,12 +114,8 @@ def _outcome(
     own = _colluders(devices) if own is None else own
     ring = np.uint64(2**config.update_layout.ring_bits - 1)
     each = {i: one.measured(config).contribution(one.update) for i, one in devices.items()}
-    taken = list(sums[-1:])
-    for words in sums[-1:]:
-        rest = words.copy()
-        for client in own:
-            rest -= each[client]
-        taken.append(rest & ring)
+    known = sum((each[client].astype(np.uint64) for client in own), np.uint64(0))
+    taken = [left for words in sums[-1:] for left in (words, (words - known) & ring)]
     others = [vector for client, vector in each.items() if client not in own]
     return Harm(done=any(np.array_equal(words, one) for words in taken for one in others))
 
@@ -132,11 +127,9 @@ def _by_claimed_weights(config: RoundConfig, policy: RoundPolicy, *, defended: b
 
 
 @attack(
-    "tail-of-one-by-claimed-losses",
     4,
     "has the devices that may collude claim the largest loss, in a round of so small a θ that one "
     "other device is in the tail",
-    power=Power.SERVER,
     gain="the update and the weight of that device, once its own devices' are subtracted",
     defence="a device works out how many devices θ keeps besides those that may collude",
     spec="12.14",
@@ -150,11 +143,9 @@ def tail_of_one_by_claimed_losses(defended: bool) -> Harm:
 
 
 @attack(
-    "tail-of-one-by-claimed-weights",
     4,
     "has the devices that may collude claim the largest loss and much weight, so that half of the "
     "weight is theirs and one other device's",
-    power=Power.SERVER,
     gain="the update and the weight of that device, once its own devices' are subtracted",
     defence="the search keeps more devices than θ does where too few are left",
     spec="12.9",
@@ -166,10 +157,8 @@ def tail_of_one_by_claimed_weights(defended: bool) -> Harm:
 
 
 @attack(
-    "verified-tail-of-one-by-claimed-weights",
     4,
     "does the same in a verified search, which every device follows",
-    power=Power.SERVER,
     gain="the update and the weight of that device, once its own devices' are subtracted",
     defence="the search keeps more devices than θ does, and devices count them",
     spec="12.12",
@@ -181,10 +170,8 @@ def verified_tail_of_one_by_claimed_weights(defended: bool) -> Harm:
 
 
 @attack(
-    "proved-tail-of-one-by-claimed-weights",
     4,
     "does the same in a verified search with proved votes",
-    power=Power.SERVER,
     gain="the update and the weight of that device, once its own devices' are subtracted",
     defence="the search keeps more devices than θ does, and devices count them",
     spec="12.12",
@@ -196,11 +183,9 @@ def proved_tail_of_one_by_claimed_weights(defended: bool) -> Harm:
 
 
 @attack(
-    "tail-of-one-heavy-device",
     4,
     "takes the sum of a tail that is a single device: one with half of all samples, and the "
     "largest loss; nobody lies",
-    power=Power.SERVER,
     gain="the update and the weight of that device",
     defence="the search keeps more devices than θ does where too few are left",
     spec="12.9",
@@ -214,11 +199,9 @@ def tail_of_one_heavy_device(defended: bool) -> Harm:
 
 
 @attack(
-    "tail-shrunk-by-drop-outs",
     4,
     "goes on with the update after one of two honest devices of the tail has dropped out, where "
     "its own devices are the rest",
-    power=Power.SERVER,
     gain="the update and the weight of the other, once its own devices' are subtracted",
     defence="a round ends if too few are left, should all that were lost have been in the tail",
     spec="12.9",
@@ -233,11 +216,9 @@ def tail_shrunk_by_drop_outs(defended: bool) -> Harm:
 
 
 @attack(
-    "difference-of-one-by-claimed-weights",
     13,
     "has the devices that may collude claim the smallest loss and much weight, so that they and "
     "one other device are in the tail of one level and not of the next",
-    power=Power.SERVER,
     gain="that device's update, as the difference of the sums, if the levels' models hardly differ",
     defence="a level ends if too few devices are in the difference besides those that may collude",
     spec="12.11",
@@ -252,11 +233,9 @@ def difference_of_one_by_claimed_weights(defended: bool) -> Harm:
 
 
 @attack(
-    "difference-of-one-by-a-drop-out",
     13,
     "plays two levels of nearly one model whose tails differ by one device, and loses a device "
     "that was in neither, so that the number of the first tail is not known",
-    power=Power.SERVER,
     gain="that device's update, as the difference of the sums",
     defence="the first tail is counted with all that were lost, and without them",
     spec="12.12",

@@ -25,7 +25,8 @@ Measure a lower bound on ε, and compare it with the ε that a run of these sett
 The run is played with canaries in place of devices: each sends an update of the largest size, or
 its opposite, by a coin. Whoever guesses the coins from what the server sees is right more often the
 less noise there is, and so many right guesses refute every ε below some bound, at a confidence of
-95 % (Steinke, Nasr, Jagielski 2023). Then the same run is played without noise, as a control.
+95 % (Steinke, Nasr, Jagielski 2023). Then the same run is played as a control, with the least noise
+that settings may ask for in updates: it hides no canary, and is called "without noise" below.
 
 A bound above the claim would show that noise or accountant are wrong. A bound below it proves no
 privacy: other guesses might be better. Canaries test the sums of updates, and not the searches.
@@ -193,8 +194,8 @@ def _measure(config: RunConfig, *, quiet: bool) -> Comparison:
     with Bar(total=2 * rounds, unit="round", desc="canaries", quiet=quiet) as bar:
         told = play(config, number, length, build_rounds(config, NoObserver()), bar.update)
         bar.set_description("canaries without noise")
-        with without_noise():
-            bare = play(config, number, length, build_rounds(config, NoObserver()), bar.update)
+        off = without_noise(config)
+        bare = play(off, number, length, build_rounds(off, NoObserver()), bar.update)
     if not len(told.coins) or not len(bare.coins):
         raise UserError("all rounds were lost, so nothing was summed: lower faults.dropout")
     strength = signal(config, length, spent.participations)
