@@ -10,7 +10,6 @@ import leaks_in_masks  # noqa: F401
 import leaks_in_membership  # noqa: F401
 import leaks_in_noise  # noqa: F401
 import leaks_in_parameters  # noqa: F401
-import leaks_in_passes  # noqa: F401
 import leaks_in_reasons  # noqa: F401
 import leaks_in_searches  # noqa: F401
 import leaks_in_secrets  # noqa: F401
