@@ -123,20 +123,28 @@ def assignment(text: str) -> Table:
 
 
 def build_config(layers: Iterable[Table]) -> RunConfig:
-    """Merge the layers over the defaults, later ones winning, and check every value.
+    """Merge the layers over the defaults, later ones winning, and check them.
 
     Raises:
-        ConfigError: an unknown key, a wrong type, a value out of range, or two values that
-            contradict each other.
+        ConfigError: as `merge`, or two values contradict each other.
+    """
+    config = merge(layers)
+    check_together(config)
+    return config
+
+
+def merge(layers: Iterable[Table]) -> RunConfig:
+    """Merge the layers over the defaults, later ones winning, and check every value by itself.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, or a value out of range.
     """
     merged: dict[str, dict[str, object]] = {name: {} for name in _SECTIONS}
     for layer in layers:
         for name, values in layer.items():
             merged[name].update(values)
     sections = {name: _section(name, values) for name, values in merged.items()}
-    config = RunConfig(**sections)  # type: ignore[arg-type]  # each was built by its own class
-    check_together(config)
-    return config
+    return RunConfig(**sections)  # type: ignore[arg-type]  # each was built by its own class
 
 
 def check_together(config: RunConfig) -> None:

@@ -30,6 +30,7 @@ from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import OWN_STRATEGIES, RunConfig
+from deltafl.sim.settings.config_io import check_together
 
 IMPOSSIBLE: Final = (ValueError, UserError, ProtocolError, SecAggError)
 """What a strategy raises whose settings, or cohort, allow no round."""
@@ -146,6 +147,7 @@ class Retrace:
             self.problem = "the strategy is of the user's own making, and not in the directory"
             return
         try:
+            check_together(self.config)
             self._strategy = strategy_of(self.config)
         except IMPOSSIBLE as error:
             self.impossible = str(error)

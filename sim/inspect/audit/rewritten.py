@@ -25,7 +25,7 @@ from deltafl.sim.record.evaluations import COLUMNS, evaluation_bytes, read_evalu
 from deltafl.sim.record.events import MAX_LINE_BYTES, event_line
 from deltafl.sim.record.rundir import RunDirectory, json_bytes, read_json
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file, to_toml
+from deltafl.sim.settings.config_io import merge, read_config_file, to_toml
 
 _MORE: Final = "has bytes that no run writes"
 _WRITER: Final = re.compile(r"parquet-cpp-arrow version [0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
@@ -46,7 +46,7 @@ def with_other_bytes(directory: RunDirectory, config: RunConfig) -> Iterator[str
     for path in texts:
         if _is_other(path, json_bytes(read_json(path) or {})):
             yield f"{path.name} {_MORE}"
-    settings = to_toml(build_config([read_config_file(directory.config)])).encode()
+    settings = to_toml(merge([read_config_file(directory.config)])).encode()
     if _is_other(directory.config, settings):
         yield f"{directory.config.name} {_MORE}"
     if (line := _other_line(directory.events)) is not None:

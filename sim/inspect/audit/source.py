@@ -12,7 +12,7 @@ from deltafl.sim.record.checkpoint import load_checkpoint, readable_checkpoints
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file
+from deltafl.sim.settings.config_io import merge, read_config_file
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -75,7 +75,7 @@ def find_source(path: Path) -> Source:
         raise UserError(
             f"{path} is not a run directory (it has no config.toml): give one, or a transcript.bin"
         )
-    config = build_config([read_config_file(directory.config)])
+    config = merge([read_config_file(directory.config)])  # contradictions are findings
     checkpoint = load_checkpoint(directory.checkpoints)
     summary = read_json(directory.summary)
     events: dict[int, Event] | None = None
