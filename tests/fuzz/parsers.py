@@ -344,8 +344,6 @@ def _png() -> bytes:
     return file.getvalue()
 
 
-
-
 def _images(path: Path) -> None:
     """An image among others that are as they should be."""
     folder = path.parents[2]
