@@ -42,11 +42,13 @@ class Flag:
         text: what it is.
         metavar: the name of its value.
         kind: reads it; by default the type of the field's default.
+        choices: its values, if they are few.
     """
 
     text: str
     metavar: str = "N"
     kind: Callable[[str], object] | None = None
+    choices: Sequence[str] | None = None
 
 
 CLIENTS: Final = whole("[0, 100000]")
@@ -81,13 +83,15 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, flag: Flag, default: o
     if isinstance(default, bool):
         parser.add_argument(f"--{name}", action="store_true", help=flag.text)
         return
-    is_choice = isinstance(default, StrEnum)
+    choices = flag.choices
+    if isinstance(default, StrEnum):
+        choices = [str(one) for one in type(default)]
     parser.add_argument(
         f"--{name}",
-        type=str if is_choice else flag.kind or type(default),
-        choices=[str(one) for one in type(default)] if isinstance(default, StrEnum) else None,
+        type=str if choices else flag.kind or type(default),
+        choices=choices,
         default=default,
-        metavar=None if is_choice else flag.metavar,
+        metavar=None if choices else flag.metavar,
         help=flag.text if default is None else f"{flag.text} ({default})",
     )
 

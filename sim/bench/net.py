@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
@@ -102,13 +101,8 @@ class NetBenchmark:
     seed: Seed = 1
 
     def __post_init__(self) -> None:
-        check_least(
-            clients=(self.clients, 5),
-            dim=(self.dim, 1),
-            queries=(self.queries, 1),
-            processes=(self.processes, 1),
-            seed=(self.seed, 0),
-        )
+        numbers = {name: (getattr(self, name), 1) for name in ("dim", "queries", "processes")}
+        check_least(clients=(self.clients, 5), **numbers, seed=(self.seed, 0))
         check_dropout(self.dropout)
         if not 0 < self.patience < math.inf:
             raise ValueError(f"wait={self.wait} is not a positive number")
@@ -122,7 +116,7 @@ class NetBenchmark:
     def config(self) -> RunConfig:
         """The settings of the round, whose devices accept as long a search as is asked for."""
         sums = str(self.queries)
-        settings = {
+        settings: dict[str, dict[str, object]] = {
             "federation": {"rounds": 1, "cohort_size": self.clients, "devices": REMOTE},
             "quantile": {"max_queries": self.queries, "method": "mm"},
             "privacy": {"graph": str(self.graph), "signed": self.signed, "min_cohort": 5},
@@ -271,7 +265,7 @@ def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: li
     def side(index: int) -> "_Device":
         client = ClientId(index)
         work = _Work(losses[index], weights[index], update)
-        gone = Moment.FIRST_QUERY if index in first else Moment.UPDATE if index in last else None
+        gone = index in first if index in first | last else None
         own = OwnIdentity(client, benchmark.identity(index))
         ledger = MemoryLedger()
         return _Device(own, directory, policy, ledger, lambda _task, _machine: work, gone=gone)
@@ -311,39 +305,25 @@ class _Work:
         del model
 
 
-class Moment(Enum):
-    """When a device vanishes.
-
-    Attributes:
-        FIRST_QUERY: when its first answer is due.
-        UPDATE: when its update is.
-    """
-
-    FIRST_QUERY = "first query"
-    UPDATE = "update"
-
-
 @dataclass(slots=True, eq=False)
 class _Device(DeviceSide):
-    """A device that may vanish."""
+    """A device that may vanish.
 
-    gone: Moment | None = None
+    Attributes:
+        gone: whether it vanishes when its first answer is due, or else its update; None for never.
+        stop: set when it has vanished.
+    """
+
+    gone: bool | None = None
     stop: Event = field(default_factory=Event)
 
     def receive(self, data: bytes) -> bytes | None:
-        if self.gone is not None and self.gone is _moment(data):
+        frame = decode(data)
+        asked = wire.decode(frame.data) if isinstance(frame, Carry) else None
+        if isinstance(asked, Ask) and isinstance(asked.question, Query) is self.gone:
             self.stop.set()
             return None
         return DeviceSide.receive(self, data)
-
-
-def _moment(data: bytes) -> Moment | None:
-    """What is due after a frame."""
-    frame = decode(data)
-    asked = wire.decode(frame.data) if isinstance(frame, Carry) else None
-    if not isinstance(asked, Ask):
-        return None
-    return Moment.FIRST_QUERY if isinstance(asked.question, Query) else Moment.UPDATE
 
 
 class _Timeline(Stopwatch):

@@ -27,7 +27,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,11 @@ from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.bench import privacy
 from deltafl.sim.bench.harness import (
     CLIENTS,
+    Flag,
+    Repeats,
     Report,
+    Seed,
+    add_flags,
     check_least,
     command,
     in_turns,
@@ -46,7 +50,6 @@ from deltafl.sim.bench.harness import (
 from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask, make, resized
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.settings.config import BACKENDS, METHODS
 
 TOLERANCE: Final = 0.01
@@ -94,6 +97,41 @@ class SimulationBenchmark:
         check_least(repeats=(self.repeats, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class _Flags:
+    task: Annotated[
+        str,
+        Flag(
+            "cnn: ConvNet, 40 clients of 179 images, batch 16; linear: 784 -> 62, 100 clients of "
+            "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",
+            choices=tuple(TASKS),
+        ),
+    ] = "cnn"
+    backend: Annotated[str, Flag("backend of our simulator", choices=BACKENDS)] = "auto"
+    peers: Annotated[
+        str | None,
+        Flag(
+            f"peers to compare with, from {', '.join(NEEDS)}, or none (default: the installed "
+            f"ones of {', '.join(USUAL)})",
+            "NAME,…",
+            str,
+        ),
+    ] = None
+    clients: Annotated[
+        int | None, Flag("clients (default: the task's; with --private: 100)", kind=CLIENTS)
+    ] = None
+    samples: Annotated[int | None, Flag("samples per client (default: the task's)", "N", int)] = (
+        None
+    )
+    private: Annotated[bool, Flag("measure the overhead of privacy, without peers")] = False
+    methods: Annotated[str, Flag("with --private: methods of the threshold search", "NAME,…")] = (
+        "histogram,bracketed,mm"
+    )
+    theta: Annotated[str, Flag("with --private: the tail fraction that is kept", "θ")] = "0.5"
+    repeats: Repeats = 5
+    seed: Seed = 1
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
@@ -102,54 +140,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rounds cost compared with rounds without secure aggregation."
     )
     parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "--task",
-        choices=list(TASKS),
-        required=True,
-        help="cnn: ConvNet, 40 clients of 179 images, batch 16; linear: 784 -> 62, 100 clients of "
-        "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",
-    )
-    parser.add_argument(
-        "--backend", choices=BACKENDS, default="auto", help="backend of our simulator (auto)"
-    )
-    parser.add_argument(
-        "--peers",
-        metavar="NAME,…",
-        help=f"peers to compare with, from {', '.join(NEEDS)}, or none (default: the installed "
-        f"ones of {', '.join(USUAL)})",
-    )
-    parser.add_argument(
-        "--clients",
-        type=CLIENTS,
-        metavar="N",
-        help="number of clients (default: the task's; with --private: 100)",
-    )
-    parser.add_argument(
-        "--samples", type=int, metavar="N", help="samples per client (default: the task's)"
-    )
-    parser.add_argument(
-        "--private", action="store_true", help="measure the overhead of privacy, without peers"
-    )
-    parser.add_argument(
-        "--methods",
-        default="histogram,bracketed,mm",
-        metavar="NAME,…",
-        help="with --private: methods of the threshold search (histogram,bracketed,mm)",
-    )
-    parser.add_argument(
-        "--theta",
-        default="0.5",
-        metavar="θ",
-        help="with --private: the tail fraction that is kept (0.5)",
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=5, metavar="R", help="timed rounds of each party (5)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="seed of data and shuffles (1)"
-    )
-    add_json(parser)
-    add_quiet(parser)
+    add_flags(parser, _Flags)
 
 
 def measure(benchmark: SimulationBenchmark) -> Report:

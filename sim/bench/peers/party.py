@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError
+from deltafl.sim.record.memory import peak_of, started_by
 
 GetModel = Callable[[], npt.NDArray[np.float32]]
 _Text = TypeVar("_Text", str, bytes)
@@ -54,7 +55,6 @@ _PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "pfl": ("pfl_research.main",),
 }
 _PATIENCE_S: Final = 20
-_KILOBYTE: Final = 1024
 _MEGABYTE: Final = 1e6
 
 
@@ -103,37 +103,23 @@ def usage(root: int) -> Usage | None:
     """Measure a process and its living descendants; None where there is no /proc."""
     if not Path("/proc/self/stat").exists():
         return None
-    ticks, peak, pids = 0, 0, tree(root)
-    for pid in pids:
-        try:
-            fields = _fields(pid)
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            continue  # it has just ended
-        ticks += int(fields[11]) + int(fields[12])  # utime and stime of proc(5)
-        peak += sum(
-            int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")
-        )
-    return Usage(len(pids), peak * _KILOBYTE / _MEGABYTE, ticks / os.sysconf("SC_CLK_TCK"))
+    pids = tree(root)
+    peak, ticks = sum(peak_of(str(pid)) for pid in pids), sum(map(_ticks, pids))
+    return Usage(len(pids), peak / _MEGABYTE, ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def tree(root: int) -> list[int]:
     """A process and its living descendants, parents before children."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            children.setdefault(int(_fields(int(entry.name))[1]), []).append(int(entry.name))
-        except OSError:
-            continue
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+    return [root, *map(int, started_by(str(root)))]
 
 
-def _fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may hold spaces: state, parent, …."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def _ticks(pid: int) -> int:
+    """The clock ticks that a process has taken, of proc_pid_stat(5); 0 of one that has ended."""
+    try:  # the fields after the name, which may hold spaces
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 class Party:

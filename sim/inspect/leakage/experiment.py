@@ -397,7 +397,7 @@ def _rho(cell: Cell) -> float | None:
     return rho_of(noise, NoisyHistogram(noise).num_bins)
 
 
-def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> list[VanishingRow]:
+def run_vanishing(plan: Plan) -> list[VanishingRow]:
     """Measure what a search reveals about a device that drops out in the middle of it.
 
     The server knows all weights. With a frozen cohort, the search ends, and the server learns
@@ -406,13 +406,11 @@ def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> lis
     Args:
         plan: Which methods and cohorts; its mitigations are not used, nor is `noisy`, which asks
             once.
-        told: Called before each method and cohort, for progress.
     """
     rows = []
     for size, method in itertools.product(plan.cohorts, plan.methods):
         if method in (PLAIN, NOISY) or size < 2:
             continue
-        told()
         cell = Cell(size, Weights.KNOWN, method, MITIGATIONS[0])
         repeats = max(plan.num_repeats(size) // 2, 1)
         measured = [_vanishing(plan, cell, repeat) for repeat in range(repeats)]
