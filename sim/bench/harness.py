@@ -230,7 +230,7 @@ def as_text(report: Report) -> str:
     devices: 5
     <BLANKLINE>
     by stage  cpu s  kb
-    mask       0.25
+    mask      0.25
     share            2
     """
     lines, tables = [], []
