@@ -20,6 +20,7 @@ from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
@@ -131,7 +132,9 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
     with TranscriptWriter(path, benchmark.transcript) as transcript:
         search = SearchParams(default_max_queries(benchmark.method))
         strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(benchmark.method, search))
-        masked = MaskedRounds(Sessions(graph=benchmark.graph), observer=transcript)
+        pivots = Fraction(search.max_queries)  # by default, `mm` is asked less of so few devices
+        policy = RoundPolicy(max_mm_pivots_per_device=pivots)
+        masked = MaskedRounds(Sessions(policy, graph=benchmark.graph), observer=transcript)
         state = TrainingState(np.zeros(benchmark.dim, dtype=np.float32))
         for number in Bar(range(1, benchmark.rounds + 1), desc="recording"):
             transcript.begin_round(number, devices.weights)
