@@ -88,39 +88,24 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "print what makes a shell complete commands and flags",
     ),
     ("bench", "secagg"): (
-        "deltafl.sim.bench.secagg_session",
+        "deltafl.sim.bench.secagg",
         "the cost of one secure sum, optionally compared with Flower",
     ),
-    ("bench", "audit"): (
-        "deltafl.sim.bench.audit_replay",
-        "time and memory to audit a transcript",
-    ),
-    ("bench", "masks"): (
-        "deltafl.sim.bench.masks",
-        "speed of mask generation on one thread, several threads and a GPU",
-    ),
-    ("bench", "messages"): (
-        "deltafl.sim.bench.message_costs",
-        "what each kind of message costs the party that receives it",
-    ),
+    ("bench", "audit"): ("deltafl.sim.bench.audit", "time and memory to audit a transcript"),
     ("bench", "net"): (
-        "deltafl.sim.bench.connections",
+        "deltafl.sim.bench.net",
         "one round with devices that are connected over the network",
     ),
     ("bench", "sim"): (
-        "deltafl.sim.bench.simulation",
+        "deltafl.sim.bench.sim",
         "the simulator compared with other simulators, or private rounds with non-private ones",
     ),
-    ("bench", "verify"): (
-        "deltafl.sim.bench.verified_search",
-        "the cost of checking the search for the threshold, per device and query",
-    ),
     ("bench", "votes"): (
-        "deltafl.sim.bench.proved_votes",
-        "the cost of proving that votes are valid, for a device and for the server",
+        "deltafl.sim.bench.votes",
+        "the cost of checking the search for the threshold, and of proving votes, per query",
     ),
     ("bench", "round"): (
-        "deltafl.sim.bench.protocol_round",
+        "deltafl.sim.bench.round",
         "the cost of one round of private Δ-FL, without training",
     ),
 }

@@ -5,18 +5,17 @@ import json
 import shutil
 from collections.abc import Callable, Iterable
 
-from deltafl.fl.data.cache import default_cache_folder
 from deltafl.sim.doctor.findings import Finding, State, as_json, as_text, works
-from deltafl.sim.doctor.machine import gpu, instructions, machine, places, terminal
-from deltafl.sim.doctor.software import programs, software
+from deltafl.sim.doctor.machine import gpu, libraries, machine
+from deltafl.sim.doctor.software import software
 from deltafl.sim.flags import add_json
 from deltafl.sim.visible import visible
 
 _DESCRIPTION = """\
 Check the installation, and say what this machine has and what of it would be
-used: software, cores, memory, vector instructions, a GPU, folders. At the end a
-few simulated devices sum vectors under real masks. It takes seconds, changes
-nothing, and asks nobody over the network.
+used: software, cores, memory, a GPU. At the end a few simulated devices sum
+vectors under real masks. It takes seconds, changes nothing, and asks nobody
+over the network.
 """
 
 _EPILOG = """\
@@ -46,13 +45,11 @@ def main(options: argparse.Namespace) -> int:
 def examine() -> dict[str, list[Finding]]:
     """All findings by group; what cannot be looked at is a finding too."""
     return {
-        "software": _found("software", software) + _found("programs", programs),
+        "software": _found("software", software),
         "machine": [
             *_found("machine", machine),
-            *_found("instructions", instructions),
+            *_found("libraries", libraries),
             *_found("GPU", gpu),
-            *_found("folders", lambda: places(default_cache_folder())),
-            terminal(),
         ],
         "the quickstart would use": _found("trial", _used),
         "trial": _found("trial", _trial),

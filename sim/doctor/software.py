@@ -1,11 +1,9 @@
-"""What is installed: the package, Python, what the package needs, and what it can use beside."""
+"""What is installed: the package, Python, and what the package and its extras need."""
 
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -28,37 +26,9 @@ here."""
 NEEDED: Final = "sim"
 """The extra without which the command can do little."""
 
-_BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "firefox")
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:\[[\w,]*\])?([><=!~][^;]*)?(?:;(.*))?")
 _EXTRA: Final = re.compile(r"extra == ['\"](\w+)['\"]")
-_PLATFORM: Final = re.compile(r"sys_platform == ['\"](\w+)['\"]")
-_BEFORE: Final = re.compile(r"python_version < ['\"]([\d.]+)['\"]")
-_AT_LEAST: Final = re.compile(r"[>=]=\s*([\d.]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """A distribution that is needed.
-
-    Attributes:
-        name: of the distribution.
-        least: the oldest version that will do, such as "2.4"; "" for any.
-        extra: the extra that needs it; "" for the core.
-    """
-
-    name: str
-    least: str
-    extra: str
-
-    def problem(self) -> str:
-        """What is wrong with what is installed; "" if nothing is."""
-        try:
-            found = metadata.version(self.name)
-        except metadata.PackageNotFoundError:
-            return f"{self.name} is missing"
-        if self.least and _numbers(found) < _numbers(self.least):
-            return f"{self.name} {found} is older than {self.least}"
-        return ""
+_AT_LEAST: Final = re.compile(r"[>=]=\s*(\d+(?:\.\d+)*)")
 
 
 def software() -> Iterator[Finding]:
@@ -68,78 +38,47 @@ def software() -> Iterator[Finding]:
     try:
         version, lines = metadata.version("deltafl"), metadata.requires("deltafl") or []
     except metadata.PackageNotFoundError:
-        yield Finding(
-            "deltafl",
-            State.WARNING,
-            f"in {where}, not installed: what it needs is not known",
-            "pip install -e '.[sim]'",
-        )
+        text = f"in {where}, not installed: what it needs is not known"
+        yield Finding("deltafl", State.WARNING, text, "pip install -e '.[sim]'")
         return
     yield good("deltafl", f"{version}, in {where}")
-    needed = list(requirements(lines))
-    yield _of_core([one for one in needed if not one.extra])
+    yield _found("core", "secure sums", requirements(lines, ""), State.FAILED, "pip install .")
     for extra, brings in EXTRAS.items():
-        yield _of_extra(extra, brings, [one for one in needed if one.extra == extra])
+        without = State.FAILED if extra == NEEDED else State.ABSENT
+        mend = f"pip install '.[{extra}]'"
+        yield _found(f"extra {extra}", brings, requirements(lines, extra), without, mend)
 
 
-def programs() -> Iterator[Finding]:
-    """Programs that some commands start, or that show what they write."""
-    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if browser is not None:
-        yield good("browser", f"{browser}, shows reports and status pages")
-    else:
-        yield Finding("browser", State.ABSENT, "none is found; reports are HTML files")
-    flower = shutil.which("flwr") or shutil.which("flwr", path=str(Path(sys.executable).parent))
-    if flower is not None:
-        yield good("flwr", f"{flower}, runs Flower apps (docs/flower.md)")
-    else:
-        yield Finding("flwr", State.ABSENT, "needed only for Flower; extra flower brings it")
+def requirements(lines: Iterable[str], extra: str) -> dict[str, str]:
+    """What an extra requires by the distribution's metadata, or the core (""): oldest versions.
 
-
-def requirements(lines: Iterable[str]) -> Iterator[Requirement]:
-    """Read what a distribution requires, as in its metadata; what is for others is left out.
-
-    >>> list(requirements(["numpy>=2.0", 'torch>=2.4; extra == "sim"']))[1]
-    Requirement(name='torch', least='2.4', extra='sim')
+    >>> requirements(["numpy>=2.0", 'torch>=2.4; extra == "sim"', 'ray; extra == "ray"'], "sim")
+    {'torch': '2.4'}
     """
-    for line in lines:
-        name, versions, marker = _parts(line)
-        platforms, before = _PLATFORM.search(marker), _BEFORE.search(marker)
-        if platforms and platforms[1] != sys.platform:
-            continue
-        if before and sys.version_info >= _numbers(before[1]):
-            continue
-        least, extra = _AT_LEAST.search(versions), _EXTRA.search(marker)
-        if name != "deltafl":
-            yield Requirement(
-                name, least[1].rstrip(".") if least else "", extra[1] if extra else ""
-            )
+    found = {}
+    for name, versions, marker in (
+        match.groups("") for match in map(_REQUIREMENT.match, lines) if match
+    ):
+        least, needs = _AT_LEAST.search(versions), _EXTRA.search(marker)
+        if name not in ("", "deltafl") and (needs[1] if needs else "") == extra:
+            found[name] = least[1] if least else ""
+    return found
 
 
-def _parts(line: str) -> tuple[str, str, str]:
-    match = _REQUIREMENT.match(line)
-    return (match[1], match[2] or "", match[3] or "") if match else ("", "", "")
+def problem(name: str, least: str) -> str:
+    """What is wrong with a distribution that is needed; "" if nothing is."""
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return f"{name} is missing"
+    return f"{name} {found} is older than {least}" if _numbers(found) < _numbers(least) else ""
 
 
-def _of_core(needed: Iterable[Requirement]) -> Finding:
-    problems = [problem for one in needed if (problem := one.problem())]
-    if problems:
-        return Finding("core", State.FAILED, "; ".join(problems), "pip install .")
-    return good("core", f"secure sums ({_versions(needed)})")
-
-
-def _of_extra(extra: str, brings: str, needed: list[Requirement]) -> Finding:
-    topic, mend = f"extra {extra}", f"pip install '.[{extra}]'"
-    problems = [problem for one in needed if (problem := one.problem())]
-    if not problems:
-        return good(topic, f"{brings} ({_versions(needed)})")
-    if extra == NEEDED:
-        return Finding(topic, State.FAILED, f"{'; '.join(problems)}; it brings {brings}", mend)
-    return Finding(topic, State.ABSENT, f"{'; '.join(problems)}; it brings {brings}", mend)
-
-
-def _versions(needed: Iterable[Requirement]) -> str:
-    return ", ".join(f"{one.name} {metadata.version(one.name)}" for one in needed)
+def _found(topic: str, brings: str, needed: dict[str, str], without: State, mend: str) -> Finding:
+    if problems := "; ".join(filter(None, (problem(*one) for one in needed.items()))):
+        return Finding(topic, without, f"{problems}; it brings {brings}", mend)
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in needed)
+    return good(topic, f"{brings} ({versions})")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -33,17 +33,18 @@ def peak_memory_of_workers_mb() -> float:
     systems than Linux. What the operating system tells of a child that has ended will not do, for
     that count begins with the size of its parent.
     """
-    return round(sum(map(_peak_of, _started_by("self"))) / _MEGABYTE, 1)
+    return round(sum(map(peak_of, started_by("self"))) / _MEGABYTE, 1)
 
 
-def _started_by(process: str) -> Iterator[str]:
+def started_by(process: str) -> Iterator[str]:
+    """The living processes that a process has started, itself or by others; none without /proc."""
     for children in Path("/proc", process, "task").glob("*/children"):
         for child in _read(children).split():
             yield child
-            yield from _started_by(child)
+            yield from started_by(child)
 
 
-def _peak_of(process: str) -> int:
+def peak_of(process: str) -> int:
     """VmHWM of proc_pid_status(5), in bytes; 0 of one that has ended."""
     found = re.search(r"^VmHWM:\s*(\d+) kB$", _read(Path("/proc", process, "status")), re.MULTILINE)
     return int(found[1]) * 1024 if found else 0

@@ -9,6 +9,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.registry import quantile_method
 from deltafl.protocol.quantile.search import SearchConfig, SearchParams
 from deltafl.protocol.weighting import Weighting
+from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, Mitigation
 from deltafl.sim.inspect.leakage.observations import SearchView, simulate
 from deltafl.sim.inspect.leakage.prior import Prior
 from deltafl.sim.inspect.leakage.reconstruction import Reconstruction, reconstruct
@@ -32,10 +33,15 @@ def config_of(
     return SearchConfig(theta, search, MAX_WEIGHT, size, warm_start)
 
 
+def mitigation(name: str) -> Mitigation:
+    return next(one for one in MITIGATIONS if one.name == name)
+
+
 def drawn(size: int, seed: int, *, equal: int | None = None) -> tuple[list[int], list[int]]:
     """Ticks and weights of a cohort as the prior has them."""
     generator = np.random.default_rng([size, seed])
-    ticks = list(PRIOR.draw(generator, size))
+    losses = generator.gamma(PRIOR.shape, PRIOR.scale, size)
+    ticks = [PRIOR.grid.tick(loss)[0] for loss in losses]
     weights = generator.integers(PRIOR.lightest, PRIOR.heaviest + 1, size).tolist()
     return ticks, weights if equal is None else [equal] * size
 

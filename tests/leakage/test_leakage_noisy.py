@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from leakage_command import command
-from searched_cohorts import GRID, MAX_WEIGHT, PRIOR, drawn
+from searched_cohorts import GRID, MAX_WEIGHT, PRIOR, drawn, mitigation
 
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.noise import Noise
@@ -31,10 +31,10 @@ from deltafl.sim.inspect.leakage.experiment import (
     play,
     run,
 )
-from deltafl.sim.inspect.leakage.inference import infer_counts
 from deltafl.sim.inspect.leakage.labels import device_intervals, probabilities
 from deltafl.sim.inspect.leakage.measure import device_bits, order_bits
-from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, mitigation
+from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS
+from deltafl.sim.inspect.leakage.noisy_counts import infer_counts
 from deltafl.sim.inspect.leakage.observations import simulate, without_search
 from deltafl.sim.inspect.leakage.reconstruction import from_draws, from_ranks, reconstruct
 
@@ -306,7 +306,7 @@ def test_the_command_measures_every_noise(capsys):
     assert [row["rho"] for row in result["searches"]] == pytest.approx([4, 1 / 9], abs=1e-6)
     assert result["vanishing"] == []
     assert cli.main(command(*arguments[:-1], "1/2")) == 0
-    assert "| noisy, σ = 0.5 | none |" in capsys.readouterr().out
+    assert "| noisy | 0.5 | none |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

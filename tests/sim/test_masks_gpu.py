@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from deltafl.secagg import prg
-from deltafl.sim.bench.masks import MaskBenchmark, Work
 from deltafl.sim.cohort.masks import chacha20, gpu
 
 needs_triton = pytest.mark.skipif(
@@ -199,17 +198,6 @@ def test_what_does_not_fit_is_refused(changes, message):
     }
     with pytest.raises(ValueError, match=message):
         gpu.add_masks_to_rows(**(right | changes))
-
-
-@needs_triton
-def test_benchmark_of_all_vectors_at_once():
-    benchmark = MaskBenchmark(
-        vectors=2, dim=20, masks=2, ring_bits=40, num_threads=1, repetitions=1, seed=1
-    )
-    work = Work.of(benchmark)
-    at_once, spent = work.all_at_once(DEVICE)
-    assert at_once.tolist() == work.vector_by_vector(prg.add_masks)[0].tolist()
-    assert spent > 0
 
 
 def test_seeds_of_another_size_are_refused():

@@ -1,8 +1,5 @@
-import argparse
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.secagg import prg
-from deltafl.sim.bench import masks
 from deltafl.sim.cohort.masks import choice
-from deltafl.sim.errors import RunError
 
 LEAST = choice._LEAST_BYTES
 EXECUTOR = ThreadPoolExecutor(3)
@@ -112,63 +107,3 @@ def test_a_piece_from_a_wrong_place_is_noticed(monkeypatch):
 def test_a_mistake_in_a_thread_is_the_callers():
     with pytest.raises(ValueError, match="key"):
         in_threads(2)(np.zeros(LEAST, np.uint32), [b"short"], [])
-
-
-BENCHMARK = masks.MaskBenchmark(
-    vectors=2, dim=3000, masks=3, ring_bits=32, num_threads=2, repetitions=1, seed=1
-)
-
-
-@pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-
-
-@pytest.mark.parametrize(("ring_bits", "word"), [(20, 4), (32, 4), (33, 8), (64, 8)])
-def test_benchmark(ring_bits, word, no_gpu):
-    measured = masks.measure(replace(BENCHMARK, ring_bits=ring_bits))
-    assert measured["keystream_bytes"] == 2 * 3000 * 3 * word
-    assert set(measured["gb_per_s"]) == {"one thread", "2 threads"}
-    assert min(measured["gb_per_s"].values()) > 0
-    assert measured["gpu"] is None
-    assert json.loads(json.dumps(measured)) == measured
-
-
-def test_masks_that_differ_are_not_reported(monkeypatch, no_gpu):
-    def wrong(total, added, subtracted, **options):
-        prg.add_masks(total, added, subtracted)
-        total[-1] ^= 1
-
-    monkeypatch.setattr(choice, "add_in_threads", wrong)
-    with pytest.raises(RunError, match="2 threads are not those of one thread"):
-        masks.measure(BENCHMARK)
-
-
-def run(capsys, *arguments):
-    parser = argparse.ArgumentParser()
-    masks.add_arguments(parser)
-    options = ["--vectors", "2", "--dim", "50", "--masks", "2", "--repetitions", "1", *arguments]
-    return masks.main(parser.parse_args(options)), capsys.readouterr()
-
-
-def test_command(capsys, no_gpu):
-    code, printed = run(capsys, "--json", "--threads", "3")
-    assert code == 0
-    assert set(json.loads(printed.out)["gb_per_s"]) == {"one thread", "3 threads"}
-    code, printed = run(capsys)
-    assert code == 0
-    assert printed.out.startswith("2 vectors of 50 words, 2 masks each; GPU: none here")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--threads", "0"], "num_threads=0 must be at least 1"),
-        (["--seed", "-1"], "seed=-1 must be at least 0"),
-        (["--ring-bits", "65"], "ring_bits=65 must be at most 64"),
-    ],
-)
-def test_what_cannot_be_measured_is_said(capsys, arguments, message):
-    code, printed = run(capsys, *arguments)
-    assert code == 2
-    assert message in printed.err

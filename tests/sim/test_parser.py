@@ -20,7 +20,7 @@ def refused(capsys, *arguments):
     [
         (["rn"], "deltafl: there is no COMMAND 'rn': did you mean 'run'? See deltafl --help"),
         (["bench", "secag"], "there is no BENCHMARK 'secag': did you mean 'secagg'?"),
-        (["bench", "zzz"], "there is no BENCHMARK 'zzz': known are secagg, audit, masks"),
+        (["bench", "zzz"], "there is no BENCHMARK 'zzz': known are secagg, audit, net"),
         (["bench"], "deltafl bench: the following arguments are required: BENCHMARK; see"),
         (["audit", "lekage"], "deltafl audit: there is no 'lekage': did you mean 'leakage'? See"),
         (["data", "lst"], "deltafl data: there is no ACTION 'lst': did you mean 'list'? See"),

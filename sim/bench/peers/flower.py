@@ -1,34 +1,32 @@
 """The Flower peer: its simulation engine on Ray, with one actor of one thread per core.
 
-`python -m deltafl.sim.bench.peers.flower FOLDER CORES` runs one `run_simulation` with as many
-rounds as it is asked for. Its strategy is Flower's FedAvg without evaluation; it waits before it
-configures a round, and answers once it has aggregated one. What Ray needs to start is over after
-the first.
+It runs one `run_simulation` with as many rounds as it is asked for. Its strategy is Flower's FedAvg
+without evaluation; it waits before it configures a round, and answers once it has aggregated one.
+What Ray needs to start is over after the first. Clients train as the textbook does, on samples that
+stay in the actor, which imports this module by name.
 """
 
 import logging
 import os
-import sys
 import time
 import warnings
-from importlib import import_module, metadata
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import nn
 
-from deltafl.sim.bench.peers import flower_client, textbook
-from deltafl.sim.bench.peers.conversation import Conversation
-from deltafl.sim.bench.peers.tasks import Federation
-
-# Objects of flwr. They are Any, for mypy accepts this module with and without flwr.
-_Records: TypeAlias = Any
-_Strategy: TypeAlias = Any
+from deltafl.sim.bench.peers import plain
+from deltafl.sim.bench.peers.flower_sums import OfFlower, import_flwr
+from deltafl.sim.bench.peers.party import Conversation, made_of
+from deltafl.sim.bench.peers.tasks import BenchmarkTask, Federation
 
 _ENDLESS: Final = 1_000_000
+_MODULES: Final = ("app", "clientapp", "serverapp", "serverapp.strategy", "simulation")
 _SETTINGS: Final = {
-    "FLWR_TELEMETRY_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",  # Ray's own 15 would let every other program go first
 }
@@ -38,42 +36,37 @@ class _Over(Exception):
     """There are no more rounds to play."""
 
 
-def main(folder: Path, cores: int) -> None:
+def main(folder: str, cores: str) -> None:
     """Play rounds as the conversation asks."""
     conversation = Conversation()
     os.environ |= _SETTINGS
-    names = ("app", "clientapp", "serverapp", "simulation")
-    app, clientapp, serverapp, simulation = (import_module(f"flwr.{name}") for name in names)
+    flwr = import_flwr(*(f"flwr.{name}" for name in _MODULES))
     logging.getLogger("flwr").setLevel(logging.WARNING)
     warnings.simplefilter("ignore")
-    federation = Federation.load(folder)
-    module = textbook.build(federation.task)
-    textbook.load(module, np.array(federation.model))
-    server, client = serverapp.ServerApp(), clientapp.ClientApp()
-    client.train()(flower_client.train)
+    federation = Federation.load(Path(folder))
+    module = plain.build(federation.task)
+    plain.load(module, np.array(federation.model))
+    server, client = flwr.serverapp.ServerApp(), flwr.clientapp.ClientApp()
+    client.train()(train)
 
     def serve(grid: object, _: object) -> None:
-        _strategy(conversation).start(
+        _strategy(flwr, conversation).start(
             grid=grid,
-            initial_arrays=app.ArrayRecord(module.state_dict()),
+            initial_arrays=flwr.app.ArrayRecord(module.state_dict()),
             num_rounds=_ENDLESS,
-            train_config=app.ConfigRecord({"folder": str(folder)}),
+            train_config=flwr.app.ConfigRecord({"folder": folder}),
         )
 
     server.main()(serve)
-    conversation.answer(
-        {
-            "versions": {name: metadata.version(name) for name in ("flwr", "ray", "torch")},
-            "how": f"run_simulation on Ray, FedAvg; actors of one thread: {cores}",
-        }
-    )
+    how = f"run_simulation on Ray, FedAvg; actors of one thread: {cores}"
+    conversation.answer({"made_of": made_of(how, "flwr", "ray", "torch")})
     try:
-        simulation.run_simulation(
+        flwr.simulation.run_simulation(
             server_app=server,
             client_app=client,
             num_supernodes=federation.task.clients,
             backend_config={
-                "init_args": {"num_cpus": cores, "include_dashboard": False},
+                "init_args": {"num_cpus": int(cores), "include_dashboard": False},
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             },
         )
@@ -81,14 +74,14 @@ def main(folder: Path, cores: int) -> None:
         return
 
 
-def _strategy(conversation: Conversation) -> _Strategy:
+def _strategy(flwr: OfFlower, conversation: Conversation) -> OfFlower:
     """FedAvg that plays a round when it is asked for one."""
-    strategy: _Strategy = import_module("flwr.serverapp.strategy").FedAvg(fraction_evaluate=0.0)
+    strategy = flwr.serverapp.strategy.FedAvg(fraction_evaluate=0.0)
     configure, aggregate = strategy.configure_train, strategy.aggregate_train
     start = 0.0
 
     def configure_when_asked(
-        server_round: int, arrays: _Records, config: _Records, grid: object
+        server_round: int, arrays: OfFlower, config: OfFlower, grid: object
     ) -> object:
         nonlocal start
         if not conversation.is_asked_for_a_round(lambda: _flat(arrays)):
@@ -96,7 +89,7 @@ def _strategy(conversation: Conversation) -> _Strategy:
         start = time.perf_counter()
         return configure(server_round, arrays, config, grid)
 
-    def aggregate_and_answer(server_round: int, replies: _Records) -> object:
+    def aggregate_and_answer(server_round: int, replies: OfFlower) -> object:
         failed = [reply.error.reason for reply in replies if reply.has_error()]
         if failed:
             raise RuntimeError(f"{len(failed)} clients failed, the first because {failed[0]}")
@@ -109,9 +102,37 @@ def _strategy(conversation: Conversation) -> _Strategy:
     return strategy
 
 
-def _flat(arrays: _Records) -> npt.NDArray[np.float32]:
+def _flat(arrays: OfFlower) -> npt.NDArray[np.float32]:
     return np.concatenate([array.numpy().ravel() for array in arrays.values()]).astype(np.float32)
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+def train(message: OfFlower, context: OfFlower) -> OfFlower:
+    """Train on the split that Flower gives this client, and return model and count."""
+    flwr = import_flwr("flwr.app")
+    config = message.content["config"]
+    folder, client = Path(config["folder"]), int(context.node_config["partition-id"])
+    task, module, optimizer = _model(folder)
+    x, y = _samples(folder, client)
+    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    batches = plain.epoch(task, x, y, round_index=config["server-round"] - 1, client=client)
+    plain.train(module, optimizer, batches)
+    content = flwr.app.RecordDict(
+        {
+            "arrays": flwr.app.ArrayRecord(module.state_dict()),
+            "metrics": flwr.app.MetricRecord({"num-examples": len(y)}),
+        }
+    )
+    return flwr.app.Message(content=content, reply_to=message)
+
+
+@cache
+def _model(folder: Path) -> tuple[BenchmarkTask, nn.Module, torch.optim.Optimizer]:
+    torch.set_num_threads(1)
+    task = Federation.load(folder).task
+    module = plain.build(task)
+    return task, module, torch.optim.SGD(module.parameters(), lr=task.learning_rate)
+
+
+@cache
+def _samples(folder: Path, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return plain.tensors(Federation.load(folder), client)

@@ -1,11 +1,8 @@
 """Our simulator as a party: FedAvg over devices as the engine makes them.
 
-`python -m deltafl.sim.bench.peers.ours FOLDER CORES [BACKEND]`; the backend is one of
-`deltafl.sim.settings.config.BACKENDS` and takes all cores by itself.
+The backend is one of `deltafl.sim.settings.config.BACKENDS` and takes all cores by itself.
 """
 
-import sys
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,7 +14,7 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.fedavg import FedAvg
-from deltafl.sim.bench.peers.conversation import Conversation
+from deltafl.sim.bench.peers.party import Conversation, made_of
 from deltafl.sim.bench.peers.tasks import Federation
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.choice import choose, open_backend
@@ -90,10 +87,11 @@ class Simulator:
         return played
 
 
-def main(folder: Path, backend: str = "auto") -> None:
+def main(folder: str, cores: str, backend: str = "auto") -> None:
     """Play rounds as the conversation asks."""
+    del cores
     conversation = Conversation()
-    federation, strategy = Federation.load(folder), FedAvg()
+    federation, strategy = Federation.load(Path(folder)), FedAvg()
     state = strategy.init(np.array(federation.model), federation.task.clients)
     with Simulator(federation, backend) as simulator:
 
@@ -101,12 +99,8 @@ def main(folder: Path, backend: str = "auto") -> None:
             nonlocal state
             state, _ = simulator.play(strategy, state)
 
-        conversation.answer(
-            {
-                "versions": {"torch": metadata.version("torch")},
-                "how": f"FedAvg on the backend {simulator.backend!r}",
-            }
-        )
+        how = f"FedAvg on the backend {simulator.backend!r}"
+        conversation.answer({"made_of": made_of(how, "torch")})
         conversation.serve(play, lambda: state.model)
 
 
@@ -115,7 +109,3 @@ def _device(federation: Federation, client: int) -> DeviceData:
     if x.dtype == np.int64:
         x = x.astype(np.int8)  # as our data sets keep tokens
     return DeviceData(str(client), x, np.array(federation.y[client]))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[3:])

@@ -1,7 +1,7 @@
 """The pfl-research peer: its simulated backend and federated averaging, one process per core.
 
-`python -m deltafl.sim.bench.peers.pfl_research FOLDER CORES` runs one training with as many central
-iterations as it is asked for; a callback waits before each and answers after it. The other
+It runs one training with as many central iterations as it is asked for; a callback waits before
+each and answers after it. The other
 processes are those of pfl's own distributed simulation, over torch.distributed: they begin a round
 when the first one says so. Each has one thread, which is faster than one process of many.
 
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from deltafl.sim.bench.peers import textbook
-from deltafl.sim.bench.peers.conversation import Conversation
+from deltafl.sim.bench.peers import plain
+from deltafl.sim.bench.peers.party import Conversation, made_of, program
 from deltafl.sim.bench.peers.tasks import Federation
 
 # Objects of pfl. They are Any, for mypy accepts this module with and without pfl.
@@ -90,27 +90,29 @@ class _Gate:
         """Nothing is left to do."""
 
 
-def main(folder: Path, cores: int) -> None:
+def main(folder: str, cores: str) -> None:
     """Play rounds as the conversation asks, with the help of the other processes."""
     conversation = Conversation()
-    federation = Federation.load(folder)
-    count = min(cores, federation.task.clients)
+    federation = Federation.load(Path(folder))
+    count = min(int(cores), federation.task.clients)
     module = _module(federation)
     helpers = []
     for rank, environment in enumerate(_environments(count)):
         if rank == 0:
             os.environ |= environment
             continue
-        command = [sys.executable, "-m", "deltafl.sim.bench.peers.pfl_research", str(folder)]
         helpers.append(
             subprocess.Popen(  # noqa: S603 - this very program
-                command, stdin=subprocess.PIPE, stdout=2, env=os.environ | environment
+                program("pfl_research.help_main", folder),
+                stdin=subprocess.PIPE,
+                stdout=2,
+                env=os.environ | environment,
             )
         )
     gates = [helper.stdin for helper in helpers if helper.stdin is not None]
 
     def wait() -> bool:
-        asked = conversation.is_asked_for_a_round(lambda: textbook.flat(module))
+        asked = conversation.is_asked_for_a_round(lambda: plain.flat(module))
         for gate in gates:
             if asked:
                 gate.write(_GO)
@@ -120,20 +122,16 @@ def main(folder: Path, cores: int) -> None:
         return asked
 
     _import_pfl()
-    conversation.answer(
-        {
-            "versions": {name: metadata.version(name) for name in ("pfl", "torch")},
-            "how": f"SimulatedBackend, FederatedAveraging; processes of one thread: {count}",
-        }
-    )
+    how = f"SimulatedBackend, FederatedAveraging; processes of one thread: {count}"
+    conversation.answer({"made_of": made_of(how, "pfl", "torch")})
     _run(federation, module, _Gate(wait, lambda spent: conversation.answer({"seconds": spent})))
     for helper in helpers:
         helper.wait()
 
 
-def help_main(folder: Path) -> None:
+def help_main(folder: str) -> None:
     """Be one of the other processes: begin a round for each byte on standard input."""
-    federation = Federation.load(folder)
+    federation = Federation.load(Path(folder))
     _import_pfl()
     gate = _Gate(lambda: sys.stdin.buffer.read(len(_GO)) == _GO, lambda _: None)
     _run(federation, _module(federation), gate)
@@ -160,8 +158,8 @@ def _environments(count: int) -> list[Mapping[str, str]]:
 
 
 def _module(federation: Federation) -> _Module:
-    module = _Module(textbook.build(federation.task))
-    textbook.load(module, np.array(federation.model))
+    module = _Module(plain.build(federation.task))
+    plain.load(module, np.array(federation.model))
     return module
 
 
@@ -208,13 +206,6 @@ def _run(federation: Federation, module: _Module, gate: _Gate) -> None:
 
 
 def _user(federation: Federation, client: int) -> _Dataset:
-    x, y = textbook.tensors(federation, client)
-    samples = textbook.shuffled(federation.task, x, y, round_index=0, client=client)
+    x, y = plain.tensors(federation, client)
+    samples = plain.shuffled(federation.task, x, y, round_index=0, client=client)
     return import_module("pfl.data.pytorch").PyTorchTensorDataset(samples, user_id=str(client))
-
-
-if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        main(Path(sys.argv[1]), int(sys.argv[2]))
-    else:
-        help_main(Path(sys.argv[1]))

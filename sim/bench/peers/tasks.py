@@ -13,13 +13,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.sim.bench.harness import check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 Inputs: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 Labels: TypeAlias = npt.NDArray[np.int64]
-
-HEADER_BYTES: Final = 8
-"""Of the number of a round, where processes of the plain peer send it ahead of a model."""
 
 _CLASSES: Final = 62
 _SIDE: Final = 28
@@ -55,11 +53,7 @@ class BenchmarkTask:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("clients", "samples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is not at least 1")
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed} is negative")
+        check_least(clients=(self.clients, 1), samples=(self.samples, 1), seed=(self.seed, 0))
 
     def shuffle_seed(self, round_index: int, client: int) -> int:
         """The seed of torch's generator that shuffles a client's samples, in [0, 2^63)."""

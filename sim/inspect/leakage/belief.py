@@ -17,8 +17,8 @@ import numpy as np
 
 from deltafl.sim.inspect.leakage.consequences import buckets, order_intervals
 from deltafl.sim.inspect.leakage.counts import BucketCounts
-from deltafl.sim.inspect.leakage.inference import infer_counts
 from deltafl.sim.inspect.leakage.labels import device_intervals, probabilities
+from deltafl.sim.inspect.leakage.noisy_counts import infer_counts
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.inspect.leakage.prior import Numbers, Prior
 from deltafl.sim.inspect.leakage.reconstruction import Reconstruction
@@ -104,22 +104,6 @@ class Belief:
         near = np.diagonal(_nearness(ticks, found.ticks, found.radius, exact=found.exact))
         mixed = (1 - doubt) * near + doubt * by_place
         return np.asarray(np.where(np.isfinite(found.radius), mixed, by_place))
-
-    def guesses(self) -> Numbers:
-        """The best guess of every device's loss: the median of its belief, in ticks."""
-        found = self.reconstruction
-        in_order = found.sorted_ticks
-        lows = [bucket.low for bucket in self.counts.buckets]
-        inside = np.searchsorted(lows, np.rint(in_order), side="right") - 1
-        share = self.places / np.maximum(self.places.sum(axis=0), _NEGLIGIBLE)
-        weight = share[:, inside] / np.maximum(np.bincount(inside, minlength=len(lows))[inside], 1)
-        weight *= np.maximum(self.places.sum(axis=0), _NEGLIGIBLE)[inside]
-        cumulative = np.cumsum(weight, axis=1)
-        middle = np.argmax(cumulative >= cumulative[:, -1:] / 2, axis=1)
-        guesses = in_order[middle]
-        if found.ticks is not None and found.radius is not None:
-            guesses = np.where(np.isfinite(found.radius), found.ticks, guesses)
-        return np.asarray(guesses)
 
     def order_claims(self) -> Claims:
         """Where the attacker says that the i-th smallest loss is."""

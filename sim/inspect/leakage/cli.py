@@ -3,10 +3,9 @@
 import argparse
 import json
 import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from fractions import Fraction
-from pathlib import Path
 from typing import Final
 
 from deltafl.fl.nearest import meant
@@ -23,15 +22,16 @@ from deltafl.sim.inspect.leakage.experiment import (
     run_vanishing,
 )
 from deltafl.sim.inspect.leakage.experiment import run as run_plan
+from deltafl.sim.inspect.leakage.measure import Leakage
 from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, NONE, Mitigation
-from deltafl.sim.inspect.leakage.table import (
-    as_csv,
-    as_markdown,
-    records,
-    vanishing_as_markdown,
-    vanishing_records,
-)
 from deltafl.sim.progress import Bar
+
+_LOST: Final = """
+A device vanishes in the middle of a search, and the search ends (the protocol's frozen cohort) or
+goes on over the rest. What the server then knows of that device:"""
+
+Record = dict[str, str | int | float | None]
+"""A row of a table by its columns."""
 
 _LARGEST_COHORT: Final = 1000
 _LEAST_NOISE: Final = Fraction(1, 1000)
@@ -46,19 +46,20 @@ distributed, and estimates every loss. No cryptography runs: masked sums are the
 
 _EPILOGUE: Final = """\
 columns:
-  bits            log2 of how much better the attacker's forecast of the i-th smallest loss is after
-                  the search, mean over i; a loss known to the tick has lost 14 to 17
-  bits, labelled  the same about the loss of device k: who has it is asked as well
-  error, prior's  mean error of the sorted estimates in nats, and that of a guess without any sum
-  recovered       losses that the attacker claims to within 0.001 nats, and rightly; then the same
-                  about named devices; then searches from which every loss was recovered exactly
-  queries         secure sums; certified: the kept devices are proved to be the right ones; same
-                  set: they are those of Algorithm 2; rank error: share of the weight by which the
-                  threshold is off, beyond one device
+  bits                log2 of how much better the attacker's forecast of the i-th smallest loss is
+                      after the search, mean over i; a loss known to the tick has lost 14 to 17
+  labelled bits       the same about the loss of device k: who has it is asked as well
+  error, prior error  mean error of the sorted estimates in nats, and that of a guess without sums
+  recovered           losses that the attacker claims to within 0.001 nats, and rightly; then the
+                      same about named devices
+  exact               searches from which every loss was recovered exactly
+  queries             secure sums; certified: the kept devices are proved to be the right ones;
+                      same kept: they are those of Algorithm 2; rank error: share of the weight by
+                      which the threshold is off, beyond one device
 
-  no update       for noisy: bits and labelled bits of its answer alone; the sums of the update
-                  are exact whatever the noise, and the first columns include them, as everywhere
-  ρ               for noisy: what a search costs in zero-concentrated differential privacy
+  search bits         for noisy: bits and labelled bits of its answer alone; the sums of the update
+                      are exact whatever the noise, and the first columns include them
+  rho                 for noisy: what a search costs in zero-concentrated differential privacy
 
 methods: plain is Algorithm 2, in which devices tell their losses; the others are of Algorithm 3.
   noisy asks once for counts in 17 bins, with the noise of --noise and equal weights whatever the
@@ -73,8 +74,8 @@ examples:
       the exact losses of small cohorts come out of Algorithm 3's own sums (seconds)
   deltafl audit leakage --cohort 30 --methods bracketed,histogram --mitigations all
       what helps, and what it costs
-  deltafl audit leakage --methods all --cohort 3,5,10,30,100 --mitigations all --out leakage
-      everything, with tables and plots (some minutes)
+  deltafl audit leakage --methods all --cohort 3,5,10,30,100 --mitigations all --json
+      everything, for programs (some minutes)
 """
 
 
@@ -119,7 +120,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="of cohorts and starts (1)"
     )
-    parser.add_argument("--out", metavar="DIR", help="write tables (Markdown, CSV) and plots there")
     add_json(parser)
     add_quiet(parser)
 
@@ -131,26 +131,16 @@ def main(options: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"deltafl: {error}", file=sys.stderr)
         return 2
-    begun = time.perf_counter()
     rows, vanishing = _measured(plan)
-    seconds = time.perf_counter() - begun
-    try:
-        if options.out is not None:
-            _write(Path(options.out), plan, rows, vanishing, seconds)
-    except OSError as error:
-        print(f"deltafl: {error.filename}: {error.strerror}; choose another --out", file=sys.stderr)
-        return 2
+    searches, lost = records(rows), vanishing_records(vanishing)
     if options.json:
-        result = {
-            "theta": str(plan.theta),
-            "seed": plan.seed,
-            "seconds": round(seconds, 1),
-            "searches": records(rows),
-            "vanishing": vanishing_records(vanishing),
-        }
-        print(json.dumps(result, indent=2))
-    else:
-        print(_report(plan, rows, vanishing, seconds), end="")
+        about = {"theta": str(plan.theta), "seed": plan.seed}
+        print(json.dumps({**about, "searches": searches, "vanishing": lost}, indent=2))
+        return 0
+    print(f"# What the search gives away (θ = {plan.theta}, seed {plan.seed})\n")
+    print(as_markdown(searches))
+    if lost:
+        print(_LOST, as_markdown(lost), sep="\n\n")
     return 0
 
 
@@ -240,31 +230,50 @@ def _measured(plan: Plan) -> tuple[list[Row], list[VanishingRow]]:
         return rows, run_vanishing(plan)
 
 
-def _report(plan: Plan, rows: list[Row], vanishing: list[VanishingRow], seconds: float) -> str:
-    text = [
-        f"# What the search gives away (θ = {plan.theta}, seed {plan.seed}, {seconds:.0f} s)",
-        "",
-        as_markdown(rows),
-        "",
+def records(rows: Sequence[Row]) -> list[Record]:
+    """The rows as flat records; those from "search_bits" on are None but for `noisy`.
+
+    "bits" and "labelled_bits" include the update; "search_bits" and "search_labelled_bits" do not.
+    """
+    return [
+        {
+            "devices": row.cell.cohort,
+            "weights": row.cell.weights.value,
+            "method": row.cell.method,
+            "noise": None if row.cell.noise is None else float(row.cell.noise),
+            "mitigation": row.cell.mitigation.name,
+            "repeats": row.repeats,
+            **_rounded(row.leakage),
+            **_rounded(row),
+        }
+        for row in rows
     ]
-    if vanishing:
-        text += [
-            "A device vanishes in the middle of a search, and the search ends (the protocol's",
-            "frozen cohort) or goes on over the rest. What the server then knows of that device:",
-            "",
-            vanishing_as_markdown(vanishing),
-            "",
-        ]
-    return "\n".join(text)
 
 
-def _write(
-    folder: Path, plan: Plan, rows: list[Row], vanishing: list[VanishingRow], seconds: float
-) -> None:
-    from deltafl.sim.inspect.leakage.figures import write_figures
+def vanishing_records(rows: Sequence[VanishingRow]) -> list[Record]:
+    """The same for devices that drop out."""
+    return [
+        {"cohort": row.cohort, "method": row.method, "repeats": row.repeats, **_rounded(row)}
+        for row in rows
+    ]
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "leakage.md").write_text(_report(plan, rows, vanishing, seconds), encoding="utf-8")
-    (folder / "leakage.csv").write_text(as_csv(records(rows)), encoding="utf-8")
-    (folder / "vanishing.csv").write_text(as_csv(vanishing_records(vanishing)), encoding="utf-8")
-    write_figures(folder, rows)
+
+def as_markdown(flat: Sequence[Record]) -> str:
+    """Records as a Markdown table."""
+    headings = [name.replace("_", " ") for name in flat[0]]
+    cells = [
+        [f"{value:.3g}" if isinstance(value, float) else str(value or "") for value in row.values()]
+        for row in flat
+    ]
+    lines = [headings, ["---"] * len(headings), *cells]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _rounded(row: Leakage | Row | VanishingRow) -> Record:
+    """The fields that are numbers with a fraction, or may be, without ever giving -0."""
+    values = {each.name: getattr(row, each.name) for each in fields(row)}
+    return {
+        name: value if value is None else round(value, 6) + 0.0
+        for name, value in values.items()
+        if value is None or isinstance(value, float)
+    }

@@ -13,7 +13,7 @@ The noise is exactly as much as promised. Shares of additional devices would onl
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final
@@ -30,7 +30,6 @@ from deltafl.protocol.quantile.search import SearchConfig, SearchParams, SearchR
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
 from deltafl.sim.inspect.leakage.belief import Belief
-from deltafl.sim.inspect.leakage.inference import infer_counts
 from deltafl.sim.inspect.leakage.labels import probabilities
 from deltafl.sim.inspect.leakage.measure import (
     RECOVERED_NATS,
@@ -40,6 +39,7 @@ from deltafl.sim.inspect.leakage.measure import (
     order_bits,
 )
 from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, NONE, Mitigation
+from deltafl.sim.inspect.leakage.noisy_counts import infer_counts
 from deltafl.sim.inspect.leakage.observations import (
     PLAIN,
     SearchView,
@@ -370,12 +370,9 @@ def _measured(plan: Plan, cell: Cell) -> Row:
     return Row(
         cell=cell,
         repeats=repeats,
-        leakage=_mean_leakage(leaks),
+        leakage=Leakage(**_means(leaks)),
         exact=exact / (repeats * draws),
-        queries=_mean([one.queries for one in prices]),
-        certified=_mean([one.certified for one in prices]),
-        same_kept=_mean([one.same_kept for one in prices]),
-        rank_error=_mean([one.rank_error for one in prices]),
+        **_means(prices),
         search_bits=_mean([bits for bits, _ in alone]) if alone else None,
         search_labelled_bits=_mean([bits for _, bits in alone]) if alone else None,
         rho=_rho(cell),
@@ -400,7 +397,7 @@ def _rho(cell: Cell) -> float | None:
     return rho_of(noise, NoisyHistogram(noise).num_bins)
 
 
-def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> list[VanishingRow]:
+def run_vanishing(plan: Plan) -> list[VanishingRow]:
     """Measure what a search reveals about a device that drops out in the middle of it.
 
     The server knows all weights. With a frozen cohort, the search ends, and the server learns
@@ -409,13 +406,11 @@ def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> lis
     Args:
         plan: Which methods and cohorts; its mitigations are not used, nor is `noisy`, which asks
             once.
-        told: Called before each method and cohort, for progress.
     """
     rows = []
     for size, method in itertools.product(plan.cohorts, plan.methods):
         if method in (PLAIN, NOISY) or size < 2:
             continue
-        told()
         cell = Cell(size, Weights.KNOWN, method, MITIGATIONS[0])
         repeats = max(plan.num_repeats(size) // 2, 1)
         measured = [_vanishing(plan, cell, repeat) for repeat in range(repeats)]
@@ -477,9 +472,10 @@ def _algorithm_two(cohort: Cohort, theta: Fraction) -> float:
     return weighted_quantile(cohort.losses, cohort.weights, theta)
 
 
-def _mean_leakage(leaks: Sequence[Leakage]) -> Leakage:
-    names = Leakage.__dataclass_fields__
-    return Leakage(**{name: _mean([getattr(leak, name) for leak in leaks]) for name in names})
+def _means(measured: Sequence[Leakage | Price]) -> dict[str, float]:
+    """The means of each field."""
+    names = [each.name for each in fields(measured[0])]
+    return {name: _mean([getattr(one, name) for one in measured]) for name in names}
 
 
 def _mean(values: Sequence[float]) -> float:

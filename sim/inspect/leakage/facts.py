@@ -10,8 +10,8 @@ import numpy as np
 from deltafl.sim.inspect.leakage.belief import Belief
 from deltafl.sim.inspect.leakage.consequences import buckets, ranks, threshold_interval
 from deltafl.sim.inspect.leakage.counts import BucketCounts
-from deltafl.sim.inspect.leakage.inference import infer_counts
 from deltafl.sim.inspect.leakage.measure import order_bits, order_error, prior_order_error
+from deltafl.sim.inspect.leakage.noisy_counts import infer_counts
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.inspect.leakage.prior import Prior
 from deltafl.sim.inspect.leakage.reconstruction import Reconstruction, from_ranks, reconstruct

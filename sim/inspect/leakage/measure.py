@@ -39,8 +39,6 @@ class Leakage:
         labelled_bits: Labelled bits per device.
         error: Mean error of the sorted losses, in nats.
         prior_error: The same of the expected order statistics.
-        labelled_error: Mean error of each device's loss, in nats.
-        labelled_prior_error: The same of the median of the prior.
         recovered: Share of the sorted losses that were recovered.
         labelled_recovered: Share of the devices whose own loss was recovered.
     """
@@ -49,8 +47,6 @@ class Leakage:
     labelled_bits: float
     error: float
     prior_error: float
-    labelled_error: float
-    labelled_prior_error: float
     recovered: float
     labelled_recovered: float
 
@@ -62,19 +58,16 @@ def measure(belief: Belief, truth: Sequence[int]) -> Leakage:
         belief: What the attacker believes.
         truth: Every device's tick, in the order of the view's weights.
     """
-    prior, size = belief.prior, belief.view.devices
-    grid = prior.grid
+    prior = belief.prior
     true = np.array(truth, dtype=float)
     in_order = np.sort(true)
-    unit = 2.0**-grid.resolution_bits
+    unit = 2.0**-prior.grid.resolution_bits
     claims = belief.device_claims()
     return Leakage(
         bits=order_bits(belief, truth),
         labelled_bits=device_bits(belief, truth),
         error=order_error(belief, truth),
         prior_error=prior_order_error(prior, truth),
-        labelled_error=_distance(belief.guesses(), true) * unit,
-        labelled_prior_error=_distance(_expected_order(prior, 1).repeat(size), true) * unit,
         recovered=_recovered(belief.order_claims(), in_order, unit),
         labelled_recovered=_recovered(claims, true, unit),
     )

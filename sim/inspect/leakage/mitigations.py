@@ -70,12 +70,3 @@ MITIGATIONS: Final = (
     ),
 )
 """Every mitigation that is measured, the first of which is none."""
-
-
-def mitigation(name: str) -> Mitigation:
-    """Find a mitigation by its name.
-
-    Raises:
-        KeyError: There is none of that name.
-    """
-    return {one.name: one for one in MITIGATIONS}[name]

@@ -16,10 +16,28 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.errors import SearchError
+from deltafl.protocol.quantile.registry import NOISY
 from deltafl.sim.inspect.leakage.consequences import Bucket
-from deltafl.sim.inspect.leakage.counts import BucketCounts, Pin, chain, log_factorials
+from deltafl.sim.inspect.leakage.counts import (
+    BucketCounts,
+    Pin,
+    bucket_counts,
+    chain,
+    log_factorials,
+)
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.inspect.leakage.prior import Numbers, Prior
+
+
+def infer_counts(view: SearchView, prior: Prior) -> BucketCounts:
+    """Infer how many devices are in each bucket, from exact sums or from noisy ones.
+
+    Raises:
+        SearchError: The sums contradict each other.
+    """
+    if view.method == NOISY and view.answers:
+        return noisy_bucket_counts(view, prior)
+    return bucket_counts(view, prior)
 
 
 def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:

@@ -34,17 +34,6 @@ class Prior:
     heaviest: int = 447
     shape: float = 2.0
 
-    @property
-    def mean_tick(self) -> float:
-        """The expected loss, in ticks: the best guess of a single loss without any sum."""
-        return self.shape * self.scale * 2.0**self.grid.resolution_bits
-
-    def draw(self, generator: np.random.Generator, size: int) -> tuple[int, ...]:
-        """Draw losses; their ticks."""
-        return tuple(
-            self.grid.tick(loss)[0] for loss in generator.gamma(self.shape, self.scale, size)
-        )
-
     def survival(self, pivots: npt.ArrayLike) -> Numbers:
         """Probability that a loss lies above these pivots; any shape."""
         position = np.asarray(pivots, dtype=np.float64)

@@ -25,9 +25,9 @@ from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.consequences import Bucket, ranks
 from deltafl.sim.inspect.leakage.counts import BucketCounts
 from deltafl.sim.inspect.leakage.equations import Equations, set_up
-from deltafl.sim.inspect.leakage.inference import infer_counts
 from deltafl.sim.inspect.leakage.labels import assignments, puzzles
 from deltafl.sim.inspect.leakage.least_squares import minimise
+from deltafl.sim.inspect.leakage.noisy_counts import infer_counts
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.inspect.leakage.prior import Numbers, Prior
 from deltafl.sim.inspect.leakage.whole_ticks import Region, region_around, whole_solutions
@@ -64,9 +64,6 @@ class Reconstruction:
         verified: Whether whole ticks were found that reproduce every released integer of `mm`.
         exact: Whether these are besides the only ones: all that rounding allows near the solutions
             found were tried.
-        misfit: Largest deviation of a sum from the best solution, in units of what rounding can
-            do; below 1 for the truth. Infinite where there was nothing to solve.
-        num_solutions: Starts that ended with a misfit that rounding explains.
     """
 
     sorted_ticks: Numbers
@@ -75,8 +72,6 @@ class Reconstruction:
     radius: Numbers | None
     verified: bool
     exact: bool
-    misfit: float
-    num_solutions: int
 
 
 def reconstruct(
@@ -104,7 +99,7 @@ def reconstruct(
     if view.losses is not None:
         ticks = np.array(view.losses, dtype=float)
         nothing = np.zeros(view.devices)
-        return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True, 0.0, 1)
+        return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True)
     counts = infer_counts(view, prior)
     if starts is None:
         starts = default_starts(view.devices)
@@ -315,8 +310,6 @@ class _Solutions:
             radius=self._without_twins(radius) if self._labelled else None,
             verified=self._is_verified,
             exact=bool(self._exact) and bool((sorted_radius < 0.5).all()),
-            misfit=self._best,
-            num_solutions=int(fitting.sum()),
         )
 
     def _without_twins(self, radius: Numbers) -> Numbers:
@@ -374,8 +367,6 @@ def _without_claims(sorted_ticks: Numbers) -> Reconstruction:
         radius=None,
         verified=False,
         exact=False,
-        misfit=np.inf,
-        num_solutions=0,
     )
 
 

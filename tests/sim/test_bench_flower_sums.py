@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from deltafl.sim.bench import flower_peer
-from deltafl.sim.bench.flower_peer import FlowerUnavailable, measure
+from deltafl.sim.bench.peers import flower_sums
+from deltafl.sim.bench.peers.flower_sums import FlowerUnavailable, measure
 from deltafl.sim.errors import RunError
 
 needs_flower = pytest.mark.skipif(
@@ -53,9 +53,7 @@ def test_the_aggregate_is_the_mean(changes, workflow, neighbours):
 @needs_flower
 @pytest.mark.parametrize("changes", [{}, {"clients": 8, "neighbours": 6}])
 def test_a_device_that_vanishes_before_its_masked_vector_is_survived(changes):
-    cost = play(**changes, dropped=1)
-    assert cost.max_error < ROUNDING
-    assert cost.dropped == 1
+    assert play(**changes, dropped=1).max_error < ROUNDING
 
 
 @needs_flower
@@ -72,7 +70,7 @@ def test_the_error_shows_an_aggregate_that_is_wrong(monkeypatch):
 @needs_flower
 def test_many_devices_do_not_overflow(monkeypatch):
     monkeypatch.setattr(
-        "deltafl.sim.bench.flower_peer._MODULUS_RANGE", 1 << 23
+        "deltafl.sim.bench.peers.flower_sums._MODULUS_RANGE", 1 << 23
     )  # few bits, for six
     assert play().max_error < 4 * ROUNDING  # two bits less than by default
 
@@ -109,12 +107,12 @@ def test_devices_and_server_each_bear_their_own_cost(monkeypatch, mod, neighbour
         monkeypatch.setattr(module, name, slow)
 
     monkeypatch.setattr(
-        "deltafl.sim.bench.flower_peer.time", SimpleNamespace(process_time=lambda: now)
+        "deltafl.sim.bench.peers.flower_sums.time", SimpleNamespace(process_time=lambda: now)
     )
     workflow = "flwr.server.workflow.secure_aggregation.secaggplus_workflow"
     takes(1, importlib.import_module("flwr.client.mod"), mod)  # 22 times
     takes(1000, importlib.import_module(workflow), "combine_shares")  # once per device
-    takes(100_000, flower_peer._MemoryGrid, "_carry")  # not to be counted
+    takes(100_000, flower_sums._MemoryGrid, "_carry")  # not to be counted
     cost = play(neighbours=neighbours, dropped=1)
     assert cost.device_cpu_s == {
         "setup": 1 + (2**2 + 3**2) / 2,  # the median of calls 0 to 5
@@ -171,9 +169,6 @@ def test_warnings_are_shown_again_after_a_failure(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"clients": 1}, "clients=1 must be at least 2"),
-        ({"dim": 0}, "dim=0 must be at least 1"),
-        ({"seed": -1}, "seed=-1 must be at least 0"),
         ({"neighbours": 3, "threshold": 2}, "neighbours=3 must be even"),
         ({"neighbours": 0}, "neighbours=0 must be even and lie in [2, clients=6)"),
         ({"neighbours": 6}, "neighbours=6 must be even and lie in [2, clients=6)"),
@@ -208,6 +203,6 @@ def test_another_release_is_refused(monkeypatch, version):
 
 def test_a_package_that_lacks_a_module_is_refused(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda _: "1.41.0")
-    monkeypatch.setattr("deltafl.sim.bench.flower_peer._MODULES", ("flwr_without_this",))
+    monkeypatch.setattr("deltafl.sim.bench.peers.flower_sums._MODULES", ("flwr_without_this",))
     with pytest.raises(FlowerUnavailable, match=r"flwr_without_this.*\.\[bench\]"):
         play()

@@ -11,12 +11,11 @@ from running import is_running
 
 from deltafl.fl.models import build_model
 from deltafl.fl.parameters import load_vector, to_vector
-from deltafl.sim.bench import simulation
-from deltafl.sim.bench.peers import party, tasks, textbook
-from deltafl.sim.bench.peers.party import Party, missing
-from deltafl.sim.bench.peers.process_tree import tree, usage
+from deltafl.sim.bench import sim
+from deltafl.sim.bench.peers import party, plain, tasks
+from deltafl.sim.bench.peers.party import Party, missing, tree, usage
 from deltafl.sim.bench.peers.tasks import TASKS, Federation, make, resized
-from deltafl.sim.bench.simulation import (
+from deltafl.sim.bench.sim import (
     SimulationBenchmark,
     check_agreement,
     differences_from,
@@ -33,8 +32,8 @@ def tiny(name, clients=2, samples=20):
 
 def run(*words):
     parser = argparse.ArgumentParser()
-    simulation.add_arguments(parser)
-    return simulation.main(parser.parse_args(words))
+    sim.add_arguments(parser)
+    return sim.main(parser.parse_args(words))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -65,19 +64,19 @@ def test_textbook_models_are_the_functions_that_ours_are(name):
     ours = build_model(
         task.model, input_shape=task.input_shape, num_classes=task.num_classes, seed=0
     )
-    theirs = textbook.build(task)
+    theirs = plain.build(task)
     vector = to_vector(ours) + np.float32(0.01)
     load_vector(ours, vector)
-    textbook.load(theirs, vector)
-    np.testing.assert_array_equal(textbook.flat(theirs), vector)
-    x, _ = textbook.tensors(federation, 1)
+    plain.load(theirs, vector)
+    np.testing.assert_array_equal(plain.flat(theirs), vector)
+    x, _ = plain.tensors(federation, 1)
     with torch.no_grad():
         torch.testing.assert_close(theirs(x), ours(torch.tensor(federation.x[1])))
 
 
 def test_a_loaded_model_does_not_share_memory_with_its_vector():
-    theirs, vector = textbook.build(tiny("linear")), np.ones(784 * 62, dtype=np.float32)
-    textbook.load(theirs, vector)
+    theirs, vector = plain.build(tiny("linear")), np.ones(784 * 62, dtype=np.float32)
+    plain.load(theirs, vector)
     with torch.no_grad():
         next(theirs.parameters()).zero_()
     assert vector.all()
@@ -95,10 +94,10 @@ def test_ours_and_the_plain_loop_are_measured_in_turns(measured):
         assert len(one["round_s"]) == 2
         assert 0 < one["updates_per_s"]["lowest"] <= one["updates_per_s"]["highest"]
         assert one["differs_by"] < 1e-5  # rounding of float32
-        assert one["versions"]["torch"] == metadata.version("torch")
     seconds = [measured["parties"][name]["round_s"] for name in ("plain", "ours")]
     expected = sorted(peer / own for peer, own in zip(*seconds, strict=True))
-    ratio = measured["ratio"]["plain"]
+    ratio = measured["parties"]["plain"]["ours_over"]
+    assert f"torch {metadata.version('torch')}" in measured["made_of"]["plain"]
     assert [ratio["lowest"], ratio["highest"]] == pytest.approx(expected, rel=0.05)
     json.dumps(measured)
 
@@ -133,13 +132,13 @@ def test_another_shuffle_is_no_agreement(monkeypatch):
     federation = make(tiny("linear", samples=30))
     models = {}
     for name, round_index in (("ours", 0), ("peer", 1)):
-        module = textbook.build(federation.task)
-        textbook.load(module, federation.model)
+        module = plain.build(federation.task)
+        plain.load(module, federation.model)
         optimizer = torch.optim.SGD(module.parameters(), lr=federation.task.learning_rate)
-        x, y = textbook.tensors(federation, 0)
-        batches = textbook.epoch(federation.task, x, y, round_index=round_index, client=0)
-        textbook.train(module, optimizer, batches)
-        models[name] = textbook.flat(module)
+        x, y = plain.tensors(federation, 0)
+        batches = plain.epoch(federation.task, x, y, round_index=round_index, client=0)
+        plain.train(module, optimizer, batches)
+        models[name] = plain.flat(module)
     with pytest.raises(RunError, match="do not play the same round"):
         check_agreement(differences_from(models, federation.model))
 
@@ -151,8 +150,8 @@ def test_a_party_that_ends_says_why(tmp_path):
 
 def test_a_party_leaves_no_process_behind(tmp_path):
     make(tiny("linear", clients=1)).save(tmp_path)
-    with Party("plain", tmp_path) as plain:
-        pids = tree(plain._process.pid)
+    with Party("plain", tmp_path) as party:
+        pids = tree(party._process.pid)
         assert len(pids) >= 2
         assert all(map(is_running, pids))
     assert not any(map(is_running, pids))
@@ -173,19 +172,19 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch, capsys):
         party.importlib.util, "find_spec", lambda name: None if name == "pfl" else real(name)
     )
     with pytest.raises(UserError, match=r"pfl needs pfl.*pip install '\.\[bench\]'"):
-        simulation._peers("plain,pfl")
-    peers, absent = simulation._peers(None)
+        sim._peers("plain,pfl")
+    peers, absent = sim._peers(None)
     assert "pfl" not in peers
     assert absent["pfl"] == ["pfl"]
     assert "the others go on" in capsys.readouterr().err
-    assert simulation._peers("none") == ([], {})
+    assert sim._peers("none") == ([], {})
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--peers", "plain,fast"], "'fast' is none of plain, plain-warm, flower, pfl"),
-        (["--clients", "0"], "clients=0 is not at least 1"),
+        (["--clients", "0"], "clients=0 must be at least 1"),
         (["--repeats", "0", "--peers", "none"], "repeats=0"),
         (["--seed", "-1"], "seed=-1"),
         (["--private", "--methods", "guess"], "'guess' is none of"),
@@ -207,7 +206,7 @@ def test_the_command_prints_a_table(capsys):
     words = ["--clients", "2", "--samples", "20", "--repeats", "1"]
     assert run("--task", "linear", "--peers", "none", "--backend", "reference", *words) == 0
     out = capsys.readouterr().out
-    assert "linear: 2 clients of 20 samples" in out
+    assert "clients 2, samples 20" in out
     assert "FedAvg on the backend 'reference'" in out
 
 

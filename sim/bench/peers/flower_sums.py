@@ -1,4 +1,4 @@
-"""The Flower peer: one round of flwr's own secure aggregation and its CPU time.
+"""The peer of `deltafl bench secagg`: one round of flwr's own secure aggregation, its CPU time.
 
 The workflow (SecAgg or SecAgg+) and the client mod are those of the package flwr. All parties share
 this process; there is no SuperLink, no Ray and no network. Devices do not train: each holds a ready
@@ -30,19 +30,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.sim.bench.sizes import check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.progress import Bar
 
-# Objects of flwr. They are Any, for mypy accepts this module with and without flwr.
-_Flwr: TypeAlias = Any
-_Message: TypeAlias = Any
-_Records: TypeAlias = Any
-_Context: TypeAlias = Any
-_FitResult: TypeAlias = Any
-_ClientApp: TypeAlias = Any
-_Workflow: TypeAlias = Any
+OfFlower: TypeAlias = Any
+"""The package flwr, or an object of it: mypy accepts these modules with and without flwr."""
 
 _RELEASE: Final = "1.41"
 _MODULES: Final = (
@@ -77,11 +70,7 @@ class FlowerCost:
     Attributes:
         version: version of flwr.
         workflow: name of flwr's class, "SecAggWorkflow" or "SecAggPlusWorkflow".
-        clients: devices.
-        dim: numbers in the update.
         neighbours: devices with which a device shares masks, itself not counted.
-        threshold: shares that reconstruct a secret; a device holds one of its own.
-        dropped: devices that vanished before their masked vector.
         device_cpu_s: by Flower's stage, the median over the devices that took part in it, seconds.
         devices_cpu_s: all devices together, seconds.
         server_cpu_s: the workflow without its devices, seconds. Flower's strategy, which averages
@@ -95,11 +84,7 @@ class FlowerCost:
 
     version: str
     workflow: str
-    clients: int
-    dim: int
     neighbours: int
-    threshold: int
-    dropped: int
     device_cpu_s: dict[str, float]
     devices_cpu_s: float
     server_cpu_s: float
@@ -129,9 +114,9 @@ def measure(
         FlowerUnavailable: flwr is not installed, or in another release.
         RunError: Flower halted the round, because too few of some device's neighbours survived.
     """
-    _check(clients, dim, neighbours, threshold, dropped, seed)
+    _check(clients, neighbours, threshold, dropped)
     with _silence():
-        flwr = _import_flwr()
+        flwr = import_flwr(*_MODULES)
         generator = Seeds(seed).generator(Purpose.DROPOUT)
         nodes = [int(node) for node in generator.integers(1, 1 << 63, clients)]
         vanishing = frozenset(nodes[:dropped])
@@ -155,11 +140,7 @@ def measure(
     return FlowerCost(
         version=metadata.version("flwr"),
         workflow=type(workflow).__name__,
-        clients=clients,
-        dim=dim,
         neighbours=clients - 1 if neighbours is None else neighbours,
-        threshold=threshold,
-        dropped=dropped,
         device_cpu_s={stage: median(spent) for stage, spent in grid.device_cpu_s.items()},
         devices_cpu_s=devices_cpu_s,
         server_cpu_s=total - devices_cpu_s,
@@ -172,10 +153,10 @@ def measure(
 class _Device:
     """A client whose training is done: `fit` hands out its update, once."""
 
-    def __init__(self, result: _FitResult) -> None:
+    def __init__(self, result: OfFlower) -> None:
         self._result = result
 
-    def fit(self, instructions: object) -> _FitResult:
+    def fit(self, instructions: object) -> OfFlower:
         """Return the update, whatever the model."""
         del instructions
         return self._result
@@ -193,7 +174,7 @@ class _MemoryGrid:
     """
 
     def __init__(
-        self, flwr: _Flwr, app: _ClientApp, nodes: Iterable[int], vanishing: frozenset[int]
+        self, flwr: OfFlower, app: OfFlower, nodes: Iterable[int], vanishing: frozenset[int]
     ) -> None:
         self._serde = flwr.common.serde
         self._protocol = flwr.common.secure_aggregation.secaggplus_constants
@@ -210,8 +191,8 @@ class _MemoryGrid:
         return list(self._contexts)
 
     def send_and_receive(
-        self, messages: list[_Message], *, timeout: float | None = None
-    ) -> list[_Message]:
+        self, messages: list[OfFlower], *, timeout: float | None = None
+    ) -> list[OfFlower]:
         """Let the devices answer, one after the other; who vanishes does not."""
         del timeout
         start, spent_before = time.process_time(), self._all_devices_cpu_s()
@@ -224,7 +205,7 @@ class _MemoryGrid:
         self.carrying_cpu_s += time.process_time() - start - devices
         return replies
 
-    def _deliver(self, message: _Message, stage: str) -> _Message:
+    def _deliver(self, message: OfFlower, stage: str) -> OfFlower:
         message.content, _ = self._carry(message.content)
         context = self._contexts[message.metadata.dst_node_id]
         start = time.process_time()
@@ -234,7 +215,7 @@ class _MemoryGrid:
         self.reply_bytes[stage].append(size)
         return reply
 
-    def _carry(self, content: _Records) -> tuple[_Records, int]:
+    def _carry(self, content: OfFlower) -> tuple[OfFlower, int]:
         """Encode and decode records; the copy and its size in bytes."""
         encoded = self._serde.recorddict_to_proto(content)
         return self._serde.recorddict_from_proto(encoded), encoded.ByteSize()
@@ -243,10 +224,7 @@ class _MemoryGrid:
         return sum(sum(spent) for spent in self.device_cpu_s.values())
 
 
-def _check(
-    clients: int, dim: int, neighbours: int | None, threshold: int, dropped: int, seed: int
-) -> None:
-    check_least(clients=(clients, 2), dim=(dim, 1), seed=(seed, 0))
+def _check(clients: int, neighbours: int | None, threshold: int, dropped: int) -> None:
     # flwr 1.41 tells clients an even number of shares (k + 1) and itself uses one more.
     if neighbours is not None and not (2 <= neighbours < clients and neighbours % 2 == 0):
         raise ValueError(f"neighbours={neighbours} must be even and lie in [2, clients={clients})")
@@ -258,15 +236,19 @@ def _check(
         raise ValueError(f"dropped={dropped} is not in [0, clients={clients})")
 
 
-def _import_flwr() -> _Flwr:
-    """Import the parts of flwr that are used; the package."""
+def import_flwr(*modules: str) -> OfFlower:
+    """Import parts of flwr; the package.
+
+    Raises:
+        FlowerUnavailable: it is not installed, or in another release.
+    """
     try:
         version = metadata.version("flwr")
         if not version.startswith(f"{_RELEASE}."):
             raise FlowerUnavailable(f"flwr is {version}, not {_RELEASE}: {_EXTRA}")
         # Nothing used here reports home; this keeps it so.
         os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
-        for name in _MODULES:
+        for name in modules:
             import_module(name)
     except ImportError as error:
         raise FlowerUnavailable(f"flwr is not installed ({error}): {_EXTRA}") from error
@@ -298,7 +280,7 @@ def _seeded_shuffles(seed: int) -> Iterator[None]:
 
 
 def _devices(
-    flwr: _Flwr,
+    flwr: OfFlower,
     nodes: list[int],
     dim: int,
     vanishing: frozenset[int],
@@ -322,10 +304,10 @@ def _devices(
     return devices, total / (len(nodes) - len(vanishing))
 
 
-def _client_app(flwr: _Flwr, devices: dict[int, _Device], neighbours: int | None) -> _ClientApp:
+def _client_app(flwr: OfFlower, devices: dict[int, _Device], neighbours: int | None) -> OfFlower:
     mods = flwr.client.mod
 
-    def find_device(context: _Context) -> _Device:
+    def find_device(context: OfFlower) -> _Device:
         return devices[context.node_id]
 
     return flwr.clientapp.ClientApp(
@@ -333,7 +315,7 @@ def _client_app(flwr: _Flwr, devices: dict[int, _Device], neighbours: int | None
     )
 
 
-def _workflow(flwr: _Flwr, clients: int, neighbours: int | None, threshold: int) -> _Workflow:
+def _workflow(flwr: OfFlower, clients: int, neighbours: int | None, threshold: int) -> OfFlower:
     """Flower's workflow, with settings under which the sum of all devices cannot overflow."""
     largest = (_MODULUS_RANGE - 1) // clients
     settings = {
@@ -347,7 +329,7 @@ def _workflow(flwr: _Flwr, clients: int, neighbours: int | None, threshold: int)
     return workflows.SecAggPlusWorkflow(neighbours + 1, threshold, **settings)  # with itself
 
 
-def _server_context(flwr: _Flwr, grid: _MemoryGrid, dim: int) -> _Context:
+def _server_context(flwr: OfFlower, grid: _MemoryGrid, dim: int) -> OfFlower:
     """What flwr's default workflow hands to a secure one: clients, the round and a model."""
     identity = flwr.supercore.task_identity.TaskIdentity
     identity.run_id, identity.node_id, identity.task_id = _RUN_ID, 0, 0
@@ -368,7 +350,7 @@ def _server_context(flwr: _Flwr, grid: _MemoryGrid, dim: int) -> _Context:
     return context
 
 
-def _context(flwr: _Flwr, node: int) -> _Context:
+def _context(flwr: OfFlower, node: int) -> OfFlower:
     return flwr.app.Context(
         run_id=_RUN_ID,
         node_id=node,

@@ -3,30 +3,25 @@
 The server runs as in `deltafl serve`, in this process. The devices are coroutines in a few other
 processes, each device with a connection, an identity and a machine of its own; what they compute on
 their data takes no time. All run on this machine and share its cores, so the wall clock says what
-server and devices need together. The server's CPU time is its own.
-
-With `--beside`, the same number of sums is then played in one process, without connections.
+server and devices need together. The server's CPU time is its own. `deltafl bench round` measures
+as many sums in one process, without connections.
 """
 
 import argparse
 import asyncio
-import json
 import math
 import multiprocessing
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 
@@ -34,23 +29,35 @@ from deltafl.fl.strategies.base import RoundReport
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.fl.vectors import Vector
 from deltafl.protocol import wire
-from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import ClientId, SlotSum, Stage, Step, TrustedKeys
-from deltafl.secagg.errors import SecAggError
+from deltafl.secagg import ClientId, GraphKind, Stage, Step, TrustedKeys
 from deltafl.secagg.identity import Identity, generate
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.wire import max_bytes
-from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS, check_least
+from deltafl.sim.bench.harness import (
+    Clients,
+    Dim,
+    Dropout,
+    Flag,
+    Graph,
+    Report,
+    Seed,
+    Signed,
+    add_flags,
+    case_of,
+    check_dropout,
+    check_least,
+    command,
+    timed,
+)
+from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.flags import add_json
+from deltafl.sim.errors import RunError
 from deltafl.sim.net.app import Tls, allow_connections, application, served
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.device import DeviceSide
@@ -76,65 +83,48 @@ _ENDING_S: Final = 30.0
 class NetBenchmark:
     """What to measure.
 
-    Attributes:
-        clients: devices.
-        dim: numbers in the update, D.
-        queries: most sums of the search.
-        graph: who shares masks with whom.
-        signed: whether devices sign keys and survivors.
-        dropout: share of the devices that vanish: half of them at the first query, the others when
-            their update is due.
-        processes: processes of devices.
-        tls: whether connections are encrypted.
-        wait: seconds that the server waits for an answer.
-        seed: of losses, weights and drop-outs; keys of sessions come from the operating system.
+    Half of the devices that vanish do so at the first query, the others when their update is due.
     """
 
-    clients: int
-    dim: int
-    queries: int
-    graph: str
-    signed: bool
-    dropout: float
-    processes: int
-    tls: bool
-    wait: float
-    seed: int
+    clients: Clients = 100
+    dim: Dim = 115_646
+    queries: Annotated[int, Flag("most sums of the search", "Q")] = 24
+    graph: Graph = GraphKind.SPARSE
+    signed: Signed = False
+    dropout: Dropout = 0.0
+    processes: Annotated[int, Flag("processes of devices", "P")] = os.cpu_count() or 1
+    no_tls: Annotated[bool, Flag("without encryption")] = False
+    wait: Annotated[
+        float | None,
+        Flag("seconds for an answer (30 if devices vanish, else 600)", "S", float),
+    ] = None
+    seed: Seed = 1
 
     def __post_init__(self) -> None:
-        check_least(
-            clients=(self.clients, 5),
-            dim=(self.dim, 1),
-            queries=(self.queries, 1),
-            processes=(self.processes, 1),
-            seed=(self.seed, 0),
-        )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} is not in [0, 1)")
-        if not (math.isfinite(self.wait) and self.wait > 0):
+        numbers = {name: (getattr(self, name), 1) for name in ("dim", "queries", "processes")}
+        check_least(clients=(self.clients, 5), **numbers, seed=(self.seed, 0))
+        check_dropout(self.dropout)
+        if not 0 < self.patience < math.inf:
             raise ValueError(f"wait={self.wait} is not a positive number")
+
+    @property
+    def patience(self) -> float:
+        """Seconds that the server waits for an answer."""
+        usual = 30.0 if self.dropout else 600.0
+        return usual if self.wait is None else self.wait
 
     def config(self) -> RunConfig:
         """The settings of the round, whose devices accept as long a search as is asked for."""
-        return build_config(
-            [
-                {
-                    "federation": {
-                        "rounds": 1,
-                        "cohort_size": self.clients,
-                        "devices": REMOTE,
-                    },
-                    "quantile": {"max_queries": self.queries, "method": "mm"},
-                    "privacy": {"graph": self.graph, "signed": self.signed, "min_cohort": 5},
-                    "policy": {
-                        "max_pivots": self.queries,
-                        "max_mm_pivots_per_device": str(self.queries),
-                    },
-                    "training": {"device": "cpu"},
-                    "experiment": {"seed": self.seed},
-                }
-            ]
-        )
+        sums = str(self.queries)
+        settings: dict[str, dict[str, object]] = {
+            "federation": {"rounds": 1, "cohort_size": self.clients, "devices": REMOTE},
+            "quantile": {"max_queries": self.queries, "method": "mm"},
+            "privacy": {"graph": str(self.graph), "signed": self.signed, "min_cohort": 5},
+            "policy": {"max_pivots": self.queries, "max_mm_pivots_per_device": sums},
+            "training": {"device": "cpu"},
+            "experiment": {"seed": self.seed},
+        }
+        return build_config([settings])
 
     def identity(self, index: int) -> Identity:
         """A device's identity, which both sides of the benchmark work out."""
@@ -165,81 +155,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Measure one round of private Δ-FL with N devices that are connected over loopback: wall "
         "clock and the server's CPU by stage, bytes, and peak memory of the server. The devices "
-        "are coroutines in a few processes, which share this machine with the server."
+        "are coroutines in a few processes, which share this machine with the server. Half of the "
+        "devices that vanish do so at the first query, the others when their update is due."
     )
-    parser.add_argument("--clients", type=CLIENTS, default=100, metavar="N", help="devices (100)")
-    parser.add_argument(
-        "--dim", type=int, default=115_646, metavar="D", help="numbers in the update (115646)"
-    )
-    parser.add_argument(
-        "--queries", type=int, default=24, metavar="Q", help="most sums of the search (24)"
-    )
-    parser.add_argument(
-        "--graph",
-        choices=["sparse", "complete"],
-        default="sparse",
-        help="which devices share masks (sparse)",
-    )
-    parser.add_argument("--signed", action="store_true", help="devices sign keys and survivors")
-    parser.add_argument(
-        "--dropout",
-        type=float,
-        default=0.0,
-        metavar="P",
-        help="share of the devices that vanish, half of them at the first query and the others "
-        "when their update is due (0)",
-    )
-    parser.add_argument(
-        "--wait",
-        type=float,
-        metavar="S",
-        help="seconds that the server waits for an answer (30 if devices vanish, else 600: then it "
-        "only waits where the machine is busy)",
-    )
-    parser.add_argument(
-        "--processes",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="P",
-        help="processes of devices (one per core)",
-    )
-    parser.add_argument("--no-tls", action="store_true", help="without encryption")
-    parser.add_argument(
-        "--beside", action="store_true", help="also play as many sums in one process"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="seed of losses and drop-outs (1)"
-    )
-    add_json(parser)
+    add_flags(parser, NetBenchmark)
 
 
-def main(arguments: argparse.Namespace) -> int:
-    """Run the benchmark and print what was measured; the exit code."""
-    try:
-        usual = 30.0 if arguments.dropout else 600.0
-        benchmark = NetBenchmark(
-            clients=arguments.clients,
-            dim=arguments.dim,
-            queries=arguments.queries,
-            graph=arguments.graph,
-            signed=arguments.signed,
-            dropout=arguments.dropout,
-            processes=arguments.processes,
-            tls=not arguments.no_tls,
-            wait=usual if arguments.wait is None else arguments.wait,
-            seed=arguments.seed,
-        )
-        measured = measure(benchmark)
-        if arguments.beside:
-            measured["in_process"] = _in_process(benchmark, measured)
-    except (SecAggError, ProtocolError, UserError, RunError, ValueError) as error:
-        print(f"deltafl: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(measured, indent=2) if arguments.json else _describe(measured))
-    return 0
-
-
-def measure(benchmark: NetBenchmark) -> dict[str, object]:
+def measure(benchmark: NetBenchmark) -> Report:
     """Play one round and return what it cost.
 
     Raises:
@@ -256,7 +178,7 @@ def measure(benchmark: NetBenchmark) -> dict[str, object]:
     watch = _Timeline()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        tls = _certificates(folder) if benchmark.tls else None
+        tls = None if benchmark.no_tls else _certificates(folder)
         app = application(post, directory, b"" if tls is None else tls.hash())
         max_frame = max_bytes(params) + OVERHEAD
         host, port = stack.enter_context(served(app, _HOST, 0, tls=tls, max_frame=max_frame))
@@ -268,7 +190,7 @@ def measure(benchmark: NetBenchmark) -> dict[str, object]:
             post,
             directory,
             time.monotonic,
-            Waiting(benchmark.wait, benchmark.wait),
+            Waiting(benchmark.patience, benchmark.patience),
             _CONNECTING_S,
             _CONNECTING_S,
             stage=watch.begin,
@@ -278,13 +200,12 @@ def measure(benchmark: NetBenchmark) -> dict[str, object]:
         devices.present(benchmark.clients, frozenset())
         connecting, before = time.perf_counter() - started, peak_memory_mb()
         cohort = devices.of_round([ClientId(i) for i in range(benchmark.clients)], 0)
-        cpu, wall = time.process_time(), time.perf_counter()
-        state, report = strategy.apply(state, cohort)
+        played = timed(lambda: strategy.apply(state, cohort))
         watch.end()
-        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
         post.finish()
         for process in processes:
             process.join(_ENDING_S)
+    state, report = played.result
     _check(benchmark, state.model, report)
     return {
         **asdict(benchmark),
@@ -293,13 +214,12 @@ def measure(benchmark: NetBenchmark) -> dict[str, object]:
         "sums": watch.sums,
         "trips": watch.trips,
         "connecting_s": round(connecting, 3),
-        "wall_s": round(wall, 3),
-        "server_cpu_s": round(cpu, 3),
-        "machine_cpu_s": round(sum(watch.machine_cpu_s.values()), 3),
-        "by_stage": watch.by_stage(benchmark.clients),
+        "wall_s": round(played.wall_s, 3),
+        "server_cpu_s": round(played.cpu_s, 3),
+        "protocol_cpu_s": round(sum(watch.server_cpu_s.values()), 3),
         "memory_before_mb": before,
         "peak_memory_mb": peak_memory_mb(),
-        "machine": machine(),
+        "by_stage": watch.by_stage(benchmark.clients),
     }
 
 
@@ -345,7 +265,7 @@ def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: li
     def side(index: int) -> "_Device":
         client = ClientId(index)
         work = _Work(losses[index], weights[index], update)
-        gone = Moment.FIRST_QUERY if index in first else Moment.UPDATE if index in last else None
+        gone = index in first if index in first | last else None
         own = OwnIdentity(client, benchmark.identity(index))
         ledger = MemoryLedger()
         return _Device(own, directory, policy, ledger, lambda _task, _machine: work, gone=gone)
@@ -385,64 +305,44 @@ class _Work:
         del model
 
 
-class Moment(Enum):
-    """When a device vanishes.
-
-    Attributes:
-        FIRST_QUERY: when its first answer is due.
-        UPDATE: when its update is.
-    """
-
-    FIRST_QUERY = "first query"
-    UPDATE = "update"
-
-
 @dataclass(slots=True, eq=False)
 class _Device(DeviceSide):
-    """A device that may vanish."""
+    """A device that may vanish.
 
-    gone: Moment | None = None
+    Attributes:
+        gone: whether it vanishes when its first answer is due, or else its update; None for never.
+        stop: set when it has vanished.
+    """
+
+    gone: bool | None = None
     stop: Event = field(default_factory=Event)
 
     def receive(self, data: bytes) -> bytes | None:
-        if self.gone is not None and self.gone is _moment(data):
+        frame = decode(data)
+        asked = wire.decode(frame.data) if isinstance(frame, Carry) else None
+        if isinstance(asked, Ask) and isinstance(asked.question, Query) is self.gone:
             self.stop.set()
             return None
         return DeviceSide.receive(self, data)
 
 
-def _moment(data: bytes) -> Moment | None:
-    """What is due after a frame."""
-    frame = decode(data)
-    asked = wire.decode(frame.data) if isinstance(frame, Carry) else None
-    if not isinstance(asked, Ask):
-        return None
-    return Moment.FIRST_QUERY if isinstance(asked.question, Query) else Moment.UPDATE
-
-
-class _Timeline:
-    """Watches the server's side of a round; see `deltafl.secagg.session.Observer`.
+class _Timeline(Stopwatch):
+    """Watches the server's side of a round, by the wall clock too.
 
     A trip lasts until the next one begins. Of that, the server waits for nobody's answer from the
     last answer to the moment at which it goes on. CPU time is that of the round's own thread.
 
     Attributes:
-        sums: sums that the server has learnt.
         trips: messages out and answers back.
-        machine_cpu_s: by stage.
     """
 
     def __init__(self) -> None:
-        self.sums = 0
+        super().__init__(time.thread_time)
         self.trips = 0
-        self.machine_cpu_s: dict[Stage, float] = defaultdict(float)
         self._wall_s: dict[Stage, float] = defaultdict(float)
         self._waited_s: dict[Stage, float] = defaultdict(float)
-        self._bytes: dict[bool, dict[Stage, int]] = {
-            sent: defaultdict(int) for sent in (True, False)
-        }
-        self._stage: Stage | None = None
         self._began = self._free = time.perf_counter()
+        self._stage: Stage | None = None
         self._gap = 0.0
 
     def begin(self, server: RoundServer, asked: int) -> None:
@@ -460,38 +360,24 @@ class _Timeline:
             self._waited_s[self._stage] += self._gap
         self._began, self._gap = now, 0.0
 
-    def revealed(self, total: SlotSum) -> None:
-        """Count a sum."""
-        del total
-        self.sums += 1
-
-    def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
-        """Count a message's bytes."""
-        del peer
-        if self._stage is not None:
-            self._bytes[sent][self._stage] += len(data)
-
     @contextmanager
     def working(self, party: ClientId | None, step: Step) -> Iterator[None]:
         """Count the thread's CPU time of a block, and how long it had nothing to do before."""
-        del party
         self._gap = time.perf_counter() - self._free
-        start = time.thread_time()
         try:
-            yield
+            with super().working(party, step):
+                yield
         finally:
-            self.machine_cpu_s[step.stage] += time.thread_time() - start
             self._free = time.perf_counter()
 
-    def by_stage(self, clients: int) -> dict[str, dict[str, float]]:
+    def by_stage(self, devices: int) -> dict[str, dict[str, float]]:
         """What each stage took, of all slots together."""
         return {
             stage.name.lower(): {
                 "wall_s": round(self._wall_s[stage], 3),
                 "waited_in_vain_s": round(self._waited_s[stage], 3),
-                "machine_cpu_s": round(self.machine_cpu_s[stage], 3),
-                "kb_up_per_device": round(self._bytes[False][stage] / clients / 1e3, 2),
-                "kb_down_per_device": round(self._bytes[True][stage] / clients / 1e3, 2),
+                "protocol_cpu_s": round(self.server_cpu_s[stage], 3),
+                **self.traffic(stage, devices),
             }
             for stage in sorted(self._wall_s)
         }
@@ -526,53 +412,9 @@ def _check(benchmark: NetBenchmark, model: Vector, report: RoundReport) -> None:
 
 def _slow(benchmark: NetBenchmark) -> str:
     return (
-        f"On a machine that is busy or slow, devices do not answer within {benchmark.wait:g} s: "
-        "pass a longer --wait"
+        "On a machine that is busy or slow, devices do not answer within "
+        f"{benchmark.patience:g} s: pass a longer --wait"
     )
 
 
-def _in_process(benchmark: NetBenchmark, measured: Mapping[str, object]) -> object:
-    """As many sums of as many numbers, by `deltafl bench round` in a process of its own."""
-    command = [sys.executable, "-m", "deltafl", "bench", "round", "--json"]
-    command += ["--clients", str(benchmark.clients), "--dim", str(benchmark.dim)]
-    command += ["--slots", str(measured["sums"]), "--graph", benchmark.graph]
-    command += ["--dropout", str(benchmark.dropout), *(["--signed"] if benchmark.signed else [])]
-    done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 our own program
-    if done.returncode:
-        raise RunError(f"without connections: {done.stderr.strip()}")
-    read = json.loads(done.stdout)
-    return {
-        "wall_s": read["wall_s"],
-        "server_cpu_s": round(sum(read["server_cpu_s"].values()), 3),
-        "devices_cpu_s": round(read["devices_cpu_s"], 3),
-    }
-
-
-def _describe(measured: Mapping[str, object]) -> str:
-    lines = [
-        f"{measured['clients']} devices in {measured['processes']} processes, "
-        f"{measured['graph']} graph with {measured['neighbours']} neighbours and threshold "
-        f"{measured['threshold']}, {'signed' if measured['signed'] else 'unsigned'}, "
-        f"{'TLS' if measured['tls'] else 'no TLS'}; {measured['sums']} sums in "
-        f"{measured['trips']} trips, the last of {measured['dim']} numbers; "
-        f"{float(str(measured['dropout'])):.0%} vanish",
-        f"all connected after {measured['connecting_s']} s; the round took {measured['wall_s']} s, "
-        f"of the server's CPU {measured['server_cpu_s']} s, of which the protocol "
-        f"{measured['machine_cpu_s']} s; memory of the server {measured['memory_before_mb']} MB "
-        f"before the round, at most {measured['peak_memory_mb']} MB in it",
-        "",
-    ]
-    stages = measured["by_stage"]
-    if isinstance(stages, dict):
-        titles = list(next(iter(stages.values())))
-        lines.append(f"{'':<10}" + "".join(f"{title.replace('_', ' '):>20}" for title in titles))
-        for stage, values in stages.items():
-            lines.append(f"{stage:<10}" + "".join(f"{one:>20}" for one in values.values()))
-    beside = measured.get("in_process")
-    if isinstance(beside, dict):
-        lines.append("")
-        lines.append(
-            "in one process, without connections: "
-            + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in beside.items())
-        )
-    return "\n".join(lines)
+main = command(lambda options: measure(case_of(NetBenchmark, options)))

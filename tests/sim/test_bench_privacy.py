@@ -7,9 +7,9 @@ import pytest
 
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.secagg import GraphKind
-from deltafl.sim.bench import simulation
+from deltafl.sim.bench import sim
 from deltafl.sim.bench.peers.tasks import TASKS, resized
-from deltafl.sim.bench.privacy_overhead import PrivacyBenchmark, check_filter, measure
+from deltafl.sim.bench.privacy import PrivacyBenchmark, check_filter, measure
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.run.levels import strategy_of
@@ -29,14 +29,14 @@ def benchmark(**changes):
 
 def test_private_rounds_are_measured_beside_the_same_rounds_in_clear():
     measured = measure(benchmark())
-    clear = measured["clear"]
+    clear, *methods = measured["rounds"].values()
     assert len(clear["round_s"]) == 2
-    assert 12 <= clear["kept_devices"] < 24
-    for method in measured["methods"].values():
+    assert 12 <= measured["kept_devices"] < 24
+    for method in methods:
         assert len(method["round_s"]) == 2
         assert method["over_clear"]["lowest"] <= method["over_clear"]["median"]
         assert method["protocol_cpu_s"] > 0
-        assert method["kept_weight"] == 12 * clear["kept_devices"]
+        assert method["kept_weight"] == 12 * measured["kept_devices"]
         assert method["secure_sums"] > 1
         assert method["certified"]
     json.dumps(measured)
@@ -64,7 +64,7 @@ def test_another_filter_is_found_out(monkeypatch):
         kept[name] = private
         real(name, replace(private, kept_weight=private.kept_weight + 1), clear)
 
-    monkeypatch.setattr("deltafl.sim.bench.privacy_overhead.check_filter", wrong)
+    monkeypatch.setattr("deltafl.sim.bench.privacy.check_filter", wrong)
     with pytest.raises(RunError, match="not the same round"):
         measure(benchmark(methods=["mm"], repeats=1))
     aborted = replace(kept["mm"], aborted="too few")
@@ -74,12 +74,12 @@ def test_another_filter_is_found_out(monkeypatch):
 
 def test_the_command_prints_either_form(capsys):
     parser = argparse.ArgumentParser()
-    simulation.add_arguments(parser)
+    sim.add_arguments(parser)
     words = ["--task", "linear", "--private", "--clients", "24", "--samples", "12"]
     words += ["--repeats", "1", "--methods", "histogram", "--backend", "reference"]
-    assert simulation.main(parser.parse_args(words)) == 0
-    assert "protocol CPU s" in capsys.readouterr().out
-    assert simulation.main(parser.parse_args([*words, "--json"])) == 0
+    assert sim.main(parser.parse_args(words)) == 0
+    assert "protocol cpu s" in capsys.readouterr().out
+    assert sim.main(parser.parse_args([*words, "--json"])) == 0
     measured = json.loads(capsys.readouterr().out)
-    assert list(measured["methods"]) == ["histogram"]
-    assert measured["hardware"]["cores"] >= 1
+    assert list(measured["rounds"]) == ["clear", "histogram"]
+    assert measured["machine"]["cores"] >= 1

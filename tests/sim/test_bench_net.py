@@ -9,8 +9,9 @@ import pytest
 
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.protocol.losses import LossGrid
-from deltafl.sim.bench import connections
-from deltafl.sim.bench.connections import NetBenchmark, measure
+from deltafl.sim.bench import net
+from deltafl.sim.bench.harness import as_text
+from deltafl.sim.bench.net import NetBenchmark, measure
 from deltafl.sim.cli import main
 from deltafl.sim.errors import RunError
 from deltafl.sim.run.levels import strategy_of
@@ -23,7 +24,6 @@ SMALL = NetBenchmark(
     signed=False,
     dropout=0.0,
     processes=1,
-    tls=True,
     wait=3.0,
     seed=1,
 )
@@ -52,25 +52,23 @@ def test_it_counts_what_is_sent(with_dropouts):
     for each in stages.values():
         assert each["kb_up_per_device"] > 0
         assert each["kb_down_per_device"] > 0
-        assert each["machine_cpu_s"] >= 0
+        assert each["protocol_cpu_s"] >= 0
 
 
-def test_the_command_prints_a_table_or_json_and_compares(capsys):
+def test_the_command_prints_a_table_or_json(capsys):
     small = ["bench", "net", "--clients", "10", "--dim", "20", "--queries", "2", "--no-tls"]
     small += ["--graph", "complete", "--processes", "1", "--signed"]
-    assert main([*small, "--beside", "--json"]) == 0
+    assert main([*small, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert "confirm" in told["by_stage"]
-    assert not told["tls"]
-    assert told["in_process"]["server_cpu_s"] > 0
-    assert "10 devices in 2 processes" in connections._describe({**told, "processes": 2})
-    assert "in one process, without connections: wall s" in connections._describe(told)
+    assert told["no_tls"]
+    assert "waited in vain s" in as_text(told)
 
 
 def test_devices_that_cannot_take_part_are_an_error(monkeypatch, capsys):
-    monkeypatch.setattr(connections, "_CONNECTING_S", 1.0)
-    monkeypatch.setattr(connections, "_take_part", print)  # processes that end at once
-    assert main(["bench", "net", "--clients", "10", "--graph", "complete"]) == 2
+    monkeypatch.setattr(net, "_CONNECTING_S", 1.0)
+    monkeypatch.setattr(net, "_take_part", print)  # processes that end at once
+    assert main(["bench", "net", "--clients", "10", "--graph", "complete"]) == 1
     assert "0 were connected" in capsys.readouterr().err
 
 
@@ -118,11 +116,11 @@ def test_losses_are_compared_on_the_grid_as_devices_compare_them(clients, seed):
     kept = [i for i, tick in enumerate(ticks) if found.passes(tick)]
     eta = found.grid.value(Fraction(min(ticks[i] for i in kept)))  # with the same tail
     report = reported(eta, 0.0, len(kept), sum(weights[i] for i in kept))
-    model = np.full(SMALL.dim, connections._UPDATE, dtype=np.float32)
-    connections._check(benchmark, model, report)
+    model = np.full(SMALL.dim, net._UPDATE, dtype=np.float32)
+    net._check(benchmark, model, report)
     assert kept != [i for i, loss in enumerate(losses) if loss >= eta]
     with pytest.raises(RunError, match="wrong"):
-        connections._check(benchmark, model, replace(report, kept_devices=len(kept) - 1))
+        net._check(benchmark, model, replace(report, kept_devices=len(kept) - 1))
 
 
 def test_a_wrong_sum_is_an_error():
@@ -130,22 +128,22 @@ def test_a_wrong_sum_is_an_error():
     grid = LossGrid()
     least = grid.value(grid.tick(sorted(losses)[6])[0])
     kept = [i for i, loss in enumerate(losses) if grid.value(grid.tick(loss)[0]) >= least]
-    model = np.full(SMALL.dim, connections._UPDATE, dtype=np.float32)
+    model = np.full(SMALL.dim, net._UPDATE, dtype=np.float32)
     right = reported(least, 0.0, len(kept), sum(weights[i] for i in kept))
-    connections._check(SMALL, model, right)
+    net._check(SMALL, model, right)
     for wrong in (
         replace(right, kept_devices=5),
         replace(right, kept_weight=right.kept_weight + 1),
     ):
         with pytest.raises(RunError, match="wrong"):
-            connections._check(SMALL, model, wrong)
+            net._check(SMALL, model, wrong)
     with pytest.raises(RunError, match=r"lost: too few.*not answer within 3 s.*--wait"):
-        connections._check(SMALL, model, replace(right, aborted="too few"))
+        net._check(SMALL, model, replace(right, aborted="too few"))
     late = replace(right, kept_devices=4, dropped_by_stage={"share": 1, "mask": 2})
     with pytest.raises(RunError, match=r"^3 devices more .*1 at share, 2 at mask.*--wait"):
-        connections._check(SMALL, model, late)
+        net._check(SMALL, model, late)
     with pytest.raises(RunError, match="the model"):
-        connections._check(SMALL, model + 1, right)
+        net._check(SMALL, model + 1, right)
 
 
 @pytest.mark.parametrize(

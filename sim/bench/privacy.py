@@ -5,11 +5,12 @@ few rounds into training, so that losses differ and a search has something to fi
 and by each method take turns. The protocol's CPU time is all that this process and its children
 took but learning.
 
-    task, repeats, theta, backend, hardware     what was played, and where
-    clear       round_s: seconds of every timed round; kept_devices: of the filter
-    methods     by name:
+    task, repeats, theta, backend       what was played
+    kept_devices                        of the filter, in clear
+    rounds      "clear", and by method:
         round_s         seconds of every timed round
-        over_clear      private over clear, turn by turn: median, lowest, highest
+        seconds         of a round: median, lowest, highest
+        over_clear      private over clear, turn by turn: the same
         protocol_cpu_s  CPU seconds of the protocol in a round, median
         secure_sums     of a round, the search's among them
         kept_weight     Σ n_k over the devices that passed the filter
@@ -21,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -29,13 +31,12 @@ import numpy as np
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.bench.harness import Report, check_least, in_turns, ratios, spread
 from deltafl.sim.bench.peers.ours import Simulator
-from deltafl.sim.bench.peers.process_tree import usage
+from deltafl.sim.bench.peers.party import usage
 from deltafl.sim.bench.peers.tasks import BenchmarkTask, make
-from deltafl.sim.bench.sizes import check_least
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
-from deltafl.sim.progress import Bar
 from deltafl.sim.run.algorithms import build_rounds
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import (
@@ -97,7 +98,7 @@ class PrivacyBenchmark:
         )
 
 
-def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
+def measure(benchmark: PrivacyBenchmark) -> Report:
     """Play rounds in turns; the module says what is returned.
 
     Raises:
@@ -108,49 +109,34 @@ def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
     names = [_CLEAR, *benchmark.methods]
     configs = {name: benchmark.config(name) for name in names}
     strategies = {name: strategy_of(config) for name, config in configs.items()}
-    common = configs[_CLEAR]
-    spent: dict[str, list[float]] = {name: [] for name in names}
-    protocol: dict[str, list[float]] = {name: [] for name in names}
-    reports: dict[str, RoundReport] = {}
     federation = make(benchmark.task)
-    with (
-        Simulator(federation, benchmark.backend) as simulator,
-        Bar(
-            total=_ROUNDS_BEFORE + len(names) * (1 + benchmark.repeats), unit="round", desc="rounds"
-        ) as bar,
-    ):
+    with Simulator(federation, benchmark.backend) as simulator:
         state = strategies[_CLEAR].init(np.array(federation.model), benchmark.task.clients)
         for _ in range(_ROUNDS_BEFORE):
-            bar.set_description("training")
             state, _ = simulator.play(strategies[_CLEAR], state)
-            bar.update()
-        for turn in range(1 + benchmark.repeats):
-            for name in names:
-                bar.set_description(name)
-                # anew, because devices answer for a model only once and all rounds are about one
-                rounds = build_rounds(common, NoObserver())
-                wall, cpu, reports[name] = _play(simulator, strategies[name], state, rounds)
-                bar.update()
-                if turn > 0:
-                    spent[name].append(wall)
-                    protocol[name].append(cpu)
-            if turn == 0:
-                for name in benchmark.methods:
-                    check_filter(name, reports[name], reports[_CLEAR])
+
+        def play(name: str) -> _Round:
+            # anew, because devices answer for a model only once and all rounds are about one
+            rounds = build_rounds(configs[_CLEAR], NoObserver())
+            return _play(simulator, strategies[name], state, rounds)
+
+        played = in_turns(
+            {name: partial(play, name) for name in names}, benchmark.repeats, _check_filters
+        )
     return {
         "task": asdict(benchmark.task),
         "repeats": benchmark.repeats,
         "theta": str(benchmark.theta),
         "backend": simulator.backend,
-        "clear": {
-            "round_s": [round(one, 4) for one in spent[_CLEAR]],
-            "kept_devices": reports[_CLEAR].kept_devices,
-        },
-        "methods": {
-            name: _method(reports[name], spent[name], spent[_CLEAR], protocol[name])
-            for name in benchmark.methods
-        },
+        "kept_devices": played[_CLEAR][-1].report.kept_devices,
+        "rounds": {name: _row(rounds, played[_CLEAR]) for name, rounds in played.items()},
     }
+
+
+def _check_filters(played: Mapping[str, "_Round"]) -> None:
+    for name, one in played.items():
+        if name != _CLEAR:
+            check_filter(name, one.report, played[_CLEAR].report)
 
 
 def check_filter(name: str, private: RoundReport, clear: RoundReport) -> None:
@@ -173,14 +159,22 @@ def check_filter(name: str, private: RoundReport, clear: RoundReport) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A round: seconds by the clock, the protocol's CPU seconds, and what it reports."""
+
+    wall_s: float
+    protocol_cpu_s: float
+    report: RoundReport
+
+
 def _play(
     simulator: Simulator, strategy: Strategy, state: TrainingState, rounds: SecureRounds
-) -> tuple[float, float, RoundReport]:
-    """Seconds by the clock, the protocol's CPU seconds, and what the round reports."""
+) -> _Round:
     learning, cpu, wall = simulator.clock.seconds, _cpu_s(), time.perf_counter()
     _, report = simulator.play(strategy, state, rounds)
     wall, cpu = time.perf_counter() - wall, _cpu_s() - cpu
-    return wall, cpu - (simulator.clock.seconds - learning), report
+    return _Round(wall, cpu - (simulator.clock.seconds - learning), report)
 
 
 def _cpu_s() -> float:
@@ -189,45 +183,18 @@ def _cpu_s() -> float:
     return time.process_time() if all_of_us is None else all_of_us.cpu_s
 
 
-def _method(
-    report: RoundReport, spent: Sequence[float], clear: Sequence[float], protocol: Sequence[float]
-) -> dict[str, object]:
-    ratios = [private / plain for private, plain in zip(spent, clear, strict=True)]
-    return {
-        "round_s": [round(one, 4) for one in spent],
-        "over_clear": {
-            "median": round(median(ratios), 4),
-            "lowest": round(min(ratios), 4),
-            "highest": round(max(ratios), 4),
-        },
-        "protocol_cpu_s": round(median(protocol), 3),
+def _row(rounds: Sequence[_Round], clear: Sequence[_Round]) -> dict[str, object]:
+    seconds, report = [one.wall_s for one in rounds], rounds[-1].report
+    row: dict[str, object] = {
+        "round_s": [round(one, 4) for one in seconds],
+        "seconds": spread(seconds),
+    }
+    if not isinstance(report, PrivateRoundReport):
+        return row
+    return row | {
+        "over_clear": ratios(seconds, [one.wall_s for one in clear]),
+        "protocol_cpu_s": round(median(one.protocol_cpu_s for one in rounds), 3),
         "secure_sums": report.secure_sums,
         "kept_weight": report.kept_weight,
-        "certified": report.certified if isinstance(report, PrivateRoundReport) else None,
+        "certified": report.certified,
     }
-
-
-def describe(measured: Mapping[str, object]) -> str:
-    """What `measure` returned, for people."""
-    task, clear, methods = measured["task"], measured["clear"], measured["methods"]
-    if not (
-        isinstance(task, Mapping) and isinstance(clear, Mapping) and isinstance(methods, Mapping)
-    ):
-        raise TypeError("not what measure returns")
-    lines = [
-        f"{task['name']}: {task['clients']} clients of {task['samples']} samples, θ = "
-        f"{measured['theta']}, backend {measured['backend']!r}; {measured['repeats']} rounds each, "
-        "in turns, from one state",
-        "",
-        f"{'':<12}{'round s':>9}{'over clear':>12}{'lowest':>8}{'highest':>9}{'protocol CPU s':>16}"
-        f"{'secure sums':>13}{'certified':>11}",
-        f"{_CLEAR:<12}{median(clear['round_s']):>9.3f}",
-    ]
-    for name, method in methods.items():
-        ratio = method["over_clear"]
-        lines.append(
-            f"{name:<12}{median(method['round_s']):>9.3f}{ratio['median']:>12.3f}"
-            f"{ratio['lowest']:>8.3f}{ratio['highest']:>9.3f}{method['protocol_cpu_s']:>16.3f}"
-            f"{method['secure_sums']:>13}{method['certified']!s:>11}"
-        )
-    return "\n".join(lines)

@@ -1,0 +1,148 @@
+"""`deltafl bench audit`: record rounds of simulated devices, and measure `deltafl audit` on them.
+
+Devices have random losses and updates instead of training; every message is real. The audit runs in
+a separate process, whose time and peak memory are measured.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Final
+
+import numpy as np
+
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.base import TrainingState
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.quantile.search import SearchParams
+from deltafl.protocol.sessions import Sessions
+from deltafl.secagg import GraphKind
+from deltafl.sim.bench.harness import (
+    Clients,
+    Dim,
+    Flag,
+    Graph,
+    Report,
+    Rounds,
+    Seed,
+    add_flags,
+    case_of,
+    check_least,
+    command,
+    timed,
+)
+from deltafl.sim.cohort.devices import device_objects
+from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.progress import Bar
+from deltafl.sim.record.memory import peak_memory_of_children_mb
+from deltafl.sim.record.transcript import TranscriptWriter
+
+_MAX_SAMPLES: Final = 400
+_UPDATE_SCALE: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class AuditBenchmark:
+    """What to measure."""
+
+    clients: Clients = 100
+    dim: Dim = 115_646
+    rounds: Rounds = 1
+    transcript: Annotated[str, Flag("what to record", "full|every=N|headers")] = "full"
+    method: Annotated[str, Flag("quantile method of the search", "NAME")] = "mm"
+    graph: Graph = GraphKind.SPARSE
+    seed: Seed = 1
+
+    def __post_init__(self) -> None:
+        check_least(clients=(self.clients, 1), dim=(self.dim, 1), rounds=(self.rounds, 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RandomDevice:
+    """A device that has something to say, and learns nothing."""
+
+    id: int
+    weight: int
+    generator: np.random.Generator
+
+    def loss(self, model: Vector) -> float:
+        del model
+        return float(self.generator.gamma(2, 0.5))
+
+    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
+        del objective
+        noise: Vector = self.generator.normal(0, _UPDATE_SCALE, model.shape).astype(np.float32)
+        return noise
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = (
+        "Record rounds of simulated devices that do not train, audit the transcript, and print the "
+        "cost: total seconds, seconds per round, and peak memory."
+    )
+    add_flags(parser, AuditBenchmark)
+
+
+def measure(benchmark: AuditBenchmark) -> Report:
+    """Record, audit, and return what the audit cost.
+
+    Raises:
+        ValueError: an argument is out of its range.
+        SecAggError: no session withstands the threat with so few devices.
+        RuntimeError: the audit did not run.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "transcript.bin"
+        _record(benchmark, path)
+        words = [sys.executable, "-m", "deltafl", "audit", str(path), "--json"]
+        audit = timed(lambda: subprocess.run(words, capture_output=True, check=False))  # noqa: S603 - our own
+        if audit.result.returncode not in (0, 1):
+            raise RuntimeError(audit.result.stderr.decode())
+        found = json.loads(audit.result.stdout)
+        return {
+            **asdict(benchmark),
+            "transcript_mb": round(path.stat().st_size / 1e6, 1),
+            **{name: found[name] for name in ("records", "sums_released", "sums_replayed")},
+            "findings": ", ".join(finding["rule"] for finding in found["findings"]),
+            "exit_code": audit.result.returncode,
+            "wall_s": round(audit.wall_s, 2),
+            "wall_s_per_round": round(audit.wall_s / benchmark.rounds, 3),
+            "peak_memory_mb": peak_memory_of_children_mb(),
+        }
+
+
+def _record(benchmark: AuditBenchmark, path: Path) -> None:
+    seeds = Seeds(benchmark.seed)
+    generator = seeds.generator(Purpose.COHORT)
+    devices = device_objects(
+        _RandomDevice(index, int(generator.integers(1, _MAX_SAMPLES)), generator)
+        for index in range(benchmark.clients)
+    )
+    with TranscriptWriter(path, benchmark.transcript) as transcript:
+        search = SearchParams(default_max_queries(benchmark.method))
+        strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(benchmark.method, search))
+        pivots = Fraction(search.max_queries)  # by default, `mm` is asked less of so few devices
+        policy = RoundPolicy(max_mm_pivots_per_device=pivots)
+        masked = MaskedRounds(Sessions(policy, graph=benchmark.graph), observer=transcript)
+        state = TrainingState(np.zeros(benchmark.dim, dtype=np.float32))
+        for number in Bar(range(1, benchmark.rounds + 1), desc="recording"):
+            transcript.begin_round(number, devices.weights)
+            cohort = SimulatedCohort(devices, state.round, seeds, masked)
+            state, report = strategy.apply(state, cohort)
+            transcript.end_round(report.aborted)
+        transcript.finish(benchmark.rounds)
+        transcript.flush()
+
+
+main = command(lambda options: measure(case_of(AuditBenchmark, options)))

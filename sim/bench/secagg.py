@@ -1,0 +1,243 @@
+"""`deltafl bench secagg`: the cost of one secure sum for devices and server.
+
+Every message is encoded, sent, decoded and checked; all parties share this process. The benchmark
+measures CPU time, which depends less on other load than the wall clock. It compares the sum with
+the plain one before it reports anything.
+
+With `--peer flower`, the secure aggregation of the package flwr then sums the same amount of
+numbers over as many devices, with the same neighbours, threshold and drop-outs.
+"""
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Annotated, Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from deltafl.secagg import (
+    Adversary,
+    ClientId,
+    DevicePolicy,
+    GraphKind,
+    SessionParams,
+    SlotSpec,
+    SlotSum,
+    Stage,
+    Step,
+    ThreatModel,
+    Vanish,
+)
+from deltafl.secagg.ring import Vector
+from deltafl.sim.bench.harness import (
+    Clients,
+    Dim,
+    Dropout,
+    Flag,
+    Graph,
+    Report,
+    Seed,
+    Signed,
+    add_flags,
+    case_of,
+    check_dropout,
+    check_least,
+    command,
+)
+from deltafl.sim.bench.peers.flower_sums import measure as measure_flower
+from deltafl.sim.bench.session import Stopwatch, made_up, play
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.errors import RunError
+
+_POLICY: Final = DevicePolicy(
+    min_cohort=2,
+    min_threshold=2,
+    min_threshold_share=0,
+    sparse_if_active=True,
+    colluding_rate=0.0,
+    dropout_rate=0.9,
+)
+_RAW_CHUNK: Final = 1 << 16
+_RAW_SECONDS: Final = 0.1
+_RAW_REPETITIONS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBenchmark:
+    """What to measure; with `neighbours`, the threshold is a majority of them."""
+
+    clients: Clients = 100
+    dim: Dim = 100_000
+    ring_bits: Annotated[int, Flag("bits per number", "B")] = 32
+    graph: Graph = GraphKind.SPARSE
+    neighbours: Annotated[
+        int | None, Flag("of a device on the sparse graph, instead of the computed", "K", int)
+    ] = None
+    signed: Signed = False
+    adversary: Annotated[
+        Adversary, Flag("the server; active implies --signed and a larger threshold")
+    ] = Adversary.CURIOUS
+    colluding: Annotated[float, Flag("share of devices that may collude", "P")] = 0.1
+    expected_dropout: Annotated[float, Flag("share of devices that may vanish", "P")] = 0.1
+    dropout: Dropout = 0.0
+    seed: Seed = 1
+
+    def __post_init__(self) -> None:
+        check_least(clients=(self.clients, 2), dim=(self.dim, 1), seed=(self.seed, 0))
+        check_dropout(self.dropout)
+        if self.neighbours is not None and self.graph is GraphKind.COMPLETE:
+            raise ValueError(
+                f"neighbours={self.neighbours} with the complete graph: take --graph sparse"
+            )
+
+    @property
+    def num_dropped(self) -> int:
+        """Devices that vanish."""
+        return round(self.dropout * self.clients)
+
+    def params(self) -> SessionParams:
+        """The session's parameters.
+
+        Raises:
+            UsageError: there are none for so few devices.
+        """
+        threat = ThreatModel(self.colluding, self.expected_dropout, self.adversary)
+        params = SessionParams.for_threat(
+            self.clients,
+            (SlotSpec("benchmark", self.dim, self.ring_bits),),
+            threat=threat,
+            graph=self.graph if self.neighbours is None else GraphKind.COMPLETE,
+            signed=self.signed,
+            graph_seed=Seeds(self.seed).digest(Purpose.GRAPH),
+            context=bytes(32),
+        )
+        if self.neighbours is None:
+            return params
+        return replace(
+            params,
+            degree=self.neighbours,
+            threshold=self.neighbours // 2 + 1,
+            min_cohort=max(params.min_cohort, self.clients - threat.num_dropped(self.clients)),
+        )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = (
+        "Measure one secure sum over N devices of D numbers each: CPU seconds of a device "
+        "(median) and of the server, and bytes, by stage; peak memory; and the speed of masking "
+        "compared with plain ChaCha20 plus addition, measured in the same run. Devices that drop "
+        "out do so before they send their masked vector."
+    )
+    add_flags(parser, SessionBenchmark)
+    parser.add_argument(
+        "--peer",
+        choices=["flower"],
+        help="also measure SecAgg(+) of the package flwr (extra `bench`) and print the ratios",
+    )
+
+
+def measure(benchmark: SessionBenchmark) -> Report:
+    """Run one session and return what it cost.
+
+    Raises:
+        UsageError: no parameters for so few devices.
+        PeerError: parameters beyond what any device accepts.
+        SessionAborted: too many vanished.
+        RunError: the sum is wrong.
+    """
+    params = benchmark.params()
+    generator = Seeds(benchmark.seed).generator(Purpose.DROPOUT)
+    inputs = made_up(params, generator)
+    gone = generator.permutation(benchmark.clients)[: benchmark.num_dropped].tolist()
+    vanishing = {ClientId(index): Vanish(Step(Stage.MASK)) for index in gone}
+    raw = [_raw_seconds_per_byte()]
+    (result,), watch, report = play(params, inputs, _POLICY, vanishing)
+    raw.append(_raw_seconds_per_byte())
+    _check_sum(params.slots[0], result, inputs)
+    sent = watch.bytes_up(benchmark.clients)
+    return {
+        **asdict(benchmark),
+        "dropped": benchmark.num_dropped,
+        **report,
+        "upload": {
+            "bytes": round(sent, 1),
+            "over_packed": round(sent / params.longest_vector, 5),
+        },
+        "masking": _masking(params, watch, median(raw)),
+    }
+
+
+def _check_sum(
+    slot: SlotSpec, result: SlotSum, inputs: Mapping[ClientId, Sequence[Vector]]
+) -> None:
+    expected = np.zeros(slot.length, dtype=np.uint64)
+    for client in result.contributors:
+        expected += inputs[client][0]
+    expected &= np.uint64(2**slot.ring_bits - 1)
+    if not np.array_equal(expected, result.vector):
+        raise RunError("the sum is not that of the contributors' vectors: this is a bug")
+
+
+def _raw_seconds_per_byte() -> float:
+    """CPU time of ChaCha20 keystream and of adding it, for one byte, all in the cache."""
+    zeros, buffer = bytes(_RAW_CHUNK), bytearray(_RAW_CHUNK)
+    total = np.zeros(_RAW_CHUNK // 4, dtype=np.uint32)
+    mask = np.frombuffer(buffer, dtype=np.uint32)
+    stream = Cipher(algorithms.ChaCha20(bytes(32), bytes(16)), mode=None).encryptor()
+    times = []
+    for _ in range(_RAW_REPETITIONS):
+        chunks, start = 0, time.process_time()
+        while (spent := time.process_time() - start) < _RAW_SECONDS / _RAW_REPETITIONS:
+            for _ in range(100):
+                stream.update_into(zeros, buffer)
+                np.add(total, mask, out=total)
+            chunks += 100
+        times.append(spent / (chunks * _RAW_CHUNK))
+    return median(times)
+
+
+def _masking(params: SessionParams, watch: Stopwatch, raw: float) -> dict[str, float]:
+    """What a device's masking costs, and the least that its masks could cost."""
+    spec = params.slots[0]
+    num_masks = min(params.degree, params.num_invited - 1) + 1
+    size = num_masks * spec.length * (4 if spec.ring_bits <= 32 else 8)
+    spent = watch.device_cpu_s(Stage.MASK)
+    return {
+        "masks_per_device": num_masks,
+        "raw_keystream_and_add_gb_per_s": round(1e-9 / raw, 3),
+        "reached_gb_per_s": round(1e-9 * size / spent, 3),
+        "share_of_raw": round(raw * size / spent, 4),
+    }
+
+
+def _beside_flower(benchmark: SessionBenchmark, measured: Report) -> Report:
+    """What the peer costs, and how many times more that is."""
+    params = benchmark.params()
+    peer = measure_flower(
+        clients=benchmark.clients,
+        dim=benchmark.dim,
+        neighbours=None if benchmark.graph is GraphKind.COMPLETE else params.degree,
+        threshold=params.threshold,
+        dropped=benchmark.num_dropped,
+        seed=benchmark.seed,
+    )
+    costs = {
+        "total_cpu_s": peer.total_cpu_s,
+        "device_cpu_s": sum(peer.device_cpu_s.values()),
+        "server_cpu_s": peer.server_cpu_s,
+    }
+    ratio = {name: round(cost / float(str(measured[name])), 2) for name, cost in costs.items()}
+    return {"flower": asdict(peer), "ratio": ratio}
+
+
+def _measured(options: argparse.Namespace) -> Report:
+    benchmark = case_of(SessionBenchmark, options)
+    measured = measure(benchmark)
+    return measured | (_beside_flower(benchmark, measured) if options.peer else {})
+
+
+main = command(_measured)

@@ -1,0 +1,161 @@
+"""One session, played by real parties in this process: what it costs each of them, by stage."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from statistics import median
+from typing import Final
+
+import numpy as np
+
+from deltafl.secagg import (
+    ClientId,
+    DevicePolicy,
+    SessionParams,
+    SlotSum,
+    Stage,
+    Step,
+    Vanish,
+    ring,
+    run_session,
+)
+from deltafl.secagg.ring import Vector
+from deltafl.sim.bench.harness import Report, timed
+from deltafl.sim.record.memory import peak_memory_mb
+
+_DIFFERENT_VECTORS: Final = 8
+
+
+class Stopwatch:
+    """Watches a session; see `deltafl.secagg.session.Observer`.
+
+    Args:
+        clock: gives CPU seconds; by default those of the whole process, all threads.
+
+    Attributes:
+        server_cpu_s: of the server, by stage.
+        sums: that the server has learnt.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self.server_cpu_s: dict[Stage, float] = defaultdict(float)
+        self.sums = 0
+        self._clock = clock
+        self._device_cpu_s: dict[Stage, dict[ClientId, float]] = defaultdict(dict)
+        self._bytes: dict[bool, dict[Stage, int]] = {
+            sent: defaultdict(int) for sent in (True, False)
+        }
+        self._step = Step(Stage.ADVERTISE)
+        self._answered: set[Step] = set()
+
+    def revealed(self, total: SlotSum) -> None:
+        """Count a sum."""
+        del total
+        self.sums += 1
+
+    def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
+        """Count a message's bytes towards the stage that is under way."""
+        del peer
+        if not sent:
+            self._answered.add(self._step)
+        self._bytes[sent][self._step.stage] += len(data)
+
+    @contextmanager
+    def working(self, party: ClientId | None, step: Step) -> Iterator[None]:
+        """Count the CPU time of a block towards a party (None: the server)."""
+        self._step = step
+        start = self._clock()
+        try:
+            yield
+        finally:
+            spent = self._clock() - start
+            if party is None:
+                self.server_cpu_s[step.stage] += spent
+            else:
+                of_stage = self._device_cpu_s[step.stage]
+                of_stage[party] = of_stage.get(party, 0.0) + spent
+
+    def device_cpu_s(self, stage: Stage) -> float:
+        """The median over devices of the CPU time that a device spent on a stage."""
+        return median(self._device_cpu_s[stage].values() or [0.0])
+
+    def totals_of_devices(self) -> list[float]:
+        """The CPU time that each device spent on all stages."""
+        totals: dict[ClientId, float] = defaultdict(float)
+        for of_stage in self._device_cpu_s.values():
+            for client, spent in of_stage.items():
+                totals[client] += spent
+        return list(totals.values())
+
+    @property
+    def num_trips(self) -> int:
+        """Steps in which the server has waited for answers."""
+        return len(self._answered)
+
+    def bytes_up(self, devices: int) -> float:
+        """Bytes that a device sent, on the average."""
+        return sum(self._bytes[False].values()) / devices
+
+    def by_stage(self, devices: int) -> dict[str, dict[str, float]]:
+        """A table of the stages that there were; a device's CPU time is the median of all."""
+        return {
+            stage.name.lower(): {
+                "device_cpu_ms": round(1e3 * self.device_cpu_s(stage), 3),
+                "server_cpu_ms": round(1e3 * self.server_cpu_s[stage], 3),
+                **self.traffic(stage, devices),
+            }
+            for stage in Stage
+            if self._bytes[True][stage]
+        }
+
+    def traffic(self, stage: Stage, devices: int) -> dict[str, float]:
+        """What a stage sent, for each device."""
+        return {
+            "kb_up_per_device": round(self._bytes[False][stage] / devices / 1e3, 6),
+            "kb_down_per_device": round(self._bytes[True][stage] / devices / 1e3, 6),
+        }
+
+
+def made_up(params: SessionParams, generator: np.random.Generator) -> dict[ClientId, list[Vector]]:
+    """Vectors of every device, a few in turn: the benchmark's memory is the protocol's."""
+    different = [
+        [
+            ring.to_words(
+                generator.integers(0, 2**slot.ring_bits - 1, slot.length, np.uint64, endpoint=True),
+                slot.ring_bits,
+            )
+            for slot in params.slots
+        ]
+        for _ in range(min(_DIFFERENT_VECTORS, params.num_invited))
+    ]
+    return {ClientId(i): list(different[i % len(different)]) for i in range(params.num_invited)}
+
+
+def play(
+    params: SessionParams,
+    inputs: Mapping[ClientId, list[Vector]],
+    policy: DevicePolicy,
+    vanishing: Mapping[ClientId, Vanish],
+) -> tuple[list[SlotSum], Stopwatch, Report]:
+    """Sum every slot of a session; the sums, what was watched, and a report of it."""
+    watch, bindings = Stopwatch(), [b"benchmark"] * len(params.slots)
+    played = timed(
+        lambda: run_session(
+            params, inputs, bindings, vanishing=vanishing, policy=policy, observer=watch
+        )
+    )
+    devices = watch.totals_of_devices()
+    report: Report = {
+        "neighbours": min(params.degree, params.num_invited - 1),
+        "threshold": params.threshold,
+        "signed": params.signed,
+        "total_cpu_s": round(played.cpu_s, 4),
+        "wall_s": round(played.wall_s, 4),
+        "devices_cpu_s": round(sum(devices), 4),
+        "device_cpu_s": round(median(devices), 6),
+        "server_cpu_s": round(sum(watch.server_cpu_s.values()), 4),
+        "peak_memory_mb": peak_memory_mb(),
+        "by_stage": watch.by_stage(params.num_invited),
+    }
+    return played.result, watch, report

@@ -1,0 +1,19 @@
+"""`deltafl bench audit`: rounds are recorded, and their audit is measured."""
+
+import json
+
+from deltafl.sim.cli import main
+
+
+def test_an_audit_of_a_recorded_round_is_measured(capsys):
+    arguments = ["bench", "audit", "--dim", "20", "--graph", "complete", "--clients", "60"]
+    assert main([*arguments, "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["sums_replayed"] == measured["sums_released"] > 1
+    assert measured["exit_code"] in (0, 1)
+    assert min(measured["wall_s"], measured["peak_memory_mb"], measured["transcript_mb"]) > 0
+
+
+def test_what_cannot_be_recorded_is_refused(capsys):
+    assert main(["bench", "audit", "--rounds", "0"]) == 2
+    assert "rounds=0 must be at least 1" in capsys.readouterr().err
