@@ -32,7 +32,7 @@ from deltafl.sim.reproduce.cells import (
     rounds_done,
     run_cells,
 )
-from deltafl.sim.reproduce.experiment import Cell, Experiment, Finished, Request, Table
+from deltafl.sim.reproduce.experiment import Cell, Finished, Plan, Request, Table
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, PRIVATE_DELTA_FL
 from deltafl.sim.reproduce.speed import Speed, Speeds, machine
 from deltafl.sim.settings.config import SUMS
@@ -96,9 +96,7 @@ def rank(cell: Cell) -> int:
     return 0 if cell.method in _ABOUT else 1 if cell.method in _OTHER_THETA else 2
 
 
-def survey(
-    plans: Sequence[tuple[Experiment, Sequence[Cell]]], request: Request, speeds: Speeds
-) -> list[Item]:
+def survey(plans: Sequence[Plan], request: Request, speeds: Speeds) -> list[Item]:
     """What is known of the runs of some experiments, each run once, in their order.
 
     Args:
@@ -165,7 +163,7 @@ def fitting(items: Sequence[Item], seconds: float) -> tuple[list[Item], Item | N
 
 
 def run_within(
-    plans: Sequence[tuple[Experiment, Sequence[Cell]]],
+    plans: Sequence[Plan],
     request: Request,
     hours: float,
     *,
@@ -206,9 +204,7 @@ def run_within(
     return _outcome([cell for _, cells in plans for cell in cells], request.out, failures)
 
 
-def tables(
-    plans: Sequence[tuple[Experiment, Sequence[Cell]]], request: Request
-) -> tuple[Table, Table]:
+def tables(plans: Sequence[Plan], request: Request) -> tuple[Table, Table]:
     """How far each run is from the papers' rounds, and how many hours each experiment takes.
 
     Raises:

@@ -6,16 +6,20 @@ from typing import Final
 from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
+from deltafl.sim.reproduce.declared import STUDIES
 from deltafl.sim.reproduce.experiment import Experiment
 from deltafl.sim.reproduce.figures import FIGURES
-from deltafl.sim.reproduce.headline import Headline
-from deltafl.sim.reproduce.headline_rates import HeadlineRates
-from deltafl.sim.reproduce.headline_tuning import HeadlineTuning
-from deltafl.sim.reproduce.lies import ATTACKS, FLIPPED, SIGN, SIGN_TOP
+from deltafl.sim.reproduce.headline import Headline, HeadlineRates, HeadlineTuning
 from deltafl.sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
 from deltafl.sim.reproduce.published import AVERAGE_ACCURACY, MEAN_ERROR, TAIL_ERROR, WORST_ACCURACY
-from deltafl.sim.reproduce.robust import COMPARED, RobustTable
-from deltafl.sim.reproduce.studies import STUDIES
+from deltafl.sim.reproduce.robust import (
+    ATTACKS,
+    COMPARED,
+    FLIPPED,
+    SIGN,
+    SIGN_TOP,
+    RobustTable,
+)
 from deltafl.sim.reproduce.tables import (
     CROSS_DEVICE_METRICS,
     CROSS_SILO_METRICS,

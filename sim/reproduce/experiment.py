@@ -1,15 +1,25 @@
 """What an experiment of the papers is: which runs it needs, and what it prints and draws."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
 from matplotlib.figure import Figure
 
+from deltafl.fl.metrics import summarise_test_error
+from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
+
+NONE: Final = "–"
+"""What stands in a table where there is no number."""
+
+Record: TypeAlias = Mapping[str, Any]
+Runs: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[int, Evaluation]]]
+"""From task and label of a method to the final evaluation of each seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,29 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    records: tuple[Mapping[str, object], ...] = ()
+    records: tuple[Record, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        records: Sequence[Record],
+        columns: Mapping[str, str | Callable[[Record], str]],
+    ) -> "Table":
+        """A table with a row for each record.
+
+        Args:
+            name: of its files.
+            title: in words.
+            records: with full precision.
+            columns: from a heading to the key of what stands there, or to how it is written.
+        """
+        rows = tuple(
+            tuple(str(one[how]) if isinstance(how, str) else how(one) for how in columns.values())
+            for one in records
+        )
+        return cls(name, title, tuple(columns), rows, tuple(records))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,3 +160,60 @@ class Experiment(Protocol):
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """Make tables and figures of the runs of `cells`, in their order."""
+
+
+Plan: TypeAlias = tuple[Experiment, Sequence[Cell]]
+"""An experiment and its runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverSeeds:
+    """A number that was measured once per seed.
+
+    Attributes:
+        values: one per seed.
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over the seeds, divisor n − 1; None of one seed."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+    def __str__(self) -> str:
+        """As in tables; a single seed has no spread to show."""
+        return plus_minus(self.mean, self.std)
+
+
+def plus_minus(mean: float, std: float | None, digits: int = 2) -> str:
+    """A mean with its standard deviation, if there is one, as in tables."""
+    spread = "" if std is None else f" ± {std:.{digits}f}"
+    return f"{mean:.{digits}f}{spread}"
+
+
+def read_runs(finished: Sequence[Finished]) -> Runs:
+    """Read the final evaluation of every cell, seeds in ascending order."""
+    runs: dict[tuple[str, str], list[tuple[int, Evaluation]]] = {}
+    for one in sorted(finished, key=lambda one: one.cell.seed):
+        evaluation = read_last_evaluation(one.directory.metrics)
+        if evaluation is not None:
+            key = one.cell.task, one.cell.method
+            runs.setdefault(key, []).append((one.cell.seed, evaluation))
+    return runs
+
+
+def percent_error(evaluation: Evaluation, percentile: int | None) -> float:
+    """A percentile of the test error over devices in percent, or its mean."""
+    error = summarise_test_error(evaluation.test)
+    return 100 * (error.mean if percentile is None else error.percentiles[percentile])
+
+
+def bold(text: str, really: bool = True) -> str:
+    """The best of a column is marked."""
+    return f"**{text}**" if really else text
