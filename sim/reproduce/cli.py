@@ -44,12 +44,6 @@ examples:
       every experiment with its source and the data it needs
   deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
       Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
-  deltafl reproduce table3 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
-      the means of the same runs; nothing is trained again
-  deltafl reproduce table2 --models gru --data shakespeare=shakespeare --methods fedavg,delta-fl-0.5
-      one model, two methods
-  deltafl reproduce heart --data heart=heart
-      the fair methods on four hospitals
   deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
       the grids over which the paper tunes the learning rate and the penalty
   deltafl reproduce robust --data digits --rounds 20 --seeds 3 --attacks labels,sign-top

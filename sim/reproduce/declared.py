@@ -148,8 +148,8 @@ def _at(rates: Sequence[float]) -> Callable[[str], Grid]:
 
     def grid(label: str) -> Grid:
         values = sorted(_CONSTANTS[label][1]) if label in _CONSTANTS else ()
-        own = [_own(label, value) for value in values] or [None]
-        return tuple(Setting(*point) for point in product(rates, (1.0, 0.6), own))
+        own: list[tuple[str, float] | None] = [_own(label, value) for value in values]
+        return tuple(Setting(*point) for point in product(rates, (1.0, 0.6), own or [None]))
 
     return grid
 

@@ -120,6 +120,32 @@ class Table:
         )
         return cls(name, title, tuple(columns), rows, tuple(records))
 
+    @classmethod
+    def wide(
+        cls,
+        name: str,
+        title: str,
+        records: Sequence[Record],
+        keys: tuple[str, str],
+        cell: Callable[[Record], str],
+    ) -> "Table":
+        """A table with a row for each value of one key and a column for each of another.
+
+        Args:
+            name: of its files.
+            title: in words.
+            records: with full precision, one for each row and column.
+            keys: of the rows and of the columns.
+            cell: how a record is written.
+        """
+        row, column = keys
+        headings = dict.fromkeys(one[column] for one in records)
+        cells: dict[str, dict[str, str]] = {}
+        for one in records:
+            cells.setdefault(one[row], {})[one[column]] = cell(one)
+        rows = tuple((first, *(texts[of] for of in headings)) for first, texts in cells.items())
+        return cls(name, title, (row, *headings), rows, tuple(records))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:

@@ -9,6 +9,7 @@ relative to it. Both are averages over the seeds that the attacked and the clean
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -195,8 +196,8 @@ class Breaking:
             known to be enough.
     """
 
-    at: Fraction | None
-    not_at: Fraction | None
+    at: Fraction | float | None
+    not_at: Fraction | float | None
     is_bound: bool = False
 
     def __str__(self) -> str:
@@ -209,17 +210,19 @@ class Breaking:
 def results_of(finished: Sequence[Finished], cases: Sequence[Case]) -> Results:
     """What runs came to, over their seeds; cells are called as cases are."""
     named = {str(case): case for case in cases}
-    found: dict[tuple[str, Case], list[_Run]] = {}
+    found: dict[tuple[str, Case], list[tuple[float | None, ...]]] = {}
+    seeds: dict[tuple[str, Case], list[int]] = {}
     for one in finished:
         evaluation = read_last_evaluation(one.directory.metrics)
         if evaluation is None:
             continue
-        tail, mean = percent_error(evaluation, 90), percent_error(evaluation, None)
         case = named[one.cell.method]
-        corrupted, backdoor = _attacked(one) if case.share else (None, None)
-        run = _Run(one.cell.seed, tail, mean, corrupted, backdoor)
-        found.setdefault((one.cell.task, case), []).append(run)
-    return {key: _measured(runs) for key, runs in found.items()}
+        key = one.cell.task, case
+        of_attack = _attacked(one) if case.share else (None, None)
+        numbers = percent_error(evaluation, 90), percent_error(evaluation, None), *of_attack
+        seeds.setdefault(key, []).append(one.cell.seed)
+        found.setdefault(key, []).append(numbers)
+    return {key: _measured(seeds[key], runs) for key, runs in found.items()}
 
 
 def rise(found: Measured | None, clean: Measured | None) -> float | None:
@@ -254,15 +257,6 @@ def percent(share: Fraction | float) -> str:
     return f"{100 * float(share):g} %" if share else "0"
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    seed: int
-    tail: float
-    mean: float
-    corrupted: float | None
-    backdoor: float | None
-
-
 def _attacked(one: Finished) -> tuple[float | None, float | None]:
     noted = read_attacked(one.directory.attacked)
     shares = list(noted.shares.values())
@@ -270,18 +264,12 @@ def _attacked(one: Finished) -> tuple[float | None, float | None]:
     return (100 * sum(shares) / len(shares) if shares else None), backdoor
 
 
-def _measured(runs: Sequence[_Run]) -> Measured:
-    def over_seeds(values: Sequence[float | None]) -> OverSeeds | None:
-        known = tuple(value for value in values if value is not None)
-        return OverSeeds(known) if known else None
-
-    return Measured(
-        tuple(run.seed for run in runs),
-        OverSeeds(tuple(run.tail for run in runs)),
-        OverSeeds(tuple(run.mean for run in runs)),
-        over_seeds([run.corrupted for run in runs]),
-        over_seeds([run.backdoor for run in runs]),
+def _measured(seeds: Sequence[int], runs: Sequence[tuple[float | None, ...]]) -> Measured:
+    tail, mean, *others = (
+        OverSeeds(tuple(value for value in values if value is not None))
+        for values in zip(*runs, strict=True)
     )
+    return Measured(tuple(seeds), tail, mean, *(one if one.values else None for one in others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,37 +389,32 @@ class RobustTable:
         attacks: Sequence[Attack],
         results: Results,
     ) -> Table:
-        rows, records = [], []
-        for attack in attacks:
-            row = [attack.label]
-            for method in methods:
-                clean = results.get((one.task.name, Case(method.label)))
-                cases = {share: Case(method.label, attack.label, share) for share in self.shares}
-                found = breaking(
-                    {
-                        share: rise(results.get((one.task.name, case)), clean)
-                        for share, case in cases.items()
-                    }
-                )
-                row.append(str(found))
-                records.append(
-                    {
-                        "task": one.task.name,
-                        "method": method.label,
-                        "attack": attack.label,
-                        "breaks_at": None if found.at is None else float(found.at),
-                        "is_bound": found.is_bound,
-                        "not_at": None if found.not_at is None else float(found.not_at),
-                    }
-                )
-            rows.append(tuple(row))
+        records = []
+        for attack, method in product(attacks, methods):
+            clean = results.get((one.task.name, Case(method.label)))
+            cases = {share: Case(method.label, attack.label, share) for share in self.shares}
+            rises = {
+                share: rise(results.get((one.task.name, case)), clean)
+                for share, case in cases.items()
+            }
+            found = breaking(rises)
+            records.append(
+                {
+                    "task": one.task.name,
+                    "method": method.label,
+                    "attack": attack.label,
+                    "breaks_at": None if found.at is None else float(found.at),
+                    "is_bound": found.is_bound,
+                    "not_at": None if found.not_at is None else float(found.not_at),
+                }
+            )
         tried = ", ".join(map(percent, self.shares))
-        return Table(
-            name=f"{self.name}-{one.task.name}-breaks",
-            title=f"Share of attackers at which each breaks, {one.label} (tried: {tried})",
-            columns=("attack", *(method.label for method in methods)),
-            rows=tuple(rows),
-            records=tuple(records),
+        return Table.wide(
+            f"{self.name}-{one.task.name}-breaks",
+            f"Share of attackers at which each breaks, {one.label} (tried: {tried})",
+            records,
+            ("attack", "method"),
+            lambda row: str(Breaking(row["breaks_at"], row["not_at"], row["is_bound"])),
         )
 
     def _figure(

@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -28,6 +29,7 @@ from deltafl.sim.reproduce.experiment import (
     Cell,
     Finished,
     OverSeeds,
+    Record,
     Report,
     Request,
     Table,
@@ -90,19 +92,30 @@ class Tuning:
         tables, notes = [], []
         for what in self.what:
             label, measure = _CRITERIA[what]
-            found: dict[str, dict[str, OverSeeds | None]] = {}
+            found: dict[tuple[str, str], OverSeeds | None] = {}
             for point, cell in points:
                 if point.what == what:
                     ended = runs.get((cell.task, cell.method), ())
                     values = tuple(measure(evaluation) for _, evaluation in ended)
-                    number = OverSeeds(values) if values else None
-                    found.setdefault(point.method.label, {})[point.setting] = number
-            best = {method: _best(row) for method, row in found.items()}
-            tables.append(_table(f"{self.name}-{what}", label, found, best))
+                    found[point.method.label, point.setting] = OverSeeds(values) if values else None
+            best = _best(found)
+            records = [
+                {
+                    "what": what,
+                    "method": method,
+                    "setting": setting,
+                    "criterion": label,
+                    "mean": number.mean if number else None,
+                    "std": number.std if number else None,
+                }
+                for (method, setting), number in found.items()
+            ]
+            written = partial(_written, best)
+            keys = ("setting", "method")
+            tables.append(Table.wide(f"{self.name}-{what}", label, records, keys, written))
             for method, setting in best.items():
-                if setting is not None:
-                    chosen = " ".join(f"--set {part}" for part in setting.split(", "))
-                    notes.append(f"{method}: {chosen} ({label} {found[method][setting]}).")
+                chosen = " ".join(f"--set {part}" for part in setting.split(", "))
+                notes.append(f"{method}: {chosen} ({label} {found[method, setting]}).")
         if any((cell.task, cell.method) not in runs for _, cell in points):
             notes.append(
                 "A point without a number has no result: its run failed, mostly by divergence."
@@ -203,38 +216,21 @@ def _held_out(request: Request, one: Chosen) -> _HeldOut:
     return _HeldOut(config, max(1, int(len(dataset.train) * (1 - share))))
 
 
-def _best(row: Mapping[str, OverSeeds | None]) -> str | None:
-    """The setting with the lowest number, the first of equals; None of none."""
-    known = {setting: number.mean for setting, number in row.items() if number}
-    return min(known, key=known.__getitem__, default=None)
+def _best(found: Mapping[tuple[str, str], OverSeeds | None]) -> dict[str, str]:
+    """Of each method the setting with the lowest number, the first of equals."""
+    best: dict[str, tuple[float, str]] = {}
+    for (method, setting), number in found.items():
+        if number and (method not in best or number.mean < best[method][0]):
+            best[method] = number.mean, setting
+    return {method: setting for method, (_, setting) in best.items()}
 
 
-def _table(
-    name: str,
-    label: str,
-    found: Mapping[str, Mapping[str, OverSeeds | None]],
-    best: Mapping[str, str | None],
-) -> Table:
-    rows, records = [], []
-    for setting in next(iter(found.values())):
-        row = [setting]
-        for method, numbers in found.items():
-            number = numbers[setting]
-            # more digits than in the papers' tables: points of a grid lie close together
-            text = NONE if number is None else plus_minus(number.mean, number.std, _DIGITS)
-            row.append(bold(text, setting == best[method]))
-            records.append(
-                {
-                    "what": name.rpartition("-")[2],
-                    "method": method,
-                    "setting": setting,
-                    "criterion": label,
-                    "mean": number.mean if number else None,
-                    "std": number.std if number else None,
-                }
-            )
-        rows.append(tuple(row))
-    return Table(name, label, ("setting", *found), tuple(rows), tuple(records))
+def _written(best: Mapping[str, str], record: Record) -> str:
+    """With more digits than the papers' tables have: points of a grid lie close together."""
+    if record["mean"] is None:
+        return NONE
+    text = plus_minus(record["mean"], record["std"], _DIGITS)
+    return bold(text, record["setting"] == best[record["method"]])
 
 
 def _train_loss(evaluation: Evaluation) -> float:
