@@ -42,9 +42,9 @@ examples:
 All p-values are one-sided: small if the method is lower than the baseline. Over runs it is a paired
 t test, with Wilcoxon's signed-rank test and the sign test beside it, and says what training again
 would give; over devices it is a paired bootstrap of the devices, and says what others like them
-would see. "Holm" is the p-value after Holm's correction for the number of methods. The effect is the
-mean difference in standard deviations of the differences. Where every pair has a split of its own, "p for new devices"
-is the corrected resampled t test of Nadeau and Bengio (2003).
+would see. "Holm" is the p-value after Holm's correction for the number of methods. The effect is
+the mean difference in standard deviations of the differences. Where every pair has a split of its
+own, "p for new devices" is the corrected resampled t test of Nadeau and Bengio (2003).
 exit codes: 0 success, 2 invalid request.
 """
 

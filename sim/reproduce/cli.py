@@ -414,12 +414,11 @@ def _list(*, as_json: bool) -> int:
         }
         print(json.dumps(known, indent=2, ensure_ascii=False))
         return 0
-    width = max(len(experiment.name) for experiment in EXPERIMENTS)
     print("experiments")
-    for experiment in EXPERIMENTS:
-        families = _families(experiment)
+    for one in EXPERIMENTS:
+        families = _families(one)
         needs = f"data: {', '.join(families)}" if families else "no data"
-        print(f"  {experiment.name:<{width}}  {experiment.title} ({experiment.source}); {needs}")
+        print(f"  {one.name:<15}  {one.title} ({one.source}); {needs}")
     print("\ntasks (--models takes the model, or the full name of the task)")
     for task in TASKS:
         print(f"  {task.name:<20} {task.title}; data: {task.family}; model: {task.model}")

@@ -4,7 +4,7 @@ What is asked, how it is tested, and what the tuning that precedes it tries and 
 down in `deltafl.sim.reproduce.declared`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -176,52 +176,17 @@ def _wanted(request: Request, study: Study) -> list[tuple[str, Method]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tuning:
-    """Methods at points of their grids, on devices that are never tested.
+class HeadlineTuning:
+    """Every method on its grid, on devices that are never tested, and what to choose.
 
     Attributes:
         tasks: a table of each.
+        name: on the command line.
+        title: what it shows.
+        source: where it is in which paper.
     """
 
     tasks: tuple[Task, ...]
-
-    def points(self, request: Request, study: Study) -> list[Point]:
-        """What is tried."""
-        raise NotImplementedError
-
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """Every point, with every seed."""
-        cells = []
-        for one, study in choose_studies(request, self.tasks):
-            parts = parts_of(request, one)
-            for method, setting in self.points(request, study):
-                for seed in range(1, (request.seeds or study.tuning_seeds) + 1):
-                    config = config_at(request, one, method, parts, seed, setting.layer)
-                    cells.append(Cell(one.task.name, _named((method, setting)), seed, config))
-        return cells
-
-    def tried(
-        self, request: Request, finished: Sequence[Finished]
-    ) -> Iterator[tuple[Chosen, Study, Tried]]:
-        """What the points with a result came to, for each task."""
-        runs = read_runs(finished)
-        for one, study in choose_studies(request, self.tasks):
-            found = {}
-            for point in self.points(request, study):
-                ended = [each for _, each in runs.get((one.task.name, _named(point)), ())]
-                if ended:
-                    tails, means = (
-                        OverSeeds(tuple(percent_error(each, statistic) for each in ended))
-                        for statistic in (PERCENTILE, None)
-                    )
-                    found[point] = tails, means
-            yield one, study, found
-
-
-@dataclass(frozen=True, slots=True)
-class HeadlineTuning(_Tuning):
-    """Every method on its grid, and what to choose."""
-
     name: str = "headline-tuning"
     title: str = "Tuning before the headline, on devices that are never tested"
     source: str = "ours; sim/reproduce/declared.py"
@@ -231,25 +196,50 @@ class HeadlineTuning(_Tuning):
         methods = choose_methods(request.methods, study.tuned)
         return [(one, setting) for one in methods for setting in study.grids.get(one.label, ())]
 
+    def chosen(self, found: Tried) -> Point | None:
+        """Which of a method's points is taken; None of none."""
+        return chosen_of(found)
+
+    def cells(self, request: Request) -> Sequence[Cell]:
+        """Every point, with every seed."""
+        cells = []
+        for one, study in choose_studies(request, self.tasks):
+            parts = parts_of(request, one)
+            for method, setting in self.points(request, study):
+                for seed in range(1, (request.seeds or study.tuning_seeds) + 1):
+                    config = config_at(request, one, method, parts, seed, setting.layer)
+                    cells.append(Cell(one.task.name, f"{method.label}, {setting}", seed, config))
+        return cells
+
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """A table for each task, with a row for each point."""
+        """A table for each task, with a row for each point that has a result."""
+        runs = read_runs(finished)
         tables, notes = [], []
-        for one, study, found in self.tried(request, finished):
+        for one, study in choose_studies(request, self.tasks):
+            found: dict[Point, tuple[OverSeeds, OverSeeds]] = {}
+            for method, setting in self.points(request, study):
+                ended = runs.get((one.task.name, f"{method.label}, {setting}"), ())
+                if ended:
+                    tails, means = (
+                        OverSeeds(tuple(percent_error(each, statistic) for _, each in ended))
+                        for statistic in (PERCENTILE, None)
+                    )
+                    found[method, setting] = tails, means
+            methods = dict.fromkeys(method for method, _ in found)
             best = {
-                method.label: chosen_of({p: found[p] for p in found if p[0] is method})
-                for method, _ in found
+                label: self.chosen({p: found[p] for p in found if p[0] is label})
+                for label in methods
             }
-            records = [
-                _tuning_record(one, point, *found[point], chosen=point == best[point[0].label])
-                for point in found
-            ]
-            notes += [f"{one.task.name}, {label}: {at[1]}." for label, at in best.items() if at]
+            notes += [f"{one.task.name}, {at[0].label}: {at[1]}." for at in best.values() if at]
             tables.append(
                 Table.of(
                     study.file(self.name),
                     f"{one.label}: error of held-out tuning {study.users} after {study.rounds} "
-                    f"rounds (%), {study.budget} settings each",
-                    records,
+                    f"rounds (%), {len(found) // max(1, len(methods))} settings each",
+                    [
+                        _tuning_record(one, point, *found[point], chosen=point == best[point[0]])
+                        for point in found
+                    ],
                     {
                         "method": "method",
                         "setting": "setting",
@@ -262,41 +252,21 @@ class HeadlineTuning(_Tuning):
 
 
 @dataclass(frozen=True, slots=True)
-class HeadlineRates(_Tuning):
+class HeadlineRates(HeadlineTuning):
     """FedAvg's errors at constant rates, and the small rate. No other method is looked at."""
 
     name: str = "headline-rates"
     title: str = "FedAvg at constant rates, on devices that are never tested: the small rate"
-    source: str = "ours; sim/reproduce/declared.py"
 
-    def points(self, request: Request, study: Study) -> list[Point]:  # noqa: ARG002 - all have these
+    def points(self, request: Request, study: Study) -> list[Point]:
         """FedAvg at each rate."""
+        del request, study  # all have these
         return [(FEDAVG, Setting(rate, 1.0)) for rate in RATES]
 
-    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """A table of each task, with the small rate."""
-        tables = []
-        for one, study, found in self.tried(request, finished):
-            tails = {at.rate: tail for (_, at), (tail, _) in found.items()}
-            small = small_rate_of({rate: tail.mean for rate, tail in tails.items()})
-            rows = [
-                (f"{rate:g}", str(tail), "small rate" if rate == small else "")
-                for rate, tail in tails.items()
-            ]
-            tables.append(
-                Table(
-                    f"{self.name}-{one.task.name}",
-                    f"{one.label}: FedAvg's error of held-out tuning {study.users} after "
-                    f"{study.rounds} rounds (%)",
-                    ("rate", "90th percentile", "chosen"),
-                    tuple(rows),
-                    tuple(
-                        {"task": one.task.name, "rate": rate, "p90": tail.mean}
-                        for rate, tail in tails.items()
-                    ),
-                )
-            )
-        return Report(tuple(tables))
+    def chosen(self, found: Tried) -> Point | None:
+        """The small rate."""
+        small = small_rate_of({at.rate: tail.mean for (_, at), (tail, _) in found.items()})
+        return None if small is None else (FEDAVG, Setting(small, 1.0))
 
 
 def chosen_of(found: Tried) -> Point | None:
@@ -308,11 +278,6 @@ def small_rate_of(tails: Mapping[float, float]) -> float | None:
     """The smallest rate whose tail is at most `MARGIN` points above the smallest; None of none."""
     enough = [rate for rate, tail in tails.items() if tail <= min(tails.values()) + MARGIN]
     return min(enough, default=None)
-
-
-def _named(point: Point) -> str:
-    method, setting = point
-    return f"{method.label}, {setting}"
 
 
 def _tuning_record(

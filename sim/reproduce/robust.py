@@ -33,7 +33,7 @@ from deltafl.sim.reproduce.experiment import (
     plus_minus,
 )
 from deltafl.sim.reproduce.figures.drawing import draw_line, new_figure
-from deltafl.sim.reproduce.grid import make_cells
+from deltafl.sim.reproduce.grid import make_cells, notes_of
 from deltafl.sim.reproduce.methods import (
     CLIPPED,
     DELTA_FL,
@@ -46,7 +46,6 @@ from deltafl.sim.reproduce.methods import (
     choose_methods,
     merged,
 )
-from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
 from deltafl.sim.settings.config_io import show
 

@@ -33,9 +33,8 @@ from deltafl.sim.reproduce.experiment import (
     plus_minus,
     read_runs,
 )
-from deltafl.sim.reproduce.grid import config_of, make_cells
+from deltafl.sim.reproduce.grid import config_of, make_cells, notes_of
 from deltafl.sim.reproduce.methods import FEDAVG, Method, choose_methods
-from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.published import TABLE_1, Column, Published
 from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks

@@ -38,9 +38,8 @@ from deltafl.sim.reproduce.experiment import (
     plus_minus,
     read_runs,
 )
-from deltafl.sim.reproduce.grid import config_of
+from deltafl.sim.reproduce.grid import config_of, notes_of
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, choose_methods
-from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.tasks import TASKS, Chosen, Task, choose_tasks
 from deltafl.sim.reproduce.writers import as_archive
 from deltafl.sim.settings.config import DataConfig, RunConfig

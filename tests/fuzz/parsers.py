@@ -72,7 +72,7 @@ from deltafl.sim.record.events import EventLog, read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import ANALYSIS, TRANSCRIPT, read_transcript
 from deltafl.sim.record.truth import TRUTH, read_truth
-from deltafl.sim.reproduce.speed import Speeds
+from deltafl.sim.reproduce.budget import Speeds
 from deltafl.sim.run.predict import read_samples
 from deltafl.sim.settings.config_io import (
     assignment,

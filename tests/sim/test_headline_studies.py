@@ -240,7 +240,7 @@ def test_rates_are_reported_with_the_one_that_the_rule_chooses(archives, tmp_pat
         return 0.2 if cell.config.training.learning_rate < 0.1 else 0.0
 
     (table,) = rates.report(request, played(tmp_path / "runs", made, worse_when_small)).tables
-    assert [row[0] for row in table.rows if row[2]] == ["0.1"]
+    assert [row[1] for row in table.rows if row[2].startswith("**")] == ["rate 0.1, decay 1"]
 
 
 def test_every_task_of_a_study_is_known():
