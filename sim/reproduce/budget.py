@@ -39,10 +39,11 @@ from deltafl.sim.reproduce.cells import (
     describe,
     directories_of,
     key_of,
+    outcome_of,
     rounds_done,
     run_cells,
 )
-from deltafl.sim.reproduce.experiment import Cell, Finished, Plan, Request, Table
+from deltafl.sim.reproduce.experiment import Cell, Plan, Request, Table
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, PRIVATE_DELTA_FL
 from deltafl.sim.settings.config import SUMS, RunConfig
 
@@ -337,7 +338,8 @@ def run_within(
         outcome = run_cells(todo, request.out, jobs=jobs, quiet=quiet, until=end)
         places = directories_of([one.cell for one in outcome.failures], request.out)
         failures |= dict(zip((one.path for one in places), outcome.failures, strict=True))
-    return _outcome([cell for _, cells in plans for cell in cells], request.out, failures)
+    every = [cell for _, cells in plans for cell in cells]
+    return outcome_of(every, directories_of(every, request.out), failures)
 
 
 def tables(plans: Sequence[Plan], request: Request) -> tuple[Table, Table]:
@@ -416,18 +418,6 @@ def _probe(
         if speeds.of(item.cell) is None:
             is_known = any(speeds.of(one.cell) is not None for one in items)
             speeds.measure(item.cell, min(end, now + seconds / 2) if is_known else whole)
-
-
-def _outcome(cells: Sequence[Cell], out: Path, failures: Mapping[Path, Failure]) -> Outcome:
-    finished, failed, unfinished = [], [], []
-    for cell, place in zip(cells, directories_of(cells, out), strict=True):
-        if place.summary.exists():
-            finished.append(Finished(cell, place))
-        elif place.path in failures:
-            failed.append(replace(failures[place.path], cell=cell))
-        else:
-            unfinished.append(cell)
-    return Outcome(tuple(finished), tuple(failed), tuple(unfinished))
 
 
 def _is_masked(cell: Cell) -> bool:

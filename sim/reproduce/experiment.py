@@ -4,15 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from deltafl.fl.metrics import summarise_test_error
+from deltafl.fl.nearest import nearest
+from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
+
+Found = TypeVar("Found")
 
 NONE: Final = "–"
 """What stands in a table where there is no number."""
@@ -243,3 +247,19 @@ def percent_error(evaluation: Evaluation, percentile: int | None) -> float:
 def bold(text: str, really: bool = True) -> str:
     """The best of a column is marked."""
     return f"**{text}**" if really else text
+
+
+def find(word: str, known: Mapping[str, Found], where: str) -> Found:
+    """What is called by a word.
+
+    Args:
+        word: as a person gave it.
+        known: everything by its name.
+        where: what the sentence to the person begins with.
+
+    Raises:
+        ConfigError: nothing is.
+    """
+    if word not in known:
+        raise ConfigError(f"{where} {word!r}: {nearest(word, known)}")
+    return known[word]

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from deltafl.fl.nearest import nearest
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.reproduce.experiment import find
 
 Layer: TypeAlias = Mapping[str, Mapping[str, object]]
 
@@ -250,8 +249,5 @@ def choose_methods(
     if wanted is None:
         return default
     known = {word: method for method in METHODS for word in (method.key, method.label)}
-    for word in wanted:
-        if word not in known:
-            keys = [method.key for method in METHODS]
-            raise ConfigError(f"--methods: there is no {word!r}: {nearest(word, keys)}")
-    return tuple(dict.fromkeys(known[word] for word in wanted))
+    found = (find(word, known, "--methods: there is no") for word in wanted)
+    return tuple(dict.fromkeys(found))

@@ -16,7 +16,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.evaluations import read_last_evaluation
@@ -29,6 +28,7 @@ from deltafl.sim.reproduce.experiment import (
     Report,
     Request,
     Table,
+    find,
     percent_error,
     plus_minus,
 )
@@ -125,10 +125,8 @@ def choose_attacks(
     if wanted is None:
         return default
     known = {attack.key: attack for attack in ATTACKS}
-    for word in wanted:
-        if word not in known:
-            raise ConfigError(f"--attacks: there is no {word!r}: {nearest(word, list(known))}")
-    return tuple(dict.fromkeys(known[word] for word in wanted))
+    found = (find(word, known, "--attacks: there is no") for word in wanted)
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +277,6 @@ class RobustTable:
         name: of the experiment.
         title: what it shows.
         tasks: a table of each.
-        methods: which strategies.
         attacks: under which attacks, unless --attacks names others.
         shares: of the training devices, ascending.
     """
@@ -287,7 +284,6 @@ class RobustTable:
     name: str
     title: str
     tasks: tuple[Task, ...]
-    methods: tuple[Method, ...]
     attacks: tuple[Attack, ...]
     shares: tuple[Fraction, ...]
 
@@ -337,7 +333,7 @@ class RobustTable:
         return Report(tuple(tables), figures, (*notes_of(request, chosen, methods), *_NOTES))
 
     def _chosen(self, request: Request) -> tuple[tuple[Chosen, ...], tuple[Method, ...]]:
-        return choose_tasks(request, self.tasks), choose_methods(request.methods, self.methods)
+        return choose_tasks(request, self.tasks), choose_methods(request.methods, COMPARED)
 
     def _grid(self, request: Request) -> list[tuple[Attack, Fraction]]:
         attacks = choose_attacks(request.attacks, self.attacks)

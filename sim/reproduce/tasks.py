@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.reproduce.experiment import Request
+from deltafl.sim.reproduce.experiment import Request, find
 from deltafl.sim.reproduce.methods import Layer
 
 
@@ -396,10 +395,7 @@ def task_named(name: str) -> Task:
     Raises:
         ConfigError: there is none.
     """
-    for task in TASKS:
-        if task.name == name:
-            return task
-    raise ConfigError(f"there is no task {name!r}: {nearest(name, [t.name for t in TASKS])}")
+    return find(name, {task.name: task for task in TASKS}, "there is no task")
 
 
 def data_set_named(name: str) -> DataSet:
@@ -408,10 +404,7 @@ def data_set_named(name: str) -> DataSet:
     Raises:
         ConfigError: there is none.
     """
-    for data in DATA_SETS:
-        if data.name == name:
-            return data
-    raise ConfigError(f"--data: there is no {name!r}: {nearest(name, [d.name for d in DATA_SETS])}")
+    return find(name, {data.name: data for data in DATA_SETS}, "--data: there is no")
 
 
 def _given(request: Request) -> dict[str, tuple[DataSet, Path | None]]:
@@ -430,10 +423,9 @@ def _given(request: Request) -> dict[str, tuple[DataSet, Path | None]]:
 def _is_wanted(task: Task, models: tuple[str, ...] | None, tasks: tuple[Task, ...]) -> bool:
     if models is None:
         return True
-    known = {word for one in tasks for word in (one.model, one.name)}
+    known = {word: one for one in tasks for word in (one.model, one.name)}
     for word in models:
-        if word not in known:
-            raise ConfigError(f"--models: there is no {word!r}: {nearest(word, sorted(known))}")
+        find(word, known, "--models: there is no")
     return task.model in models or task.name in models
 
 
