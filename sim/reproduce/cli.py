@@ -130,7 +130,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "both)",
     )
     parser.add_argument(
-        "--jobs", type=int, metavar="J", help="number of parallel runs (default: one per core)"
+        "--jobs",
+        type=whole("[1, 100000]"),
+        metavar="J",
+        help="number of parallel runs (default: one per core)",
     )
     parser.add_argument(
         "--out",
@@ -173,10 +176,6 @@ def request_of(options: argparse.Namespace) -> "Request":
     """
     from deltafl.sim.reproduce.experiment import Request
 
-    for flag in ("seeds", "jobs"):
-        value = getattr(options, flag)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{flag} {value}: must be at least 1")
     overrides: dict[str, dict[str, object]] = {}
     for text in options.assignments:
         for section, values in assignment(text).items():

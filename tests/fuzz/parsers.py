@@ -763,7 +763,7 @@ PARSERS: tuple[Target, ...] = (
            lambda: _entry_file("x.npy"), is_file=False),
     Target("download", (*OF_FILES, "fl/read/zipped.py", "sim/data/fetch.py"), "a.zip", _zip, RUN,
            _zips, is_file=False),
-    Target("speeds", (*OF_JSON, "sim/reproduce/speed.py"), "seconds.json",
+    Target("speeds", (*OF_JSON, "sim/reproduce/budget.py"), "seconds.json",
            lambda path: Speeds(path.parent), RUN, lambda: [_SPEEDS]),
     Target("ledger", ("secagg/sqlite_ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),
 )  # fmt: skip
