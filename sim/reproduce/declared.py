@@ -61,7 +61,7 @@ docs/results.md has the whole grids.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from typing import Final, TypeAlias
@@ -288,9 +288,13 @@ _SCHOOLS_CHOSE: Final = (
     *((0.3, 0.6), (0.3, 1.0), (1.0, 1.0)),
 )
 
+_CONVNET: Final = _at((0.07, 0.15, 0.3, 0.6))
+_CONVNET_CHOSE: Final = ((0.15, 1.0), (0.15, 1.0), (0.15, 1.0))
+_PLAYS_CHOSE: Final = ((2.0, 0.6), (1.0, 1.0), (1.0, 1.0))
+
 STUDIES: Final = (
-    Study(
-        *("mnist-linear", "writers", 12, 2, 0.05, _WITH_PRIVATE, _of_mnist, _MNIST_CHOSE),
+    replace(
+        Study("mnist-linear", "writers", 12, 2, 0.05, _WITH_PRIVATE, _of_mnist, _MNIST_CHOSE),
         curve=100,
         tunes_batched=False,
     ),
@@ -298,22 +302,12 @@ STUDIES: Final = (
     Study("unipen-lower-linear", "writers", 10, 2, 0.05, _CLEAR, _UNIPEN, _LOWER_CHOSE),
     Study("unipen-all-linear", "writers", 10, 2, 0.05, _CLEAR, _UNIPEN, _ALL_CHOSE),
     Study("schools-logistic", "schools", 10, 2, 0.01, _CLEAR, _SCHOOLS, _SCHOOLS_CHOSE),
-    Study(
-        *("mnist-convnet", "writers", 10, 1, 0.1, _SLOW, _at((0.07, 0.15, 0.3, 0.6))),
-        ((0.15, 1.0), (0.15, 1.0), (0.15, 1.0)),
-        rounds=25,
-        curve=25,
-        every=25,
+    replace(
+        Study("mnist-convnet", "writers", 10, 1, 0.1, _SLOW, _CONVNET, _CONVNET_CHOSE, 25, 25, 25),
         max_samples=50,
         only_if_named=True,
     ),
-    Study(
-        *("plays-gru", "roles", 8, 1, 0.5, _SLOW, _at((0.5, 1.0, 2.0))),
-        ((2.0, 0.6), (1.0, 1.0), (1.0, 1.0)),
-        rounds=30,
-        curve=30,
-        every=30,
-    ),
+    Study("plays-gru", "roles", 8, 1, 0.5, _SLOW, _at((0.5, 1.0, 2.0)), _PLAYS_CHOSE, 30, 30, 30),
 )
 """In the order in which their tables are printed."""
 
