@@ -21,8 +21,8 @@ from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.statistics import Comparison as MethodComparison
-from deltafl.sim.reproduce.statistics import compare_methods
 from deltafl.sim.run.summary import Summary
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file

@@ -40,11 +40,11 @@ examples:
       runs with names, by the mean of the test error
 
 All p-values are one-sided: small if the method is lower than the baseline. Over runs it is a paired
-t test, with Wilcoxon's signed-rank test beside it, and says what training again would give; over
-devices it is a paired bootstrap of the devices, and says what others like them would see. "Holm" is
-the p-value after Holm's correction for the number of methods. The effect is the mean difference in
-standard deviations of the differences. Where every pair has a split of its own, "p for new devices"
-is the corrected resampled t test of Nadeau and Bengio (2003).
+t test, with Wilcoxon's signed-rank test and the sign test beside it, and says what training again
+would give; over devices it is a paired bootstrap of the devices, and says what others like them
+would see. "Holm" is the p-value after Holm's correction for the number of methods. The effect is
+the mean difference in standard deviations of the differences. Where every pair has a split of its
+own, "p for new devices" is the corrected resampled t test of Nadeau and Bengio (2003).
 exit codes: 0 success, 2 invalid request.
 """
 
@@ -94,12 +94,16 @@ def main(options: argparse.Namespace) -> int:
         UserError: the runs cannot be compared, or a file of a run would be replaced.
     """
     from deltafl.fl.registry import ERROR
-    from deltafl.sim.compare.pairs import compare_in_pairs, differing, left_out
-    from deltafl.sim.compare.runs import read_methods
-    from deltafl.sim.compare.tables import as_latex, as_table
+    from deltafl.sim.compare.runs import compare_in_pairs, differing, left_out, read_methods
     from deltafl.sim.record.atomic import write_file
-    from deltafl.sim.reproduce.output import as_csv, as_json_lines
-    from deltafl.sim.reproduce.screen import laid_out, width_of_terminal
+    from deltafl.sim.reproduce.comparison import comparison_table
+    from deltafl.sim.reproduce.output import (
+        as_csv,
+        as_json_lines,
+        as_latex,
+        laid_out,
+        width_of_terminal,
+    )
 
     if not 0 <= options.percentile <= 100:
         raise UserError(f"--percentile {options.percentile:g}: must be in [0, 100]")
@@ -116,10 +120,14 @@ def main(options: argparse.Namespace) -> int:
     metric = _metric(methods)
     what = _MEAN if percentile is None else f"percentile {percentile:g}"
     measured = "test error" if metric == ERROR else f"test {metric}"
-    table = as_table(
+    statistic = f"{what} of the {measured} over devices"
+    points = " (points)" if metric == ERROR else ""
+    table = comparison_table(
+        "compare",
+        f"{statistic[:1].upper()}{statistic[1:]}, less {baseline.label}{points}",
         compared,
-        f"{what} of the {measured} over devices",
-        options.level,
+        statistic=statistic,
+        level=options.level,
         is_share=metric == ERROR,
     )
     for method in methods:

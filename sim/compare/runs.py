@@ -1,4 +1,7 @@
-"""Finished runs, sorted by method: runs that differ in their seeds alone are one method."""
+"""Finished runs, sorted by method, and every method beside the baseline in pairs of runs.
+
+Runs that differ in their seeds alone are one method.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,9 +9,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.reproduce.comparison import compare_runs, corrected, summarise
+from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import build_config, flatten, read_config_file, show
 
@@ -30,6 +37,18 @@ _IGNORED: Final = frozenset(
     }
 )
 """Settings in which runs of one method may differ, beside those of the section experiment."""
+
+_RESAMPLING_SEED: Final = 0
+_OF_ALGORITHMS: Final = (
+    "federation.algorithm",
+    "federation.theta",
+    "federation.levels",
+    "strategy.",
+    "privacy.",
+    "quantile.",
+    "policy.",
+    "dp.",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,3 +216,89 @@ def _labels(groups: Sequence[tuple[str, _Run]]) -> list[str]:
 
 def _joined(given: str, run: _Run) -> str:
     return f"{given}: {run.name}" if given else run.name
+
+
+def compare_in_pairs(
+    methods: Sequence[Method],
+    baseline: Method,
+    *,
+    percentile: float | None = 90,
+    level: float = 0.95,
+) -> tuple[Comparison, ...]:
+    """Compare every method with the baseline, which comes first.
+
+    Args:
+        methods: all methods, the baseline among them or not.
+        baseline: what they are compared with.
+        percentile: of the test error over devices, in [0, 100]; None compares means.
+        level: coverage of the intervals, in (0, 1).
+
+    Raises:
+        UserError: a method has no seed in common with the baseline, or other data or test devices.
+        ValueError: a number is out of range, or a result is not finite.
+    """
+    others = [method for method in methods if method is not baseline]
+    found = [_compared(method, baseline, percentile, level) for method in others]
+    paired = {pair for method in others for pair in _pairs(method, baseline)}
+    counted = [run for pair, run in baseline.runs.items() if pair in paired or not others]
+    return summarise(baseline.label, counted, percentile), *corrected(found)
+
+
+def _compared(
+    method: Method, baseline: Method, percentile: float | None, level: float
+) -> Comparison:
+    pairs = sorted(_pairs(method, baseline))
+    if not pairs:
+        raise UserError(
+            f"{method.label} and {baseline.label} have no seed in common: run both with the same "
+            "experiment.seed and data.split_seed"
+        )
+    ours, theirs = ([one.runs[pair] for pair in pairs] for one in (method, baseline))
+    for pair, mine, other in zip(pairs, ours, theirs, strict=True):
+        if {device.id for device in mine.test} != {device.id for device in other.test}:
+            raise UserError(
+                f"{method.label} and {baseline.label}, seed {pair[1]}: their test devices are not "
+                "the same, so they are no pair"
+            )
+        if method.data[pair] != baseline.data[pair]:
+            raise UserError(
+                f"{method.label} and {baseline.label}, seed {pair[1]}: their data are not the same "
+                "(data_sha256 in versions.json), so they are no pair"
+            )
+    splits = {split for split, _ in pairs}
+    return compare_runs(
+        method.label,
+        ours,
+        theirs,
+        rng=np.random.default_rng(_RESAMPLING_SEED) if len(splits) == 1 else None,
+        test_share=method.test_share if len(splits) == len(pairs) else None,
+        percentile=percentile,
+        level=level,
+    )
+
+
+def left_out(method: Method, baseline: Method) -> str:
+    """Which runs are in no pair of the two, in words; empty if all are in one."""
+    pairs = _pairs(method, baseline)
+    parts = [
+        f"{len(one.runs) - len(pairs)} of the {len(one.runs)} runs of {one.label}"
+        for one in (method, baseline)
+        if len(one.runs) > len(pairs)
+    ]
+    return " and ".join(parts)
+
+
+def _pairs(method: Method, baseline: Method) -> set[Pair]:
+    return set(method.runs.keys() & baseline.runs.keys())
+
+
+def differing(method: Method, baseline: Method) -> tuple[str, ...]:
+    """Settings in which a method differs from the baseline, beside those of the algorithm itself.
+
+    Each as "key = ours, not theirs".
+    """
+    return tuple(
+        f"{key} = {show(value)}, not {show(baseline.settings[key])}"
+        for key, value in method.settings.items()
+        if value != baseline.settings[key] and not key.startswith(_OF_ALGORITHMS)
+    )

@@ -7,8 +7,8 @@ are known to eight digits. Neither is found by alternating: that of F_θ,ν by q
 (w, η) at once, that of F_θ over mixtures of the devices, its dual.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Final
@@ -21,7 +21,7 @@ from deltafl.fl.alternating import AlternatingMinimisation, Inexactness, StepRep
 from deltafl.fl.simplex import Reals
 from deltafl.fl.smoothing import smoothed_objective, smoothed_weights
 from deltafl.fl.superquantile import superquantile
-from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.experiment import Cell, Finished, Record, Report, Request, Table
 from deltafl.sim.reproduce.figures.drawing import new_figure
 
 THETA: Final = Fraction(1, 2)
@@ -222,7 +222,7 @@ def draw(found: Convergence) -> Figure:
 
 
 def _rounds(found: Convergence) -> Table:
-    records = tuple(
+    records = [
         {
             "t": t,
             "eta": step.eta,
@@ -232,36 +232,32 @@ def _rounds(found: Convergence) -> Table:
             "num_gradients": step.num_gradients,
         }
         for t, (step, above) in enumerate(zip(found.steps, found.above, strict=True))
-    )
-    return Table(
-        name="algorithm1",
-        title="Algorithm 1 by round: F_θ,ν(w_t) above its minimum, and the certified w-step",
-        columns=("t", "η_t", "F_θ,ν(w_t) − min", "ε_t", "certified gap", "gradients"),
-        rows=tuple(
-            (
-                str(t),
-                f"{found.steps[t].eta:.4f}",
-                f"{found.above[t]:.1e}",
-                f"{found.steps[t].tolerance:.1e}",
-                f"{found.steps[t].gap:.1e}",
-                str(found.steps[t].num_gradients),
-            )
-            for t in _PRINTED
-            if t < len(found.steps)
-        ),
-        records=records,
-    )
+    ]
+    columns: dict[str, str | Callable[[Record], str]] = {
+        "t": "t",
+        "η_t": lambda row: f"{row['eta']:.4f}",
+        "F_θ,ν(w_t) − min": lambda row: f"{row['above_minimum']:.1e}",
+        "ε_t": lambda row: f"{row['tolerance']:.1e}",
+        "certified gap": lambda row: f"{row['gap']:.1e}",
+        "gradients": "num_gradients",
+    }
+    title = "Algorithm 1 by round: F_θ,ν(w_t) above its minimum, and the certified w-step"
+    table = Table.of("algorithm1", title, records, columns)
+    return replace(table, rows=tuple(table.rows[t] for t in _PRINTED if t < len(records)))
 
 
 def _results(found: Convergence) -> Table:
     values = {"Algorithm 1": found.final, "least mean loss (control)": found.mean}
-    return Table(
-        name="algorithm1-superquantile",
-        title=f"The superquantile F_θ of two models, and δ = {DELTA}",
-        columns=("model", "F_θ", "above its minimum"),
-        rows=tuple((n, f"{v:.6f}", f"{v - found.least:.1e}") for n, v in values.items()),
-        records=tuple(
+    return Table.of(
+        "algorithm1-superquantile",
+        f"The superquantile F_θ of two models, and δ = {DELTA}",
+        [
             {"model": name, "superquantile": value, "above_minimum": value - found.least}
             for name, value in values.items()
-        ),
+        ],
+        {
+            "model": "model",
+            "F_θ": lambda row: f"{row['superquantile']:.6f}",
+            "above its minimum": lambda row: f"{row['above_minimum']:.1e}",
+        },
     )

@@ -4,8 +4,8 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,8 @@ from deltafl.sim.settings.config_io import assignment
 from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:
-    from deltafl.sim.reproduce.experiment import Cell, Experiment, Report, Request
+    from deltafl.sim.reproduce.cells import Outcome
+    from deltafl.sim.reproduce.experiment import Experiment, Plan, Report, Request
 
 _LIST: Final = "list"
 _ALL: Final = "all"
@@ -43,12 +44,6 @@ examples:
       every experiment with its source and the data it needs
   deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
       Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
-  deltafl reproduce table3 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
-      the means of the same runs; nothing is trained again
-  deltafl reproduce table2 --models gru --data shakespeare=shakespeare --methods fedavg,delta-fl-0.5
-      one model, two methods
-  deltafl reproduce heart --data heart=heart
-      the fair methods on four hospitals
   deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
       the grids over which the paper tunes the learning rate and the penalty
   deltafl reproduce robust --data digits --rounds 20 --seeds 3 --attacks labels,sign-top
@@ -135,7 +130,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "both)",
     )
     parser.add_argument(
-        "--jobs", type=int, metavar="J", help="number of parallel runs (default: one per core)"
+        "--jobs",
+        type=whole("[1, 100000]"),
+        metavar="J",
+        help="number of parallel runs (default: one per core)",
     )
     parser.add_argument(
         "--out",
@@ -178,10 +176,6 @@ def request_of(options: argparse.Namespace) -> "Request":
     """
     from deltafl.sim.reproduce.experiment import Request
 
-    for flag in ("seeds", "jobs"):
-        value = getattr(options, flag)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{flag} {value}: must be at least 1")
     overrides: dict[str, dict[str, object]] = {}
     for text in options.assignments:
         for section, values in assignment(text).items():
@@ -206,14 +200,6 @@ def _rounds(text: str) -> int | Fraction:
         if rounds > 0:
             return rounds
     raise ConfigError(f"--rounds {text}: must be at least 1, or a percentage such as 15%")
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """An experiment and its runs."""
-
-    experiment: "Experiment"
-    cells: "tuple[Cell, ...]"
 
 
 def _budget(text: str) -> float:
@@ -254,7 +240,7 @@ def _words(text: str | None) -> tuple[str, ...] | None:
     return words
 
 
-def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
+def _plans(options: argparse.Namespace, request: "Request") -> "list[Plan]":
     """The experiments to run; with "all", every experiment whose data are given."""
     from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
     from deltafl.sim.reproduce.tasks import task_named
@@ -264,18 +250,19 @@ def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
         raise ConfigError("TASK and --what need tune, as in `deltafl reproduce tune TASK`")
     if options.attacks is not None and not options.target.startswith(_ROBUST):
         raise ConfigError(f"--attacks needs {_ROBUST} or {_ROBUST}-shares")
-    if options.target == _TUNE:
-        if options.task is None:
-            raise ConfigError("tune needs a task, as in `deltafl reproduce tune emnist-linear …`")
-        experiment: Experiment = tunings(task_named(options.task), options.what)
-        return [_Plan(experiment, tuple(experiment.cells(request)))]
+    if options.target == _TUNE and options.task is None:
+        raise ConfigError("tune needs a task, as in `deltafl reproduce tune emnist-linear …`")
     if options.target != _ALL:
-        experiment = experiment_named(options.target)
-        return [_Plan(experiment, tuple(experiment.cells(request)))]
-    plans = []
+        experiment: Experiment = (
+            tunings(task_named(options.task), options.what)
+            if options.target == _TUNE
+            else experiment_named(options.target)
+        )
+        return [(experiment, experiment.cells(request))]
+    plans: list[Plan] = []
     for experiment in EXPERIMENTS:
         try:
-            plans.append(_Plan(experiment, tuple(experiment.cells(request))))
+            plans.append((experiment, experiment.cells(request)))
         except ConfigError as error:
             print(f"deltafl: note: {experiment.name} is skipped: {error}", file=sys.stderr)
     if not plans:
@@ -286,68 +273,63 @@ def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
     return plans
 
 
-def _dry_run(plans: Sequence[_Plan], request: "Request", *, as_json: bool) -> int:
+def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> int:
     from deltafl.sim.reproduce.cells import describe, directories_of
 
-    cells = [cell for plan in plans for cell in plan.cells]
+    cells = [cell for _, own in plans for cell in own]
     places = directories_of(cells, request.out)
-    unique = {place.path: (cell, place) for cell, place in zip(cells, places, strict=True)}
+    runs = {
+        place.path.name: {
+            "run": place.path.name,
+            "done": place.summary.exists(),
+            "rounds": cell.config.federation.rounds,
+            "what": describe(cell),
+        }
+        for cell, place in zip(cells, places, strict=True)
+    }
     if as_json:
-        runs = [
-            {
-                "run": path.name,
-                "done": place.summary.exists(),
-                "rounds": cell.config.federation.rounds,
-                "what": describe(cell),
-            }
-            for path, (cell, place) in unique.items()
-        ]
-        print(json.dumps(runs, indent=2, ensure_ascii=False))
+        print(json.dumps(list(runs.values()), indent=2, ensure_ascii=False))
         return 0
-    done = 0
-    for path, (cell, place) in unique.items():
-        finished = place.summary.exists()
-        done += finished
-        state = "done" if finished else "to do"
-        rounds = cell.config.federation.rounds
-        print(f"{path.name}  {state:<5}  {rounds:>5} rounds  {describe(cell)}")
-    print(f"{len(unique)} runs, {done} of them done; nothing was run.")
+    for run in runs.values():
+        state = "done" if run["done"] else "to do"
+        print(f"{run['run']}  {state:<5}  {run['rounds']:>5} rounds  {run['what']}")
+    done = sum(bool(run["done"]) for run in runs.values())
+    print(f"{len(runs)} runs, {done} of them done; nothing was run.")
     return 0
 
 
-def _tell_budget(plans: Sequence[_Plan], request: "Request") -> int:
+def _tell_budget(plans: "Sequence[Plan]", request: "Request") -> int:
     from deltafl.sim.reproduce.budget import tables
-    from deltafl.sim.reproduce.screen import laid_out, width_of_terminal
+    from deltafl.sim.reproduce.output import laid_out, width_of_terminal
 
-    for table in tables([(plan.experiment, plan.cells) for plan in plans], request):
+    for table in tables(plans, request):
         print(visible(laid_out(table, width_of_terminal())) + "\n")
     return 0
 
 
-def _spent(plans: Sequence[_Plan], request: "Request") -> dict[str, object]:
+def _spent(plans: "Sequence[Plan]", request: "Request") -> dict[str, object]:
     from deltafl.sim.reproduce.budget import tables
+    from deltafl.sim.reproduce.output import records_of
 
-    return {
-        table.name: list(table.records)
-        or [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-        for table in tables([(plan.experiment, plan.cells) for plan in plans], request)
-    }
+    return {table.name: list(records_of(table)) for table in tables(plans, request)}
 
 
-def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request") -> int:
+def _run(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> "Outcome":
     from deltafl.sim.reproduce.budget import run_within
-    from deltafl.sim.reproduce.cells import describe, run_cells
-    from deltafl.sim.reproduce.output import as_json, write_report
-    from deltafl.sim.reproduce.screen import as_text, width_of_terminal
+    from deltafl.sim.reproduce.cells import run_cells
 
-    cells = [cell for plan in plans for cell in plan.cells]
     jobs, quiet = options.jobs, options.quiet
+    if options.budget is not None:
+        return run_within(plans, request, options.budget, jobs=jobs, quiet=quiet)
+    cells = [cell for _, own in plans for cell in own]
+    return run_cells(cells, request.out, jobs=jobs, quiet=quiet)
+
+
+def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> int:
+    from deltafl.sim.reproduce.output import as_json, as_text, width_of_terminal, write_report
+
     try:
-        if options.budget is None:
-            outcome = run_cells(cells, request.out, jobs=jobs, quiet=quiet)
-        else:
-            both = [(plan.experiment, plan.cells) for plan in plans]
-            outcome = run_within(both, request, options.budget, jobs=jobs, quiet=quiet)
+        outcome = _run(options, plans, request)
     except KeyboardInterrupt:
         print(
             f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
@@ -355,63 +337,60 @@ def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request
             file=sys.stderr,
         )
         return _INTERRUPTED
-    finished = {id(one.cell): one for one in outcome.finished}
-    failed = {id(one.cell): one for one in outcome.failures}
-    unfinished = set(map(id, outcome.unfinished))
-    documents = []
-    for plan in plans:
-        there = [finished[id(cell)] for cell in plan.cells if id(cell) in finished]
-        if plan.cells and not there:
-            if not any(id(cell) in failed for cell in plan.cells):
-                continue  # none was begun, or none is finished
-            first = next(failed[id(cell)] for cell in plan.cells if id(cell) in failed)
-            print(f"deltafl: {plan.experiment.name}: every run failed; {first}", file=sys.stderr)
-            continue
-        report = plan.experiment.report(request, there)
-        lacking = [f"Missing: {failed[id(cell)]}." for cell in plan.cells if id(cell) in failed]
-        lacking += [
-            f"Missing: {describe(cell)}: the budget did not suffice."
-            for cell in plan.cells
-            if id(cell) in unfinished
-        ]
-        report = _with_notes(report, lacking)
-        folder = write_report(plan.experiment, report, request.out)
+    documents: list[object] = []
+    for experiment, report in _reports(plans, request, outcome):
+        folder = write_report(experiment, report, request.out)
         if options.json:
-            documents.append(as_json(plan.experiment, report, folder))
-            continue
-        print(visible(as_text(plan.experiment, report, folder, width_of_terminal())))
-    if options.budget is not None and not options.json:
-        _tell_budget(plans, request)
-    elif options.budget is not None:
+            documents.append(as_json(experiment, report, folder))
+        else:
+            print(visible(as_text(experiment, report, folder, width_of_terminal())))
+    if options.budget is not None and options.json:
         documents.append(_spent(plans, request))
+    elif options.budget is not None:
+        _tell_budget(plans, request)
     if options.json:
         print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if outcome.failures:
-        print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
+        wanted = sum(len(cells) for _, cells in plans)
+        print(f"deltafl: {len(outcome.failures)} of {wanted} runs failed", file=sys.stderr)
     return 1 if outcome.failures else 0
 
 
-def _with_notes(report: "Report", notes: Sequence[str]) -> "Report":
-    return replace(report, notes=(*notes, *report.notes))
+def _reports(
+    plans: "Sequence[Plan]", request: "Request", outcome: "Outcome"
+) -> "Iterator[tuple[Experiment, Report]]":
+    """Of each experiment that has a result, with what is missing; told where every run failed."""
+    from deltafl.sim.reproduce.cells import describe
+
+    finished = {id(one.cell): one for one in outcome.finished}
+    failed = {id(one.cell): one for one in outcome.failures}
+    unfinished = set(map(id, outcome.unfinished))
+    for experiment, cells in plans:
+        there = [finished[id(cell)] for cell in cells if id(cell) in finished]
+        failures = [failed[id(cell)] for cell in cells if id(cell) in failed]
+        if cells and not there:
+            if failures:  # else none was begun, or none is finished
+                told = f"{experiment.name}: every run failed; {failures[0]}"
+                print(f"deltafl: {told}", file=sys.stderr)
+            continue
+        lacking = [f"Missing: {failure}." for failure in failures]
+        lacking += [
+            f"Missing: {describe(cell)}: the budget did not suffice."
+            for cell in cells
+            if id(cell) in unfinished
+        ]
+        report = experiment.report(request, there)
+        yield experiment, replace(report, notes=(*lacking, *report.notes))
 
 
 def _families(experiment: "Experiment") -> list[str]:
     """The kinds of data that an experiment uses when all data sets are given."""
-    from deltafl.sim.reproduce.experiment import Request
-    from deltafl.sim.reproduce.headline import Headline
-    from deltafl.sim.reproduce.headline_rates import HeadlineRates
-    from deltafl.sim.reproduce.headline_tuning import HeadlineTuning
-    from deltafl.sim.reproduce.tables import DataTable
-    from deltafl.sim.reproduce.tasks import DATA_SETS, task_named
+    from deltafl.sim.reproduce.tasks import Task, task_named
 
-    if isinstance(
-        experiment, DataTable | Headline | HeadlineTuning | HeadlineRates
-    ):  # its cells read the data, or none
-        return list(dict.fromkeys(task.family for task in experiment.tasks))
-    everything = {data.family: data.name for data in reversed(DATA_SETS) if data.source is None}
-    given = {name: Path(name) for name in everything.values()}
-    cells = experiment.cells(Request(out=Path(), data=given, methods=("fedavg",), seeds=1))
-    return list(dict.fromkeys(task_named(cell.task).family for cell in cells))
+    # a figure has its tasks by name
+    of_figure = getattr(getattr(experiment, "selection", None), "tasks", ())
+    tasks: tuple[Task, ...] = getattr(experiment, "tasks", tuple(map(task_named, of_figure)))
+    return list(dict.fromkeys(task.family for task in tasks))
 
 
 def _list(*, as_json: bool) -> int:
@@ -434,12 +413,11 @@ def _list(*, as_json: bool) -> int:
         }
         print(json.dumps(known, indent=2, ensure_ascii=False))
         return 0
-    width = max(len(experiment.name) for experiment in EXPERIMENTS)
     print("experiments")
-    for experiment in EXPERIMENTS:
-        families = _families(experiment)
+    for one in EXPERIMENTS:
+        families = _families(one)
         needs = f"data: {', '.join(families)}" if families else "no data"
-        print(f"  {experiment.name:<{width}}  {experiment.title} ({experiment.source}); {needs}")
+        print(f"  {one.name:<15}  {one.title} ({one.source}); {needs}")
     print("\ntasks (--models takes the model, or the full name of the task)")
     for task in TASKS:
         print(f"  {task.name:<20} {task.title}; data: {task.family}; model: {task.model}")

@@ -1,15 +1,29 @@
 """What an experiment of the papers is: which runs it needs, and what it prints and draws."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from matplotlib.figure import Figure
 
+from deltafl.fl.metrics import summarise_test_error
+from deltafl.fl.nearest import nearest
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
+
+Found = TypeVar("Found")
+
+NONE: Final = "–"
+"""What stands in a table where there is no number."""
+
+Record: TypeAlias = Mapping[str, Any]
+Runs: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[int, Evaluation]]]
+"""From task and label of a method to the final evaluation of each seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +100,55 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    records: tuple[Mapping[str, object], ...] = ()
+    records: tuple[Record, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        records: Sequence[Record],
+        columns: Mapping[str, str | Callable[[Record], str]],
+    ) -> "Table":
+        """A table with a row for each record.
+
+        Args:
+            name: of its files.
+            title: in words.
+            records: with full precision.
+            columns: from a heading to the key of what stands there, or to how it is written.
+        """
+        rows = tuple(
+            tuple(str(one[how]) if isinstance(how, str) else how(one) for how in columns.values())
+            for one in records
+        )
+        return cls(name, title, tuple(columns), rows, tuple(records))
+
+    @classmethod
+    def wide(
+        cls,
+        name: str,
+        title: str,
+        records: Sequence[Record],
+        keys: tuple[str, str],
+        cell: Callable[[Record], str],
+    ) -> "Table":
+        """A table with a row for each value of one key and a column for each of another.
+
+        Args:
+            name: of its files.
+            title: in words.
+            records: with full precision, one for each row and column.
+            keys: of the rows and of the columns.
+            cell: how a record is written.
+        """
+        row, column = keys
+        headings = dict.fromkeys(one[column] for one in records)
+        cells: dict[str, dict[str, str]] = {}
+        for one in records:
+            cells.setdefault(one[row], {})[one[column]] = cell(one)
+        rows = tuple((first, *(texts[of] for of in headings)) for first, texts in cells.items())
+        return cls(name, title, (row, *headings), rows, tuple(records))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,3 +190,76 @@ class Experiment(Protocol):
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """Make tables and figures of the runs of `cells`, in their order."""
+
+
+Plan: TypeAlias = tuple[Experiment, Sequence[Cell]]
+"""An experiment and its runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverSeeds:
+    """A number that was measured once per seed.
+
+    Attributes:
+        values: one per seed.
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over the seeds, divisor n − 1; None of one seed."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+    def __str__(self) -> str:
+        """As in tables; a single seed has no spread to show."""
+        return plus_minus(self.mean, self.std)
+
+
+def plus_minus(mean: float, std: float | None, digits: int = 2) -> str:
+    """A mean with its standard deviation, if there is one, as in tables."""
+    spread = "" if std is None else f" ± {std:.{digits}f}"
+    return f"{mean:.{digits}f}{spread}"
+
+
+def read_runs(finished: Sequence[Finished]) -> Runs:
+    """Read the final evaluation of every cell, seeds in ascending order."""
+    runs: dict[tuple[str, str], list[tuple[int, Evaluation]]] = {}
+    for one in sorted(finished, key=lambda one: one.cell.seed):
+        evaluation = read_last_evaluation(one.directory.metrics)
+        if evaluation is not None:
+            key = one.cell.task, one.cell.method
+            runs.setdefault(key, []).append((one.cell.seed, evaluation))
+    return runs
+
+
+def percent_error(evaluation: Evaluation, percentile: int | None) -> float:
+    """A percentile of the test error over devices in percent, or its mean."""
+    error = summarise_test_error(evaluation.test)
+    return 100 * (error.mean if percentile is None else error.percentiles[percentile])
+
+
+def bold(text: str, really: bool = True) -> str:
+    """The best of a column is marked."""
+    return f"**{text}**" if really else text
+
+
+def find(word: str, known: Mapping[str, Found], where: str) -> Found:
+    """What is called by a word.
+
+    Args:
+        word: as a person gave it.
+        known: everything by its name.
+        where: what the sentence to the person begins with.
+
+    Raises:
+        ConfigError: nothing is.
+    """
+    if word not in known:
+        raise ConfigError(f"{where} {word!r}: {nearest(word, known)}")
+    return known[word]

@@ -1,14 +1,34 @@
-"""Turns a request into the runs that it needs: tasks × methods × seeds."""
+"""Turns a request into the runs that it needs: tasks × methods × seeds.
 
-from collections.abc import Sequence
+And says what readers of their results must know: stand-ins, and settings that differ from the
+papers'.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import Final
 
+from deltafl.protocol.anonymity import expected_tail
 from deltafl.sim.reproduce.experiment import Cell, Request
-from deltafl.sim.reproduce.methods import Layer, Method
-from deltafl.sim.reproduce.tasks import VECTORS, Chosen
+from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method
+from deltafl.sim.reproduce.tasks import DATA_SETS, VECTORS, Chosen
 from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config
+from deltafl.sim.settings.config_io import build_config, flatten, show
+
+_COMPARED: Final = ("data.", "training.", "federation.", "model.", "faults.")
+_NOT_COMPARED: Final = (
+    "federation.algorithm",  # of the method
+    "federation.theta",
+    "data.source",  # of the data set, which is named
+    "data.format",
+    "data.num_classes",
+    "data.num_devices",
+    "data.vectors",
+    "data.cache",
+)
+_OF_THE_CODE: Final = ("training.l2", "data.standardise")  # the paper does not print them
+_ZERO_IS_ALL: Final = ("data.num_users", "data.max_samples")
 
 
 def make_cells(
@@ -76,3 +96,85 @@ def _shortened(full: RunConfig, wanted: int | Fraction) -> Layer:
         decay_every = max(1, round(full.training.decay_every * share))
         shortened["training"] = {"decay_every": decay_every}
     return shortened
+
+
+def notes_of(
+    request: Request, chosen: Sequence[Chosen], methods: Sequence[Method]
+) -> tuple[str, ...]:
+    """Say what differs from the papers in the runs of some tasks and methods."""
+    notes = [note for one in chosen for note in _of_task(request, one)]
+    overrides = [
+        f"{section}.{key} = {value}"
+        for section, values in request.overrides.items()
+        for key, value in values.items()
+    ]
+    if overrides:
+        notes.append(f"Set by hand for every run: {', '.join(overrides)}.")
+    notes += [f"{method.label}: {method.constants}." for method in methods if method.constants]
+    notes += [note for one in chosen for note in _exposed(request, one, methods)]
+    sums = request.overrides.get("privacy", {}).get("sums")
+    private = any("private" in str(method.layer["federation"]["algorithm"]) for method in methods)
+    if private and sums == "ideal":
+        notes.append(
+            "Private runs use ideal sums, the integers that the masks of secure aggregation cancel "
+            "to, and not the protocol itself."
+        )
+    if request.settings == "script":
+        notes.append("Hyper-parameters are those of the published scripts where these differ.")
+    return tuple(notes)
+
+
+def _exposed(request: Request, one: Chosen, methods: Sequence[Method]) -> Iterator[str]:
+    for method in methods:
+        config = config_of(request, one, method, 1)
+        if not keeps_enough(config):
+            theta, size = config.federation.theta, config.federation.cohort_size
+            kept, fewest = expected_tail(theta, size), config.privacy.min_honest_tail
+            yield (
+                f"{method.label} is not private on {one.task.name}: θ = {show(theta)} keeps {kept} "
+                f"of {size} devices, and privacy.min_honest_tail is {fewest}. Take more devices, a "
+                f"larger θ, or privacy.sums = 'ideal' to see what it would learn."
+            )
+
+
+def _of_task(request: Request, one: Chosen) -> list[str]:
+    notes = []
+    name = one.task.name
+    if one.data.is_stand_in:
+        notes.append(
+            f"{name} ran on {one.data.name} ({one.data.title}), a stand-in: the published numbers "
+            f"are of other data, so compare the order of the methods and not the numbers."
+        )
+    if one.data.remark:
+        notes.append(one.data.remark)
+    ours, theirs = flatten(config_of(request, one, FEDAVG, 1)), flatten(_published(request, one))
+    whose = "published code" if request.settings == "script" else "paper"
+    if changed := list(_changes(ours, theirs, whose)):
+        notes.append(f"{name} differs from the {whose}'s settings in {', '.join(changed)}.")
+    if one.task.model == "linear" and ours["training.l2"] == theirs["training.l2"]:
+        notes.append(f"λ of {name} is the published code's, for the paper prints none.")
+    if num_seeds(request, one) != one.task.seeds:
+        seeds = num_seeds(request, one)
+        notes.append(
+            f"{name} ran with {seeds} seed{'s'[: seeds > 1]}, the paper's {one.task.seeds}."
+        )
+    return notes
+
+
+def _changes(ours: Mapping[str, object], theirs: Mapping[str, object], whose: str) -> Iterator[str]:
+    for key, value in ours.items():
+        if key.startswith(_COMPARED) and key not in _NOT_COMPARED and value != theirs[key]:
+            source = "published code" if key in _OF_THE_CODE else whose
+            yield f"{key} = {_shown(key, value)} ({source}: {_shown(key, theirs[key])})"
+
+
+def _shown(key: str, value: object) -> str:
+    return "all" if key in _ZERO_IS_ALL and value == 0 else show(value)
+
+
+def _published(request: Request, one: Chosen) -> RunConfig:
+    """The same task with the published settings, on the data that the paper used."""
+    script = one.task.script if request.settings == "script" else {}
+    data = next(data for data in DATA_SETS if data.family == one.task.family)
+    changes = data.changes.get(one.task.name, {})
+    return build_config([one.task.settings, script, FEDAVG.layer, data.settings, changes])

@@ -1,37 +1,170 @@
-"""The headline's tables: the declared tests, errors, differences over rounds, and over devices."""
+"""What the headline's runs came to: the declared tests, and its tables.
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+Tables are of the tests, of errors, of differences over rounds, and over devices.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from deltafl.sim.reproduce.declared import FAMILIES, LEVEL, SMALL_STEPS
-from deltafl.sim.reproduce.experiment import Table
-from deltafl.sim.reproduce.headline_results import MEAN, TAIL, Arm, Numbers, Test
-from deltafl.sim.reproduce.methods import FEDAVG
-from deltafl.sim.reproduce.statistics import SeedComparison, compare_over_seeds, holm
+from deltafl.sim.record.evaluations import Evaluation, read_evaluations
+from deltafl.sim.reproduce.comparison import p_value
+from deltafl.sim.reproduce.declared import LEVEL, PERCENTILE, SMALL_STEPS
+from deltafl.sim.reproduce.experiment import (
+    NONE,
+    Finished,
+    OverSeeds,
+    Record,
+    Table,
+    percent_error,
+)
+from deltafl.sim.reproduce.methods import FEDAVG, Method
+from deltafl.sim.reproduce.statistics import (
+    SeedComparison,
+    compare_over_seeds,
+    holm,
+    resampled_p,
+)
 
+Numbers: TypeAlias = npt.NDArray[np.float64]
+Seeds: TypeAlias = Mapping[int, Sequence[Evaluation]]
+"""From the seed to its evaluations, by round."""
+
+MEAN = "mean"
+TAIL = f"p{PERCENTILE}"
+
+_HALF = 0.5  # of the devices test
 _ROUNDS: Final = (10, 25, 50, 75, 100)
 _GROUPS: Final = ("best-served third", "middle third", "worst-served third", "worst-served tenth")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Arm:
+    """One method in one family.
+
+    Attributes:
+        family: its name.
+        method: the label of the method.
+        seeds: its runs.
+    """
+
+    family: str
+    method: str
+    seeds: Seeds
+
+    def rounds(self) -> list[int]:
+        """After which all of its runs were evaluated."""
+        every = [{one.round for one in runs} for runs in self.seeds.values()]
+        return sorted(set.intersection(*every)) if every else []
+
+    def errors(self, seed: int, at: int) -> dict[str, float]:
+        """Test error of each device of a seed after a round."""
+        return {device.id: device.error for device in self._evaluation(seed, at).test}
+
+    def values(self, seeds: Sequence[int], at: int, statistic: str) -> Numbers:
+        """A statistic of the test error over devices, in percent, one per seed."""
+        percentile = None if statistic == MEAN else PERCENTILE
+        return np.array([percent_error(self._evaluation(seed, at), percentile) for seed in seeds])
+
+    def _evaluation(self, seed: int, at: int) -> Evaluation:
+        return next(one for one in self.seeds[seed] if one.round == at)
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A method against FedAvg of its family.
+
+    Attributes:
+        family: the family.
+        method: the label of the method.
+        seeds: pairs.
+        tail: the 90th percentile, ours less FedAvg's, in points.
+        mean: the mean error, likewise.
+        adjusted_p: of the tail, after Holm's correction for all tests.
+        new_devices_p: of the tail, by the corrected resampled t test; not corrected for the number.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    family: str
+    method: str
+    seeds: int
+    tail: SeedComparison
+    mean: SeedComparison
+    adjusted_p: float
+    new_devices_p: float
+
+
+def label_of(family: str, method: str) -> str:
+    """What a method of a family is called among the cells."""
+    return f"{family}: {method}"
+
+
+def read_arms(
+    finished: Sequence[Finished], families: Mapping[str, Sequence[Method]]
+) -> dict[tuple[str, str], Arm]:
+    """Read all runs of one task, by family and method, in the order of the declaration."""
+    arms = {}
+    for family, methods in families.items():
+        for method in methods:
+            label = label_of(family, method.label)
+            mine = sorted(
+                (one for one in finished if one.cell.method == label),
+                key=lambda one: one.cell.seed,
+            )
+            if mine:
+                seeds = {one.cell.seed: read_evaluations(one.directory.metrics) for one in mine}
+                arms[family, method.label] = Arm(family, method.label, seeds)
+    return arms
+
+
+def compare(
+    arms: Mapping[tuple[str, str], Arm], at: int, *, level: float = 0.95
+) -> tuple[Test, ...]:
+    """Test every method against FedAvg of its family after a round, by the seeds that both have.
+
+    A method with fewer than two seeds, or without that round, is left out.
+
+    Args:
+        arms: of one task.
+        at: the round.
+        level: coverage of the intervals.
+    """
+    pairs = []
+    for (family, method), arm in arms.items():
+        baseline = arms.get((family, FEDAVG.label))
+        if baseline is None or method == FEDAVG.label:
+            continue
+        seeds = [seed for seed in arm.seeds if seed in baseline.seeds]
+        if len(seeds) >= 2 and at in arm.rounds() and at in baseline.rounds():
+            pairs.append((arm, baseline, seeds))
+    found = []
+    for arm, baseline, seeds in pairs:
+        both = {
+            statistic: (arm.values(seeds, at, statistic), baseline.values(seeds, at, statistic))
+            for statistic in (TAIL, MEAN)
+        }
+        found.append(
+            (
+                compare_over_seeds(*both[TAIL], level=level),
+                compare_over_seeds(*both[MEAN], level=level),
+                resampled_p(*both[TAIL], test_share=_HALF),
+            )
+        )
+    adjusted = holm([tail.p_t for tail, _, _ in found])
+    return tuple(
+        Test(arm.family, arm.method, len(seeds), tail, mean, p, new_devices)
+        for (arm, _, seeds), (tail, mean, new_devices), p in zip(
+            pairs, found, adjusted, strict=True
+        )
+    )
+
+
 def tests_table(name: str, label: str, tests: Sequence[Test], at: int, users: str) -> Table:
     """The declared tests, on devices that are called `users`."""
-    rows = [
-        (
-            test.family,
-            test.method,
-            interval(test.tail),
-            f"{test.tail.effect:+.1f}",
-            p_value(test.tail.p_t),
-            p_value(test.adjusted_p),
-            p_value(test.tail.p_signed_rank),
-            p_value(test.new_devices_p),
-            "lower" if test.adjusted_p < LEVEL else "no",
-            interval(test.mean),
-        )
-        for test in tests
-    ]
     records = [
         {
             "family": test.family,
@@ -45,23 +178,22 @@ def tests_table(name: str, label: str, tests: Sequence[Test], at: int, users: st
         }
         for test in tests
     ]
-    return Table(
+    return Table.of(
         name,
         f"{label}, after {at} rounds: the declared tests, less FedAvg of the same family (points)",
-        (
-            "family",
-            "method",
-            "90th percentile, 95% interval",
-            "effect (d)",
-            "p (t)",
-            "p (t), Holm",
-            "p (signed rank)",
-            f"p for new {users}",
-            f"lower at {LEVEL:g}",
-            "mean error, 95% interval",
-        ),
-        tuple(rows),
-        tuple(records),
+        records,
+        {
+            "family": "family",
+            "method": "method",
+            "90th percentile, 95% interval": lambda one: _interval(one, "p90"),
+            "effect (d)": lambda one: f"{one['p90_effect']:+.1f}",
+            "p (t)": lambda one: p_value(one["p90_p_t"]),
+            "p (t), Holm": lambda one: p_value(one["adjusted_p"]),
+            "p (signed rank)": lambda one: p_value(one["p90_p_signed_rank"]),
+            f"p for new {users}": lambda one: p_value(one["new_devices_p"]),
+            f"lower at {LEVEL:g}": lambda one: _verdict(one["adjusted_p"]),
+            "mean error, 95% interval": lambda one: _interval(one, "mean"),
+        },
     )
 
 
@@ -74,42 +206,28 @@ def together_table(name: str, made: Mapping[str, Sequence[Test]]) -> Table:
     """
     tests = [(label, test) for label, own in made.items() for test in own]
     together = holm([test.tail.p_t for _, test in tests])
-    return Table(
+    records = [
+        {
+            "study": label,
+            "family": test.family,
+            "method": test.method,
+            **_numbers("p90", test.tail),
+            "adjusted_p": test.adjusted_p,
+            "together_p": p,
+        }
+        for (label, test), p in zip(tests, together, strict=True)
+    ]
+    return Table.of(
         name,
         f"All {len(tests)} tests of all studies, less FedAvg of the same family (points)",
-        (
-            "study",
-            "family",
-            "method",
-            "90th percentile, 95% interval",
-            "p (t), Holm of the study",
-            "p (t), Holm of all",
-            f"lower at {LEVEL:g}, of all",
-        ),
-        tuple(
-            (
-                label,
-                test.family,
-                test.method,
-                interval(test.tail),
-                p_value(test.adjusted_p),
-                p_value(p),
-                "lower" if p < LEVEL else "no",
-            )
-            for (label, test), p in zip(tests, together, strict=True)
-        ),
-        tuple(
-            {
-                "study": label,
-                "family": test.family,
-                "method": test.method,
-                "p90_difference": test.tail.mean,
-                "p90_p_t": test.tail.p_t,
-                "adjusted_p": test.adjusted_p,
-                "together_p": p,
-            }
-            for (label, test), p in zip(tests, together, strict=True)
-        ),
+        records,
+        {
+            **{key: key for key in ("study", "family", "method")},
+            "90th percentile, 95% interval": lambda one: _interval(one, "p90"),
+            "p (t), Holm of the study": lambda one: p_value(one["adjusted_p"]),
+            "p (t), Holm of all": lambda one: p_value(one["together_p"]),
+            f"lower at {LEVEL:g}, of all": lambda one: _verdict(one["together_p"]),
+        },
     )
 
 
@@ -154,7 +272,7 @@ def rounds_table(name: str, label: str, arms: Mapping[tuple[str, str], Arm]) -> 
         row = [family, method]
         for at in shown:
             if at not in arm.rounds() or at not in baseline.rounds():
-                row.append("–")
+                row.append(NONE)
                 continue
             ours = [arm.values(seeds, at, statistic) for statistic in (TAIL, MEAN)]
             theirs = [baseline.values(seeds, at, statistic) for statistic in (TAIL, MEAN)]
@@ -198,31 +316,25 @@ def devices_table(
     Devices are ranked by FedAvg's error in the odd seeds, and what changes is measured in the even
     ones: in the same seeds, whoever was unlucky with FedAvg would seem to gain from anything.
     """
-    rows, records = [], []
+    records = []
     for (family, method), arm in arms.items():
         baseline = arms.get((family, FEDAVG.label))
         if baseline is None or arm is baseline or at not in arm.rounds():
             continue
-        groups = changes_by_rank(arm, baseline, at)
-        if groups is None:
-            continue
-        rows.append((family, method, *(f"{100 * change:+.2f}" for change in groups)))
-        records.append(
-            {
-                "family": family,
-                "method": method,
-                "round": at,
-                **dict(zip(_GROUPS, (100 * change for change in groups), strict=True)),
-            }
-        )
-    return Table(
+        if groups := changes_by_rank(arm, baseline, at):
+            changes = dict(zip(_GROUPS, (100 * change for change in groups), strict=True))
+            records.append({"family": family, "method": method, "round": at, **changes})
+    return Table.of(
         name,
         f"{label}, after {at} rounds: change of the mean error against FedAvg (points), by how "
         f"FedAvg served the {users} in other seeds",
-        ("family", "method", *_GROUPS),
-        tuple(rows),
-        tuple(records),
+        records,
+        {"family": "family", "method": "method", **{group: _change(group) for group in _GROUPS}},
     )
+
+
+def _change(key: str) -> Callable[[Record], str]:
+    return lambda one: f"{one[key]:+.2f}"
 
 
 def changes_by_rank(arm: Arm, baseline: Arm, at: int) -> tuple[float, ...] | None:
@@ -250,16 +362,6 @@ def device_means(arm: Arm, at: int, seeds: Sequence[int]) -> dict[str, float]:
     return {device: float(np.mean(errors)) for device, errors in found.items()}
 
 
-def interval(one: SeedComparison) -> str:
-    """A difference in points with its interval."""
-    return f"{one.mean:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
-
-
-def p_value(value: float) -> str:
-    """As in tables."""
-    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
-
-
 def curve(arm: Arm, baseline: Arm, statistic: str) -> tuple[list[int], list[SeedComparison]]:
     """Differences to FedAvg after each round, by the seeds that both have."""
     seeds = [seed for seed in arm.seeds if seed in baseline.seeds]
@@ -273,10 +375,20 @@ def curve(arm: Arm, baseline: Arm, statistic: str) -> tuple[list[int], list[Seed
 def small_steps(arms: Mapping[tuple[str, str], Arm]) -> dict[str, Arm]:
     """The arms at one small rate, by method, without the private ones."""
     return {
-        method.label: arms[SMALL_STEPS, method.label]
-        for method in FAMILIES[SMALL_STEPS]
-        if (SMALL_STEPS, method.label) in arms and not method.label.startswith("private")
+        method: arm
+        for (family, method), arm in arms.items()
+        if family == SMALL_STEPS and not method.startswith("private")
     }
+
+
+def _interval(one: Record, name: str) -> str:
+    """A difference in points with its interval."""
+    low, high = one[f"{name}_low"], one[f"{name}_high"]
+    return f"{one[f'{name}_difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _verdict(p: float) -> str:
+    return "lower" if p < LEVEL else "no"
 
 
 def _numbers(name: str, one: SeedComparison) -> dict[str, float]:
@@ -291,8 +403,7 @@ def _numbers(name: str, one: SeedComparison) -> dict[str, float]:
 
 
 def _spread(values: Numbers) -> str:
-    spread = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{values.mean():.2f}{spread}"
+    return str(OverSeeds(tuple(values.tolist())))
 
 
 def _error(changes: Numbers) -> str:

@@ -7,13 +7,14 @@ the grids that the methods' own papers recommend. `deltafl reproduce tune` and `
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from deltafl.fl.nearest import nearest
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.reproduce.experiment import find
 
 Layer: TypeAlias = Mapping[str, Mapping[str, object]]
+
+_NOWHERE: Final[Mapping[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,128 +36,141 @@ class Method:
     constants: str = ""
 
 
-def _strategy(algorithm: str, **constants: object) -> Layer:
+def merged(first: Layer, then: Layer) -> Layer:
+    """Both layers, the second one winning."""
+    return {
+        section: {**first.get(section, {}), **then.get(section, {})}
+        for section in {**first, **then}
+    }
+
+
+def _method(
+    key: str,
+    label: str,
+    algorithm: str,
+    constants: str = "",
+    by_task: Mapping[str, object] = _NOWHERE,
+    **own: object,
+) -> Method:
+    """A method with its own constants, and those of some tasks."""
     layer: dict[str, dict[str, object]] = {"federation": {"algorithm": algorithm}}
-    if constants:
-        layer["strategy"] = constants
-    return layer
+    if own:
+        layer["strategy"] = own
+    (name,) = own or ("",)
+    return Method(
+        key,
+        label,
+        layer,
+        {task: {"strategy": {name: value}} for task, value in by_task.items()},
+        constants,
+    )
 
 
-def _each(constant: str, values: Mapping[str, object]) -> dict[str, Layer]:
-    return {task: {"strategy": {constant: value}} for task, value in values.items()}
+OUR_CHOICE: Final = "not printed in the paper; our choice"
 
+FEDAVG: Final = _method("fedavg", "FedAvg", "fedavg")
 
-_L2_OF_DELTA_FL: Final[dict[str, Layer]] = {
+FEDPROX: Final = _method(
+    "fedprox",
+    "FedProx",
+    "fedprox",
+    f"μ: {OUR_CHOICE} in FedProx's recommended 0.001 … 1; heart, berka, mqp: A's scripts, 0.001",
+    # γ·μ is the share of the way back to the start in each step, so a large γ wants a small μ
+    {"emnist-linear": 0.01, "sent140-lstm": 0.01}
+    | dict.fromkeys(("shakespeare-gru", "heart", "berka", "mqp"), 0.001),
+    proximal=0.1,
+)
+
+Q_FFL: Final = _method(
+    "q-ffl",
+    "q-FFL",
+    "q-ffl",
+    f"q = 1, on shakespeare-gru 0.001: {OUR_CHOICE}; berka, mqp: A's scripts (1 and 0.1)",
+    {"shakespeare-gru": 0.001, "mqp": 0.1},
+    q=1.0,
+)
+
+TILTED_ERM: Final = _method(
+    "tilted-erm",
+    "Tilted-ERM",
+    "tilted-erm",
+    f"t = 1, on heart and adult 0.1: {OUR_CHOICE}; berka, mqp: A's scripts, 0.1",
+    dict.fromkeys(("heart", "berka", "mqp", "adult"), 0.1),
+    tilt=1.0,
+)
+
+AFL_AS_Q_FFL: Final = _method(
+    "afl-q10", "AFL (q-FFL, q=10)", "q-ffl", "W ran q-FFL with q = 10 in place of AFL", q=10.0
+)
+
+AFL: Final = _method(
+    "afl",
+    "AFL",
+    "afl",
+    f"γ_λ = 0.1: fair_flearn on Adult, else {OUR_CHOICE}; berka, mqp: A's scripts, 0.01",
+    {"berka": 0.01, "mqp": 0.01},
+    mixture_rate=0.1,
+)
+
+PROPFAIR: Final = _method(
+    "propfair",
+    "PropFair",
+    "propfair",
+    f"M = 5, on heart and adult 3: {OUR_CHOICE} in A's 2 … 5; berka, mqp: A's scripts (3 and 2)",
+    {"heart": 3.0, "berka": 3.0, "adult": 3.0, "mqp": 2.0},
+    ceiling=5.0,
+)
+
+FEDMGDA: Final = _method(
+    "fedmgda",
+    "FedMGDA+",
+    "fedmgda",
+    f"ε = 0.5: {OUR_CHOICE} in A's 0.1 … 1; berka, mqp: A's scripts (1 and 0.1)",
+    {"berka": 1.0, "mqp": 0.1},
+    mgda_epsilon=0.5,
+)
+
+AAGGFF_S: Final = _method(
+    "aaggff-s",
+    "AAggFF-S",
+    "aaggff-s",
+    "responses of A's scripts: Fréchet on heart, normal on berka, logistic on mqp; else normal",
+    {"heart": "frechet", "mqp": "logistic"},
+    response="normal",
+)
+
+AAGGFF_D: Final = _method(
+    "aaggff-d",
+    "AAggFF-D",
+    "aaggff-d",
+    f"Weibull responses: {OUR_CHOICE}, as in A's script for speech",
+    response="weibull",
+)
+
+PRIVATE_FEDAVG: Final = _method("private-fedavg", "private FedAvg", "private-fedavg")
+
+_L2_OF_DELTA_FL: Final[Mapping[str, Layer]] = {
     # published scripts of P: 1e-9 for FedAvg, 1e-7 for Δ-FL at every θ; P tuned λ and prints none
     "emnist-linear": {"training": {"l2": 1e-7}}
 }
 
-OUR_CHOICE: Final = "not printed in the paper; our choice"
-
-FEDAVG: Final = Method("fedavg", "FedAvg", _strategy("fedavg"))
-
-FEDPROX: Final = Method(
-    "fedprox",
-    "FedProx",
-    _strategy("fedprox", proximal=0.1),
-    # γ·μ is the share of the way back to the start in each step, so a large γ wants a small μ
-    {
-        **_each(
-            "proximal", {"emnist-linear": 0.01, "sent140-lstm": 0.01, "shakespeare-gru": 0.001}
-        ),
-        **_each("proximal", dict.fromkeys(("heart", "berka", "mqp"), 0.001)),  # A's scripts
-    },
-    f"μ: {OUR_CHOICE} in FedProx's recommended 0.001 … 1; heart, berka, mqp: A's scripts, 0.001",
-)
-
-Q_FFL: Final = Method(
-    "q-ffl",
-    "q-FFL",
-    _strategy("q-ffl", q=1.0),
-    _each("q", {"shakespeare-gru": 0.001, "mqp": 0.1}),
-    f"q = 1, on shakespeare-gru 0.001: {OUR_CHOICE}; berka, mqp: A's scripts (1 and 0.1)",
-)
-
-TILTED_ERM: Final = Method(
-    "tilted-erm",
-    "Tilted-ERM",
-    _strategy("tilted-erm", tilt=1.0),
-    _each("tilt", dict.fromkeys(("heart", "berka", "mqp", "adult"), 0.1)),
-    f"t = 1, on heart and adult 0.1: {OUR_CHOICE}; berka, mqp: A's scripts, 0.1",
-)
-
-AFL_AS_Q_FFL: Final = Method(
-    "afl-q10",
-    "AFL (q-FFL, q=10)",
-    _strategy("q-ffl", q=10.0),
-    constants="W ran q-FFL with q = 10 in place of AFL",
-)
-
-AFL: Final = Method(
-    "afl",
-    "AFL",
-    _strategy("afl", mixture_rate=0.1),
-    _each("mixture_rate", dict.fromkeys(("berka", "mqp"), 0.01)),
-    f"γ_λ = 0.1: fair_flearn on Adult, else {OUR_CHOICE}; berka, mqp: A's scripts, 0.01",
-)
-
-PROPFAIR: Final = Method(
-    "propfair",
-    "PropFair",
-    _strategy("propfair", ceiling=5.0),
-    _each("ceiling", {"heart": 3.0, "berka": 3.0, "adult": 3.0, "mqp": 2.0}),
-    f"M = 5, on heart and adult 3: {OUR_CHOICE} in A's 2 … 5; berka, mqp: A's scripts (3 and 2)",
-)
-
-FEDMGDA: Final = Method(
-    "fedmgda",
-    "FedMGDA+",
-    _strategy("fedmgda", mgda_epsilon=0.5),
-    _each("mgda_epsilon", {"berka": 1.0, "mqp": 0.1}),
-    f"ε = 0.5: {OUR_CHOICE} in A's 0.1 … 1; berka, mqp: A's scripts (1 and 0.1)",
-)
-
-AAGGFF_S: Final = Method(
-    "aaggff-s",
-    "AAggFF-S",
-    _strategy("aaggff-s", response="normal"),
-    _each("response", {"heart": "frechet", "mqp": "logistic"}),
-    "responses of A's scripts: Fréchet on heart, normal on berka, logistic on mqp; else normal",
-)
-
-AAGGFF_D: Final = Method(
-    "aaggff-d",
-    "AAggFF-D",
-    _strategy("aaggff-d", response="weibull"),
-    constants=f"Weibull responses: {OUR_CHOICE}, as in A's script for speech",
-)
-
 
 def delta_fl(theta: str) -> Method:
     """Δ-FL at one conformity level, which is written as in tables: "0.5"."""
-    return Method(
-        f"delta-fl-{theta}",
-        f"Δ-FL θ={theta}",
-        {"federation": {"algorithm": "delta-fl", "theta": theta}},
-        _L2_OF_DELTA_FL,
-    )
+    layer = {"federation": {"algorithm": "delta-fl", "theta": theta}}
+    return Method(f"delta-fl-{theta}", f"Δ-FL θ={theta}", layer, _L2_OF_DELTA_FL)
 
 
 def private_delta_fl(theta: str, colluding: float = 0.1) -> Method:
     """Δ-FL at one conformity level under secure aggregation, if such a share may collude."""
-    return Method(
-        f"private-delta-fl-{theta}",
-        f"private Δ-FL θ={theta}",
-        {
-            "federation": {"algorithm": "private-delta-fl", "theta": theta},
-            "privacy": {"colluding": colluding},
-        },
-        {
-            **_L2_OF_DELTA_FL,
-            # the largest role of Shakespeare has 66,963 windows (P, Table 1)
-            "shakespeare-gru": {"privacy": {"max_weight": 2**17}, "policy": {"max_weight": 2**17}},
-        },
-    )
+    layer: Layer = {
+        "federation": {"algorithm": "private-delta-fl", "theta": theta},
+        "privacy": {"colluding": colluding},
+    }
+    # the largest role of Shakespeare has 66,963 windows (P, Table 1)
+    heavy = {"privacy": {"max_weight": 2**17}, "policy": {"max_weight": 2**17}}
+    by_task = {**_L2_OF_DELTA_FL, "shakespeare-gru": heavy}
+    return Method(f"private-delta-fl-{theta}", f"private Δ-FL θ={theta}", layer, by_task)
 
 
 DELTA_FL: Final = tuple(delta_fl(theta) for theta in ("0.8", "0.5", "0.1"))
@@ -164,30 +178,20 @@ DELTA_FL: Final = tuple(delta_fl(theta) for theta in ("0.8", "0.5", "0.1"))
 
 PRIVATE_DELTA_FL: Final = private_delta_fl("0.5")
 
-PRIVATE_FEDAVG: Final = Method("private-fedavg", "private FedAvg", _strategy("private-fedavg"))
-
-
 _PASSES: Final = 3
 
 
 def by_medians(method: Method) -> Method:
     """A method that steps by the geometric median of the updates."""
-    strategy = {**method.layer.get("strategy", {}), "aggregation": "rfa", "rfa_passes": _PASSES}
-    return Method(
-        f"{method.key}-rfa",
-        f"{method.label} + RFA",
-        {**method.layer, "strategy": strategy},
-        method.by_task,
-        method.constants,
-    )
+    layer = merged(method.layer, {"strategy": {"aggregation": "rfa", "rfa_passes": _PASSES}})
+    return replace(method, key=f"{method.key}-rfa", label=f"{method.label} + RFA", layer=layer)
 
 
 def by_clipping(method: Method) -> Method:
     """A method whose devices scale long updates down to a radius."""
-    strategy = {**method.layer.get("strategy", {}), "aggregation": "clipped"}
-    layer = {**method.layer, "strategy": strategy}
+    layer = merged(method.layer, {"strategy": {"aggregation": "clipped"}})
     label = f"{method.label}, clipped"
-    return Method(f"{method.key}-clipped", label, layer, method.by_task, method.constants)
+    return replace(method, key=f"{method.key}-clipped", label=label, layer=layer)
 
 
 MEDIANS: Final = tuple(by_medians(one) for one in (FEDAVG, DELTA_FL[1]))
@@ -244,8 +248,5 @@ def choose_methods(
     if wanted is None:
         return default
     known = {word: method for method in METHODS for word in (method.key, method.label)}
-    for word in wanted:
-        if word not in known:
-            keys = [method.key for method in METHODS]
-            raise ConfigError(f"--methods: there is no {word!r}: {nearest(word, keys)}")
-    return tuple(dict.fromkeys(known[word] for word in wanted))
+    found = (find(word, known, "--methods: there is no") for word in wanted)
+    return tuple(dict.fromkeys(found))

@@ -4,19 +4,50 @@ report.md      tables, notes and figures
 TABLE.csv      a table's records, one line each
 TABLE.jsonl    the same, one JSON object a line
 FIGURE.png     a figure, and FIGURE.svg
+
+On a terminal, tables fit its width and notes are wrapped. A table that is too wide continues below,
+with its first column again. Headings are broken between words, so a column is about as wide as its
+numbers.
 """
 
 import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import matplotlib as mpl
 
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.reproduce.experiment import Experiment, Report, Table
+from deltafl.sim.reproduce.experiment import Experiment, Record, Report, Table
+from deltafl.sim.visible import visible
+
+_GAP: Final = "  "
+_LEAST: Final = 40  # columns; on a narrower terminal, lines are cut off
+_MARKED: Final = "**"  # around the best number, in Markdown
+_STAR: Final = "* is the best of its column."
+_LATEX: Final = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "–": "--",
+    "±": r"$\pm$",
+    "Δ": r"$\Delta$",
+    "θ": r"$\theta$",
+}
 
 
 def write_report(experiment: Experiment, report: Report, out: Path) -> Path:
@@ -59,29 +90,27 @@ def table_as_markdown(table: Table) -> str:
     return "\n".join([line(cells[0]), rule, *(line(row) for row in cells[1:])])
 
 
+def records_of(table: Table) -> Sequence[Record]:
+    """The records; the printed rows where a table has no records."""
+    return table.records or [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
 def as_csv(table: Table) -> str:
-    """The records as CSV; the printed rows where a table has no records."""
+    """The records as CSV."""
     buffer = io.StringIO()
-    if table.records:
-        columns = list(dict.fromkeys(key for record in table.records for key in record))
-        writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table.records)
-    else:
-        plain = csv.writer(buffer, lineterminator="\n")
-        plain.writerow(table.columns)
-        plain.writerows(table.rows)
+    records = records_of(table)
+    columns = list(dict.fromkeys(key for record in records for key in record)) or table.columns
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
     return buffer.getvalue()
 
 
 def as_json_lines(table: Table) -> str:
-    """The records, one JSON object a line; the printed rows where a table has no records."""
-    records = table.records or tuple(
-        dict(zip(table.columns, row, strict=True)) for row in table.rows
-    )
+    """The records, one JSON object a line."""
     return "".join(
         json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
-        for record in records
+        for record in records_of(table)
     )
 
 
@@ -94,8 +123,7 @@ def as_json(experiment: Experiment, report: Report, folder: Path) -> dict[str, o
         "folder": str(folder),
         "notes": list(report.notes),
         "tables": {
-            table.name: [json.loads(line) for line in as_json_lines(table).splitlines()]
-            for table in report.tables
+            table.name: [_finite(record) for record in records_of(table)] for table in report.tables
         },
     }
 
@@ -106,3 +134,143 @@ def _finite(record: Mapping[str, object]) -> dict[str, object]:
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in record.items()
     }
+
+
+def as_latex(table: Table) -> str:
+    r"""A `tabular` with the rules of booktabs, texts escaped; the package `booktabs` is needed.
+
+    >>> print(as_latex(Table("t", "T", ("method", "p"), (("Δ-FL_2", "< 0.001"),))), end="")
+    % T
+    \begin{tabular}{lr}
+    \toprule
+    method & p \\
+    \midrule
+    $\Delta$-FL\_2 & $<$ 0.001 \\
+    \bottomrule
+    \end{tabular}
+    """
+    lines = [
+        f"% {_on_a_line(table.title)}",
+        f"\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+        r"\toprule",
+        _latex_line(table.columns),
+        r"\midrule",
+        *map(_latex_line, table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _on_a_line(text: str) -> str:
+    """A name without what would end its line."""
+    return visible(text).replace("\n", " ")
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    texts = ("".join(_LATEX.get(sign, sign) for sign in _on_a_line(cell)) for cell in cells)
+    return " & ".join(texts) + r" \\"
+
+
+def width_of_terminal() -> int:
+    """Columns of the terminal, 80 where there is none."""
+    return max(shutil.get_terminal_size().columns, _LEAST)
+
+
+def as_text(experiment: Experiment, report: Report, folder: Path, width: int) -> str:
+    """Lay a report out for a terminal: title, source, tables, notes, where the files are.
+
+    Args:
+        experiment: What was run.
+        report: Its results.
+        folder: Where they were written.
+        width: Columns, at least 40.
+    """
+    parts = [f"{_wrapped(experiment.title, width)}\n{_wrapped(f'{experiment.source}.', width)}"]
+    for table in report.tables:
+        parts += [] if table.title == experiment.title else [_wrapped(table.title, width)]
+        parts.append(_laid_out(table, width))
+    notes = (*([_STAR] if any(map(_has_best, report.tables)) else []), *report.notes)
+    parts += ["\n".join(_wrapped(note, width, "- ") for note in notes)] if notes else []
+    files = ["report.md", *(f"{table.name}.csv" for table in report.tables)]
+    files += [f"{name}.png" for name in report.figures]
+    parts.append(_wrapped(f"Results are in {folder}: {', '.join(files)}.", width))
+    return "\n\n".join(parts) + "\n"
+
+
+def laid_out(table: Table, width: int) -> str:
+    """A table and its title."""
+    return f"{_wrapped(table.title, width)}\n{_laid_out(table, width)}"
+
+
+def _laid_out(table: Table, width: int) -> str:
+    """The table in one block of lines, or in several below each other."""
+    lines = [[_plain(cell) for cell in row] for row in (table.columns, *table.rows)]
+    most = (width - len(_GAP)) // 2  # so that one column always fits beside the first
+    sizes = [_size([line[i] for line in lines], most) for i in range(len(table.columns))]
+    return "\n\n".join(_block(lines, sizes, columns) for columns in _blocks(sizes, width))
+
+
+def _size(column: Sequence[str], most: int) -> int:
+    """How wide a column is: as its longest cell, or the longest word of its heading."""
+    heading, *cells = column
+    return min(max([*map(len, heading.split()), *map(len, cells), 1]), most)
+
+
+def _blocks(sizes: Sequence[int], width: int) -> Iterator[list[int]]:
+    """The columns that are beside each other, in each block after the first one."""
+    block, used = [0], sizes[0]
+    for column in range(1, len(sizes)):
+        taken = len(_GAP) + sizes[column]
+        if used + taken > width and len(block) > 1:
+            yield block
+            block, used = [0], sizes[0]
+        block.append(column)
+        used += taken
+    yield block
+
+
+def _block(lines: Sequence[Sequence[str]], sizes: Sequence[int], columns: Sequence[int]) -> str:
+    heading, *rows = [
+        _line([textwrap.wrap(line[i], sizes[i]) for i in columns], [sizes[i] for i in columns])
+        for line in lines
+    ]
+    rule = _GAP.join("-" * sizes[i] for i in columns)
+    return "\n".join([heading, rule, *rows])
+
+
+def _line(cells: Sequence[Sequence[str]], sizes: Sequence[int]) -> str:
+    """One line of a table, of as many lines of text as its highest cell; numbers to the right."""
+    high = max(map(len, cells), default=0)
+    padded = [[*cell, *[""] * (high - len(cell))] for cell in cells]
+    return "\n".join(
+        _GAP.join(
+            text.rjust(size) if number else text.ljust(size)
+            for number, (text, size) in enumerate(zip(texts, sizes, strict=True))
+        ).rstrip()
+        for texts in zip(*padded, strict=True)
+    )
+
+
+def _has_best(table: Table) -> bool:
+    return any(map(_is_best, (cell for row in table.rows for cell in row)))
+
+
+def _is_best(cell: str) -> bool:
+    return len(cell) > 2 * len(_MARKED) and cell.startswith(_MARKED) and cell.endswith(_MARKED)
+
+
+def _plain(cell: str) -> str:
+    """The best number of a column has a star on a terminal."""
+    return f"*{cell.strip('*')}" if _is_best(cell) else cell
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> str:
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=" " * len(indent),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

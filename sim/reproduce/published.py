@@ -38,121 +38,72 @@ class Published:
 Column: TypeAlias = Mapping[str, Published]
 """From the label of a method to its number."""
 
-
-def _column(*numbers: tuple[Method, float, float]) -> Column:
-    return {method.label: Published(mean, std) for method, mean, std in numbers}
-
-
+_TASKS: Final = (
+    "emnist-linear",
+    "emnist-convnet",
+    "sent140-linear",
+    "sent140-lstm",
+    "shakespeare-gru",
+)
 _THETA_08, _THETA_05, _THETA_01 = DELTA_FL
 
-TAIL_ERROR: Final[Mapping[str, Column]] = {
-    "emnist-linear": _column(
-        (FEDAVG, 49.66, 0.67),
-        (FEDPROX, 49.15, 0.74),
-        (Q_FFL, 49.90, 0.58),
-        (TILTED_ERM, 48.59, 0.62),
-        (AFL_AS_Q_FFL, 51.62, 0.28),
-        (_THETA_08, 49.10, 0.24),
-        (_THETA_05, 48.44, 0.38),
-        (_THETA_01, 50.34, 0.95),
-    ),
-    "emnist-convnet": _column(
-        (FEDAVG, 28.46, 1.07),
-        (FEDPROX, 27.01, 1.86),
-        (Q_FFL, 28.02, 0.80),
-        (TILTED_ERM, 25.46, 1.49),
-        (AFL_AS_Q_FFL, 45.08, 1.00),
-        (_THETA_08, 26.23, 1.15),
-        (_THETA_05, 23.69, 0.94),
-        (_THETA_01, 25.46, 2.77),
-    ),
-    "sent140-linear": _column(
-        (FEDAVG, 46.83, 0.54),
-        (FEDPROX, 46.83, 0.54),
-        (Q_FFL, 46.39, 0.40),
-        (TILTED_ERM, 46.69, 0.49),
-        (AFL_AS_Q_FFL, 47.52, 0.32),
-        (_THETA_08, 46.44, 0.38),
-        (_THETA_05, 46.64, 0.41),
-        (_THETA_01, 51.39, 1.07),
-    ),
-    "sent140-lstm": _column(
-        (FEDAVG, 49.67, 3.95),
-        (FEDPROX, 49.86, 4.07),
-        (Q_FFL, 48.66, 4.68),
-        (TILTED_ERM, 46.54, 3.27),
-        (AFL_AS_Q_FFL, 57.78, 1.19),
-        (_THETA_08, 46.46, 4.39),
-        (_THETA_05, 50.48, 8.24),
-        (_THETA_01, 86.45, 10.95),
-    ),
-    "shakespeare-gru": _column(
-        (FEDAVG, 46.45, 0.11),
-        (_THETA_08, 46.33, 0.10),
-        (_THETA_05, 46.32, 0.13),
-        (_THETA_01, 47.17, 0.14),
-    ),
-}
+
+def _columns(
+    tasks: tuple[str, ...], rows: Mapping[Method, tuple[float, ...]]
+) -> Mapping[str, Column]:
+    """A table as it is printed: of each method a mean and a deviation for each task, or for some.
+
+    Returns:
+        From a task to its column.
+    """
+    return {
+        task: {
+            method.label: Published(*row[2 * at : 2 * at + 2])
+            for method, row in rows.items()
+            if len(row) > 2 * at
+        }
+        for at, task in enumerate(tasks)
+    }
+
+
+TAIL_ERROR: Final = _columns(
+    _TASKS,
+    {
+        FEDAVG: (49.66, 0.67, 28.46, 1.07, 46.83, 0.54, 49.67, 3.95, 46.45, 0.11),
+        FEDPROX: (49.15, 0.74, 27.01, 1.86, 46.83, 0.54, 49.86, 4.07),
+        Q_FFL: (49.90, 0.58, 28.02, 0.80, 46.39, 0.40, 48.66, 4.68),
+        TILTED_ERM: (48.59, 0.62, 25.46, 1.49, 46.69, 0.49, 46.54, 3.27),
+        AFL_AS_Q_FFL: (51.62, 0.28, 45.08, 1.00, 47.52, 0.32, 57.78, 1.19),
+        _THETA_08: (49.10, 0.24, 26.23, 1.15, 46.44, 0.38, 46.46, 4.39, 46.33, 0.10),
+        _THETA_05: (48.44, 0.38, 23.69, 0.94, 46.64, 0.41, 50.48, 8.24, 46.32, 0.13),
+        _THETA_01: (50.34, 0.95, 25.46, 2.77, 51.39, 1.07, 86.45, 10.95, 47.17, 0.14),
+    },
+)
 """90th percentile of the test error over devices: P Table 2; baselines W Table 1."""
 
-MEAN_ERROR: Final[Mapping[str, Column]] = {
-    "emnist-linear": _column(
-        (FEDAVG, 34.38, 0.38),
-        (FEDPROX, 33.82, 0.30),
-        (Q_FFL, 34.34, 0.33),
-        (TILTED_ERM, 34.02, 0.30),
-        (AFL_AS_Q_FFL, 39.33, 0.27),
-        (_THETA_08, 34.49, 0.26),
-        (_THETA_05, 35.02, 0.20),
-        (_THETA_01, 38.33, 0.48),
-    ),
-    "emnist-convnet": _column(
-        (FEDAVG, 16.64, 0.50),
-        (FEDPROX, 16.02, 0.54),
-        (Q_FFL, 16.59, 0.30),
-        (TILTED_ERM, 15.68, 0.38),
-        (AFL_AS_Q_FFL, 33.01, 0.37),
-        (_THETA_08, 16.08, 0.40),
-        (_THETA_05, 15.49, 0.30),
-        (_THETA_01, 16.37, 1.03),
-    ),
-    "sent140-linear": _column(
-        (FEDAVG, 34.75, 0.31),
-        (FEDPROX, 34.74, 0.31),
-        (Q_FFL, 34.48, 0.06),
-        (TILTED_ERM, 34.70, 0.31),
-        (AFL_AS_Q_FFL, 35.98, 0.08),
-        (_THETA_08, 34.41, 0.22),
-        (_THETA_05, 35.29, 0.25),
-        (_THETA_01, 37.79, 0.89),
-    ),
-    "sent140-lstm": _column(
-        (FEDAVG, 30.16, 0.44),
-        (FEDPROX, 30.20, 0.48),
-        (Q_FFL, 29.96, 0.56),
-        (TILTED_ERM, 30.04, 0.25),
-        (AFL_AS_Q_FFL, 37.74, 0.65),
-        (_THETA_08, 30.31, 0.33),
-        (_THETA_05, 33.59, 2.44),
-        (_THETA_01, 51.98, 11.81),
-    ),
-    "shakespeare-gru": _column(
-        (FEDAVG, 42.90, 0.04),
-        (_THETA_08, 42.93, 0.05),
-        (_THETA_05, 43.13, 0.05),
-        (_THETA_01, 44.18, 0.12),
-    ),
-}
+MEAN_ERROR: Final = _columns(
+    _TASKS,
+    {
+        FEDAVG: (34.38, 0.38, 16.64, 0.50, 34.75, 0.31, 30.16, 0.44, 42.90, 0.04),
+        FEDPROX: (33.82, 0.30, 16.02, 0.54, 34.74, 0.31, 30.20, 0.48),
+        Q_FFL: (34.34, 0.33, 16.59, 0.30, 34.48, 0.06, 29.96, 0.56),
+        TILTED_ERM: (34.02, 0.30, 15.68, 0.38, 34.70, 0.31, 30.04, 0.25),
+        AFL_AS_Q_FFL: (39.33, 0.27, 33.01, 0.37, 35.98, 0.08, 37.74, 0.65),
+        _THETA_08: (34.49, 0.26, 16.08, 0.40, 34.41, 0.22, 30.31, 0.33, 42.93, 0.05),
+        _THETA_05: (35.02, 0.20, 15.49, 0.30, 35.29, 0.25, 33.59, 2.44, 43.13, 0.05),
+        _THETA_01: (38.33, 0.48, 16.37, 1.03, 37.79, 0.89, 51.98, 11.81, 44.18, 0.12),
+    },
+)
 """Mean of the test error over devices: P Table 3; baselines W Table 2."""
 
-AVERAGE_ACCURACY: Final[Mapping[str, Column]] = {
-    "heart": _column((FEDAVG, 84.42, 2.45), (FEDPROX, 84.48, 0.25), (AAGGFF_S, 85.04, 2.86)),
-}
+AVERAGE_ACCURACY: Final = _columns(
+    ("heart",), {FEDAVG: (84.42, 2.45), FEDPROX: (84.48, 0.25), AAGGFF_S: (85.04, 2.86)}
+)
 """A Table 7, the average, of the methods as they are and of AAggFF on top of FedAvg."""
 
-WORST_ACCURACY: Final[Mapping[str, Column]] = {
-    "heart": _column((FEDAVG, 65.22, 9.78), (FEDPROX, 65.44, 9.77), (AAGGFF_S, 66.56, 10.81)),
-}
+WORST_ACCURACY: Final = _columns(
+    ("heart",), {FEDAVG: (65.22, 9.78), FEDPROX: (65.44, 9.77), AAGGFF_S: (66.56, 10.81)}
+)
 """A Table 7, the worst client."""
 
 

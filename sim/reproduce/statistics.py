@@ -13,7 +13,7 @@ and every p-value is one-sided: small if ours is lower.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,6 @@ import numpy.typing as npt
 from scipy import stats
 
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.reproduce.experiment import Table
 
 Numbers = npt.NDArray[np.float64]
 
@@ -83,19 +82,25 @@ class Comparison:
 
     Attributes:
         method: its label.
-        mean: mean over seeds of the statistic.
-        std: its standard deviation over seeds (divisor n − 1); None with one seed.
-        seeds: None for the baseline itself, and with one seed.
-        devices: None for the baseline itself.
+        pairs: how many runs were paired; of the baseline itself, how many count.
+        mean: of the statistic over these runs.
+        std: its standard deviation over them (divisor n − 1); None with one.
+        baseline_mean: of the baseline over the same pairs; None for the baseline itself.
+        seeds: over runs; None for the baseline itself, and with one pair.
+        devices: over test devices; None for the baseline itself, and where runs differ in them.
+        new_devices_p: if every pair has a split of its own, the p-value for new devices.
         adjusted_p_seeds: `seeds.p_t` after Holm's correction for all methods compared.
         adjusted_p_devices: `devices.p` after Holm's correction for all methods compared.
     """
 
     method: str
+    pairs: int
     mean: float
     std: float | None
+    baseline_mean: float | None = None
     seeds: SeedComparison | None = None
     devices: DeviceComparison | None = None
+    new_devices_p: float | None = None
     adjusted_p_seeds: float | None = None
     adjusted_p_devices: float | None = None
 
@@ -293,171 +298,6 @@ def error_matrix(evaluations: Sequence[Evaluation]) -> tuple[tuple[str, ...], Nu
     return ids, np.array([[row[one] for one in ids] for row in rows], dtype=np.float64)
 
 
-def compare_evaluations(
-    ours: Sequence[Evaluation],
-    baseline: Sequence[Evaluation],
-    *,
-    rng: np.random.Generator,
-    percentile: float | None = 90,
-    level: float = 0.95,
-) -> tuple[SeedComparison | None, DeviceComparison]:
-    """Compare the test errors of two methods, over seeds and over devices.
-
-    Args:
-        ours: one final evaluation per seed.
-        baseline: the same seeds in the same order.
-        rng: draws the resamples.
-        percentile: of the test errors over devices, in [0, 100]; None compares means.
-        level: coverage of the intervals, in (0, 1).
-
-    Returns:
-        Over seeds (None with one seed), and over devices.
-
-    Raises:
-        ValueError: the two do not have the same seeds or test devices.
-    """
-    (our_ids, mine), (their_ids, theirs) = error_matrix(ours), error_matrix(baseline)
-    if our_ids != their_ids:
-        raise ValueError(
-            f"{len(our_ids)} and {len(their_ids)} test devices that are not the same: pairs need "
-            f"one data.split_seed for all methods"
-        )
-    devices = compare_over_devices(mine, theirs, rng=rng, percentile=percentile, level=level)
-    if len(mine) == 1:
-        return None, devices
-    per_seed = statistic_of(mine, percentile), statistic_of(theirs, percentile)
-    return compare_over_seeds(*per_seed, level=level), devices
-
-
-def compare_methods(
-    evaluations: Mapping[str, Sequence[Evaluation]],
-    *,
-    baseline: str,
-    rng: np.random.Generator,
-    percentile: float | None = 90,
-    level: float = 0.95,
-) -> tuple[Comparison, ...]:
-    """Compare every method with the baseline, p-values corrected for their number by Holm.
-
-    Args:
-        evaluations: from the label of a method to its final evaluations, one per seed, the same
-            seeds in the same order for all.
-        baseline: the label of the method to compare with.
-        rng: draws the resamples.
-        percentile: of the test errors over devices, in [0, 100]; None compares means.
-        level: coverage of the intervals, in (0, 1).
-
-    Raises:
-        ValueError: the baseline is not among the methods, or two methods do not have the same
-            seeds or test devices.
-    """
-    if baseline not in evaluations:
-        raise ValueError(f"baseline {baseline!r} is not among {list(evaluations)}")
-    others = [method for method in evaluations if method != baseline]
-    pairs = [
-        compare_evaluations(
-            evaluations[method],
-            evaluations[baseline],
-            rng=rng,
-            percentile=percentile,
-            level=level,
-        )
-        for method in others
-    ]
-    of_devices = holm([devices.p for _, devices in pairs])
-    of_seeds = holm([seeds.p_t for seeds, _ in pairs if seeds is not None])
-    compared = {
-        method: (*pair, of_seeds[index] if of_seeds else None, of_devices[index])
-        for index, (method, pair) in enumerate(zip(others, pairs, strict=True))
-    }
-    found = []
-    for method, runs in evaluations.items():
-        values = statistic_of(error_matrix(runs)[1], percentile)
-        std = float(values.std(ddof=1)) if len(values) > 1 else None
-        found.append(Comparison(method, float(values.mean()), std, *compared.get(method, ())))
-    return tuple(found)
-
-
-def comparison_table(
-    name: str, title: str, comparisons: Sequence[Comparison], *, level: float = 0.95
-) -> Table:
-    """Lay comparisons out as a table, errors in percent and differences in percentage points.
-
-    Args:
-        name: of its files.
-        title: in words.
-        comparisons: of `compare_methods`.
-        level: the coverage that they were made with, for the headings.
-    """
-    return Table(
-        name=name,
-        title=title,
-        columns=(
-            "method",
-            "error, mean ± std over seeds (%)",
-            f"difference, {level:.0%} t interval over seeds (points)",
-            "p over seeds (t)",
-            "p (sign)",
-            "smallest p (sign)",
-            f"difference, {level:.0%} bootstrap over devices (points)",
-            "p over devices",
-            "Holm: p over seeds",
-            "Holm: p over devices",
-        ),
-        rows=tuple(_row(one) for one in comparisons),
-        records=tuple(_record(one) for one in comparisons),
-    )
-
-
-def _row(one: Comparison) -> tuple[str, ...]:
-    spread = "" if one.std is None else f" ± {100 * one.std:.2f}"
-    seeds, devices = one.seeds, one.devices
-    return (
-        one.method,
-        f"{100 * one.mean:.2f}{spread}",
-        "–" if seeds is None else _interval(seeds.mean, seeds.low, seeds.high),
-        _p(None if seeds is None else seeds.p_t),
-        _p(None if seeds is None else seeds.p_sign),
-        _p(None if seeds is None else seeds.smallest_p),
-        "–" if devices is None else _interval(devices.difference, devices.low, devices.high),
-        _p(None if devices is None else devices.p),
-        _p(one.adjusted_p_seeds),
-        _p(one.adjusted_p_devices),
-    )
-
-
-def _record(one: Comparison) -> dict[str, object]:
-    seeds, devices = one.seeds, one.devices
-    return {
-        "method": one.method,
-        "mean": one.mean,
-        "std": one.std,
-        "seed_difference": None if seeds is None else seeds.mean,
-        "seed_low": None if seeds is None else seeds.low,
-        "seed_high": None if seeds is None else seeds.high,
-        "p_t": None if seeds is None else seeds.p_t,
-        "p_signed_rank": None if seeds is None else seeds.p_signed_rank,
-        "p_sign": None if seeds is None else seeds.p_sign,
-        "smallest_p": None if seeds is None else seeds.smallest_p,
-        "device_difference": None if devices is None else devices.difference,
-        "device_low": None if devices is None else devices.low,
-        "device_high": None if devices is None else devices.high,
-        "p_devices": None if devices is None else devices.p,
-        "adjusted_p_seeds": one.adjusted_p_seeds,
-        "adjusted_p_devices": one.adjusted_p_devices,
-    }
-
-
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{100 * value:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
-
-
-def _p(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
 def statistic_of(values: Numbers, percentile: float | None) -> Numbers:
     """A percentile, interpolated as in `deltafl.fl.metrics`, or the mean over the last axis."""
     if percentile is None:
@@ -479,7 +319,7 @@ def _p_t(mean: float, error: float, size: int) -> float:
 
 
 def _p_signed_rank(differences: Numbers) -> float:
-    """Of differences that are not zero; midranks for ties, which the tabulated p does not know."""
+    """Of differences that are not zero; scipy's exact p knows no ties, and is slow by patterns."""
     size = len(differences)
     if size == 0:
         return 1.0

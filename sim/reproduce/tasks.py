@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.reproduce.experiment import Request
+from deltafl.sim.reproduce.experiment import Request, find
 from deltafl.sim.reproduce.methods import Layer
 
 
@@ -27,22 +26,28 @@ class Task:
     """Data and a model.
 
     Attributes:
-        name: such as "emnist-linear".
-        family: the kind of data that it is for.
-        model: its word in --models.
+        name: the kind of data and the model, such as "emnist-linear".
         title: its name in tables.
         settings: hyper-parameters of the paper, {section: {key: value}}.
-        script: what the published scripts change in them.
         seeds: how many the paper ran.
+        script: what the published scripts change in the settings.
     """
 
     name: str
-    family: str
-    model: str
     title: str
     settings: Layer
-    script: Layer = field(default_factory=dict)
     seeds: int = 5
+    script: Layer = field(default_factory=dict)
+
+    @property
+    def family(self) -> str:
+        """The kind of data that it is for."""
+        return self.name.rpartition("-")[0] or self.name
+
+    @property
+    def model(self) -> str:
+        """Its word in --models; a task that is named after its data alone has logistic ones."""
+        return self.name.rpartition("-")[2] if "-" in self.name else "logistic"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +58,10 @@ class DataSet:
         name: its word in --data.
         family: the kind of data.
         title: in words.
-        source: `data.source` where no path is needed; None where one is.
-        settings: the [data] section, and what else goes with the data for all tasks.
+        section: the settings in [data].
         changes: from a task's name to the settings that fit this data and not the paper's.
+        cohort: devices a round that fit it, for all tasks; None takes the paper's.
+        source: `data.source` where no path is needed; None where one is.
         is_stand_in: whether it stands for data that it is not.
         models: the models that can take it; None is all of the family's.
         reads_vectors: whether its words are looked up in the vectors of `VECTORS`.
@@ -65,180 +71,132 @@ class DataSet:
     name: str
     family: str
     title: str
-    source: str | None = None
-    settings: Layer = field(default_factory=dict)
+    section: Mapping[str, object] = field(default_factory=dict)
     changes: Mapping[str, Layer] = field(default_factory=dict)
+    cohort: int | None = None
+    source: str | None = None
     is_stand_in: bool = False
     models: tuple[str, ...] | None = None
     reads_vectors: bool = False
     remark: str = ""
+
+    @property
+    def settings(self) -> Layer:
+        """What goes with the data for all tasks."""
+        federation = {} if self.cohort is None else {"cohort_size": self.cohort}
+        return {"data": self.section, "federation": federation}
 
     def suits(self, task: Task) -> bool:
         """Whether a task can run on it."""
         return task.family == self.family and (self.models is None or task.model in self.models)
 
 
-def _p(learning_rate: float, batch_size: int, rounds: int, every: int, cohort: int) -> Layer:
+def _layer(
+    model: str, rate: float, batch: int, rounds: int, every: int, cohort: int, **training: object
+) -> Layer:
+    """Model, learning rate, batch, rounds, rounds between evaluations, cohort, and the rest."""
     return {
-        "training": {"learning_rate": learning_rate, "batch_size": batch_size, "epochs": 1},
+        "model": {"name": model},
+        "training": {"learning_rate": rate, "batch_size": batch, "epochs": 1, **training},
         "federation": {"rounds": rounds, "evaluate_every": every, "cohort_size": cohort},
     }
 
 
-def _with(base: Layer, **sections: Mapping[str, object]) -> Layer:
-    return {name: {**base.get(name, {}), **sections.get(name, {})} for name in {**base, **sections}}
-
-
 def _silo(rate: float, rounds: int, cohort: int, **training: object) -> Layer:
     """A's cross-silo settings: everybody in every round, B = 20, E = 1."""
-    return _with(
-        _p(rate, 20, rounds, max(1, rounds // 10), cohort),
-        model={"name": "logistic-bias"},
-        training=training,
-    )
+    return _layer("logistic-bias", rate, 20, rounds, max(1, rounds // 10), cohort, **training)
 
+
+# C: the script sets 10 and never passes it; the argument's default is 32
+_BATCH: Final[Layer] = {"training": {"batch_size": 32}}
+_TOKENS: Final[Layer] = {"data": {"features": "tokens"}}
 
 TASKS: Final = (
     Task(
         "emnist-linear",
-        "emnist",
-        "linear",
         "EMNIST, linear",
-        _with(_p(1.0, 10, 3000, 50, 100), model={"name": "linear"}, training={"l2": 1e-9}),
-        # C: the script sets 10 and never passes it; the argument's default is 32
-        {"training": {"batch_size": 32}},
+        _layer("linear", 1.0, 10, 3000, 50, 100, l2=1e-9),
+        script=_BATCH,
     ),
     Task(
         "emnist-convnet",
-        "emnist",
-        "convnet",
         "EMNIST, ConvNet",
-        _with(
-            _p(0.32, 16, 1000, 10, 100),
-            model={"name": "convnet"},
-            training={"decay": 0.5, "decay_every": 400},
-        ),
+        _layer("convnet", 0.32, 16, 1000, 10, 100, decay=0.5, decay_every=400),
     ),
+    # C also runs Δ-FL for 2000 rounds, we do not
     Task(
         "sent140-linear",
-        "sent140",
-        "linear",
         "Sent140, linear",
-        _with(_p(0.01, 10, 1000, 20, 100), model={"name": "logistic"}, training={"l2": 1e-6}),
-        {"training": {"batch_size": 32}},  # as above; C also runs Δ-FL for 2000 rounds, we do not
+        _layer("logistic", 0.01, 10, 1000, 20, 100, l2=1e-6),
+        script=_BATCH,
     ),
     Task(
         "sent140-lstm",
-        "sent140",
-        "lstm",
         "Sent140, RNN",
-        _with(
-            _p(2.0, 10, 600, 25, 50),
-            model={"name": "lstm"},
-            training={"decay": 0.5, "decay_every": 200},
-            data={"features": "tokens"},
-        ),
-        {"training": {"batch_size": 32}},
+        {**_layer("lstm", 2.0, 10, 600, 25, 50, decay=0.5, decay_every=200), **_TOKENS},
+        script=_BATCH,
     ),
     Task(
         "shakespeare-gru",
-        "shakespeare",
-        "gru",
         "Shakespeare, RNN",
-        _with(
-            _p(0.1, 16, 600, 10, 100),
-            model={"name": "gru"},
-            training={"decay": 0.5, "decay_every": 200},
-        ),
+        _layer("gru", 0.1, 16, 600, 10, 100, decay=0.5, decay_every=200),
         # C: 400 rounds; a learned embedding in place of one-hot characters
-        {"federation": {"rounds": 400}, "model": {"name": "gru-embedding"}},
+        script={"federation": {"rounds": 400}, "model": {"name": "gru-embedding"}},
     ),
-    Task("heart", "heart", "logistic", "Heart", _silo(0.01, 200, 4), seeds=3),
-    Task(
-        "berka",
-        "berka",
-        "logistic",
-        "Berka",
-        _silo(1.0, 100, 7, l2=0.001, decay=0.99, decay_every=10),
-        seeds=3,
-    ),
-    Task(
-        "mqp",
-        "mqp",
-        "logistic",
-        "MQP",
-        # A fine-tunes DistilBERT with γ0 = 0.00316; the rate for logistic regression is our choice
-        _silo(0.1, 100, 11, l2=0.01, decay=0.99, decay_every=15),
-        seeds=3,
-    ),
+    Task("heart", "Heart", _silo(0.01, 200, 4), 3),
+    Task("berka", "Berka", _silo(1.0, 100, 7, l2=0.001, decay=0.99, decay_every=10), 3),
+    # A fine-tunes DistilBERT with γ0 = 0.00316; the rate for logistic regression is our choice
+    Task("mqp", "MQP", _silo(0.1, 100, 11, l2=0.01, decay=0.99, decay_every=15), 3),
     # rate: fair_flearn's for AFL on Adult; rounds: its advice
-    Task("adult", "adult", "logistic", "Adult", _silo(0.1, 600, 2), seeds=3),
-    # of no paper: the headline's, whose settings are in `deltafl.sim.reproduce.declared`
-    Task(
-        "mnist-linear",
-        "mnist",
-        "linear",
-        "MNIST by writer, linear",
-        _with(_p(0.05, 10, 50, 5, 10), model={"name": "linear"}),
-        seeds=12,
-    ),
-    # likewise; rates, rounds and seeds are in `deltafl.sim.reproduce.declared_others`
+    Task("adult", "Adult", _silo(0.1, 600, 2), 3),
+    # of no paper: the headline's; rates, rounds and seeds are in `deltafl.sim.reproduce.declared`
+    Task("mnist-linear", "MNIST by writer, linear", _layer("linear", 0.05, 10, 50, 5, 10), 12),
     *(
-        Task(
-            f"{data}-linear",
-            data,
-            "linear",
-            title,
-            _with(_p(0.1, 10, 50, 10, 10), model={"name": "linear"}),
-            seeds=10,
-        )
+        Task(f"{data}-linear", f"{title}, linear", _layer("linear", 0.1, 10, 50, 10, 10), 10)
         for data, title in (
-            ("unipen-digits", "UNIPEN's digits, linear"),
-            ("unipen-lower", "UNIPEN's lower case, linear"),
-            ("unipen-all", "UNIPEN's 62 classes, linear"),
+            ("unipen-digits", "UNIPEN's digits"),
+            ("unipen-lower", "UNIPEN's lower case"),
+            ("unipen-all", "UNIPEN's 62 classes"),
         )
     ),
     Task(
         "schools-logistic",
-        "schools",
-        "logistic",
         "Pupils by school, logistic",
-        _with(_p(0.1, 10, 50, 10, 10), model={"name": "logistic-bias"}),
-        seeds=10,
+        _layer("logistic-bias", 0.1, 10, 50, 10, 10),
+        10,
     ),
-    Task(
-        "mnist-convnet",
-        "mnist",
-        "convnet",
-        "MNIST by writer, ConvNet",
-        _with(_p(0.1, 10, 50, 50, 10), model={"name": "convnet"}),
-        seeds=10,
-    ),
-    Task(
-        "plays-gru",
-        "plays",
-        "gru",
-        "Shakespeare by role, GRU",
-        _with(_p(0.5, 10, 30, 30, 10), model={"name": "gru"}),
-        seeds=8,
-    ),
+    Task("mnist-convnet", "MNIST by writer, ConvNet", _layer("convnet", 0.1, 10, 50, 50, 10), 10),
+    Task("plays-gru", "Shakespeare by role, GRU", _layer("gru", 0.5, 10, 30, 30, 10), 8),
 )
 """P's five tasks, then the cross-silo ones of A and of AFL, and ours."""
 
-_TABLE_1_RULE: Final = {"test_fraction": "1/2"}
-_SILO_RULE: Final = {"split": "samples", "test_fraction": "1/5"}
-_EMNIST: Final = {"min_samples": 100, "num_classes": 62, **_TABLE_1_RULE}
-_WRITERS: Final = {"min_samples": 50, "num_classes": 10, **_TABLE_1_RULE}
-_UNIPEN: Final = {"format": "npz", "max_samples": 200, **_TABLE_1_RULE}
 VECTORS: Final = "glove"
 """The word in --data for the file of word vectors."""
 
 
-def _silo_data(name: str) -> Layer:
-    return {"data": {"format": name, "standardise": "train", **_SILO_RULE}}
+def _halves(format: str, min_samples: int, **section: object) -> Mapping[str, object]:
+    """The rule of P's Table 1: half of the devices that are large enough are tested."""
+    given = {"format": format, "min_samples": min_samples, "test_fraction": "1/2", **section}
+    return {key: value for key, value in given.items() if value}
+
+
+def _fifths(format: str, standardise: str = "train") -> Mapping[str, object]:
+    """The rule of silos: a fifth of each one's samples is tested."""
+    return {
+        "format": format,
+        "standardise": standardise,
+        "split": "samples",
+        "test_fraction": "1/5",
+    }
+
+
+def _archive(min_samples: int, num_classes: int, **section: object) -> Mapping[str, object]:
+    """An archive of the headline's; docs/results.md says how it is made."""
+    return _halves("npz", min_samples, num_classes=num_classes, **section)
 
 
 _LEGACY: Final[Layer] = {"data": {"standardise": "legacy"}}
+_LEGACY_EMNIST: Final = {"emnist-linear": _LEGACY, "emnist-convnet": _LEGACY}
 
 DATA_SETS: Final = (
     DataSet(
@@ -246,15 +204,15 @@ DATA_SETS: Final = (
         "emnist",
         "FEMNIST from NIST's by_class and by_write",
         # P draws half of the writers that the rule keeps, 1,730, and splits these
-        settings={"data": {"format": "femnist", "num_users": 1730, **_EMNIST}},
-        changes={"emnist-linear": _LEGACY, "emnist-convnet": _LEGACY},
+        _halves("femnist", 100, num_classes=62, num_users=1730),
+        _LEGACY_EMNIST,
     ),
     DataSet(
         "emnist",
         "emnist",
         "FEMNIST in LEAF's JSON",
-        settings={"data": {"format": "leaf", **_EMNIST}},
-        changes={"emnist-linear": _LEGACY, "emnist-convnet": _LEGACY},
+        _halves("leaf", 100, num_classes=62),
+        _LEGACY_EMNIST,
     ),
     DataSet(
         "unipen62",
@@ -263,21 +221,20 @@ DATA_SETS: Final = (
         # 10 of 96 train devices are P's share, 100 of 865. At most 200 samples of a device, for the
         # largest has 4,885 of them and P's largest 447. Ink is 1 on 0, so the inputs need no
         # scaling; the batch is that of the preset unipen62-linear.
-        settings={
-            "data": {**_EMNIST, "max_samples": 200},
-            "federation": {"cohort_size": 10},
-        },
-        changes={"emnist-linear": {"training": {"batch_size": 32}}},
+        _halves("", 100, num_classes=62, max_samples=200),
+        {"emnist-linear": _BATCH},
+        cohort=10,
         is_stand_in=True,
     ),
     DataSet(
         "digits",
         "emnist",
         "the embedded 8 x 8 digits",
-        source="digits",
-        settings={"federation": {"cohort_size": 15}, "data": dict(_TABLE_1_RULE)},
+        _halves("", 0),
         # of the preset quickstart
-        changes={"emnist-linear": {"training": {"learning_rate": 0.2, "l2": 0.03}}},
+        {"emnist-linear": {"training": {"learning_rate": 0.2, "l2": 0.03}}},
+        cohort=15,
+        source="digits",
         is_stand_in=True,
         models=("linear",),
     ),
@@ -285,109 +242,88 @@ DATA_SETS: Final = (
         "synthetic-emnist",
         "emnist",
         "synthetic characters",
+        _halves("synthetic-emnist", 100, num_classes=62),
+        {"emnist-linear": {"training": {"learning_rate": 0.1}}},
         source="synthetic-emnist",
-        settings={"data": {"format": "synthetic-emnist", **_EMNIST}},
-        changes={"emnist-linear": {"training": {"learning_rate": 0.1}}},
         is_stand_in=True,
     ),
     DataSet(
         "sent140",
         "sent140",
         "Sent140",
-        settings={"data": {"format": "sent140", "min_samples": 50, **_TABLE_1_RULE}},
-        changes={"sent140-linear": _LEGACY},
+        _halves("sent140", 50),
+        {"sent140-linear": _LEGACY},
         reads_vectors=True,
     ),
     DataSet(
         "synthetic-sent140",
         "sent140",
         "synthetic tweets",
+        _halves("synthetic-sent140", 50),
         source="synthetic-sent140",
-        settings={"data": {"format": "synthetic-sent140", "min_samples": 50, **_TABLE_1_RULE}},
         is_stand_in=True,
     ),
     DataSet(
         "shakespeare",
         "shakespeare",
         "Shakespeare by role",
-        settings={"data": {"format": "shakespeare", "min_samples": 100, **_TABLE_1_RULE}},
+        _halves("shakespeare", 100),
         remark="Numbers hang on the edition of the text; the paper's is Gutenberg's of 1994.",
     ),
-    # FLamby standardises each hospital's features by itself
     DataSet(
         "heart",
         "heart",
         "UCI Heart Disease, four hospitals",
-        settings={"data": {"format": "heart", "standardise": "device", **_SILO_RULE}},
+        _fifths("heart", "device"),  # FLamby standardises each hospital's features by itself
         remark="AAggFF splits by strata where it can; here one random split holds for every seed.",
     ),
     DataSet(
         "berka",
         "berka",
         "Berka's loans, seven regions",
-        settings=_silo_data("berka"),
+        _fifths("berka"),
         remark="AAggFF measures berka by the area under the ROC curve, here it is the accuracy.",
     ),
     DataSet(
         "mqp",
         "mqp",
         "Medical Question Pairs, eleven doctors, by mean word vectors",
-        settings=_silo_data("mqp"),
+        _fifths("mqp"),
         reads_vectors=True,
         remark="AAggFF fine-tunes DistilBERT on mqp; here it is logistic regression on vectors.",
     ),
-    DataSet("adult", "adult", "UCI Adult, PhD or not", settings=_silo_data("adult")),
+    DataSet("adult", "adult", "UCI Adult, PhD or not", _fifths("adult")),
     DataSet(
         "qmnist",
         "mnist",
         "MNIST by writer, from MNIST's and QMNIST's files",
-        settings={"data": {"format": "qmnist", **_WRITERS}},
+        _halves("qmnist", 50, num_classes=10),
     ),
-    DataSet(
-        "mnist-writers",
-        "mnist",
-        "MNIST by writer, in an .npz archive",
-        settings={"data": {"format": "npz", **_WRITERS}},
-    ),
-    # docs/results.md says how these archives are made; of a writer, at most 200 characters
-    DataSet(
-        "unipen-digits",
-        "unipen-digits",
-        "UNIPEN's digits by writer, in an .npz archive",
-        settings={"data": {**_UNIPEN, "min_samples": 20, "num_classes": 10}},
-    ),
-    DataSet(
-        "unipen-lower",
-        "unipen-lower",
-        "UNIPEN's lower-case letters by writer, in an .npz archive",
-        settings={"data": {**_UNIPEN, "min_samples": 50, "num_classes": 26}},
-    ),
-    DataSet(
-        "unipen-all",
-        "unipen-all",
-        "UNIPEN's digits and letters by writer, in an .npz archive",
-        settings={"data": {**_UNIPEN, "min_samples": 100, "num_classes": 62}},
+    DataSet("mnist-writers", "mnist", "MNIST by writer, in an .npz archive", _archive(50, 10)),
+    *(  # of a writer, at most 200 characters
+        DataSet(
+            name,
+            name,
+            f"UNIPEN's {title} by writer, in an .npz archive",
+            _archive(least, classes, max_samples=200),
+        )
+        for name, title, least, classes in (
+            ("unipen-digits", "digits", 20, 10),
+            ("unipen-lower", "lower-case letters", 50, 26),
+            ("unipen-all", "digits and letters", 100, 62),
+        )
     ),
     DataSet(
         "schools",
         "schools",
         "pupils by school (Hsb82 of R's mlmRev), in an .npz archive",
-        settings={"data": {"format": "npz", "min_samples": 30, "num_classes": 2, **_TABLE_1_RULE}},
+        _archive(30, 2),
     ),
     DataSet(
         "plays",
         "plays",
         "200 of Shakespeare's roles",
-        settings={
-            "data": {
-                "format": "shakespeare",
-                "min_samples": 100,
-                "num_users": 200,
-                "max_samples": 100,
-                "num_classes": 53,
-                **_TABLE_1_RULE,
-            }
-        },
+        _halves("shakespeare", 100, num_users=200, max_samples=100, num_classes=53),
     ),
     DataSet(VECTORS, VECTORS, "word vectors, for sent140 and mqp"),
 )
@@ -459,10 +395,7 @@ def task_named(name: str) -> Task:
     Raises:
         ConfigError: there is none.
     """
-    for task in TASKS:
-        if task.name == name:
-            return task
-    raise ConfigError(f"there is no task {name!r}: {nearest(name, [t.name for t in TASKS])}")
+    return find(name, {task.name: task for task in TASKS}, "there is no task")
 
 
 def data_set_named(name: str) -> DataSet:
@@ -471,10 +404,7 @@ def data_set_named(name: str) -> DataSet:
     Raises:
         ConfigError: there is none.
     """
-    for data in DATA_SETS:
-        if data.name == name:
-            return data
-    raise ConfigError(f"--data: there is no {name!r}: {nearest(name, [d.name for d in DATA_SETS])}")
+    return find(name, {data.name: data for data in DATA_SETS}, "--data: there is no")
 
 
 def _given(request: Request) -> dict[str, tuple[DataSet, Path | None]]:
@@ -493,10 +423,9 @@ def _given(request: Request) -> dict[str, tuple[DataSet, Path | None]]:
 def _is_wanted(task: Task, models: tuple[str, ...] | None, tasks: tuple[Task, ...]) -> bool:
     if models is None:
         return True
-    known = {word for one in tasks for word in (one.model, one.name)}
+    known = {word: one for one in tasks for word in (one.model, one.name)}
     for word in models:
-        if word not in known:
-            raise ConfigError(f"--models: there is no {word!r}: {nearest(word, sorted(known))}")
+        find(word, known, "--models: there is no")
     return task.model in models or task.name in models
 
 

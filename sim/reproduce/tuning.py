@@ -12,26 +12,36 @@ written to a file of their own, and the runs read nothing else. Of equals the fi
 """
 
 import hashlib
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Final
 
-import numpy as np
-
-from deltafl.fl.metrics import summarise_test_error, summarise_train_loss
+from deltafl.fl.metrics import summarise_train_loss
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from deltafl.sim.reproduce.grid import config_of
+from deltafl.sim.reproduce.experiment import (
+    NONE,
+    Cell,
+    Finished,
+    OverSeeds,
+    Record,
+    Report,
+    Request,
+    Table,
+    bold,
+    percent_error,
+    plus_minus,
+    read_runs,
+)
+from deltafl.sim.reproduce.grid import config_of, notes_of
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, choose_methods
-from deltafl.sim.reproduce.notes import notes_of
-from deltafl.sim.reproduce.tables import OverSeeds, read_runs
 from deltafl.sim.reproduce.tasks import TASKS, Chosen, Task, choose_tasks
+from deltafl.sim.reproduce.writers import as_archive
 from deltafl.sim.settings.config import DataConfig, RunConfig
 
 RATE: Final = "rate"
@@ -41,6 +51,7 @@ _RATE_FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 _DECAYS: Final = (0.125, 0.25, 0.5, 1.0)
 _L2_GRID: Final = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 _TAIL: Final = 90
+_DIGITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +91,30 @@ class Tuning:
         tables, notes = [], []
         for what in self.what:
             label, measure = _CRITERIA[what]
-            found: dict[str, dict[str, OverSeeds]] = {}
-            settings: dict[str, str] = {}
+            found: dict[tuple[str, str], OverSeeds | None] = {}
             for point, cell in points:
                 if point.what == what:
-                    values = [
-                        measure(evaluation)
-                        for _, evaluation in runs.get((cell.task, cell.method), ())
-                    ]
-                    settings[point.setting] = point.setting
-                    row = found.setdefault(point.method.label, {})
-                    if values:
-                        row[point.setting] = OverSeeds(tuple(values))
-            tables.append(_table(self.name, what, label, found, tuple(settings)))
-            for method, row in found.items():
-                if row:
-                    best = min(row, key=lambda setting: row[setting].mean)
-                    chosen = " ".join(f"--set {setting}" for setting in best.split(", "))
-                    notes.append(f"{method}: {chosen} ({label} {row[best]}).")
+                    ended = runs.get((cell.task, cell.method), ())
+                    values = tuple(measure(evaluation) for _, evaluation in ended)
+                    found[point.method.label, point.setting] = OverSeeds(values) if values else None
+            best = _best(found)
+            records = [
+                {
+                    "what": what,
+                    "method": method,
+                    "setting": setting,
+                    "criterion": label,
+                    "mean": number.mean if number else None,
+                    "std": number.std if number else None,
+                }
+                for (method, setting), number in found.items()
+            ]
+            written = partial(_written, best)
+            keys = ("setting", "method")
+            tables.append(Table.wide(f"{self.name}-{what}", label, records, keys, written))
+            for method, setting in best.items():
+                chosen = " ".join(f"--set {part}" for part in setting.split(", "))
+                notes.append(f"{method}: {chosen} ({label} {found[method, setting]}).")
         if any((cell.task, cell.method) not in runs for _, cell in points):
             notes.append(
                 "A point without a number has no result: its run failed, mostly by divergence."
@@ -184,17 +201,7 @@ def _held_out(request: Request, one: Chosen) -> _HeldOut:
     dataset = build_dataset(replace(data, standardise="none"))
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        archive = io.BytesIO()
-        np.savez(
-            archive,
-            x=np.concatenate([device.x for device in dataset.train]),
-            y=np.concatenate([device.y for device in dataset.train]),
-            user=np.repeat(
-                np.arange(len(dataset.train)), [device.num_samples for device in dataset.train]
-            ),
-            users=np.array([device.id for device in dataset.train]),
-        )
-        write_file(path, archive.getvalue())
+        write_file(path, as_archive(dataset.train))
     share = Fraction(1, 2)
     if request.settings == "script" and one.task.family != "sent140":
         share = Fraction(1, 5)
@@ -208,39 +215,21 @@ def _held_out(request: Request, one: Chosen) -> _HeldOut:
     return _HeldOut(config, max(1, int(len(dataset.train) * (1 - share))))
 
 
-def _table(
-    name: str,
-    what: str,
-    label: str,
-    found: Mapping[str, Mapping[str, OverSeeds]],
-    settings: Sequence[str],
-) -> Table:
-    rows, records = [], []
-    for setting in settings:
-        row = [setting]
-        for method, numbers in found.items():
-            number = numbers.get(setting)
-            best = min(numbers.values(), key=lambda one: one.mean) if numbers else None
-            text = "–" if number is None else _digits(number)
-            row.append(f"**{text}**" if number is not None and number is best else text)
-            records.append(
-                {
-                    "what": what,
-                    "method": method,
-                    "setting": setting,
-                    "criterion": label,
-                    "mean": number.mean if number else None,
-                    "std": number.std if number else None,
-                }
-            )
-        rows.append(tuple(row))
-    return Table(f"{name}-{what}", f"{label}", ("setting", *found), tuple(rows), tuple(records))
+def _best(found: Mapping[tuple[str, str], OverSeeds | None]) -> dict[str, str]:
+    """Of each method the setting with the lowest number, the first of equals."""
+    best: dict[str, tuple[float, str]] = {}
+    for (method, setting), number in found.items():
+        if number and (method not in best or number.mean < best[method][0]):
+            best[method] = number.mean, setting
+    return {method: setting for method, (_, setting) in best.items()}
 
 
-def _digits(number: OverSeeds) -> str:
-    """More digits than in the papers' tables: points of a grid lie close together."""
-    spread = "" if number.std is None else f" ± {number.std:.4f}"
-    return f"{number.mean:.4f}{spread}"
+def _written(best: Mapping[str, str], record: Record) -> str:
+    """With more digits than the papers' tables have: points of a grid lie close together."""
+    if record["mean"] is None:
+        return NONE
+    text = plus_minus(record["mean"], record["std"], _DIGITS)
+    return bold(text, record["setting"] == best[record["method"]])
 
 
 def _train_loss(evaluation: Evaluation) -> float:
@@ -248,7 +237,7 @@ def _train_loss(evaluation: Evaluation) -> float:
 
 
 def _tail_error(evaluation: Evaluation) -> float:
-    return 100 * summarise_test_error(evaluation.test).percentiles[_TAIL]
+    return percent_error(evaluation, _TAIL)
 
 
 _CRITERIA: Final[Mapping[str, tuple[str, Callable[[Evaluation], float]]]] = {

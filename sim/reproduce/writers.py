@@ -78,7 +78,7 @@ def divide(data: DataConfig, share: Fraction, out: Path) -> Parts:
         count = int(len(devices) * share)
         folder.mkdir(parents=True, exist_ok=True)
         for path, some in ((parts.tuning, devices[:count]), (parts.testing, devices[count:])):
-            write_file(path, _windows(some, data) if is_text else _archive(some))
+            write_file(path, _windows(some, data) if is_text else as_archive(some))
     return parts
 
 
@@ -86,7 +86,8 @@ def _rank(device: DeviceData) -> bytes:
     return hashlib.sha256(f"tuning\0{device.id}".encode()).digest()
 
 
-def _archive(devices: Sequence[DeviceData]) -> bytes:
+def as_archive(devices: Sequence[DeviceData]) -> bytes:
+    """An .npz archive of some devices, with their ids."""
     archive = io.BytesIO()
     np.savez(
         archive,

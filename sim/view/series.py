@@ -11,8 +11,9 @@ import numpy.typing as npt
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.events import Event
+from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.methods import FEDAVG
-from deltafl.sim.reproduce.statistics import Comparison, compare_methods, error_matrix
+from deltafl.sim.reproduce.statistics import Comparison, error_matrix
 from deltafl.sim.view.look import Method, Trained
 
 Numbers = npt.NDArray[np.float64]

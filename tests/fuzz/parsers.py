@@ -58,7 +58,7 @@ from deltafl.sim.record.events import EventLog, read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import TRANSCRIPT, read_transcript
 from deltafl.sim.record.truth import TRUTH, read_truth
-from deltafl.sim.reproduce.speed import Speeds
+from deltafl.sim.reproduce.budget import Speeds
 from deltafl.sim.settings.config_io import (
     assignment,
     build_config,
@@ -625,7 +625,7 @@ PARSERS: tuple[Target, ...] = (
            partial(_cache, "header.json"), (), lambda: _entry_file("header.json"), is_file=False),
     Target("download", (*OF_FILES, "fl/read/zipped.py", "sim/data/fetch.py"), "a.zip", _zip, RUN,
            _zips, is_file=False),
-    Target("speeds", (*OF_JSON, "sim/reproduce/speed.py"), "seconds.json",
+    Target("speeds", (*OF_JSON, "sim/reproduce/budget.py"), "seconds.json",
            lambda path: Speeds(path.parent), RUN, lambda: [_SPEEDS]),
     Target("ledger", ("secagg/sqlite_ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),
 )  # fmt: skip

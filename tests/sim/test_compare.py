@@ -8,12 +8,12 @@ import pytest
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.cli import main
-from deltafl.sim.compare.pairs import compare_in_pairs
-from deltafl.sim.compare.runs import read_methods
-from deltafl.sim.compare.tables import as_latex, as_table
+from deltafl.sim.compare.runs import compare_in_pairs, read_methods
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.evaluations import Evaluation, read_evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory, write_json
+from deltafl.sim.reproduce.comparison import comparison_table
+from deltafl.sim.reproduce.output import as_latex
 from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
 from deltafl.sim.settings.config_io import build_config
 
@@ -131,11 +131,11 @@ def test_the_baselines_mean_is_over_the_runs_of_pairs(experiment, tmp_path, caps
     assert err.count("note: ") == 1
 
     methods = read_methods([str(experiment.path), str(tmp_path / "two")])
-    table = as_table(compare_in_pairs(methods, fedavg_of(methods)), "p90", 0.95)
+    table = comparison_table("t", "T", compare_in_pairs(methods, fedavg_of(methods)))
     place = table.columns.index("fedavg, same pairs (%)")
     assert [row[place] for row in table.rows] == ["–", "–", f"{100 * tail:.2f}"]
     alike = read_methods([str(experiment.path)])
-    columns = as_table(compare_in_pairs(alike, fedavg_of(alike)), "p90", 0.95).columns
+    columns = comparison_table("t", "T", compare_in_pairs(alike, fedavg_of(alike))).columns
     assert "fedavg, same pairs (%)" not in columns
 
 
@@ -226,7 +226,7 @@ def test_tables_are_printed_and_written(experiment, tmp_path, capsys):
 
 def test_signs_of_latex_are_escaped():
     methods = compare_in_pairs_of("a_b & 50 %")
-    assert r"a\_b \& 50 \%" in as_latex(as_table(methods, "p90", 0.95))
+    assert r"a\_b \& 50 \%" in as_latex(comparison_table("t", "T", methods))
 
 
 def compare_in_pairs_of(label):

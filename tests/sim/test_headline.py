@@ -11,34 +11,24 @@ from headline_runs import gain, played
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.reproduce import headline as headline_module
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.declared import (
-    BUDGET,
-    CURVE,
-    FAMILIES,
-    ROUNDS,
-    SEEDS,
-    SMALL_RATE,
     SMALL_STEPS,
+    STUDIES,
     TUNED,
-    TUNED_METHODS,
-    TUNING_SEEDS,
     TUNING_SHARE,
     Setting,
-    grid_of,
 )
-from deltafl.sim.reproduce.experiment import Request
-from deltafl.sim.reproduce.headline_results import Arm, compare
-from deltafl.sim.reproduce.headline_settings import CHOSEN
-from deltafl.sim.reproduce.headline_tables import changes_by_rank
-from deltafl.sim.reproduce.headline_tuning import chosen_of
+from deltafl.sim.reproduce.experiment import OverSeeds, Request
+from deltafl.sim.reproduce.headline import chosen_of
+from deltafl.sim.reproduce.headline_tables import Arm, changes_by_rank, compare
 from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
-from deltafl.sim.reproduce.tables import OverSeeds
 from deltafl.sim.reproduce.writers import divide
 from deltafl.sim.settings.config import DataConfig
 
 WRITERS = 24
+FIRST = STUDIES[0]
+ROUNDS = FIRST.rounds
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +51,20 @@ def cells(archive, out, name="headline", **settings):
 
 class TestDeclaration:
     def test_every_method_has_as_many_settings_to_be_tried_with(self):
-        for method in TUNED_METHODS:
-            grid = grid_of(method)
-            assert len(set(grid)) == len(grid) == BUDGET
+        for grid in FIRST.grids.values():
+            assert len(set(grid)) == len(grid) == FIRST.budget
 
     def test_what_was_chosen_is_on_the_grid(self):
-        assert set(CHOSEN) == {method.label for method in TUNED_METHODS}
-        for method in TUNED_METHODS:
-            assert CHOSEN[method.label] in grid_of(method)
+        assert set(FIRST.chosen) == set(FIRST.grids)
+        for label, setting in FIRST.chosen.items():
+            assert setting in FIRST.grids[label]
 
     def test_the_smallest_tail_is_chosen_and_the_first_of_equals(self):
-        grid = grid_of(TUNED_METHODS[0])
-        tails = {setting: OverSeeds((20.0 + number,)) for number, setting in enumerate(grid)}
+        method = FIRST.tuned[0]
+        grid = [(method, setting) for setting in FIRST.grids[method.label]]
+        tails = {point: OverSeeds((20.0 + number,)) for number, point in enumerate(grid)}
         tails[grid[3]] = tails[grid[5]] = OverSeeds((1.0, 9.0))
-        found = {setting: (tail, OverSeeds((0.0,))) for setting, tail in tails.items()}
+        found = {point: (tail, OverSeeds((0.0,))) for point, tail in tails.items()}
         assert chosen_of(found) == grid[3]
         assert chosen_of({}) is None
 
@@ -102,16 +92,16 @@ class TestParts:
 class TestCells:
     def test_both_families_run_on_the_devices_that_did_not_tune(self, archive, tmp_path):
         made = cells(archive, tmp_path)
-        assert len(made) == SEEDS * sum(map(len, FAMILIES.values()))
+        assert len(made) == FIRST.seeds * sum(map(len, FIRST.families.values()))
         (source,) = {cell.config.data.source for cell in made}
         assert source.endswith("-testing.npz")
         for cell in made:
             small = cell.method.startswith(SMALL_STEPS)
             long = small and "private" not in cell.method
-            assert cell.config.federation.rounds == (CURVE if long else ROUNDS)
+            assert cell.config.federation.rounds == (FIRST.curve if long else ROUNDS)
             assert ROUNDS % cell.config.federation.evaluate_every == 0
             if small:
-                assert cell.config.training.learning_rate == SMALL_RATE
+                assert cell.config.training.learning_rate == FIRST.small_rate
             assert cell.config.federation.cohort_size == 10
 
     def test_methods_of_a_seed_differ_in_their_own_settings_alone(self, archive, tmp_path):
@@ -129,7 +119,7 @@ class TestCells:
 
     def test_tuning_reads_the_devices_that_tune(self, archive, tmp_path):
         made = cells(archive, tmp_path, "headline-tuning")
-        assert len(made) == len(TUNED_METHODS) * BUDGET * TUNING_SEEDS
+        assert len(made) == len(FIRST.tuned) * FIRST.budget * FIRST.tuning_seeds
         (source,) = {cell.config.data.source for cell in made}
         assert source.endswith("-tuning.npz")
 
@@ -246,8 +236,8 @@ def test_the_data_must_be_given():
         experiment_named("headline").cells(Request(out=Path("unused")))
 
 
-def test_the_module_reads_what_was_chosen():
-    assert headline_module.setting_of(SMALL_STEPS, TUNED_METHODS[0]) == Setting(SMALL_RATE, 1.0)
+def test_small_steps_have_the_declared_rate():
+    assert FIRST.setting(SMALL_STEPS, FIRST.tuned[0]) == Setting(FIRST.small_rate, 1.0)
 
 
 def test_a_share_of_rounds_that_no_paper_says_is_refused(archive, tmp_path):

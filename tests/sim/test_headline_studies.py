@@ -11,21 +11,24 @@ from headline_runs import gain, played
 
 from deltafl.fl.data.shakespeare import ALPHABETS
 from deltafl.sim.data.dataset import build_dataset
-from deltafl.sim.reproduce import declared
 from deltafl.sim.reproduce.catalogue import experiment_named
-from deltafl.sim.reproduce.declared import SMALL_STEPS, TUNED, Setting
-from deltafl.sim.reproduce.declared_others import MARGIN, RATES
+from deltafl.sim.reproduce.declared import (
+    MARGIN,
+    RATES,
+    SMALL_STEPS,
+    STUDIES,
+    TUNED,
+    Setting,
+    study_of,
+)
 from deltafl.sim.reproduce.experiment import Request
-from deltafl.sim.reproduce.headline import setting_of
-from deltafl.sim.reproduce.headline_rates import small_rate_of
-from deltafl.sim.reproduce.headline_settings import CHOSEN, CHOSEN_BY_TASK
+from deltafl.sim.reproduce.headline import small_rate_of
 from deltafl.sim.reproduce.statistics import holm
-from deltafl.sim.reproduce.studies import MNIST_LINEAR, STUDIES, study_of
 from deltafl.sim.reproduce.tasks import task_named
 from deltafl.sim.reproduce.writers import divide
 from deltafl.sim.settings.config import DataConfig
 
-OTHERS = [study for study in STUDIES if study is not MNIST_LINEAR]
+MNIST_LINEAR, *OTHERS = STUDIES
 DATA = {
     "mnist-linear": "mnist-writers",
     "unipen-digits-linear": "unipen-digits",
@@ -82,8 +85,8 @@ class TestDeclaration:
             assert {setting.decay for setting in grid} >= {1.0, 0.6}
 
     def test_what_was_chosen_is_on_the_grid(self, study):
-        assert set(CHOSEN_BY_TASK[study.task]) == set(study.grids)
-        for label, setting in CHOSEN_BY_TASK[study.task].items():
+        assert set(study.chosen) == set(study.grids)
+        for label, setting in study.chosen.items():
             assert setting in study.grids[label]
 
     def test_the_small_rate_was_tried(self, study):
@@ -125,12 +128,11 @@ class TestCells:
         assert [tuple(cell.method.split(": ")) for cell in made] == list(methods)
         for cell in made:
             family, label = cell.method.split(": ")
-            setting = setting_of(family, methods[family, label], study)
-            chosen = CHOSEN if study is MNIST_LINEAR else CHOSEN_BY_TASK[study.task]
+            setting = study.setting(family, methods[family, label])
             if family == SMALL_STEPS:
                 assert setting == Setting(study.small_rate, 1.0)
             else:
-                assert setting == chosen[label.removeprefix("private ")]
+                assert setting == study.chosen[label.removeprefix("private ")]
             assert cell.config.training.learning_rate == setting.rate
             assert cell.config.training.decay == setting.decay
             assert cell.config.federation.cohort_size == 10
@@ -148,12 +150,27 @@ def test_the_first_study_is_as_it_was_declared():
     assert (MNIST_LINEAR.small_rate, MNIST_LINEAR.num_tests) == (0.05, 14)
     assert not MNIST_LINEAR.only_if_named
     assert MNIST_LINEAR.max_samples == 0
-    assert MNIST_LINEAR.tuned == declared.TUNED_METHODS
-    assert MNIST_LINEAR.families is declared.FAMILIES
-    for method in declared.TUNED_METHODS:
-        assert MNIST_LINEAR.grids[method.label] == declared.grid_of(method)
-        assert setting_of(TUNED, method) == CHOSEN[method.label]
-    assert {str(setting) for setting in CHOSEN.values()} == {
+    clear = ["Δ-FL θ=0.8", "Δ-FL θ=0.5", "Δ-FL θ=0.1"]
+    small, tuned = (
+        [method.label for method in MNIST_LINEAR.families[family]]
+        for family in (SMALL_STEPS, TUNED)
+    )
+    assert small == ["FedAvg", *clear, *(f"private {label}" for label in clear)]
+    assert tuned == [*MNIST_LINEAR.grids, "private Δ-FL θ=0.5"]
+    assert list(MNIST_LINEAR.grids) == ["FedAvg", "FedProx", "q-FFL", "Tilted-ERM", "AFL", *clear]
+    constants = {
+        "FedProx": (0.01, 0.1),
+        "q-FFL": (0.1, 1),
+        "Tilted-ERM": (0.5, 2),
+        "AFL": (0.01, 0.1),
+    }
+    for label, grid in MNIST_LINEAR.grids.items():
+        own = constants.get(label, (None,))
+        rates = (0.3, 1.0) if label in constants else (0.1, 0.3, 1.0, 2.0)
+        assert [(one.rate, one.decay, one.constant and one.constant[1]) for one in grid] == [
+            (rate, decay, value) for rate in rates for decay in (1.0, 0.6) for value in own
+        ]
+    assert {str(setting) for setting in MNIST_LINEAR.chosen.values()} == {
         "rate 2, decay 0.6",
         "rate 1, decay 0.6, proximal = 0.01",
         "rate 1, decay 0.6, q = 0.1",
@@ -223,7 +240,7 @@ def test_rates_are_reported_with_the_one_that_the_rule_chooses(archives, tmp_pat
         return 0.2 if cell.config.training.learning_rate < 0.1 else 0.0
 
     (table,) = rates.report(request, played(tmp_path / "runs", made, worse_when_small)).tables
-    assert [row[0] for row in table.rows if row[2]] == ["0.1"]
+    assert [row[1] for row in table.rows if row[2].startswith("**")] == ["rate 0.1, decay 1"]
 
 
 def test_every_task_of_a_study_is_known():

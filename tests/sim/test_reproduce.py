@@ -15,7 +15,7 @@ from deltafl.sim.reproduce import cells as cells_module
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
 from deltafl.sim.reproduce.cells import directories_of, key_of, run_cells
 from deltafl.sim.reproduce.experiment import Cell, Request
-from deltafl.sim.reproduce.grid import config_of, make_cells
+from deltafl.sim.reproduce.grid import config_of, make_cells, notes_of
 from deltafl.sim.reproduce.methods import (
     DELTA_FL,
     ERROR_TABLES,
@@ -24,7 +24,6 @@ from deltafl.sim.reproduce.methods import (
     PRIVATE_DELTA_FL,
     choose_methods,
 )
-from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, choose_tasks, task_named
 from deltafl.sim.reproduce.tuning import L2, RATE, tunings
 from deltafl.sim.settings.config_io import build_config, flatten, to_toml

@@ -9,11 +9,18 @@ import pytest
 from deltafl.sim import cli
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce import budget as budget_module
-from deltafl.sim.reproduce.budget import Item, fitting, in_order, run_within, tables
+from deltafl.sim.reproduce.budget import (
+    Item,
+    Speed,
+    Speeds,
+    fitting,
+    in_order,
+    run_within,
+    tables,
+)
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.cells import Failure, Finished, Outcome, directories_of
 from deltafl.sim.reproduce.experiment import Cell, Request
-from deltafl.sim.reproduce.speed import Speed, Speeds
 from deltafl.sim.settings.config_io import build_config
 
 TABLE = experiment_named("table2")

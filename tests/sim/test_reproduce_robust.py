@@ -12,18 +12,17 @@ from deltafl.sim.record.attacked import Aggregated, AttackLog, Population
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.catalogue import experiment_named
-from deltafl.sim.reproduce.experiment import Finished, Request
-from deltafl.sim.reproduce.lies import ATTACKS
-from deltafl.sim.reproduce.robust import COMPARED
-from deltafl.sim.reproduce.robust_results import (
+from deltafl.sim.reproduce.experiment import Finished, OverSeeds, Request
+from deltafl.sim.reproduce.robust import (
+    ATTACKS,
     BREAKS,
+    COMPARED,
     Case,
     Measured,
     breaking,
     results_of,
     rise,
 )
-from deltafl.sim.reproduce.tables import OverSeeds
 from deltafl.sim.settings.attackers import Claim, Kind
 from deltafl.sim.settings.config_io import flatten
 

@@ -9,10 +9,10 @@ import pytest
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce import speed as speed_module
+from deltafl.sim.reproduce import budget as budget_module
+from deltafl.sim.reproduce.budget import ROUNDS, Speed, Speeds, speed_of
 from deltafl.sim.reproduce.cells import Outcome, directories_of
 from deltafl.sim.reproduce.experiment import Cell, Finished
-from deltafl.sim.reproduce.speed import ROUNDS, Speed, Speeds, speed_of
 from deltafl.sim.settings.config_io import build_config
 
 LAYER = {"federation": {"rounds": 100, "evaluate_every": 10}}
@@ -80,7 +80,7 @@ def probed(monkeypatch):
         finished_probe(place)
         return Outcome((Finished(asked[0], place),), ())
 
-    monkeypatch.setattr(speed_module, "run_cells", run)
+    monkeypatch.setattr(budget_module, "run_cells", run)
     return cells
 
 
@@ -106,13 +106,13 @@ def test_what_was_measured_holds_for_other_seeds_and_rounds_and_for_who_comes_la
 
 def test_another_machine_measures_anew(tmp_path, probed, monkeypatch):
     Speeds(tmp_path).measure(cell(), 1e9)
-    monkeypatch.setattr(speed_module, "machine", lambda: "another")
+    monkeypatch.setattr(budget_module, "machine", lambda: "another")
     assert Speeds(tmp_path).of(cell()) is None
 
 
 def test_a_probe_that_does_not_finish_says_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        speed_module, "run_cells", lambda asked, _, **__: Outcome((), (), tuple(asked))
+        budget_module, "run_cells", lambda asked, _, **__: Outcome((), (), tuple(asked))
     )
     speeds = Speeds(tmp_path)
     assert speeds.measure(cell(), 1e9) is None

@@ -12,12 +12,10 @@ from scipy import stats
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.reproduce.comparison import compare_methods, comparison_table
 from deltafl.sim.reproduce.statistics import (
-    compare_evaluations,
-    compare_methods,
     compare_over_devices,
     compare_over_seeds,
-    comparison_table,
     error_matrix,
     holm,
     resampled_p,
@@ -327,7 +325,9 @@ def test_seeds_with_other_devices_can_not_be_lined_up(runs, message):
 
 def test_methods_with_other_devices_can_not_be_compared():
     with pytest.raises(ValueError, match="split_seed"):
-        compare_evaluations([evaluation([0.1])], [evaluation([0.1], "other")], rng=rng())
+        compare_methods(
+            {"a": [evaluation([0.1])], "b": [evaluation([0.1], "other")]}, baseline="a", rng=rng()
+        )
 
 
 def three_methods(seeds):
@@ -350,9 +350,9 @@ def test_a_table_of_methods_shows_intervals_and_corrected_p():
     assert better.devices.difference == pytest.approx(better.seeds.mean)
     table = comparison_table("comparison", "title", [fedavg, better, worse])
     assert {len(row) for row in table.rows} == {len(table.columns)}
-    assert table.rows[0][2:] == ("–",) * 8
-    assert table.rows[1][2].startswith("-")
-    assert table.rows[2][2].startswith("+")
+    assert table.rows[0][3:] == ("–",) * 10
+    assert table.rows[1][3].startswith("-")
+    assert table.rows[2][3].startswith("+")
     assert table.records[1]["smallest_p"] == 1 / 16
 
 
@@ -360,7 +360,9 @@ def test_one_seed_leaves_only_the_devices_to_compare():
     _, better, _ = compare_methods(three_methods(1), baseline="FedAvg", rng=rng(), percentile=None)
     assert better.seeds is better.std is better.adjusted_p_seeds is None
     assert better.adjusted_p_devices <= 2 * better.devices.p < 0.01
-    assert comparison_table("n", "t", [better]).rows[0][3] == "–"
+    table = comparison_table("n", "t", [better])
+    assert "p over devices" in table.columns
+    assert "p over runs (t)" not in table.columns
 
 
 def test_the_baseline_is_one_of_the_methods():

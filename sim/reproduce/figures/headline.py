@@ -7,8 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deltafl.sim.reproduce.declared import LEVEL, SMALL_STEPS
-from deltafl.sim.reproduce.headline_results import TAIL, Arm, Test
-from deltafl.sim.reproduce.headline_tables import curve, device_means, small_steps
+from deltafl.sim.reproduce.headline_tables import (
+    TAIL,
+    Arm,
+    Test,
+    curve,
+    device_means,
+    small_steps,
+)
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
 from deltafl.sim.run.strokes import Stroke
 

@@ -13,9 +13,8 @@ from deltafl.sim.record.evaluations import Evaluation, read_evaluations, read_la
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import Cell, Finished, Request
-from deltafl.sim.reproduce.grid import make_cells
+from deltafl.sim.reproduce.grid import make_cells, notes_of
 from deltafl.sim.reproduce.methods import Method, choose_methods
-from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.tasks import Chosen, choose_tasks, task_named
 
 Numbers = npt.NDArray[np.float64]

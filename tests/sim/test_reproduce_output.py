@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.experiment import Report, Table
-from deltafl.sim.reproduce.screen import as_text
+from deltafl.sim.reproduce.output import as_text
 
 CELLS = st.text("abc123.±", min_size=1, max_size=12)
 WIDE = Table(

@@ -1,0 +1,255 @@
+"""Methods beside a baseline: paired, corrected for their number, and laid out as a table.
+
+`deltafl compare`, the tables of `deltafl reproduce`, the pages and `deltafl.compare` all take their
+numbers from here.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.reproduce.experiment import NONE, Record, Table
+from deltafl.sim.reproduce.statistics import (
+    Comparison,
+    Numbers,
+    compare_over_devices,
+    compare_over_seeds,
+    error_matrix,
+    holm,
+    resampled_p,
+    statistic_of,
+)
+
+_OF_SEEDS: Final = {
+    "difference": "mean",
+    **{name: name for name in ("low", "high", "effect", "p_t", "p_signed_rank", "p_sign")},
+    "smallest_p": "smallest_p",
+}
+_OF_DEVICES: Final = {
+    "device_difference": "difference",
+    "device_low": "low",
+    "device_high": "high",
+    "p_devices": "p",
+}
+"""From the key of a record to the field of what was compared over seeds, or over devices."""
+
+
+def summarise(method: str, runs: Sequence[Evaluation], percentile: float | None = 90) -> Comparison:
+    """What some runs came to, beside no other; their test devices may differ."""
+    values = _values(runs, percentile)
+    std = float(values.std(ddof=1)) if len(values) > 1 else None
+    return Comparison(method, len(values), float(values.mean()), std)
+
+
+def compare_runs(
+    method: str,
+    ours: Sequence[Evaluation],
+    baseline: Sequence[Evaluation],
+    *,
+    rng: np.random.Generator | None = None,
+    test_share: float | None = None,
+    percentile: float | None = 90,
+    level: float = 0.95,
+) -> Comparison:
+    """Compare one method with the baseline, run by run.
+
+    Args:
+        method: its label.
+        ours: one final evaluation per seed.
+        baseline: the same seeds in the same order.
+        rng: draws the devices; None where runs differ in their test devices.
+        test_share: of the devices, who tested, if every run has a split of its own.
+        percentile: of the test errors over devices, in [0, 100]; None compares means.
+        level: coverage of the intervals, in (0, 1).
+
+    Raises:
+        ValueError: devices are to be compared, and the two do not have the same.
+    """
+    values, others = _values(ours, percentile), _values(baseline, percentile)
+    several = len(values) > 1
+    devices = None
+    if rng is not None:
+        both = _paired_devices(ours, baseline)
+        devices = compare_over_devices(*both, rng=rng, percentile=percentile, level=level)
+    split = several and test_share is not None
+    return replace(
+        summarise(method, ours, percentile),
+        baseline_mean=float(others.mean()),
+        seeds=compare_over_seeds(values, others, level=level) if several else None,
+        devices=devices,
+        new_devices_p=resampled_p(values, others, test_share=test_share or 0) if split else None,
+    )
+
+
+def corrected(found: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """The same with p-values after Holm's correction for all of them."""
+    of_seeds = _adjusted([one.seeds.p_t if one.seeds else None for one in found])
+    of_devices = _adjusted([one.devices.p if one.devices else None for one in found])
+    return tuple(
+        replace(one, adjusted_p_seeds=p_seeds, adjusted_p_devices=p_devices)
+        for one, p_seeds, p_devices in zip(found, of_seeds, of_devices, strict=True)
+    )
+
+
+def compare_methods(
+    evaluations: Mapping[str, Sequence[Evaluation]],
+    *,
+    baseline: str,
+    rng: np.random.Generator,
+    percentile: float | None = 90,
+    level: float = 0.95,
+) -> tuple[Comparison, ...]:
+    """Compare every method with the baseline, p-values corrected for their number by Holm.
+
+    Args:
+        evaluations: from the label of a method to its final evaluations, one per seed, the same
+            seeds in the same order for all.
+        baseline: the label of the method to compare with.
+        rng: draws the resamples.
+        percentile: of the test errors over devices, in [0, 100]; None compares means.
+        level: coverage of the intervals, in (0, 1).
+
+    Raises:
+        ValueError: the baseline is not among the methods, or two methods do not have the same
+            seeds or test devices.
+    """
+    if baseline not in evaluations:
+        raise ValueError(f"baseline {baseline!r} is not among {list(evaluations)}")
+    found = [
+        compare_runs(
+            method, runs, evaluations[baseline], rng=rng, percentile=percentile, level=level
+        )
+        for method, runs in evaluations.items()
+        if method != baseline
+    ]
+    compared = {one.method: one for one in corrected(found)}
+    return tuple(
+        compared.get(method) or summarise(method, runs, percentile)
+        for method, runs in evaluations.items()
+    )
+
+
+def comparison_table(
+    name: str,
+    title: str,
+    compared: Sequence[Comparison],
+    *,
+    statistic: str = "error",
+    level: float = 0.95,
+    is_share: bool = True,
+    digits: int = 4,
+) -> Table:
+    """Shares in percent with differences in percentage points; other numbers as they are.
+
+    Columns that would be empty for every method are left out.
+
+    Args:
+        name: of its files.
+        title: in words.
+        compared: the baseline first.
+        statistic: what was compared, in words.
+        level: the coverage of the intervals.
+        is_share: whether it is a share, such as an error rate.
+        digits: of the p-values.
+    """
+    scale, unit = (100.0, " (%)") if is_share else (1.0, "")
+    width = f"{100 * level:g}%"
+    base = compared[0]
+
+    def written(value: object, sign: str = "") -> str:
+        form = f"{sign}.2f" if is_share else f"{sign}.4g"
+        return format(scale * value, form) if isinstance(value, float) else NONE
+
+    def spread(one: Record) -> str:
+        return written(one["mean"]) + ("" if one["std"] is None else f" ± {written(one['std'])}")
+
+    def interval(one: Record, key: str, low: str, high: str) -> str:
+        ends = f"[{written(one[low], '+')}, {written(one[high], '+')}]"
+        return NONE if one[key] is None else f"{written(one[key], '+')} {ends}"
+
+    def of_the_same(one: Record) -> str:
+        # where it is that of the first row, the column says nothing
+        return NONE if one["pairs"] == base.pairs else written(one["baseline_mean"])
+
+    def p(key: str) -> Callable[[Record], str]:
+        return lambda one: p_value(one[key], digits)
+
+    columns: dict[str, str | Callable[[Record], str]] = {
+        "method": "method",
+        "pairs": "pairs",
+        f"{statistic}{unit}, mean ± std": spread,
+        f"{base.method}, same pairs{unit}": of_the_same,
+        f"difference over runs [{width}]": lambda one: interval(one, "difference", "low", "high"),
+        "effect (d)": lambda one: effect_size(one["effect"]),
+        "p over runs (t)": p("p_t"),
+        "Holm": p("adjusted_p_t"),
+        "p (signed rank)": p("p_signed_rank"),
+        "p (sign)": p("p_sign"),
+        "smallest p (sign)": p("smallest_p"),
+        "p for new devices": p("p_new_devices"),
+        f"difference over devices [{width}]": lambda one: interval(
+            one, "device_difference", "device_low", "device_high"
+        ),
+        "p over devices": p("p_devices"),
+        "Holm, devices": p("adjusted_p_devices"),
+    }
+    table = Table.of(name, title, [_record(one) for one in compared], columns)
+    filled = [
+        place for place in range(len(columns)) if any(row[place] != NONE for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[place] for place in filled),
+        rows=tuple(tuple(row[place] for place in filled) for row in table.rows),
+    )
+
+
+def p_value(value: object, digits: int = 4) -> str:
+    """As in tables."""
+    if not isinstance(value, float):
+        return NONE
+    least = 10.0**-digits
+    return f"< {least:.{digits}f}" if value < least else f"{value:.{digits}f}"
+
+
+def effect_size(value: object) -> str:
+    """As in tables; there is none where all differences are equal."""
+    known = isinstance(value, float) and math.isfinite(value)
+    return f"{value:+.2f}" if known else NONE
+
+
+def _record(one: Comparison) -> Record:
+    return {
+        **{key: getattr(one, key) for key in ("method", "pairs", "mean", "std", "baseline_mean")},
+        **{key: getattr(one.seeds, field, None) for key, field in _OF_SEEDS.items()},
+        "adjusted_p_t": one.adjusted_p_seeds,
+        "p_new_devices": one.new_devices_p,
+        **{key: getattr(one.devices, field, None) for key, field in _OF_DEVICES.items()},
+        "adjusted_p_devices": one.adjusted_p_devices,
+    }
+
+
+def _values(runs: Sequence[Evaluation], percentile: float | None) -> Numbers:
+    """The statistic of each run, whose devices may be others."""
+    return np.array([statistic_of(error_matrix([one])[1], percentile)[0] for one in runs])
+
+
+def _paired_devices(
+    ours: Sequence[Evaluation], baseline: Sequence[Evaluation]
+) -> tuple[Numbers, Numbers]:
+    (our_ids, mine), (their_ids, theirs) = error_matrix(ours), error_matrix(baseline)
+    if our_ids != their_ids:
+        raise ValueError(
+            f"{len(our_ids)} and {len(their_ids)} test devices that are not the same: pairs need "
+            f"one data.split_seed for all methods"
+        )
+    return mine, theirs
+
+
+def _adjusted(values: Sequence[float | None]) -> list[float | None]:
+    corrected = iter(holm([value for value in values if value is not None]))
+    return [None if value is None else next(corrected) for value in values]
