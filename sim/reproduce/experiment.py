@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Protocol
 
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # loads the plotting library
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Report:
     """
 
     tables: tuple[Table, ...] = ()
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: "Mapping[str, Figure]" = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -13,12 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltafl
+from deltafl.sim import writing
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import CheckResult, Outcome
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.html import charts, render, searches, sequence, writing
+from deltafl.sim.inspect.audit.html import render, searches, sequence
 from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
-from deltafl.sim.inspect.audit.html.render import SHOWN_EVIDENCE, SHOWN_SEARCHES, SHOWN_STEPS
+from deltafl.sim.inspect.audit.html.render import (
+    SHOWN_EVIDENCE,
+    SHOWN_SEARCHES,
+    SHOWN_STEPS,
+    place,
+)
 from deltafl.sim.inspect.audit.html.verdict import verdict
 
 EXAMPLES = sorted(example_reports.EXAMPLES)
@@ -186,9 +192,9 @@ def test_findings_come_worst_first_with_all_that_their_rule_says(pages):
         for text in RULES[finding.rule].texts().values():
             assert " ".join(text.replace("`", "").split()) in shown
         for evidence in finding.evidence[:SHOWN_EVIDENCE]:
-            assert writing.place(evidence) in shown
+            assert place(evidence) in shown
         for evidence in finding.evidence[SHOWN_EVIDENCE:]:
-            assert writing.place(evidence) not in shown
+            assert place(evidence) not in shown
 
 
 def test_ten_thousand_findings_make_a_short_page_that_says_so():
@@ -247,35 +253,6 @@ def test_no_arrow_leaves_its_diagram(texts):
             assert heights == sorted(set(heights))
             last = diagram.arrows[-1]
             assert last.y + sequence.LINE * max(1, len(last.known)) <= diagram.height + 16
-
-
-@given(
-    st.lists(st.none() | st.floats() | st.floats(0, 10), min_size=1, max_size=1_500),
-    st.booleans(),
-)
-def test_charts_stay_within_their_frame_whatever_the_values(values, logarithmic):
-    rounds = range(5, 5 + len(values))
-    drawn = charts.chart("t", "u", rounds, {"one": values}, logarithmic=logarithmic)
-    fitting = [v for v in values if v is not None and abs(v) < 1e12 and (v > 0 or not logarithmic)]
-    assert (drawn is None) == (not fitting)
-    if drawn is None:
-        return
-    assert drawn.left_out == len(values) - len(fitting)
-    numbers = [float(one) for one in re.findall(r"[-\d.e]+", drawn.lines[0].path)]
-    points = list(zip(numbers[::2], numbers[1::2], strict=True)) + list(drawn.lines[0].dots)
-    assert all(charts.LEFT <= x <= charts.RIGHT for x, _ in points)
-    assert all(charts.TOP <= y <= charts.BOTTOM for _, y in points)
-    assert 2 <= len(drawn.y_ticks) <= 12
-    assert 1 <= len(drawn.x_ticks) <= 12
-
-
-def test_a_long_line_keeps_its_peaks_when_it_is_thinned():
-    values = [1.0] * 20_000
-    values[12_345] = 9.0
-    drawn = charts.chart("t", "u", range(1, 20_001), {"one": values})
-    heights = [float(y) for y in re.findall(r" ([\d.]+)", drawn.lines[0].path)]
-    assert len(heights) < 1_000
-    assert min(heights) == charts.BOTTOM - 0.9 * (charts.BOTTOM - charts.TOP)
 
 
 @given(st.floats())

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES
+from deltafl.sim.charts.chart import COLOURS
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.figures.drawing import new_figure
 from deltafl.sim.reproduce.figures.runs import (
@@ -28,7 +29,6 @@ from deltafl.sim.reproduce.figures.runs import (
     per_device,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
-from deltafl.sim.run.strokes import COLOURS
 
 _BINS: Final = 25
 _TAIL: Final = 90  # the percentile that a thin line marks

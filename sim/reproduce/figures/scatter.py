@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from deltafl.sim.charts.chart import LineStyle
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.figures.drawing import new_figure
 from deltafl.sim.reproduce.figures.runs import (
@@ -25,7 +26,6 @@ from deltafl.sim.reproduce.figures.runs import (
     per_device,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
-from deltafl.sim.run.strokes import Stroke
 
 LITTLE_DATA: Final = {"emnist": 200, "sent140": 100}
 """Below how many samples a device has little data, by family; the paper names no other."""
@@ -102,8 +102,8 @@ def _draw(task: TaskRuns, values: _Values) -> Figure:
                 s=9,
                 alpha=0.5,
                 linewidths=0,
-                color=Stroke(number).colour,
-                marker=Stroke(number).marker,
+                color=LineStyle(number).colour,
+                marker=LineStyle(number).marker,
             )
             panel.set_title(method, fontsize="medium")
             panel.set_xscale(scale)

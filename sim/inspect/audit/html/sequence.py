@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deltafl.sim.inspect.audit.html.writing import count, size
 from deltafl.sim.inspect.audit.report import TimelineStep
+from deltafl.sim.writing import count, size
 
 WIDTH: Final = 900
 DEVICES_AT: Final = 60
