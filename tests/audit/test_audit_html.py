@@ -127,7 +127,7 @@ def test_markup_in_a_report_is_escaped_everywhere(pages):
 
 
 def test_markup_inside_figures_is_escaped(pages):
-    figures = re.findall(r"<svg.*?</svg>", pages["hostile"], re.DOTALL)
+    figures = re.findall(r"<figure.*?</figure>", pages["hostile"], re.DOTALL)
     assert any("session opening&lt;script&gt;" in figure for figure in figures)
     assert any("who has answered&lt;script&gt;" in figure for figure in figures)
 
@@ -233,26 +233,13 @@ def test_every_step_of_the_round_is_drawn_once_and_slots_alike_are_folded():
     assert len(slots.between) == example_reports.QUERIES - 1
     scenes = [setup.first, slots.first, *slots.between, slots.last]
     assert [scene.slot for scene in scenes] == [None, *range(example_reports.QUERIES + 1)]
-    arrows = [one for scene in scenes for diagram in scene.diagrams for one in diagram.arrows]
-    assert [(one.label, one.sent) for one in arrows] == [(one.label, one.sent) for one in steps]
+    assert [one for scene in scenes for one in scene.steps] == list(steps)
 
 
 def test_slots_with_other_messages_are_not_folded():
     steps = list(example_reports.rich().timeline)
     steps = [step for step in steps if (step.slot, step.label) != (3, "request for shares")]
     assert [len(act.between) for act in sequence.acts(steps)] == [0, 1, 0, 1]
-
-
-@given(st.lists(st.text(max_size=300), max_size=40))
-def test_no_arrow_leaves_its_diagram(texts):
-    step = example_reports.rich().timeline[0]
-    steps = [replace(step, label=text, revealed=text) for text in texts]
-    for act in sequence.acts(steps):
-        for diagram in act.first.diagrams:
-            heights = [arrow.y for arrow in diagram.arrows]
-            assert heights == sorted(set(heights))
-            last = diagram.arrows[-1]
-            assert last.y + sequence.LINE * max(1, len(last.known)) <= diagram.height + 16
 
 
 @given(st.floats())
@@ -351,28 +338,20 @@ def test_every_text_has_contrast_in_light_and_dark(pages, visit):
                 assert poor == []
 
 
-def test_a_diagram_that_does_not_fit_says_so(pages, visit):
-    with visit(pages["rich"]) as seen:
-        hint = seen.page.get_by_text("The diagrams are wider than this screen")
-        for width, is_cut in ((390, True), (700, True), (900, False), (1200, False)):
-            seen.page.set_viewport_size({"width": width, "height": 900})
-            box = "() => { const one = document.querySelector('.round').parentElement;"
-            assert (
-                seen.page.evaluate(f"{box} return one.scrollWidth > one.clientWidth }}") == is_cut
-            )
-            assert hint.is_visible() == is_cut
-        seen.page.emulate_media(media="print")
-        assert not hint.is_visible()
+SIDES = """() => [...document.querySelectorAll('.steps li')].filter(one => one.children.length > 1)
+  .map(one => [...one.children].map(part => part.getBoundingClientRect().left))"""
 
 
-def test_on_paper_the_head_of_the_diagram_is_on_each_of_its_pages(pages, visit):
-    """As the head of a table is; on a screen, it is there once."""
-    shown = "name => getComputedStyle(document.querySelector(name)).display"
+@pytest.mark.parametrize(("width", "is_beside"), [(390, False), (900, True), (1200, True)])
+def test_what_the_server_knew_is_beside_its_step_or_below_it_on_a_phone(
+    pages, visit, width, is_beside
+):
     with visit(pages["rich"]) as seen:
-        assert seen.page.evaluate(shown, ".lanes") == "block"
-        seen.page.emulate_media(media="print")
-        displays = [seen.page.evaluate(shown, name) for name in (".round", ".lanes", ".scenes")]
-        assert displays == ["table", "table-header-group", "table-row-group"]
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        places = seen.page.evaluate(SIDES)
+        assert len(places) > 3
+        assert all((known > arrow) == is_beside for arrow, known in places)
+        assert seen.page.evaluate(OVERFLOW) == 0
 
 
 def test_findings_fold_by_keyboard_and_only_lesser_ones_are_folded(pages, visit):

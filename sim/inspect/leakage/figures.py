@@ -1,4 +1,4 @@
-"""Figures of the measurements, each as PNG and SVG, in the style of `deltafl.sim.run.plots`."""
+"""Figures of the measurements, each as PNG and SVG."""
 
 from collections.abc import Sequence
 from pathlib import Path

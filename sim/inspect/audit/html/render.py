@@ -74,7 +74,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: tuple[Callable[..., str], ...] = (
+    filters: tuple[Callable[..., object], ...] = (
         writing.number,
         writing.count,
         writing.span,
@@ -96,7 +96,6 @@ def _environment() -> jinja2.Environment:
         VERSION=metadata.version("deltafl"),
         NONE=writing.NONE,
         MEDIUM=Severity.MEDIUM,
-        sequence_frame=sequence,
     )
     return environment
 
