@@ -241,18 +241,18 @@ def test_a_run_with_other_settings_has_a_transcript_of_its_own(tmp_path):
     watched = Watched(tmp_path / "run", clock=lambda: next(clock))
     make_run(tmp_path / "run", **what)
     watched.page()
-    first = watched._wire
+    first = watched._traffic
     watched.page()
-    assert watched._wire is first is not None
+    assert watched._traffic is first is not None
     (tmp_path / "run" / "config.toml").unlink()
     shutil.rmtree(tmp_path / "run")
     make_run(tmp_path / "run", quantile={"resolution_bits": 9}, **what)
     watched.page()
-    assert watched._wire.grid.resolution_bits == 9
+    assert watched._traffic.grid.resolution_bits == 9
     shutil.rmtree(tmp_path / "run")
     make_run(tmp_path / "run")
     watched.page()
-    assert watched._wire is None
+    assert watched._traffic is None
 
 
 # in a browser
