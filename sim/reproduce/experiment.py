@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from deltafl.fl.metrics import summarise_test_error
 from deltafl.fl.nearest import nearest
@@ -15,6 +14,9 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # loads the plotting library
 
 Found = TypeVar("Found")
 
@@ -162,7 +164,7 @@ class Report:
     """
 
     tables: tuple[Table, ...] = ()
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: "Mapping[str, Figure]" = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -4,7 +4,7 @@ The first run is at the top of the directory, the others are below `arms/`; each
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_workers_mb
 from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
+from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.versions import Versions, check_versions, versions_now
 from deltafl.sim.run.engine import Progress, Stop, play
 from deltafl.sim.run.fitting import check_fit
@@ -44,7 +45,6 @@ from deltafl.sim.settings.config import (
     RunConfig,
     TrainingConfig,
 )
-from deltafl.sim.settings.config_io import show
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,11 +122,10 @@ def run_experiment(
         backend = open_backend(choice, spec, device=device, address=config.training.address)
         stack.enter_context(contextlib.closing(backend))
         population = SimulatedPopulation(dataset, backend, subject.own)
-        summaries, played, stopped = [], [], None
+        summaries, stopped = [], None
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
-            played.append((arm, directory))
             # somebody may have resumed an arm by itself, and still be at it
             with directory.claim(arm, resume=True) if number else contextlib.nullcontext():
                 write_json(directory.versions, versions)
@@ -142,7 +141,7 @@ def run_experiment(
         if stopped is not None:
             raise stopped
         if plots:
-            _draw(top, played)
+            _draw(top)
         summary = {
             **summarise_experiment(summaries),
             "peak_memory_mb": round(peak_memory_mb() + peak_memory_of_workers_mb(), 1),
@@ -151,25 +150,15 @@ def run_experiment(
     return summary
 
 
-def _draw(top: RunDirectory, played: Sequence[tuple[RunConfig, RunDirectory]]) -> None:
-    from deltafl.sim.run.plots import (  # loads the plotting library only when needed
-        Arm,
-        write_plots,
+def _draw(top: RunDirectory) -> None:
+    from deltafl.sim.charts.files import (  # loads the plotting library only when needed
+        ONE,
+        figures_of,
+        write_figures,
     )
 
-    arms = []
-    for config, directory in played:
-        folders = directory.metrics_of(config.federation)
-        arms += [
-            Arm(
-                config.federation.algorithm,
-                directory,
-                show(theta) if len(folders) > 1 else None,
-                folder,
-            )
-            for theta, folder in folders.items()
-        ]
-    write_plots(top.plots, arms)
+    plans = figures_of(Reader(top.path).read().methods)
+    write_figures(top.plots, plans, ONE, ("png", "svg"))
 
 
 def _subject_of(config: RunConfig) -> Subject:

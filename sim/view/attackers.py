@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from deltafl.sim.inspect.audit.html.writing import count, number, quantity
+from deltafl.sim.charts import runs
+from deltafl.sim.charts.chart import Chart, drawn
+from deltafl.sim.record.snapshot import Method, Snapshot
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
 from deltafl.sim.settings.config_io import show
-from deltafl.sim.view import charts, series
-from deltafl.sim.view.look import Look, Method
-from deltafl.sim.view.shown import AttackersShown, Corrupted, Facts
+from deltafl.sim.writing import count, number, percent, quantity
 
 _SCALED: Final = (
     Kind.BACKDOOR,
@@ -24,55 +24,68 @@ _SCALED: Final = (
 _OWN: Final = "their own"
 
 
-def attackers_of(looks: Sequence[Look], methods: Sequence[Method]) -> AttackersShown | None:
-    """What is known of the attackers of runs; None where no run has any.
+class Corrupted(NamedTuple):
+    """What attackers came to under a method, over its seeds; as texts.
+
+    Attributes:
+        label: of the method.
+        number: of the method on its page.
+        share: their share of the aggregate's weight, on average over rounds.
+        largest: the largest of a round.
+        backdoor: how often the backdoor of the last model evaluated works.
+    """
+
+    label: str
+    number: int
+    share: str
+    largest: str
+    backdoor: str
+
+
+def attackers_of(snapshots: Sequence[Snapshot], methods: Sequence[Method]) -> dict[str, object]:
+    """What is known of the attackers of runs: who they are, charts, and what they came to.
 
     Args:
-        looks: the runs.
+        snapshots: of the runs.
         methods: theirs, labelled as on the page.
     """
     lying = [
-        (look, look.config.attackers)
-        for look in looks
-        if look.config is not None and look.config.attackers.lie
+        (one, one.config.attackers)
+        for one in snapshots
+        if one.config is not None and one.config.attackers.lie
     ]
-    if not lying:
-        return None
-    drawn = (
-        charts.line_chart(
+    charts = drawn(
+        Chart(
             "The attackers' share of the aggregate",
             "share of the weight",
-            series.corrupted_curves(methods),
-            is_share=True,
+            runs.corrupted_curves(methods),
+            write=percent,
         ),
-        charts.line_chart(
+        Chart(
             "How often the backdoor works",
             "share of samples",
-            series.backdoor_curves(methods),
-            is_share=True,
+            runs.backdoor_curves(methods),
+            write=percent,
         ),
     )
-    return AttackersShown(
-        about=tuple(_about(look, lies) for look, lies in lying),
-        charts=tuple(one for one in drawn if one is not None),
-        methods=tuple(
-            found
-            for at, method in enumerate(methods)
-            if (found := _corrupted(method, at)) is not None
-        ),
-    )
+    found = (_corrupted(method, at) for at, method in enumerate(methods))
+    return {
+        "about": [_about(one, lies) for one, lies in lying],
+        "charts": charts if lying else (),
+        "methods": [one for one in found if one is not None and lying],
+    }
 
 
-def _about(look: Look, lies: AttackersConfig) -> Facts:
+def _about(one: Snapshot, lies: AttackersConfig) -> tuple[tuple[str, str], ...]:
     """The settings of the attackers of a run, and how many there are."""
-    known = next((run.attacked for run in look.runs if run.attacked is not None), None)
+    known = next((run.attacked for run in one.runs if run.attacked is not None), None)
     if known is None:
         many = "not known yet"
     else:
         devices = count(known.population.devices, "training device")
         many = f"{number(len(known.population.attackers))} of {devices}"
     facts = (
-        ("Run", str(look.path)),
+        ("Run", str(one.path)),
         ("Share that is asked for", show(lies.share)),
         ("Devices that lie", many),
         ("Kind", lies.kind),
@@ -104,10 +117,11 @@ def _corrupted(method: Method, at: int) -> Corrupted | None:
     shares = [share for one in attacked for share in one.shares.values()]
     last = [one.backdoor[max(one.backdoor)] for one in attacked if one.backdoor]
     return Corrupted(
-        charts.look_of(method.label, at),
-        charts.percent(_mean(shares)),
-        charts.percent(max(shares, default=None)),
-        charts.percent(_mean(last)),
+        method.label,
+        at,
+        percent(_mean(shares)),
+        percent(max(shares, default=None)),
+        percent(_mean(last)),
     )
 
 

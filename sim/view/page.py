@@ -16,44 +16,13 @@ from typing import Final
 import jinja2
 from markupsafe import Markup
 
-from deltafl.sim.inspect.audit.html import writing
-from deltafl.sim.view import charts
-from deltafl.sim.view.series import LEVEL
-from deltafl.sim.view.shown import Shown
-from deltafl.sim.view.stages import STAGES
+from deltafl.sim import writing
+from deltafl.sim.charts import svg
+from deltafl.sim.view.costs import STAGES
+from deltafl.sim.view.pairs import LEVEL
+from deltafl.sim.view.sections import OF_A_RUN, SECTIONS, Page
 from deltafl.sim.visible import visible
 
-SECTIONS: Final = (
-    "status",
-    "errors",
-    "paired",
-    "devices",
-    "searches",
-    "costs",
-    "dropouts",
-    "attackers",
-    "audit",
-    "settings",
-)
-"""The sections of the page of a run, in their order."""
-
-OF_RESULTS: Final = (
-    "status",
-    "facts",
-    "compared",
-    "errors",
-    "paired",
-    "devices",
-    "searches",
-    "costs",
-    "dropouts",
-    "attackers",
-    "audit",
-    "settings",
-)
-"""The sections of a page of results."""
-
-_SHORT: Final = 24
 _HERE: Final = "deltafl.sim.view"
 
 
@@ -70,46 +39,47 @@ def policy(style: str, script: str) -> str:
     return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
 
 
-def live_page(one: Shown) -> str:
+def live_page(page: Page) -> str:
     """The page of a run that asks for its own sections again and again."""
-    return _page(one, SECTIONS, "Δ-FL run", script())
+    return _page(page, OF_A_RUN, "Δ-FL run", script())
 
 
-def page_of_moment(one: Shown) -> str:
+def page_of_moment(page: Page) -> str:
     """The page of a run as it is now; it runs nothing, and asks for nothing."""
-    return _page(one, SECTIONS, "Δ-FL run")
+    return _page(page, OF_A_RUN, "Δ-FL run")
 
 
-def page_of_results(one: Shown) -> str:
+def page_of_results(page: Page) -> str:
     """The page of results; it runs nothing, and asks for nothing."""
-    return _page(one, OF_RESULTS, "Δ-FL results")
+    return _page(page, tuple(SECTIONS), "Δ-FL results")
 
 
-def state(one: Shown) -> dict[str, object]:
+def state(page: Page) -> dict[str, object]:
     """What a live page asks for, as JSON values."""
+    is_read = page.traffic is None or page.traffic.share == 1
     return {
-        "title": f"{one.state.title}: {visible(one.name)}",
-        "sections": fragments(one),
-        "labels": list(map(visible, one.labels)),
-        "baseline": visible(one.baseline),
-        "is_over": one.state.level == "clean",
-        "is_busy": one.audit.state == "running" or one.carried_share < 1,
+        "title": f"{page.state.title}: {visible(page.name)}",
+        "sections": fragments(page),
+        "labels": list(map(visible, page.labels)),
+        "baseline": "" if page.baseline is None else visible(page.baseline.label),
+        "is_over": page.state.level == "clean",
+        "is_busy": page.audit.state == "running" or not is_read,
     }
 
 
-def fragments(one: Shown) -> dict[str, str]:
-    """The sections of the page of a run, in HTML, by their names."""
+def fragments(page: Page, sections: Sequence[str] = OF_A_RUN) -> dict[str, Markup]:
+    """Sections in HTML, by their names."""
     macros = _environment().get_template("sections.html.j2").module
-    return {name: str(getattr(macros, name)(one)) for name in SECTIONS}
+    return {name: getattr(macros, name)(**SECTIONS[name](page)) for name in sections}
 
 
-def _page(one: Shown, sections: Sequence[str], kicker: str, own_script: str = "") -> str:
+def _page(page: Page, sections: Sequence[str], kicker: str, own_script: str = "") -> str:
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
-            one=one,
-            sections=sections,
+            page=page,
+            sections=fragments(page, sections),
             kicker=kicker,
             style=Markup(style()),  # noqa: S704 - ours
             script=Markup(own_script),  # noqa: S704 - ours
@@ -139,8 +109,9 @@ def script() -> str:
 
 @functools.cache
 def style() -> str:
-    """The style sheet of the audit's page, and what there is here beside it."""
-    return _text("deltafl.sim.inspect.audit.html", "style.css") + _text(_HERE, "view.css")
+    """The style sheets of the audit's page and of charts, and what there is here beside them."""
+    audits = _text("deltafl.sim.inspect.audit.html", "style.css")
+    return audits + _text("deltafl.sim.charts", "charts.css") + _text(_HERE, "view.css")
 
 
 def in_points(value: float) -> str:
@@ -164,15 +135,6 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def shortened(text: str) -> str:
-    """A text that fits into a chart.
-
-    >>> shortened("fedavg"), shortened("x" * 99)
-    ('fedavg', 'xxxxxxxxxxxxxxxxxxxxxxx…')
-    """
-    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -183,16 +145,20 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: tuple[Callable[..., str], ...] = (
+    filters: tuple[Callable[..., object], ...] = (
         writing.number,
         writing.count,
         writing.size,
         writing.quantity,
-        charts.percent,
+        writing.percent,
+        svg.line_chart,
+        svg.distribution_chart,
+        svg.pair_chart,
+        svg.neighbours,
+        svg.swatch,
         in_points,
         p_value,
-        shortened,
     )
     environment.filters.update({one.__name__: one for one in filters})
-    environment.globals.update(chart_frame=charts, NONE=writing.NONE, LEVEL=LEVEL, STAGES=STAGES)
+    environment.globals.update(NONE=writing.NONE, LEVEL=LEVEL, STAGES=STAGES)
     return environment

@@ -12,11 +12,10 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
-from deltafl.sim.view.look import Look, Reader
+from deltafl.sim.record.snapshot import Method, Reader, Snapshot
 from deltafl.sim.view.page import page_of_results
-from deltafl.sim.view.sections import compare, methods_of, shown, wire_of
-from deltafl.sim.view.series import baseline_of
-from deltafl.sim.view.shown import AuditShown
+from deltafl.sim.view.pairs import pairs
+from deltafl.sim.view.sections import AuditState, Page, whole_traffic
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\
@@ -62,42 +61,59 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: a run is not there, or a file of a run would be replaced.
     """
-    looks = [_look(path) for path in dict.fromkeys(options.runs)]
-    files = [file for look in looks for file in RunDirectory(look.path).files]
+    snapshots = [_read(path) for path in dict.fromkeys(options.runs)]
+    files = [file for one in snapshots for file in RunDirectory(one.path).files]
     check_output(options.out, files)
-    wire = wire_of(looks[0])
-    if wire is not None:
-        wire.read_on(float("inf"))
+    page = Page(snapshots, whole_traffic(snapshots[0]), wanted=options.baseline)
     try:
-        found = compare(shown(looks, wire, wanted=options.baseline), looks)
+        baseline = page.baseline
     except ValueError as error:
         raise UserError(f"--baseline {error}") from error
     if options.audit:
-        reached = verdict(audit(options.runs[0]))
-        found = replace(found, audit=AuditShown("done", 1.0, reached))
-    write_file(options.out, page_of_results(found).encode())
+        page = replace(page, asked=AuditState("done", 1.0, verdict(audit(options.runs[0]))))
+    write_file(options.out, page_of_results(page).encode())
     _say(f"The page is in {options.out}.")
     if options.figures is not None:
-        _draw(options.figures, looks, files, options.baseline)
+        _draw(options.figures, page.methods, baseline, files)
     return 0
 
 
-def _draw(folder: Path, looks: Sequence[Look], files: Sequence[Path], wanted: str | None) -> None:
-    from deltafl.sim.view.figures import write_figures  # loads the plotting library
-
+def _draw(
+    folder: Path, methods: Sequence[Method], baseline: Method | None, files: Sequence[Path]
+) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--figures {folder}: it is not a folder; name another")
     if folder.is_dir():  # otherwise it is made
         check_output(folder / "captions.txt", files)
-    methods = methods_of(looks)
-    written = write_figures(folder, methods, baseline_of(methods, wanted))
+    written = write_paper(folder, methods, baseline)
     _say(f"{len(written)} files with figures and captions are in {folder}.")
 
 
-def _look(path: Path) -> Look:
+def write_paper(folder: Path, methods: Sequence[Method], baseline: Method | None) -> list[Path]:
+    """Draw all figures that the runs have data for, and write captions.txt; the files.
+
+    Args:
+        folder: where; created where it is missing.
+        methods: what to draw.
+        baseline: what the others are compared with; None if there is nothing to compare.
+    """
+    from deltafl.sim.charts import files  # loads the plotting library
+
+    plans = files.figures_of(methods)
+    if baseline is not None:
+        others = [(at, one) for at, one in enumerate(methods) if one is not baseline]
+        found = [(at, paired) for at, one in others if (paired := pairs(one, baseline)) is not None]
+        plans += files.pairs_of(found, baseline.label)
+    written = files.write_figures(folder, plans, files.PAPER, ("pdf", "svg"))
+    captions = folder / "captions.txt"
+    write_file(captions, "".join(f"{one.name}: {one.caption}\n\n" for one in plans).encode())
+    return [*written, captions]
+
+
+def _read(path: Path) -> Snapshot:
     if not RunDirectory(path).config.exists():
         raise UserError(f"{path} is not a run directory (it has no config.toml)")
-    return Reader(path).look()
+    return Reader(path).read()
 
 
 def _say(sentence: str) -> None:

@@ -1,30 +1,31 @@
-"""What a page shows of runs: the numbers and charts of each of its sections."""
+"""What each section of a page shows of runs; a section is a function, and a row of a table.
+
+What a function gives is what the template's macro of the same name takes.
+"""
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Final, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, NamedTuple, cast
 
 from deltafl.protocol.losses import LossGrid
-from deltafl.sim.inspect.audit.html.writing import count, number, quantity
-from deltafl.sim.record.events import Event
+from deltafl.sim.charts import runs
+from deltafl.sim.charts.chart import Chart, Curve, drawn
+from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.snapshot import Method, Snapshot, Trained
+from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.run.accounting import DELTA
 from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.run.spending import SPENT
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
-from deltafl.sim.view import charts, device_charts, series
-from deltafl.sim.view.attackers import attackers_of
-from deltafl.sim.view.charts import Chart
-from deltafl.sim.view.device_charts import PairChart
-from deltafl.sim.view.look import Look, Method, Trained
-from deltafl.sim.view.shown import AuditShown, Compared, Cost, Shown, State
-from deltafl.sim.view.stages import stage_times
-from deltafl.sim.view.wire import Wire
-
-T = TypeVar("T")
+from deltafl.sim.view import attackers, pairs
+from deltafl.sim.view.costs import Cost, cost_of, dropped, seconds, stage_times, total
+from deltafl.sim.view.traffic import Seen, Steps, Traffic
+from deltafl.sim.writing import count, number, quantity
 
 MAX_METHODS: Final = 12
 """The most methods of which a page draws distributions and pairs."""
@@ -35,31 +36,149 @@ BINS: Final = 20
 QUIET_S: Final = 60.0
 """After so many seconds without a new round, or five times the longest round, a run may be dead."""
 
-
 _MOST_VERSIONS: Final = 40
 _LONGEST: Final = 200  # of what files say
 
 _SOFTWARE: Final = ("deltafl", "python", "torch", "numpy", "scikit-learn")
 _MACHINE: Final = ("machine", "device", "backend", "cpu_capability")
 
+Content = Mapping[str, object]
+"""What a section shows, by the names of its macro's arguments."""
 
-def wire_of(look: Look) -> Wire | None:
+
+class State(NamedTuple):
+    """How a run is doing.
+
+    Attributes:
+        level: the class of its banner: "clean" (finished), "info" (in progress), "medium" (has
+            written nothing for long) or "high" (cannot be read).
+        title: in a few words.
+        sentence: in a sentence.
+    """
+
+    level: str
+    title: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditState:
+    """What a page says of the audit of a run.
+
+    Attributes:
+        state: "none" (there is nothing to audit), "early" (the run is not over), "ready" (it can be
+            asked for), "running", "done" or "failed".
+        done: how much of the transcript has been read, from 0 to 1.
+        verdict: of an audit that is done.
+        sentence: why there is none, or why it failed.
+        has_report: whether the whole report can be opened from the page.
+    """
+
+    state: str
+    done: float = 0.0
+    verdict: Verdict | None = None
+    sentence: str = ""
+    has_report: bool = False
+
+
+class Compared(NamedTuple):
+    """A table of methods with paired differences.
+
+    Attributes:
+        title: what is compared.
+        baseline: the label of what the others are compared with.
+        rows: one for each method.
+    """
+
+    title: str
+    baseline: str
+    rows: Sequence[Comparison]
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """What a page is about.
+
+    Attributes:
+        snapshots: of the runs.
+        traffic: what the transcript of the first of them has; None without one.
+        asked: the audit of the first of them; None if nobody asked for one.
+        wanted: the label of what others are compared with; by default FedAvg, or the last.
+        now: seconds since the epoch; by default, those of the clock.
+    """
+
+    snapshots: Sequence[Snapshot]
+    traffic: Seen | None = None
+    asked: AuditState | None = None
+    wanted: str | None = None
+    now: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the run, or of the runs."""
+        return ", ".join(str(one.path) for one in self.snapshots)
+
+    @cached_property
+    def methods(self) -> list[Method]:
+        """The methods, each with a label of its own."""
+        return methods_of(self.snapshots)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of the methods."""
+        return tuple(one.label for one in self.methods)
+
+    @cached_property
+    def baseline(self) -> Method | None:
+        """What the others are compared with; None if there is nothing to compare.
+
+        Raises:
+            ValueError: there is no method of the label `wanted`.
+        """
+        return pairs.baseline_of(self.methods, self.wanted)
+
+    @cached_property
+    def costs(self) -> list[Cost]:
+        """What the methods have cost."""
+        return [cost_of(method, at) for at, method in enumerate(self.methods)]
+
+    @cached_property
+    def state(self) -> State:
+        """How the runs are doing."""
+        return _state(self.snapshots, time.time() if self.now is None else self.now)
+
+    @property
+    def audit(self) -> AuditState:
+        """What it says of the audit."""
+        return self.asked or AuditState("none", sentence=_no_audit(self.methods))
+
+
+def traffic_of(snapshot: Snapshot) -> Traffic | None:
     """A reader of the transcript of a run; None where there is none."""
-    if look.config is None or not look.config.has_masked_sums:
+    if snapshot.config is None or not snapshot.config.has_masked_sums:
         return None
-    quantile = look.config.quantile
+    quantile = snapshot.config.quantile
     grid = LossGrid(quantile.resolution_bits, quantile.loss_bound)
-    return Wire(RunDirectory(look.path).transcript, grid)
+    return Traffic(RunDirectory(snapshot.path).transcript, grid)
 
 
-def methods_of(looks: Sequence[Look]) -> list[Method]:
+def whole_traffic(snapshot: Snapshot) -> Seen | None:
+    """All that the transcript of a run has; None where there is none."""
+    traffic = traffic_of(snapshot)
+    if traffic is None:
+        return None
+    traffic.read_on(float("inf"))
+    return traffic.seen
+
+
+def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
     """The methods of several runs that have begun, each with a label of its own."""
-    labels = Counter(method.label for look in looks for method in look.methods)
-    names = Counter(look.path.name for look in looks)
+    labels = Counter(method.label for one in snapshots for method in one.methods)
+    names = Counter(one.path.name for one in snapshots)
     found = []
-    for look in looks:
-        name = look.path.name if names[look.path.name] == 1 else str(look.path)
-        for method in look.methods:
+    for one in snapshots:
+        name = one.path.name if names[one.path.name] == 1 else str(one.path)
+        for method in one.methods:
             if not any(run.events or run.tested or run.summed for run in method.runs):
                 continue
             label = method.label
@@ -67,150 +186,194 @@ def methods_of(looks: Sequence[Look]) -> list[Method]:
     return found
 
 
-def shown(
-    looks: Sequence[Look],
-    wire: Wire | None = None,
-    audit: AuditShown | None = None,
-    *,
-    wanted: str | None = None,
-    now: float | None = None,
-) -> Shown:
-    """What a page shows.
+def status(page: Page) -> Content:
+    """How the runs are doing, notable figures, and what cannot be read."""
+    problems = [sentence for one in page.snapshots for sentence in one.problems]
+    if page.traffic is not None and page.traffic.problem:
+        problems.append(page.traffic.problem)
+    return {"state": page.state, "glance": _glance(page), "problems": problems}
 
-    Args:
-        looks: the runs.
-        wire: of the first of them.
-        audit: of the first of them.
-        wanted: the label of what others are compared with; by default FedAvg, or the last.
-        now: seconds since the epoch; by default, those of the clock.
 
-    Raises:
-        ValueError: there is no method of the label `wanted`.
-    """
-    methods = methods_of(looks)
-    baseline = series.baseline_of(methods, wanted)
-    tested = [one for method in methods for run in method.runs for one in run.tested]
-    costs = tuple(_cost(method, at) for at, method in enumerate(methods))
-    stages = sorted({stage for one in costs for stage in one.dropped})[:MAX_METHODS]
-    pairs, problem = _pairs(methods, baseline)
-    problems = [sentence for look in looks for sentence in look.problems]
-    problems += [wire.problem] if wire is not None and wire.problem else []
-    dropouts = charts.line_chart(
-        "Devices lost in a round", "devices", series.dropout_curves(methods)
+def errors(page: Page) -> Content:
+    """Charts of the test error, and how methods are drawn."""
+    return {
+        "legend": list(enumerate(page.labels)),
+        "charts": drawn(*runs.error_charts(page.methods)),
+        "is_several": any(len(method.runs) > 1 for method in page.methods),
+    }
+
+
+def paired(page: Page) -> Content:
+    """Who is helped and who is hurt, by method; or why that is not known."""
+    baseline = page.baseline
+    if baseline is None:
+        problem = "There is one method, and nothing to compare it with."
+        return {"baseline": "", "found": [], "problem": problem}
+    others = [one for one in page.methods[:MAX_METHODS] if one is not baseline]
+    found = [one for method in others if (one := pairs.pairs(method, baseline)) is not None]
+    problem = f"No method has been evaluated on the same devices and seed as {baseline.label} yet."
+    return {"baseline": baseline.label, "found": found, "problem": "" if found else problem}
+
+
+def devices(page: Page) -> Content:
+    """How errors lie over devices, by method."""
+    found = [
+        one
+        for at, method in enumerate(page.methods[:MAX_METHODS])
+        if (one := pairs.distribution(method, at, BINS)) is not None
+    ]
+    is_summed = any(run.summed for method in page.methods for run in method.runs)
+    return {"found": found, "more": len(page.methods) - len(found), "is_summed": is_summed}
+
+
+def searches(page: Page) -> Content:
+    """Charts of the searches for the threshold: of all, and of the first and last by question."""
+    thresholds = [runs.bracket_curve(method, at) for at, method in enumerate(page.methods)]
+    charts = drawn(
+        runs.query_chart(page.methods),
+        Chart(
+            "The threshold η; band: what is known of it, η ± δ",
+            "nats",
+            [one for one in thresholds if one is not None],
+            from_zero=False,
+        ),
+        runs.kept_chart(page.methods),
+        *(search_chart(one) for one in (page.traffic.searches if page.traffic else ())),
     )
-    return Shown(
-        name=", ".join(str(look.path) for look in looks),
-        state=_state(looks, time.time() if now is None else now),
-        glance=_glance(looks, costs, max((len(one.devices) for one in tested), default=0)),
-        problems=tuple(problems),
-        legend=tuple(charts.look_of(one.label, at) for at, one in enumerate(methods)),
-        errors=_known(
-            charts.line_chart(
-                f"{series.TAIL}th percentile over devices",
-                "test error",
-                series.error_curves(methods, series.TAIL),
-                is_share=True,
-            ),
-            charts.line_chart(
-                "Mean over all test samples"
-                if any(run.summed for one in methods for run in one.runs)
-                else "Mean over devices",
-                "test error",
-                series.error_curves(methods, None),
-                is_share=True,
-            ),
-        ),
-        is_several=any(len(method.runs) > 1 for method in methods),
-        heats=_known(
-            *(
-                device_charts.heat(found)
-                for at, method in enumerate(methods[:MAX_METHODS])
-                if (found := series.spread(method, at, BINS)) is not None
-            )
-        ),
-        pairs=pairs,
-        pair_problem=problem,
-        baseline="" if baseline is None else baseline.label,
-        labels=tuple(method.label for method in methods),
-        searches=_searches(methods, wire),
-        costs=costs,
-        seconds=charts.line_chart(
-            "Seconds of a round", "s", series.event_curves(methods, "wall_s")
-        ),
-        stage_times=stage_times(methods[:MAX_METHODS]),
-        carried=tuple(wire.carried) if wire is not None else (),
-        carried_share=wire.share if wire is not None else 1.0,
-        dropouts=dropouts if stages else None,
-        stages=tuple(stages),
-        privacy=tuple(_privacy(looks)),
-        audit=audit or AuditShown("none", sentence=_no_audit(methods)),
-        runs=tuple(_settings(look) for look in looks),
-        about=tuple(_about(look) for look in looks if look.config is not None),
-        attackers=attackers_of(looks, methods),
+    return {"charts": charts}
+
+
+def search_chart(search: Steps) -> Chart:
+    """The questions of one search: at which losses each asks, question by question."""
+    asked = Curve(
+        "is the loss below",
+        0,
+        tuple(range(1, len(search.pivots) + 1)),
+        tuple(pivots[len(pivots) // 2] for pivots in search.pivots),
+        tuple(pivots[0] for pivots in search.pivots),
+        tuple(pivots[-1] for pivots in search.pivots),
+        has_range=any(len(pivots) > 1 for pivots in search.pivots),
     )
+    title = f"The search of round {number(search.round)}, question by question"
+    return Chart(title, "nats", [asked], "question", write=_in_nats, from_zero=False)
 
 
-def compare(found: Shown, looks: Sequence[Look]) -> Shown:
-    """Add tables of paired differences, which take seconds."""
-    methods = methods_of(looks)
-    if not found.baseline:
-        return replace(
-            found, compared_problem="There is one method, and nothing to compare it with."
-        )
-    baseline = series.baseline_of(methods, found.baseline)
-    assert baseline is not None  # noqa: S101 - it is that of the page
-    tables = []
+def _in_nats(value: float | None) -> str:
+    return quantity(None) if value is None else f"{value:.4f}"
+
+
+def costs(page: Page) -> Content:
+    """Seconds and bytes: of methods, of stages, and of kinds of messages."""
+    seconds_of_rounds = Chart("Seconds of a round", "s", runs.event_curves(page.methods, "wall_s"))
+    return {
+        "costs": page.costs,
+        "charts": drawn(seconds_of_rounds),
+        "stage_times": stage_times(page.methods[:MAX_METHODS]),
+        "traffic": page.traffic,
+    }
+
+
+def dropouts(page: Page) -> Content:
+    """Devices lost, by stage and by round, and what noisy sums have cost."""
+    stages = sorted({stage for one in page.costs for stage in one.dropped})[:MAX_METHODS]
+    lost = Chart("Devices lost in a round", "devices", runs.dropout_curves(page.methods))
+    return {
+        "costs": page.costs,
+        "stages": stages,
+        "charts": drawn(lost) if stages else (),
+        "privacy": _privacy(page.snapshots),
+    }
+
+
+def lying(page: Page) -> Content:
+    """Devices that lie, as only the simulator knows them."""
+    return attackers.attackers_of(page.snapshots, page.methods)
+
+
+def audit(page: Page) -> Content:
+    """What is known of the audit."""
+    return {"found": page.audit}
+
+
+def settings(page: Page) -> Content:
+    """Settings as TOML, and versions, of each run."""
+    return {"runs": [_settings(one) for one in page.snapshots]}
+
+
+def facts(page: Page) -> Content:
+    """What each run was, as names and values."""
+    return {"about": [_about(one) for one in page.snapshots if one.config is not None]}
+
+
+def compared(page: Page) -> Content:
+    """Tables of paired differences, which take seconds; or why there are none."""
+    baseline, tables = page.baseline, []
+    if baseline is None:
+        problem = "There is one method, and nothing to compare it with."
+        return {"tables": (), "problem": problem}
     for title, percentile in (
-        (f"{series.TAIL}th percentile over devices", series.TAIL),
+        (f"{runs.TAIL}th percentile over devices", runs.TAIL),
         ("Mean over devices", None),
     ):
         try:
-            rows = series.comparisons(methods, baseline, percentile)
+            rows = pairs.comparisons(page.methods, baseline, percentile)
         except ValueError as error:
-            return replace(found, compared_problem=f"There are no paired differences: {error}.")
+            return {"tables": (), "problem": f"There are no paired differences: {error}."}
         tables.append(Compared(title, baseline.label, rows))
-    return replace(found, compared=tuple(tables))
+    return {"tables": tables, "problem": ""}
 
 
-def _known(*found: T | None) -> tuple[T, ...]:
-    return tuple(one for one in found if one is not None)
+SECTIONS: Final[Mapping[str, Callable[[Page], Content]]] = {
+    "status": status,
+    "facts": facts,
+    "compared": compared,
+    "errors": errors,
+    "paired": paired,
+    "devices": devices,
+    "searches": searches,
+    "costs": costs,
+    "dropouts": dropouts,
+    "attackers": lying,
+    "audit": audit,
+    "settings": settings,
+}
+"""The sections of a page of results, in their order."""
+
+OF_A_RUN: Final = tuple(name for name in SECTIONS if name not in ("facts", "compared"))
+"""Those of the page of a run that may be in progress."""
 
 
-def _has(method: Method, key: str) -> bool:
-    return any(event.get(key) is not None for run in method.runs for event in run.events)
-
-
-def _state(looks: Sequence[Look], now: float) -> State:
-    without = [look for look in looks if look.config is None]
-    if any(look.problems for look in without):
+def _state(snapshots: Sequence[Snapshot], now: float) -> State:
+    without = [one for one in snapshots if one.config is None]
+    if any(one.problems for one in without):
         return State("high", "Cannot be read", "The settings of the run cannot be read.")
     if without:
         return State("info", "Not begun", "There is no run here yet.")
-    if all(look.is_finished for look in looks):
-        return State("clean", "Finished", _progress(looks))
-    written = max(look.written for look in looks)
+    if all(one.is_finished for one in snapshots):
+        return State("clean", "Finished", _progress(snapshots))
+    written = max(one.written for one in snapshots)
     quiet = max(0.0, now - written)
     longest = max(
-        (_seconds(event, "wall_s") for look in looks for run in look.runs for event in run.events),
+        (seconds(event, "wall_s") for one in snapshots for run in one.runs for event in run.events),
         default=0.0,
     )
     if quiet > max(QUIET_S, 5 * longest):
         return State(
             "medium",
             "Not finished",
-            f"{_progress(looks)} Nothing has been written for {_duration(quiet)}: it may have "
+            f"{_progress(snapshots)} Nothing has been written for {_duration(quiet)}: it may have "
             "stopped. `deltafl run --resume` continues a run.",
         )
-    return State("info", "In progress", _progress(looks))
+    return State("info", "In progress", _progress(snapshots))
 
 
-def _progress(looks: Sequence[Look]) -> str:
-    runs = [run for look in looks for run in look.runs]
-    done, wanted = sum(len(run.events) for run in runs), sum(run.rounds for run in runs)
-    text = f"{number(done)} of {count(wanted, 'round')} of {count(len(runs), 'run')}."
-    for look in looks:
-        going_on = [(m, r) for m in look.methods for r in m.runs if len(r.events) < r.rounds]
-        if going_on and not look.is_finished:
+def _progress(snapshots: Sequence[Snapshot]) -> str:
+    played = [run for one in snapshots for run in one.runs]
+    done, wanted = sum(len(run.events) for run in played), sum(run.rounds for run in played)
+    text = f"{number(done)} of {count(wanted, 'round')} of {count(len(played), 'run')}."
+    for one in snapshots:
+        going_on = [(m, r) for m in one.methods for r in m.runs if len(r.events) < r.rounds]
+        if going_on and not one.is_finished:
             method, run = going_on[0]
             text += (
                 f" Now: {method.label}, seed {run.seed}, after round "
@@ -220,89 +383,32 @@ def _progress(looks: Sequence[Look]) -> str:
     return text
 
 
-def _glance(
-    looks: Sequence[Look], costs: Sequence[Cost], devices: int
-) -> tuple[tuple[str, str, str], ...]:
-    runs = [run for look in looks for run in look.runs]  # levels are trained in the same rounds
-    events = [event for run in runs for event in run.events]
-    dropped, lost = _dropped(events).total(), sum(bool(event.get("aborted")) for event in events)
+def _glance(page: Page) -> list[tuple[str, str, str]]:
+    """Notable figures: what, value, remark."""
+    played = [run for one in page.snapshots for run in one.runs]  # levels share their rounds
+    events = [event for run in played for event in run.events]
+    lost = sum(bool(event.get("aborted")) for event in events)
+    tested = [one for method in page.methods for run in method.runs for one in run.tested]
+    known = max((len(one.devices) for one in tested), default=0)
     found = [
-        ("Rounds", number(len(events)), f"of {number(sum(run.rounds for run in runs))}"),
-        ("Secure sums", number(sum(one.sums for one in costs)), "over all runs"),
-        ("Time in rounds", _duration(_total(events, "wall_s")), "over all runs"),
-        ("Lost rounds", number(lost), f"{count(dropped, 'device')} dropped out"),
+        ("Rounds", number(len(events)), f"of {number(sum(run.rounds for run in played))}"),
+        ("Secure sums", number(sum(one.sums for one in page.costs)), "over all runs"),
+        ("Time in rounds", _duration(total(events, "wall_s")), "over all runs"),
+        ("Lost rounds", number(lost), f"{count(dropped(events).total(), 'device')} dropped out"),
     ]
-    if devices:
-        found.append(("Test devices", number(devices), count(len(costs), "method")))
-    return tuple(found)
+    if known:
+        found.append(("Test devices", number(known), count(len(page.costs), "method")))
+    return found
 
 
-def _cost(method: Method, at: int) -> Cost:
-    events = [event for run in method.runs for event in run.events]
-    up = [_seconds(e, "bytes_up_per_device") for e in events if e.get("bytes_up_per_device")]
-    return Cost(
-        charts.look_of(method.label, at),
-        len(events),
-        int(_total(events, "secure_sums")) if method.is_private else 0,
-        _total(events, "train_cpu_s"),
-        _total(events, "protocol_cpu_s"),
-        _total(events, "wall_s"),
-        sum(up) / len(up) if up else None,
-        sum(bool(event.get("aborted")) for event in events),
-        dict(_dropped(events)),
-    )
-
-
-def _pairs(methods: Sequence[Method], baseline: Method | None) -> tuple[tuple[PairChart, ...], str]:
-    if baseline is None:
-        return (), "There is one method, and nothing to compare it with."
-    found = []
-    for at, method in enumerate(methods[:MAX_METHODS]):
-        if method is not baseline and (paired := series.pairs(method, baseline)) is not None:
-            found.append(device_charts.pair_chart(paired, at, methods.index(baseline)))
-    if not found:
-        return (), (
-            f"No method has been evaluated on the same devices and seed as {baseline.label} yet."
-        )
-    return tuple(found), ""
-
-
-def _searches(methods: Sequence[Method], wire: Wire | None) -> tuple[Chart, ...]:
-    thresholds = [series.bracket_curve(method, at) for at, method in enumerate(methods)]
-    filtering = {method.label for method in methods if _has(method, "eta")}
-    kept = series.event_curves(methods, "kept_devices")
-    steps = [charts.search_chart(one) for one in wire.searches] if wire is not None else []
-    return (
-        *_known(
-            charts.line_chart(
-                "Questions (secure sums) to find the threshold",
-                "questions",
-                [c for c in series.event_curves(methods, "num_queries") if any(c.mean)],
-            ),
-            charts.line_chart(
-                "The threshold η; band: what is known of it, η ± δ",
-                "nats",
-                [one for one in thresholds if one is not None],
-                from_zero=False,
-            ),
-            charts.line_chart(
-                "Devices that passed the filter",
-                "devices",
-                [one for one in kept if one.label in filtering],
-            ),
-        ),
-        *steps,
-    )
-
-
-def _privacy(looks: Sequence[Look]) -> list[str]:
+def _privacy(snapshots: Sequence[Snapshot]) -> list[str]:
     """What sums with noise have cost so far: all of them, or the searches of every round."""
     found = []
-    for look in looks:
-        if look.config is None or not look.methods or not look.methods[0].runs:
+    for one in snapshots:
+        if one.config is None or not one.methods or not one.methods[0].runs:
             continue
-        first: Trained = look.methods[0].runs[0]
-        arm = look.config.arms()[0]
+        first: Trained = one.methods[0].runs[0]
+        arm = one.config.arms()[0]
         rounds = len(first.events)
         if arm.dp.noise and rounds:
             epsilon, delta = (first.events[-1].get(key) for key in SPENT)
@@ -328,10 +434,10 @@ def _no_audit(methods: Sequence[Method]) -> str:
     return "Nothing was summed securely, so there is nothing to audit."
 
 
-def _settings(look: Look) -> tuple[str, str, Mapping[str, object]]:
-    text = "" if look.config is None else to_toml(look.config)
-    several = list(look.versions.items())[:_MOST_VERSIONS]
-    return str(look.path), text, {_short(name): _short(value) for name, value in several}
+def _settings(one: Snapshot) -> tuple[str, str, Mapping[str, object]]:
+    text = "" if one.config is None else to_toml(one.config)
+    several = list(one.versions.items())[:_MOST_VERSIONS]
+    return str(one.path), text, {_short(name): _short(value) for name, value in several}
 
 
 def _short(value: object) -> str:
@@ -340,50 +446,35 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _about(look: Look) -> tuple[tuple[str, str], ...]:
+def _about(one: Snapshot) -> tuple[tuple[str, str], ...]:
     """What a run was."""
-    config = look.config
+    config = one.config
     assert config is not None  # noqa: S101 - of such runs it is asked
     federation, experiment = config.federation, config.experiment
-    ended = time.gmtime(look.written)
-    known = look.summary
+    ended = time.gmtime(one.written)
+    known = one.summary
     sizes = [known.get(key) for key in ("train_devices", "test_devices")]
     software = [
-        f"{name} {_short(look.versions[name])}" for name in _SOFTWARE if name in look.versions
+        f"{name} {_short(one.versions[name])}" for name in _SOFTWARE if name in one.versions
     ]
-    machine = [_short(look.versions[name]) for name in _MACHINE if name in look.versions]
+    machine = [_short(one.versions[name]) for name in _MACHINE if name in one.versions]
     facts = (
-        ("Run", str(look.path)),
-        ("Written last", time.strftime("%Y-%m-%d %H:%M UTC", ended) if look.written else ""),
+        ("Run", str(one.path)),
+        ("Written last", time.strftime("%Y-%m-%d %H:%M UTC", ended) if one.written else ""),
         ("Data", _short(known.get("data") or config.data.source)),
-        ("SHA-256 of the data", _short(look.versions.get("data_sha256") or "")),
+        ("SHA-256 of the data", _short(one.versions.get("data_sha256") or "")),
         ("Devices", "" if None in sizes else f"{_short(sizes[0])} train, {_short(sizes[1])} test"),
         ("Cohort", count(federation.cohort_size, "device")),
         ("Model", config.model.name),
         ("θ", ", ".join(show(theta) for theta in federation.thetas)),
         ("Rounds", number(federation.rounds)),
         ("Seeds", f"{count(experiment.num_seeds, 'seed')}, from {experiment.seed}"),
-        ("Methods", ", ".join(method.label for method in look.methods)),
+        ("Methods", ", ".join(method.label for method in one.methods)),
         ("Sums", config.privacy.sums if federation.is_private else "in clear"),
         ("Software", ", ".join(software)),
         ("Machine", ", ".join(machine)),
     )
     return tuple((name, value) for name, value in facts if value)
-
-
-def _total(events: Sequence[Event], key: str) -> float:
-    return sum(_seconds(event, key) for event in events)
-
-
-def _seconds(event: Event, key: str) -> float:
-    return float(cast("float", event.get(key) or 0))
-
-
-def _dropped(events: Sequence[Event]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for event in events:
-        total.update(cast("dict[str, int]", event.get("dropped_by_stage") or {}))
-    return total
 
 
 def _duration(seconds: float) -> str:

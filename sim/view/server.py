@@ -1,4 +1,4 @@
-"""The live page of a run for a browser on this machine.
+"""The live page of a run for a browser on this machine; its audit, when somebody asks for it.
 
 Any page that a browser has open could send requests here, and a name server could give this
 machine's address to a name of its own. So a request must name the host by an address, or by a name
@@ -13,17 +13,26 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.html import render
+from deltafl.sim.inspect.audit.html.verdict import verdict
+from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.record.snapshot import Reader, Snapshot
 from deltafl.sim.settings.argument import joined
 from deltafl.sim.view import page
-from deltafl.sim.view.live import Watched
+from deltafl.sim.view.sections import AuditState, Page, traffic_of
+from deltafl.sim.view.traffic import Traffic
 
 Request: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """What a server is handed for each connection; of TCP, a socket."""
@@ -31,12 +40,133 @@ Request: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 MAX_CONNECTIONS: Final = 32
 """The most that are open at a time; a page has one, for a moment."""
 
+FRESH_S: Final = 1.0
+"""What was read serves all pages that ask within so many seconds after it."""
+
 _TIMEOUT_S: Final = 20.0
 _MAX_LABEL: Final = 200
 _HTML: Final = "text/html; charset=utf-8"
 _JSON: Final = "application/json"
 _HOST: Final = re.compile(r"(?:[0-9a-z._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _OURS: Final = frozenset({"same-origin", "none"})
+
+
+@dataclass(slots=True)
+class Watched:
+    """What the pages of a run show; may be used by several threads.
+
+    Attributes:
+        path: the run directory.
+        clock: gives seconds, for how old a snapshot is.
+    """
+
+    path: Path
+    clock: Callable[[], float] = time.monotonic
+    _reader: Reader = field(init=False)
+    _traffic: Traffic | None = None
+    _snapshot: Snapshot | None = None
+    _read_at: float = 0.0
+    _audit: "Audit | None" = None
+    _audited_run: tuple[object, ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._reader = Reader(self.path)
+
+    def page(self, wanted: str | None = None) -> Page:
+        """What a page shows now.
+
+        Args:
+            wanted: the label of what methods are compared with; any other text means the usual one.
+        """
+        with self._lock:
+            snapshot = self._fresh()
+            seen = None if self._traffic is None else self._traffic.seen
+            page = Page([snapshot], seen, self._audited(snapshot), wanted or None)
+        return page if wanted in page.labels else replace(page, wanted=None)
+
+    def ask_audit(self) -> None:
+        """Begin to audit the run, if it is over and nobody has asked before."""
+        with self._lock:
+            snapshot = self._fresh()
+            if self._audited(snapshot).state == "ready":
+                self._audit, self._audited_run = Audit(self.path), _identity(snapshot)
+                self._audit.start()
+
+    def audit_report(self) -> str | None:
+        """The page of the audit; None before it is done."""
+        with self._lock:
+            self._audited(self._fresh())
+            report = None if self._audit is None else self._audit.report
+        return None if report is None else render(report)
+
+    def _fresh(self) -> Snapshot:
+        now = self.clock()
+        if self._snapshot is None or now - self._read_at > FRESH_S:
+            self._snapshot = self._reader.read()
+            traffic = traffic_of(self._snapshot)
+            if traffic is None or self._traffic is None or traffic.grid != self._traffic.grid:
+                self._traffic = traffic  # of a run that has begun, or another one
+            if self._traffic is not None:
+                self._traffic.read_on()
+            self._read_at = self.clock()
+        return self._snapshot
+
+    def _audited(self, snapshot: Snapshot) -> AuditState:
+        if self._audited_run != _identity(snapshot):
+            self._audit = None  # it was that of another run
+        if self._audit is not None:
+            return self._audit.state()
+        if snapshot.config is None or not snapshot.config.has_masked_sums:
+            return AuditState("none", sentence="Nothing was masked, so there is nothing to audit.")
+        if not snapshot.is_finished:
+            return AuditState("early", sentence="The run can be audited when it is finished.")
+        return AuditState("ready")
+
+
+def _identity(snapshot: Snapshot) -> tuple[object, ...]:
+    """What tells a finished run from another in the same place."""
+    return snapshot.config, snapshot.summary
+
+
+class Audit:
+    """An audit in a thread of its own.
+
+    Args:
+        path: the run directory.
+
+    Attributes:
+        report: what was found; None before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.report: AuditReport | None = None
+        self._path = path
+        self._done = 0.0
+        self._failure = ""
+
+    def start(self) -> None:
+        """Begin. The thread does not keep the program from ending."""
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def state(self) -> AuditState:
+        """What a page says of it."""
+        if self.report is not None:
+            return AuditState("done", 1.0, verdict(self.report), has_report=True)
+        if self._failure:
+            return AuditState("failed", sentence=self._failure)
+        return AuditState("running", self._done)
+
+    def advance(self, offset: int, size: int, round_number: int) -> None:
+        """See `deltafl.sim.inspect.audit.auditor.Progress`."""
+        del round_number
+        self._done = offset / size if size else 1.0
+
+    def _run(self) -> None:
+        try:
+            self.report = audit(self._path, progress=self)
+        except (UserError, OSError) as error:
+            self._failure = f"The run cannot be audited: {error}"
 
 
 class Server(ThreadingHTTPServer):
@@ -131,12 +261,12 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         watched = self.server.watched
         if path == "/":
-            text = page.live_page(watched.shown())
+            text = page.live_page(watched.page())
             policy = page.policy(page.style(), page.script())
             self._answer(HTTPStatus.OK, _HTML, text, f"{policy}; frame-ancestors 'none'")
         elif path == "/state.json":
             wanted = _baseline(query)
-            self._answer(HTTPStatus.OK, _JSON, json.dumps(page.state(watched.shown(wanted))))
+            self._answer(HTTPStatus.OK, _JSON, json.dumps(page.state(watched.page(wanted))))
         elif path == "/audit.html" and (report := watched.audit_report()) is not None:
             self._answer(HTTPStatus.OK, _HTML, report, "frame-ancestors 'none'")
         else:

@@ -10,12 +10,11 @@ from typing import Final
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory, check_output
+from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.settings.argument import address
-from deltafl.sim.view.live import Watched
-from deltafl.sim.view.look import Reader
 from deltafl.sim.view.page import page_of_moment
-from deltafl.sim.view.sections import shown, wire_of
-from deltafl.sim.view.server import Server
+from deltafl.sim.view.sections import Page, whole_traffic
+from deltafl.sim.view.server import Server, Watched
 from deltafl.sim.visible import visible
 
 DEFAULT: Final = "127.0.0.1:8090"
@@ -89,11 +88,8 @@ def _write(run: Path, out: Path) -> int:
     if not directory.config.exists():
         raise UserError(f"{run} is not a run directory (it has no config.toml)")
     check_output(out, directory.files)
-    look = Reader(run).look()
-    wire = wire_of(look)
-    if wire is not None:
-        wire.read_on(float("inf"))
-    write_file(out, page_of_moment(shown([look], wire)).encode())
+    snapshot = Reader(run).read()
+    write_file(out, page_of_moment(Page([snapshot], whole_traffic(snapshot))).encode())
     _say(f"The page is in {out}.")
     return 0
 

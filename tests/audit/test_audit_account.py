@@ -28,7 +28,7 @@ def left(tmp_path_factory):
     """What a finished run has left, of three rounds."""
     path = tmp_path_factory.mktemp("account") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
         assert leave(path)
     return path
 

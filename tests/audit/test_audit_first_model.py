@@ -39,7 +39,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch):
-    monkeypatch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+    monkeypatch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

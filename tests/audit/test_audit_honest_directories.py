@@ -102,7 +102,7 @@ BY_DESIGN = {"record.no-messages"}
 
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch):
-    monkeypatch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+    monkeypatch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
 
 
 @pytest.mark.slow

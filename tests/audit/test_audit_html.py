@@ -13,12 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltafl
+from deltafl.sim import writing
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import CheckResult, Outcome
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.html import charts, render, searches, sequence, writing
+from deltafl.sim.inspect.audit.html import render, searches, sequence
 from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
-from deltafl.sim.inspect.audit.html.render import SHOWN_EVIDENCE, SHOWN_SEARCHES, SHOWN_STEPS
+from deltafl.sim.inspect.audit.html.render import (
+    SHOWN_EVIDENCE,
+    SHOWN_SEARCHES,
+    SHOWN_STEPS,
+    place,
+)
 from deltafl.sim.inspect.audit.html.verdict import verdict
 
 EXAMPLES = sorted(example_reports.EXAMPLES)
@@ -121,7 +127,7 @@ def test_markup_in_a_report_is_escaped_everywhere(pages):
 
 
 def test_markup_inside_figures_is_escaped(pages):
-    figures = re.findall(r"<svg.*?</svg>", pages["hostile"], re.DOTALL)
+    figures = re.findall(r"<figure.*?</figure>", pages["hostile"], re.DOTALL)
     assert any("session opening&lt;script&gt;" in figure for figure in figures)
     assert any("who has answered&lt;script&gt;" in figure for figure in figures)
 
@@ -186,9 +192,9 @@ def test_findings_come_worst_first_with_all_that_their_rule_says(pages):
         for text in RULES[finding.rule].texts().values():
             assert " ".join(text.replace("`", "").split()) in shown
         for evidence in finding.evidence[:SHOWN_EVIDENCE]:
-            assert writing.place(evidence) in shown
+            assert place(evidence) in shown
         for evidence in finding.evidence[SHOWN_EVIDENCE:]:
-            assert writing.place(evidence) not in shown
+            assert place(evidence) not in shown
 
 
 def test_ten_thousand_findings_make_a_short_page_that_says_so():
@@ -227,55 +233,13 @@ def test_every_step_of_the_round_is_drawn_once_and_slots_alike_are_folded():
     assert len(slots.between) == example_reports.QUERIES - 1
     scenes = [setup.first, slots.first, *slots.between, slots.last]
     assert [scene.slot for scene in scenes] == [None, *range(example_reports.QUERIES + 1)]
-    arrows = [one for scene in scenes for diagram in scene.diagrams for one in diagram.arrows]
-    assert [(one.label, one.sent) for one in arrows] == [(one.label, one.sent) for one in steps]
+    assert [one for scene in scenes for one in scene.steps] == list(steps)
 
 
 def test_slots_with_other_messages_are_not_folded():
     steps = list(example_reports.rich().timeline)
     steps = [step for step in steps if (step.slot, step.label) != (3, "request for shares")]
     assert [len(act.between) for act in sequence.acts(steps)] == [0, 1, 0, 1]
-
-
-@given(st.lists(st.text(max_size=300), max_size=40))
-def test_no_arrow_leaves_its_diagram(texts):
-    step = example_reports.rich().timeline[0]
-    steps = [replace(step, label=text, revealed=text) for text in texts]
-    for act in sequence.acts(steps):
-        for diagram in act.first.diagrams:
-            heights = [arrow.y for arrow in diagram.arrows]
-            assert heights == sorted(set(heights))
-            last = diagram.arrows[-1]
-            assert last.y + sequence.LINE * max(1, len(last.known)) <= diagram.height + 16
-
-
-@given(
-    st.lists(st.none() | st.floats() | st.floats(0, 10), min_size=1, max_size=1_500),
-    st.booleans(),
-)
-def test_charts_stay_within_their_frame_whatever_the_values(values, logarithmic):
-    rounds = range(5, 5 + len(values))
-    drawn = charts.chart("t", "u", rounds, {"one": values}, logarithmic=logarithmic)
-    fitting = [v for v in values if v is not None and abs(v) < 1e12 and (v > 0 or not logarithmic)]
-    assert (drawn is None) == (not fitting)
-    if drawn is None:
-        return
-    assert drawn.left_out == len(values) - len(fitting)
-    numbers = [float(one) for one in re.findall(r"[-\d.e]+", drawn.lines[0].path)]
-    points = list(zip(numbers[::2], numbers[1::2], strict=True)) + list(drawn.lines[0].dots)
-    assert all(charts.LEFT <= x <= charts.RIGHT for x, _ in points)
-    assert all(charts.TOP <= y <= charts.BOTTOM for _, y in points)
-    assert 2 <= len(drawn.y_ticks) <= 12
-    assert 1 <= len(drawn.x_ticks) <= 12
-
-
-def test_a_long_line_keeps_its_peaks_when_it_is_thinned():
-    values = [1.0] * 20_000
-    values[12_345] = 9.0
-    drawn = charts.chart("t", "u", range(1, 20_001), {"one": values})
-    heights = [float(y) for y in re.findall(r" ([\d.]+)", drawn.lines[0].path)]
-    assert len(heights) < 1_000
-    assert min(heights) == charts.BOTTOM - 0.9 * (charts.BOTTOM - charts.TOP)
 
 
 @given(st.floats())
@@ -374,28 +338,20 @@ def test_every_text_has_contrast_in_light_and_dark(pages, visit):
                 assert poor == []
 
 
-def test_a_diagram_that_does_not_fit_says_so(pages, visit):
-    with visit(pages["rich"]) as seen:
-        hint = seen.page.get_by_text("The diagrams are wider than this screen")
-        for width, is_cut in ((390, True), (700, True), (900, False), (1200, False)):
-            seen.page.set_viewport_size({"width": width, "height": 900})
-            box = "() => { const one = document.querySelector('.round').parentElement;"
-            assert (
-                seen.page.evaluate(f"{box} return one.scrollWidth > one.clientWidth }}") == is_cut
-            )
-            assert hint.is_visible() == is_cut
-        seen.page.emulate_media(media="print")
-        assert not hint.is_visible()
+SIDES = """() => [...document.querySelectorAll('.steps li')].filter(one => one.children.length > 1)
+  .map(one => [...one.children].map(part => part.getBoundingClientRect().left))"""
 
 
-def test_on_paper_the_head_of_the_diagram_is_on_each_of_its_pages(pages, visit):
-    """As the head of a table is; on a screen, it is there once."""
-    shown = "name => getComputedStyle(document.querySelector(name)).display"
+@pytest.mark.parametrize(("width", "is_beside"), [(390, False), (900, True), (1200, True)])
+def test_what_the_server_knew_is_beside_its_step_or_below_it_on_a_phone(
+    pages, visit, width, is_beside
+):
     with visit(pages["rich"]) as seen:
-        assert seen.page.evaluate(shown, ".lanes") == "block"
-        seen.page.emulate_media(media="print")
-        displays = [seen.page.evaluate(shown, name) for name in (".round", ".lanes", ".scenes")]
-        assert displays == ["table", "table-header-group", "table-row-group"]
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        places = seen.page.evaluate(SIDES)
+        assert len(places) > 3
+        assert all((known > arrow) == is_beside for arrow, known in places)
+        assert seen.page.evaluate(OVERFLOW) == 0
 
 
 def test_findings_fold_by_keyboard_and_only_lesser_ones_are_folded(pages, visit):

@@ -73,7 +73,7 @@ def resumed(tmp_path_factory):
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
         with pytest.MonkeyPatch.context() as death:
             death.setattr(TranscriptWriter, "end_round", die_in_the_third)
             with pytest.raises(Killed):

@@ -43,7 +43,7 @@ def runs(tmp_path_factory):
     """A run that was killed, as it lay there and resumed; of ideal sums; in clear."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
         with pytest.raises(Killed):
             play(folder / "resumed", progress=StopInSecondRound())
         shutil.copytree(folder / "resumed", folder / "killed")

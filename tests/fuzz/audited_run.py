@@ -87,7 +87,7 @@ def mended(data: bytes, form: Format) -> bytes:
 @cache
 def _files() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
         path = Path(folder) / "run"
         run(build_config([_SETTINGS]), path)
         return {name: (path / name).read_bytes() for name in FILES}

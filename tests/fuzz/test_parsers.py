@@ -178,13 +178,13 @@ OWN = {
     "sim/record/atomic.py": "writes only",
     "sim/record/memory.py": "/proc",
     "sim/record/own_files.py": "nothing: it opens files for those that read or change them",
+    "sim/record/snapshot.py": "by readers that are targets; of the last piece read, a digest",
     "sim/reproduce/cells.py": "the log of its own child process, and a count of lines",
     "sim/reproduce/output.py": "a table that it has written itself",
     "sim/run/cli.py": "settings whose readers are targets",
     "sim/settings/constraints.py": "levels; the targets `option` and `settings` have them",
     "sim/settings/given.py": "settings whose readers are targets",
     "sim/settings/rules.py": "its own table",
-    "sim/view/tail.py": "a piece that a reader, which is a target, has read; its digest is kept",
     "sim/compare/cli.py": "whether a file begins as its own tables do, in bounded bytes",
 }
 """Modules that call such functions, and read nothing that others have written."""

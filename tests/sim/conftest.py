@@ -34,4 +34,4 @@ def tiny_arguments() -> list[str]:
 @pytest.fixture
 def no_figures(monkeypatch):
     """Leave out the figures, which take longer than all the rest of a tiny run."""
-    monkeypatch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+    monkeypatch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)

@@ -520,7 +520,7 @@ def resumed(tmp_path_factory):
     """The directory of a run that lost its round 2."""
     path = tmp_path_factory.mktemp("resumed") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
         killed_in(patch, settings_of(), path, number=2, after=75)
         run(settings_of(), path, resume=True)
     return path

@@ -24,6 +24,7 @@ from deltafl.fl.strategies.levels import (
 )
 from deltafl.protocol.levels import MAX_LEVELS
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.charts.runs import kept_chart
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import ConfigError
@@ -34,6 +35,7 @@ from deltafl.sim.inspect.audit.round_replay import play_again
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
+from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.transcript import Message, Sum, read_transcript
 from deltafl.sim.run.algorithms import build_rounds
 from deltafl.sim.run.levels import strategy_of
@@ -70,7 +72,7 @@ def settings(**changes):
 def played(tmp_path_factory):
     path = tmp_path_factory.mktemp("levels") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
         return path, run(settings(), path)
 
 
@@ -159,19 +161,11 @@ def test_a_resumed_run_is_the_same_to_the_bit(played, tmp_path, no_figures):
 
 
 def test_figures_draw_every_level(played):
-    from deltafl.sim.record.rundir import RunDirectory
-    from deltafl.sim.run.plots import Arm
-
-    directory = RunDirectory(played[0])
-    folders = directory.metrics_of(settings().federation)
-    arms = [
-        Arm("private-delta-fl", directory, level, folder)
-        for level, folder in zip(LEVELS, folders.values(), strict=True)
-    ]
-    assert [arm.label for arm in arms][1] == "private-delta-fl, θ = 0.5"
-    kept = [[event["kept_devices"] for event in arm.events()] for arm in arms]
+    methods = Reader(played[0]).read().methods[: len(LEVELS)]
+    assert methods[1].label == "private-delta-fl, θ = 0.5"
+    kept = [one.mean for one in kept_chart(methods).curves]
+    assert len(kept) == len(LEVELS)
     assert all(first >= last for first, last in zip(kept[0], kept[-1], strict=True))
-    assert len({arm.evaluations()[0].test[0].loss for arm in arms}) == 3
 
 
 # --- the audit -----------------------------------------------------------------------------------

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 from doubles import Silent, run
 
+from deltafl.sim.charts.files import ONE, figures_of, write_figures
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.record.chain import ChainWriter
 from deltafl.sim.record.events import EventLog
 from deltafl.sim.record.own_files import check_file, check_folder, open_own
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.transcript import TRANSCRIPT
-from deltafl.sim.run.plots import Arm, write_plots
 from deltafl.sim.settings.config import ExperimentConfig
 
 TEMPORARY = (".summary.json.tmp", ".bundle.npz.tmp", ".versions.json.tmp")
@@ -93,7 +94,8 @@ def test_figures_are_not_drawn_through_links(unfinished, tmp_path):
     (unfinished / "plots").mkdir()
     for name in ("error.png", "error.svg"):
         (unfinished / "plots" / name).symlink_to(tmp_path / "precious")
-    write_plots(unfinished / "plots", [Arm("delta-fl", RunDirectory(unfinished))])
+    plans = figures_of(Reader(unfinished).read().methods)
+    write_figures(unfinished / "plots", plans, ONE, ("png", "svg"))
     assert precious(tmp_path) == ["precious"] * 3
     assert (unfinished / "plots" / "error.png").read_bytes().startswith(b"\x89PNG")
     assert (unfinished / "plots" / "error.svg").read_bytes().startswith(b"<?xml")

@@ -51,7 +51,7 @@ def stopped(path, **changes):
 def left(tmp_path_factory):
     """The directories of two runs that were stopped after the second round."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
         folder = tmp_path_factory.mktemp("left")
         return stopped(folder / "one"), stopped(folder / "other", experiment={"seed": 5})
 

@@ -22,9 +22,7 @@ from deltafl.sim.record.evaluations import (
     write_evaluation,
 )
 from deltafl.sim.record.events import EventLog, read_events
-from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.experiment import run_experiment
-from deltafl.sim.run.plots import Arm, write_plots
 from deltafl.sim.run.summary import summarise_experiment
 from deltafl.sim.settings.config import ExperimentConfig
 
@@ -97,31 +95,11 @@ def test_events_say_what_happened(experiment):
 
 def test_figures_are_drawn_as_png_and_svg(experiment):
     names = {path.name for path in (experiment / "plots").iterdir()}
-    assert names == {f"{n}.{s}" for n in ("error", "histogram", "kept") for s in ("png", "svg")}
+    assert names == {f"{n}.{s}" for n in ("error", "devices", "kept") for s in ("png", "svg")}
     for path in (experiment / "plots").glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
     for path in (experiment / "plots").glob("*.svg"):
         ElementTree.parse(path)  # noqa: S314 (our own file)
-
-
-def test_queries_are_drawn_where_there_are_any(experiment, tmp_path):
-    run = RunDirectory(tmp_path / "run")
-    run.path.mkdir()
-    run.metrics.symlink_to(experiment / "metrics")
-    with EventLog(run.events) as events:
-        for number, queries in enumerate((9, None, 7)):
-            events.append({"round": number + 1, "num_queries": queries, "kept_devices": None})
-    write_plots(tmp_path / "plots", [Arm("private-delta-fl", run)])
-    assert (tmp_path / "plots" / "queries.svg").exists()
-    assert not (tmp_path / "plots" / "kept.svg").exists()
-
-
-def test_figures_do_not_change_when_drawn_again(experiment, tmp_path):
-    arms = [Arm("delta-fl", RunDirectory(experiment))]
-    write_plots(tmp_path / "a", arms)
-    write_plots(tmp_path / "b", arms)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
 def test_evaluations_round_trip_and_can_be_dropped(tmp_path):

@@ -21,6 +21,7 @@ TESTED = {
     "api": "sim/api",
     "net": "sim/net",
     "view": "sim/view",
+    "charts": "sim/charts",
 }
 """Folders of tests whose files are named after modules, and where these lie."""
 

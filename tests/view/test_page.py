@@ -10,10 +10,9 @@ from html_pages import faults, parsed
 from made_runs import SCRIPT, make_run, private
 
 from deltafl.sim.inspect.audit.html.verdict import Verdict
+from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.view import page
-from deltafl.sim.view.look import Reader
-from deltafl.sim.view.sections import compare, shown
-from deltafl.sim.view.shown import AuditShown
+from deltafl.sim.view.sections import AuditState, Page, compared, lying, paired
 
 HOSTILE = (SCRIPT, "</style><b>", "{{ 7 * 7 }}", "'\"&", "\u202egnp.\x1b[2J", "x" * 300, "ä", "8")
 
@@ -32,7 +31,7 @@ def rich(folder):
         finished=True,
         federation={"cohort_size": 10},
     )
-    return [Reader(folder / "run").look()]
+    return [Reader(folder / "run").read()]
 
 
 def hostile(folder):
@@ -41,29 +40,29 @@ def hostile(folder):
     path = folder / SCRIPT.replace("/", "∕")
     (path / "versions.json").write_text('{"deltafl": "<script>1</script>"}')
     (path / "arms" / "fedavg-seed-2" / "events.jsonl").write_text("{}\n<script>alert(2)</script>\n")
-    return [Reader(path).look()]
+    return [Reader(path).read()]
 
 
 def early(folder):
     make_run(folder / "run", played=[0, None, None, None])
-    return [Reader(folder / "run").look()]
+    return [Reader(folder / "run").read()]
 
 
 def absent(folder):
-    return [Reader(folder / "run").look()]
+    return [Reader(folder / "run").read()]
 
 
 LIES = {"share": "0.1", "kind": "backdoor", "loss": "top", "to_class": 7}
 
 
-def lying(folder):
+def with_liars(folder):
     """A run with attackers, in a folder whose name is markup."""
     path = folder / SCRIPT.replace("/", "∕")
     make_run(path, attackers=LIES, finished=True, seeds=1)
-    return [Reader(path).look()]
+    return [Reader(path).read()]
 
 
-MADE = {"rich": rich, "hostile": hostile, "early": early, "absent": absent, "lying": lying}
+MADE = {"rich": rich, "hostile": hostile, "early": early, "absent": absent, "lying": with_liars}
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +70,9 @@ def all_shown(tmp_path_factory):
     reached = Verdict("clean", "Nothing was found.", "26 of 26 checks made in full.", ())
     found = {}
     for name, make in MADE.items():
-        looks = make(tmp_path_factory.mktemp(name))
-        audit = AuditShown("done", 1.0, reached) if name == "rich" else None
-        found[name] = compare(shown(looks, audit=audit, now=looks[0].written + 1), looks)
+        runs = make(tmp_path_factory.mktemp(name))
+        audit = AuditState("done", 1.0, reached) if name == "rich" else None
+        found[name] = Page(runs, asked=audit, now=runs[0].written + 1)
     return found
 
 
@@ -163,15 +162,15 @@ def test_devices_that_lie_are_shown_as_what_only_the_simulator_knows(pages, kind
 
 
 def test_the_share_is_drawn_by_round_and_method(all_shown):
-    share, backdoor = all_shown["lying"].attackers.charts
+    share, backdoor = lying(all_shown["lying"])["charts"]
     assert share.head == ("round", "delta-fl", "fedavg")
-    assert share.rows == tuple((str(at), "10 %", "20 %") for at in (1, 2, 3, 4))
-    assert backdoor.rows == (("4", "75 %", "75 %"),)
+    assert share.rows() == [(at, (str(at), "10 %", "20 %")) for at in (1, 2, 3, 4)]
+    assert backdoor.rows() == [(4, ("4", "75 %", "75 %"))]
 
 
 @pytest.mark.parametrize("name", ["rich", "hostile", "early", "absent"])
 def test_where_nobody_lies_by_the_settings_the_page_says_no_more(pages, all_shown, name):
-    assert all_shown[name].attackers is None
+    assert not any(lying(all_shown[name]).values())
     text, facts = section_of(pages[name, "page_of_moment"], "attackers")
     assert text.startswith("Devices that lie By the settings, no device lies.")
     assert facts == {}
@@ -183,7 +182,7 @@ def test_attackers_of_a_run_that_has_not_begun_are_those_of_its_settings(tmp_pat
         attackers={**LIES, "kind": "flipped-labels", "weight": "largest"},
         played=[None] * 4,
     )
-    text = page.page_of_moment(shown([Reader(tmp_path / "run").look()]))
+    text = page.page_of_moment(Page([Reader(tmp_path / "run").read()]))
     told, facts = section_of(text, "attackers")
     assert facts["Devices that lie"] == "not known yet"
     assert facts["Labels"] == "every y to C − 1 − y"
@@ -196,30 +195,30 @@ def test_results_have_differences_settings_and_versions(pages, all_shown):
     text = words(pages["rich", "page_of_results"])
     for expected in ("paired differences", "data_sha256", "[federation]", "Nothing was found."):
         assert expected in text
-    assert [one.title for one in all_shown["rich"].compared] == [
+    tables = compared(all_shown["rich"])["tables"]
+    assert [one.title for one in tables] == [
         "90th percentile over devices",
         "Mean over devices",
     ]
-    for row in all_shown["rich"].compared[0].rows[:1]:
+    for row in tables[0].rows[:1]:
         assert page.in_points(row.devices.difference) in text
         assert page.in_points(row.devices.low) in text
 
 
 def test_a_run_that_is_quiet_for_long_may_have_stopped(tmp_path):
     make_run(tmp_path / "run", played=[2, None, None, None])
-    look = Reader(tmp_path / "run").look()
+    found = Reader(tmp_path / "run").read()
     for quiet, title in ((10, "In progress"), (10_000, "Not finished")):
-        assert shown([look], now=look.written + quiet).state.title == title
+        assert Page([found], now=found.written + quiet).state.title == title
 
 
 def test_methods_of_several_runs_have_names_of_their_own(tmp_path):
     for name in ("a", "b"):
         make_run(tmp_path / name, baselines=())
-    looks = [Reader(tmp_path / name).look() for name in ("a", "b")]
-    found = shown(looks)
+    found = Page([Reader(tmp_path / name).read() for name in ("a", "b")])
     assert found.labels == ("delta-fl (a)", "delta-fl (b)")
-    assert len(found.pairs) == 1
-    assert compare(found, looks).compared
+    assert len(paired(found)["found"]) == 1
+    assert compared(found)["tables"]
 
 
 def test_ten_thousand_rounds_and_devices_make_a_page_of_bounded_size(tmp_path):
@@ -231,7 +230,7 @@ def test_ten_thousand_rounds_and_devices_make_a_page_of_bounded_size(tmp_path):
         make_event=lambda n: {"round": n, "wall_s": 1.0, "eta": 1.0, "half_width": 0.5},
         federation={"evaluate_every": 5_000},
     )
-    text = page.page_of_moment(shown([Reader(tmp_path / "run").look()]))
+    text = page.page_of_moment(Page([Reader(tmp_path / "run").read()]))
     assert len(text) < 700_000
 
 
@@ -241,8 +240,7 @@ def test_what_files_say_is_repeated_in_part_only(tmp_path):
     (tmp_path / "run" / "versions.json").write_text(json.dumps(long))
     said = {"data": "x" * 100_000, "train_devices": "x" * 100_000, "test_devices": [1] * 100_000}
     (tmp_path / "run" / "summary.json").write_text(json.dumps(said))
-    looks = [Reader(tmp_path / "run").look()]
-    assert len(page.page_of_results(compare(shown(looks), looks))) < 120_000
+    assert len(page.page_of_results(Page([Reader(tmp_path / "run").read()]))) < 120_000
 
 
 # in a browser

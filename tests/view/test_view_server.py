@@ -15,14 +15,13 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.events import event_line
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.view.live import Watched
-from deltafl.sim.view.server import MAX_CONNECTIONS, Server
-from deltafl.sim.view.shown import AuditShown
+from deltafl.sim.view.sections import AuditState
+from deltafl.sim.view.server import MAX_CONNECTIONS, Server, Watched
 
 
 @contextmanager
 def served(path, **options):
-    clock = iter(range(0, 10_000, 5))  # every look is a new one
+    clock = iter(range(0, 10_000, 5))  # every reading is a new one
     server = Server(Watched(path, clock=lambda: next(clock)), "127.0.0.1", 0, **options)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -109,7 +108,7 @@ def test_only_the_page_itself_may_ask_for_an_audit(tmp_path, monkeypatch):
         federation={"cohort_size": 10},
     )
     asked = []
-    monkeypatch.setattr("deltafl.sim.view.live.Audit.start", lambda one: asked.append(one))
+    monkeypatch.setattr("deltafl.sim.view.server.Audit.start", lambda one: asked.append(one))
     with served(tmp_path / "run") as server:
         own = f"127.0.0.1:{server.server_address[1]}"
         for origin in ("http://evil.example", "null", f"https://{own}"):
@@ -125,10 +124,10 @@ def test_only_the_page_itself_may_ask_for_an_audit(tmp_path, monkeypatch):
 
 def test_a_run_that_is_not_over_is_not_audited(tmp_path, monkeypatch):
     make_run(tmp_path / "run", algorithm="private-delta-fl", federation={"cohort_size": 10})
-    monkeypatch.setattr("deltafl.sim.view.live.Audit.start", pytest.fail)
+    monkeypatch.setattr("deltafl.sim.view.server.Audit.start", pytest.fail)
     watched = Watched(tmp_path / "run")
     watched.ask_audit()
-    assert watched.shown().audit.state == "early"
+    assert watched.page().audit.state == "early"
 
 
 def test_an_address_that_is_taken_is_refused_in_a_sentence(tmp_path):
@@ -222,16 +221,18 @@ def test_who_sends_slowly_makes_room_for_who_comes_later(tmp_path):
 def test_an_audit_of_another_run_is_not_that_of_this_one(tmp_path, monkeypatch):
     what = {"algorithm": "private-delta-fl", "finished": True, "federation": {"cohort_size": 10}}
     make_run(tmp_path / "run", **what)
-    monkeypatch.setattr("deltafl.sim.view.live.Audit.start", lambda one: setattr(one, "report", 1))
-    monkeypatch.setattr("deltafl.sim.view.live.verdict", lambda _: None)
-    monkeypatch.setattr("deltafl.sim.view.live.render", lambda _: "the report")
+    monkeypatch.setattr(
+        "deltafl.sim.view.server.Audit.start", lambda one: setattr(one, "report", 1)
+    )
+    monkeypatch.setattr("deltafl.sim.view.server.verdict", lambda _: None)
+    monkeypatch.setattr("deltafl.sim.view.server.render", lambda _: "the report")
     clock = iter(range(0, 10_000, 5))
     watched = Watched(tmp_path / "run", clock=lambda: next(clock))
     watched.ask_audit()
-    assert (watched.shown().audit.state, watched.audit_report()) == ("done", "the report")
+    assert (watched.page().audit.state, watched.audit_report()) == ("done", "the report")
     shutil.rmtree(tmp_path / "run")
     make_run(tmp_path / "run", devices=9, **what)
-    assert (watched.shown().audit.state, watched.audit_report()) == ("ready", None)
+    assert (watched.page().audit.state, watched.audit_report()) == ("ready", None)
 
 
 def test_a_run_with_other_settings_has_a_transcript_of_its_own(tmp_path):
@@ -239,19 +240,19 @@ def test_a_run_with_other_settings_has_a_transcript_of_its_own(tmp_path):
     clock = iter(range(0, 10_000, 5))
     watched = Watched(tmp_path / "run", clock=lambda: next(clock))
     make_run(tmp_path / "run", **what)
-    watched.shown()
-    first = watched._wire
-    watched.shown()
-    assert watched._wire is first is not None
+    watched.page()
+    first = watched._traffic
+    watched.page()
+    assert watched._traffic is first is not None
     (tmp_path / "run" / "config.toml").unlink()
     shutil.rmtree(tmp_path / "run")
     make_run(tmp_path / "run", quantile={"resolution_bits": 9}, **what)
-    watched.shown()
-    assert watched._wire.grid.resolution_bits == 9
+    watched.page()
+    assert watched._traffic.grid.resolution_bits == 9
     shutil.rmtree(tmp_path / "run")
     make_run(tmp_path / "run")
-    watched.shown()
-    assert watched._wire is None
+    watched.page()
+    assert watched._traffic is None
 
 
 # in a browser
@@ -343,9 +344,9 @@ def test_an_audit_that_is_asked_for_is_shown(tmp_path, browser, monkeypatch):
         federation={"cohort_size": 10},
     )
     reached = Verdict("clean", "Nothing was found.", "All was checked.", ())
-    monkeypatch.setattr("deltafl.sim.view.live.Audit.start", lambda _: None)
+    monkeypatch.setattr("deltafl.sim.view.server.Audit.start", lambda _: None)
     monkeypatch.setattr(
-        "deltafl.sim.view.live.Audit.shown", lambda _: AuditShown("done", 1.0, reached)
+        "deltafl.sim.view.server.Audit.state", lambda _: AuditState("done", 1.0, reached)
     )
     with served(tmp_path / "run") as server, opened(browser, server) as seen:
         seen.page.locator("#ask-audit").press("Enter")

@@ -33,7 +33,7 @@ from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.run.algorithms import build_strategy, dropouts_of
 from deltafl.sim.settings.config import RunConfig
 
-_LEAST_NOISE = 0.01  # that settings allow
+_LEAST_NOISE = Fraction(1, 100)  # that settings allow
 
 
 @dataclass(frozen=True, slots=True)

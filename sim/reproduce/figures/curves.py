@@ -16,7 +16,6 @@ from typing import Final
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.figures.drawing import draw_line, mean_and_deviation, new_figure
 from deltafl.sim.reproduce.figures.runs import (
     METRICS,
@@ -24,8 +23,12 @@ from deltafl.sim.reproduce.figures.runs import (
     TEST,
     TRAIN,
     Course,
+    Drawn,
+    Record,
+    Row,
     Runs,
     Selection,
+    TaskFigure,
     TaskRuns,
     course,
     describe,
@@ -38,55 +41,35 @@ _SUMS: Final = "secure sums, those of the search for η included"
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
-    """Curves over rounds as an experiment.
+class Curves(TaskFigure):
+    """Curves over rounds: one figure per task, two where calls are counted.
 
     Attributes:
-        name: on the command line.
-        title: what it shows.
-        source: which figure.
-        selection: tasks and methods.
         statistics: what is drawn of the distribution over devices, of `runs.STATISTICS`; the
             records have all.
         counts_calls: whether the axis is secure aggregation calls: as the paper counts them, and in
             a second figure as they really are.
-        further_notes: what else a reader must know.
     """
 
-    name: str
-    title: str
-    source: str
-    selection: Selection
+    numbers = "after the last round, mean ± std over seeds"
+    columns = ("task", "metric", "method", "rounds", "secure sums", *map(describe, STATISTICS))
+
     statistics: tuple[str, ...] = ("mean", "p50", "p90", "p95")
     counts_calls: bool = False
-    further_notes: tuple[str, ...] = ()
 
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """The runs that it needs."""
-        return self.selection.cells(request)
-
-    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """Draw one figure per task, two where calls are counted."""
-        rows: list[tuple[str, ...]] = []
-        records: list[dict[str, object]] = []
-        figures = {}
-        for task in self.selection.by_task(request, finished):
-            courses = [course(runs) for runs in task.methods]
-            name = f"{self.name}-{task.chosen.task.name}"
-            figures[name] = self._draw(task, courses, _CALLS if self.counts_calls else _ROUNDS)
-            if self.counts_calls:
-                figures[f"{name}-sums"] = self._draw(task, courses, _SUMS)
-            for runs, found in zip(task.methods, courses, strict=True):
-                rows += [_row(task, runs, found, split) for split in METRICS]
-                records += _records(task, runs, found)
-        table = Table(
-            self.name,
-            f"{self.title}: after the last round, mean ± std over seeds",
-            ("task", "metric", "method", "rounds", "secure sums", *map(describe, STATISTICS)),
-            tuple(rows),
-            tuple(records),
+    def of_task(self, task: TaskRuns) -> Drawn:
+        """Draw the courses of the methods."""
+        courses = [course(runs) for runs in task.methods]
+        name = f"{self.name}-{task.chosen.task.name}"
+        figures = {name: self._draw(task, courses, _CALLS if self.counts_calls else _ROUNDS)}
+        if self.counts_calls:
+            figures[f"{name}-sums"] = self._draw(task, courses, _SUMS)
+        pairs = list(zip(task.methods, courses, strict=True))
+        return Drawn(
+            figures,
+            [_row(task, runs, found, split) for runs, found in pairs for split in METRICS],
+            [record for runs, found in pairs for record in _records(task, runs, found)],
         )
-        return Report((table,), figures, (*self.selection.notes(request), *self.further_notes))
 
     def _draw(self, task: TaskRuns, courses: Sequence[Course], axis: str) -> Figure:
         figure, panels = new_figure(len(METRICS), len(self.statistics))
@@ -113,7 +96,7 @@ class Curves:
         return figure
 
 
-def _row(task: TaskRuns, runs: Runs, found: Course, split: str) -> tuple[str, ...]:
+def _row(task: TaskRuns, runs: Runs, found: Course, split: str) -> Row:
     scale = 100.0 if split == TEST else 1.0
     return (
         task.chosen.label,
@@ -125,7 +108,7 @@ def _row(task: TaskRuns, runs: Runs, found: Course, split: str) -> tuple[str, ..
     )
 
 
-def _records(task: TaskRuns, runs: Runs, found: Course) -> list[dict[str, object]]:
+def _records(task: TaskRuns, runs: Runs, found: Course) -> list[Record]:
     return [
         {
             "task": task.chosen.task.name,

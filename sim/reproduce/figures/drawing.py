@@ -1,33 +1,14 @@
-"""How the figures look: colours, panels, lines with a band.
-
-Colours, dashes and markers are those of `deltafl.sim.run.strokes`. Figures are made without pyplot,
-which would keep them in a global list and look for a display.
-"""
+"""How the figures of studies look: lines with a band over seeds, and numbers with a deviation."""
 
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from deltafl.sim.run.strokes import Stroke
+from deltafl.sim.charts.chart import Numbers
+from deltafl.sim.charts.files import line_style, new_figure
 
-Numbers = npt.NDArray[np.float64]
-
-
-def new_figure(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
-    """A figure with a grid of panels, by row and column."""
-    figure = Figure(figsize=(4.6 * columns, 3.6 * rows), layout="constrained")
-    panels = [
-        [figure.add_subplot(rows, columns, row * columns + column + 1) for column in range(columns)]
-        for row in range(rows)
-    ]
-    for row in panels:
-        for panel in row:
-            panel.spines[["top", "right"]].set_visible(False)
-            panel.grid(alpha=0.25)
-    return figure, panels
+__all__ = ["draw_line", "mean_and_deviation", "new_figure"]
 
 
 def draw_line(
@@ -47,23 +28,15 @@ def draw_line(
     known = np.isfinite(rows).any(axis=0)
     x, values = x[known], np.ma.masked_invalid(rows[:, known])
     mean = values.mean(axis=0)
-    stroke = Stroke(number)
-    axes.plot(
-        x,
-        mean,
-        linestyle=stroke.style,
-        color=stroke.colour,
-        label=label,
-        marker=stroke.marker if dotted else None,
-        markersize=3,
-    )
+    looks = line_style(number, marked=dotted)
+    axes.plot(x, mean, label=label, markersize=3, **looks)
     if len(rows) > 1:
         low, high = (
             (values.min(axis=0), values.max(axis=0))
             if band == "range"
             else (mean - deviation(values), mean + deviation(values))
         )
-        axes.fill_between(x, low, high, color=stroke.colour, alpha=0.15, linewidth=0)
+        axes.fill_between(x, low, high, color=looks["color"], alpha=0.15, linewidth=0)
 
 
 def deviation(rows: Numbers) -> Numbers:

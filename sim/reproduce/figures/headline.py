@@ -6,6 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from deltafl.sim.charts.chart import LineStyle
+from deltafl.sim.charts.files import line_style, new_figure
 from deltafl.sim.reproduce.declared import LEVEL, SMALL_STEPS
 from deltafl.sim.reproduce.headline_tables import (
     TAIL,
@@ -16,7 +18,6 @@ from deltafl.sim.reproduce.headline_tables import (
     small_steps,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
-from deltafl.sim.run.strokes import Stroke
 
 Arms = Mapping[tuple[str, str], Arm]
 
@@ -25,11 +26,7 @@ _SHOWN = DELTA_FL[1].label
 
 def draw_headline(arms: Arms, tests: Sequence[Test], at: int) -> Figure:
     """Errors over rounds, differences over rounds, and the declared tests."""
-    figure = Figure(figsize=(12.5, 3.9), layout="constrained")
-    panels = [figure.add_subplot(1, 3, number + 1) for number in range(3)]
-    for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(alpha=0.25)
+    figure, (panels,) = new_figure(1, 3, (4.17, 3.9))
     _errors(panels[0], arms)
     _differences(panels[1], arms, at)
     _tests(panels[2], tests, at)
@@ -55,8 +52,8 @@ def draw_devices(arms: Arms, at: int, users: str) -> Figure:
                 s=11,
                 alpha=0.6,
                 linewidths=0,
-                color=Stroke(number).colour,
-                marker=Stroke(number).marker,
+                color=LineStyle(number).colour,
+                marker=LineStyle(number).marker,
                 label=f"{int(chosen.sum())} {users} {word}",
             )
         most = float(pairs.max()) * 1.03
@@ -72,8 +69,7 @@ def _errors(panel: Axes, arms: Arms) -> None:
     for number, (method, arm) in enumerate(small_steps(arms).items()):
         rounds = [at for at in arm.rounds() if at]
         values = [arm.values(list(arm.seeds), at, TAIL).mean() for at in rounds]
-        stroke = Stroke(number)
-        panel.plot(rounds, values, color=stroke.colour, linestyle=stroke.style, label=method)
+        panel.plot(rounds, values, label=method, **line_style(number, marked=False))
     panel.set_title(f"{SMALL_STEPS}: one learning rate for all", fontsize="medium")
     panel.set_xlabel("round")
     panel.set_ylabel("90th percentile of the test error (%)")
@@ -87,22 +83,10 @@ def _differences(panel: Axes, arms: Arms, at: int) -> None:
         if baseline is None or arm is baseline or len(arm.seeds) < 2:
             continue
         rounds, found = curve(arm, baseline, TAIL)
-        stroke = Stroke(number)
-        panel.plot(
-            rounds,
-            [one.mean for one in found],
-            color=stroke.colour,
-            linestyle=stroke.style,
-            label=method,
-        )
-        panel.fill_between(
-            rounds,
-            [one.low for one in found],
-            [one.high for one in found],
-            color=stroke.colour,
-            alpha=0.15,
-            linewidth=0,
-        )
+        low, mean, high = zip(*((one.low, one.mean, one.high) for one in found), strict=True)
+        looks = line_style(number, marked=False)
+        panel.plot(rounds, mean, label=method, **looks)
+        panel.fill_between(rounds, low, high, color=looks["color"], alpha=0.15, linewidth=0)
     panel.axhline(0, color="0.5", linewidth=0.8)
     panel.axvline(at, color="0.7", linewidth=0.8, linestyle=":")
     panel.set_title("less FedAvg, with 95% intervals", fontsize="medium")
@@ -119,8 +103,8 @@ def _tests(panel: Axes, tests: Sequence[Test], at: int) -> None:
             row,
             xerr=[[test.tail.mean - test.tail.low], [test.tail.high - test.tail.mean]],
             fmt="o" if counts else "s",
-            markerfacecolor=Stroke(0).colour if counts else "white",
-            color=Stroke(0).colour if counts else "0.4",
+            markerfacecolor=LineStyle(0).colour if counts else "white",
+            color=LineStyle(0).colour if counts else "0.4",
             markersize=5,
             linewidth=1.2,
         )

@@ -16,19 +16,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES
-from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.charts.chart import COLOURS
 from deltafl.sim.reproduce.figures.drawing import new_figure
 from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     TEST,
     TRAIN,
     DeviceValue,
+    Drawn,
+    Record,
+    Row,
     Selection,
+    TaskFigure,
     TaskRuns,
     per_device,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
-from deltafl.sim.run.strokes import COLOURS
 
 _BINS: Final = 25
 _TAIL: Final = 90  # the percentile that a thin line marks
@@ -37,54 +40,32 @@ _Values = dict[str, dict[str, list[DeviceValue]]]  # by split and method
 
 
 @dataclass(frozen=True, slots=True)
-class Histograms:
-    """Histograms over devices as an experiment.
+class Histograms(TaskFigure):
+    """Histograms over devices: the first method is drawn behind each of the others.
 
     Attributes:
-        name: on the command line.
-        title: what it shows.
-        source: which figure.
-        selection: tasks and methods; the first method is drawn behind each of the others.
         splits: "test", and also "train" where the paper shows it.
-        further_notes: what else a reader must know.
     """
 
-    name: str
-    title: str
-    source: str
-    selection: Selection
-    splits: tuple[str, ...]
-    further_notes: tuple[str, ...] = ()
+    numbers = "the distributions in numbers (unweighted)"
+    columns = ("task", "metric", "method", "devices", "mean", *(f"p{tau}" for tau in PERCENTILES))
 
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """The runs that it needs."""
-        return self.selection.cells(request)
+    splits: tuple[str, ...] = (TRAIN, TEST)
 
-    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """Draw one figure per task."""
-        rows: list[tuple[str, ...]] = []
-        records: list[dict[str, object]] = []
-        figures = {}
-        for task in self.selection.by_task(request, finished):
-            values = {
-                split: {
-                    runs.method: per_device(runs.last_evaluations(), split) for runs in task.methods
-                }
-                for split in self.splits
+    def of_task(self, task: TaskRuns) -> Drawn:
+        """Draw a row for each split."""
+        values = {
+            split: {
+                runs.method: per_device(runs.last_evaluations(), split) for runs in task.methods
             }
-            figures[f"{self.name}-{task.chosen.task.name}"] = _draw(task, values)
-            for split, methods in values.items():
-                for method, devices in methods.items():
-                    rows.append(_row(task, split, method, devices))
-                    records += _records(task, split, method, devices)
-        table = Table(
-            self.name,
-            f"{self.title}: the distributions in numbers (unweighted)",
-            ("task", "metric", "method", "devices", "mean", *(f"p{tau}" for tau in PERCENTILES)),
-            tuple(rows),
-            tuple(records),
+            for split in self.splits
+        }
+        shown = [(split, *one) for split, of_split in values.items() for one in of_split.items()]
+        return Drawn(
+            {f"{self.name}-{task.chosen.task.name}": _draw(task, values)},
+            [_row(task, *one) for one in shown],
+            [record for one in shown for record in _records(task, *one)],
         )
-        return Report((table,), figures, (*self.selection.notes(request), *self.further_notes))
 
 
 def _draw(task: TaskRuns, values: _Values) -> Figure:
@@ -136,9 +117,7 @@ def _stairs(
     axes.axvline(float(np.percentile(values, _TAIL)), color=colour, linestyle=line, linewidth=0.9)
 
 
-def _row(
-    task: TaskRuns, split: str, method: str, devices: Sequence[DeviceValue]
-) -> tuple[str, ...]:
+def _row(task: TaskRuns, split: str, method: str, devices: Sequence[DeviceValue]) -> Row:
     values = np.array([device.value for device in devices]) * (100 if split == TEST else 1)
     unit = "test error (%)" if split == TEST else METRICS[split]
     numbers = [values.mean(), *np.percentile(values, PERCENTILES)]
@@ -154,7 +133,7 @@ def _row(
 
 def _records(
     task: TaskRuns, split: str, method: str, devices: Sequence[DeviceValue]
-) -> list[dict[str, object]]:
+) -> list[Record]:
     return [
         {
             "task": task.chosen.task.name,
@@ -178,25 +157,23 @@ HISTOGRAMS: Final = (
         "Test error over devices",
         "arXiv 2002.11223, Figure 4",
         Selection(("emnist-convnet",), _METHODS),
-        (TEST,),
         (
             "The text does not say which tasks Figure 4 shows; this is emnist-convnet, as in "
             "Figure 5.",
         ),
+        splits=(TEST,),
     ),
     Histograms(
         "fig12",
         "Training loss and test error over devices, EMNIST",
         "arXiv 2002.11223, Figure 12",
         Selection(("emnist-linear", "emnist-convnet"), _METHODS),
-        (TRAIN, TEST),
     ),
     Histograms(
         "fig13",
         "Training loss and test error over devices, Sent140 and Shakespeare",
         "arXiv 2002.11223, Figure 13",
         Selection(("sent140-linear", "sent140-lstm", "shakespeare-gru"), _METHODS),
-        (TRAIN, TEST),
     ),
 )
 """Figures 4, 12 and 13."""

@@ -5,8 +5,6 @@ to the highest of the seeds. The filter keeps a share θ of the data and not of 
 number varies with who is in the cohort.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,63 +13,45 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from deltafl.sim.errors import damaged
-from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.figures.drawing import draw_line, new_figure
-from deltafl.sim.reproduce.figures.runs import Runs, Selection, TaskRuns, events
+from deltafl.sim.reproduce.figures.runs import (
+    Drawn,
+    Record,
+    Row,
+    Runs,
+    Selection,
+    TaskFigure,
+    TaskRuns,
+    events,
+)
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
 
 Numbers = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Devices kept per round as an experiment.
+class Kept(TaskFigure):
+    """Devices kept per round, as far as servers know: one that only sees sums need not."""
 
-    Attributes:
-        name: on the command line.
-        title: what it shows.
-        source: which figure.
-        selection: tasks and methods.
-    """
+    __slots__ = ()
 
-    name: str
-    title: str
-    source: str
-    selection: Selection
+    numbers = "over all rounds and seeds"
+    columns = ("task", "method", "mean", "fewest", "most")
 
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """The runs that it needs."""
-        return self.selection.cells(request)
-
-    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """Draw one figure per task. A server that only sees sums need not know the number."""
-        rows: list[tuple[str, ...]] = []
-        records: list[dict[str, object]] = []
-        figures = {}
-        unknown: dict[str, None] = {}
-        for task in self.selection.by_task(request, finished):
-            known = {}
-            for runs in task.methods:
-                kept = kept_devices(runs)
-                if np.isnan(kept).all():
-                    unknown[runs.method] = None
-                    continue
-                known[runs.method] = kept
-                rows.append(_row(task, runs.method, kept))
-                records += _records(task, runs, kept)
-            if known:
-                figures[f"{self.name}-{task.chosen.task.name}"] = _draw(task, known)
-        table = Table(
-            self.name,
-            f"{self.title}: over all rounds and seeds",
-            ("task", "method", "mean", "fewest", "most"),
-            tuple(rows),
-            tuple(records),
+    def of_task(self, task: TaskRuns) -> Drawn:
+        """Draw the methods whose servers know."""
+        found = {runs.method: (runs, kept_devices(runs)) for runs in task.methods}
+        known = {name: one for name, one in found.items() if not np.isnan(one[1]).all()}
+        drawn = {name: kept for name, (_, kept) in known.items()}
+        return Drawn(
+            {f"{self.name}-{task.chosen.task.name}": _draw(task, drawn)} if known else {},
+            [_row(task, name, kept) for name, kept in drawn.items()],
+            [record for one in known.values() for record in _records(task, *one)],
+            [
+                f"{name} is left out: its server does not learn the number."
+                for name in found
+                if name not in known
+            ],
         )
-        notes = [
-            f"{method} is left out: its server does not learn the number." for method in unknown
-        ]
-        return Report((table,), figures, (*self.selection.notes(request), *notes))
 
 
 def kept_devices(runs: Runs) -> Numbers:
@@ -108,7 +88,7 @@ def _draw(task: TaskRuns, known: dict[str, Numbers]) -> Figure:
     return figure
 
 
-def _row(task: TaskRuns, method: str, kept: Numbers) -> tuple[str, ...]:
+def _row(task: TaskRuns, method: str, kept: Numbers) -> Row:
     return (
         task.chosen.label,
         method,
@@ -118,7 +98,7 @@ def _row(task: TaskRuns, method: str, kept: Numbers) -> tuple[str, ...]:
     )
 
 
-def _records(task: TaskRuns, runs: Runs, kept: Numbers) -> list[dict[str, object]]:
+def _records(task: TaskRuns, runs: Runs, kept: Numbers) -> list[Record]:
     return [
         {
             "task": task.chosen.task.name,

@@ -26,9 +26,9 @@ from matplotlib.ticker import FormatStrFormatter, PercentFormatter
 from scipy import optimize
 
 from deltafl.fl.superquantile import conformity, superquantile
+from deltafl.sim.charts.chart import COLOURS
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.figures.drawing import new_figure
-from deltafl.sim.run.strokes import COLOURS
 
 Numbers = npt.NDArray[np.float64]
 

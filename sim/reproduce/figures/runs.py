@@ -1,18 +1,19 @@
 """The runs behind a figure: which they are, and their numbers by device and by round."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.figure import Figure
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations, read_last_evaluation
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce.experiment import Cell, Finished, Request
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.grid import make_cells, notes_of
 from deltafl.sim.reproduce.methods import Method, choose_methods
 from deltafl.sim.reproduce.tasks import Chosen, choose_tasks, task_named
@@ -124,6 +125,75 @@ class Selection:
             method = own[word] if word in own else choose_methods((word,), ())[0]
             found[method.key] = method
         return tuple(found.values())
+
+
+Row = tuple[str, ...]
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """What a figure says of one task.
+
+    Attributes:
+        figures: by their names; none where nothing is known.
+        rows: of the table.
+        records: of the table.
+        notes: sentences that a reader must know.
+    """
+
+    figures: Mapping[str, Figure]
+    rows: Sequence[Row]
+    records: Sequence[Record]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigure:
+    """A figure that shows each of its tasks in the same way, as an experiment.
+
+    Attributes:
+        name: on the command line.
+        title: what it shows.
+        source: which figure.
+        selection: tasks and methods.
+        further_notes: what else a reader must know.
+        numbers: what its table has of it, in words.
+        columns: of the table.
+    """
+
+    numbers: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+
+    name: str
+    title: str
+    source: str
+    selection: Selection
+    further_notes: tuple[str, ...] = ()
+
+    def cells(self, request: Request) -> Sequence[Cell]:
+        """The runs that it needs."""
+        return self.selection.cells(request)
+
+    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
+        """Draw its tasks, with one table of them all."""
+        drawn = [self.of_task(task) for task in self.selection.by_task(request, finished)]
+        table = Table(
+            self.name,
+            f"{self.title}: {self.numbers}",
+            self.columns,
+            tuple(row for one in drawn for row in one.rows),
+            tuple(record for one in drawn for record in one.records),
+        )
+        figures = {name: figure for one in drawn for name, figure in one.figures.items()}
+        notes = dict.fromkeys(note for one in drawn for note in one.notes)
+        return Report(
+            (table,), figures, (*self.selection.notes(request), *self.further_notes, *notes)
+        )
+
+    def of_task(self, task: TaskRuns) -> Drawn:
+        """Draw one task."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,26 +6,28 @@ devices with little data ("less than 200 for EMNIST or less than 100 for Sent140
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.charts.chart import LineStyle
 from deltafl.sim.reproduce.figures.drawing import new_figure
 from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     TEST,
     TRAIN,
     DeviceValue,
+    Drawn,
+    Record,
+    Row,
     Selection,
+    TaskFigure,
     TaskRuns,
     per_device,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
-from deltafl.sim.run.strokes import Stroke
 
 LITTLE_DATA: Final = {"emnist": 200, "sent140": 100}
 """Below how many samples a device has little data, by family; the paper names no other."""
@@ -35,58 +37,34 @@ _LOG_FROM: Final = 30  # sizes that differ by more, as those of roles do, are ha
 _Values = dict[str, dict[str, list[DeviceValue]]]  # by split and method
 
 
-@dataclass(frozen=True, slots=True)
-class Scatter:
-    """Scatter plots over devices as an experiment.
+class Scatter(TaskFigure):
+    """Scatter plots over devices: a row for each split, a panel for each method."""
 
-    Attributes:
-        name: on the command line.
-        title: what it shows.
-        source: which figure.
-        selection: tasks and methods.
-    """
+    __slots__ = ()
 
-    name: str
-    title: str
-    source: str
-    selection: Selection
+    numbers = "spread over devices"
+    columns = (
+        "task",
+        "method",
+        "std of training loss (nats)",
+        "std of test error (points)",
+        "std of test error with little data (points)",
+        "test devices with little data",
+    )
 
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """The runs that it needs."""
-        return self.selection.cells(request)
-
-    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """Draw one figure per task: a row for each split, a panel for each method."""
-        rows: list[tuple[str, ...]] = []
-        records: list[dict[str, object]] = []
-        figures = {}
-        for task in self.selection.by_task(request, finished):
-            values: _Values = {TRAIN: {}, TEST: {}}
-            for runs in task.methods:
-                last = runs.last_evaluations()
-                for split, methods in values.items():
-                    methods[runs.method] = per_device(last, split)
-            figures[f"{self.name}-{task.chosen.task.name}"] = _draw(task, values)
-            for method in values[TRAIN]:
-                row, record = _spreads(task, method, values)
-                rows.append(row)
-                records.append(record)
-                records += _records(task, method, values)
-        table = Table(
-            self.name,
-            f"{self.title}: spread over devices",
-            (
-                "task",
-                "method",
-                "std of training loss (nats)",
-                "std of test error (points)",
-                "std of test error with little data (points)",
-                "test devices with little data",
-            ),
-            tuple(rows),
-            tuple(records),
-        )
-        return Report((table,), figures, self.selection.notes(request))
+    def of_task(self, task: TaskRuns) -> Drawn:
+        """Draw the devices of the methods."""
+        values: _Values = {TRAIN: {}, TEST: {}}
+        for runs in task.methods:
+            last = runs.last_evaluations()
+            for split, methods in values.items():
+                methods[runs.method] = per_device(last, split)
+        rows, records = [], []
+        for method in values[TRAIN]:
+            row, record = _spreads(task, method, values)
+            rows.append(row)
+            records += [record, *_records(task, method, values)]
+        return Drawn({f"{self.name}-{task.chosen.task.name}": _draw(task, values)}, rows, records)
 
 
 def _draw(task: TaskRuns, values: _Values) -> Figure:
@@ -102,8 +80,8 @@ def _draw(task: TaskRuns, values: _Values) -> Figure:
                 s=9,
                 alpha=0.5,
                 linewidths=0,
-                color=Stroke(number).colour,
-                marker=Stroke(number).marker,
+                color=LineStyle(number).colour,
+                marker=LineStyle(number).marker,
             )
             panel.set_title(method, fontsize="medium")
             panel.set_xscale(scale)
@@ -116,9 +94,7 @@ def _draw(task: TaskRuns, values: _Values) -> Figure:
     return figure
 
 
-def _spreads(
-    task: TaskRuns, method: str, values: _Values
-) -> tuple[tuple[str, ...], dict[str, object]]:
+def _spreads(task: TaskRuns, method: str, values: _Values) -> tuple[Row, Record]:
     bound = LITTLE_DATA.get(task.chosen.task.family)
     tests = values[TEST][method]
     little = [device for device in tests if bound is not None and device.num_samples < bound]
@@ -127,7 +103,7 @@ def _spreads(
         "std_test_error": _std(tests),
         "std_test_error_little_data": _std(little),
     }
-    record: dict[str, object] = {
+    record: Record = {
         "task": task.chosen.task.name,
         "data": task.chosen.data.name,
         "method": method,
@@ -154,7 +130,7 @@ def _std(devices: Sequence[DeviceValue]) -> float | None:
     return float(np.std([device.value for device in devices], ddof=1))
 
 
-def _records(task: TaskRuns, method: str, values: _Values) -> list[dict[str, object]]:
+def _records(task: TaskRuns, method: str, values: _Values) -> list[Record]:
     return [
         {
             "task": task.chosen.task.name,

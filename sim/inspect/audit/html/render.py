@@ -1,19 +1,23 @@
 """An audit report as one HTML page."""
 
 import functools
+from collections.abc import Callable
 from importlib import metadata
 from typing import Final
 
 import jinja2
 
+from deltafl.sim import writing
+from deltafl.sim.charts import svg
 from deltafl.sim.inspect.audit.facts import Outcome
-from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.inspect.audit.html import charts, searches, sequence, writing
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.html import searches, sequence
 from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.report import REPORT_VERSION, AuditReport
 
 _TEMPLATE: Final = "report.html.j2"
+_STYLED: Final = ("deltafl.sim.inspect.audit.html", "deltafl.sim.charts")
 
 SHOWN_STEPS: Final = 300
 """The most steps of the timeline that a page shows; the JSON report has all."""
@@ -63,22 +67,24 @@ def render(report: AuditReport) -> str:
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("deltafl.sim.inspect.audit.html", ""),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one, "") for one in _STYLED]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=writing.shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (
+    filters: tuple[Callable[..., object], ...] = (
         writing.number,
         writing.count,
         writing.span,
         writing.size,
         writing.quantity,
         writing.share,
-        writing.place,
+        place,
         searches.width,
+        svg.line_chart,
+        svg.swatch,
     )
     environment.filters.update({one.__name__: one for one in filters})
     environment.globals.update(
@@ -90,7 +96,16 @@ def _environment() -> jinja2.Environment:
         VERSION=metadata.version("deltafl"),
         NONE=writing.NONE,
         MEDIUM=Severity.MEDIUM,
-        chart_frame=charts,
-        sequence_frame=sequence,
     )
     return environment
+
+
+def place(evidence: Evidence) -> str:
+    """A place in the transcript, in words.
+
+    >>> place(Evidence(round=3, record=70, offset=81234)), place(Evidence())
+    ('round 3, record 70, byte 81,234', 'the file as a whole')
+    """
+    names = (("round", evidence.round), ("record", evidence.record), ("byte", evidence.offset))
+    known = [f"{name} {writing.number(value)}" for name, value in names if value is not None]
+    return ", ".join(known) or "the file as a whole"

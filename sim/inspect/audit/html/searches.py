@@ -1,11 +1,14 @@
 """What the searches for the threshold gave away: figures to list, and figures to draw."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from deltafl.sim.charts.chart import Chart, Curve
 from deltafl.sim.inspect.audit.facts import SearchFacts
-from deltafl.sim.inspect.audit.html.charts import Chart, chart
-from deltafl.sim.inspect.audit.html.writing import count, number, quantity, span
+from deltafl.sim.writing import count, number, quantity, span
+
+Values = tuple[str, Callable[[SearchFacts], float | None]]
+"""What a curve shows of a search, after its name."""
 
 
 def width(search: SearchFacts) -> float:
@@ -52,50 +55,40 @@ def highlights(searches: Sequence[SearchFacts]) -> tuple[tuple[str, str], ...]:
 def charts(searches: Sequence[SearchFacts]) -> tuple[Chart, ...]:
     """Charts of the searches over rounds; only those that have different values."""
     ordered = sorted(searches, key=lambda search: search.round)
-    rounds = [search.round for search in ordered]
+
+    def chart(title: str, unit: str, *values: Values, is_logarithmic: bool = False) -> Chart:
+        curves = [_curve(number, ordered, *one) for number, one in enumerate(values)]
+        return Chart(title, unit, curves, is_logarithmic=is_logarithmic)
+
     drawn = (
-        chart(
-            "Threshold that was found",
-            "nats",
-            rounds,
-            {"threshold": [_middle(search) for search in ordered]},
-        ),
-        chart(
-            "Queries of a search",
-            "queries",
-            rounds,
-            {"queries": [search.queries for search in ordered]},
-        ),
+        chart("Threshold that was found", "nats", ("threshold", _middle)),
+        chart("Queries of a search", "queries", ("queries", lambda one: one.queries)),
         chart(
             "Devices in the least crowded bucket",
             "devices",
-            rounds,
-            {"devices": [search.smallest_bucket for search in ordered]},
+            ("devices", lambda one: one.smallest_bucket),
         ),
-        chart(
-            "Bits given away per device",
-            "bits",
-            rounds,
-            {"bits": [search.bits for search in ordered]},
-        ),
-        chart(
-            "Width of the threshold's bracket",
-            "nats",
-            rounds,
-            {"width": [width(search) for search in ordered]},
-            logarithmic=True,
-        ),
+        chart("Bits given away per device", "bits", ("bits", lambda one: one.bits)),
+        chart("Width of the threshold's bracket", "nats", ("width", width), is_logarithmic=True),
         chart(
             "Mean error of the reconstructed losses",
             "nats",
-            rounds,
-            {
-                "with the sums": [search.error for search in ordered],
-                "without them": [search.prior_error for search in ordered],
-            },
+            ("with the sums", lambda one: one.error),
+            ("without them", lambda one: one.prior_error),
         ),
     )
-    return tuple(one for one in drawn if one is not None and one.differs)
+    return tuple(one for one in drawn if len(set(one.values)) > 1)
+
+
+def _curve(
+    number: int,
+    searches: Sequence[SearchFacts],
+    label: str,
+    value: Callable[[SearchFacts], float | None],
+) -> Curve:
+    values = tuple(map(value, searches))
+    rounds = tuple(search.round for search in searches)
+    return Curve(label, number, rounds, values, values, values)
 
 
 def _in(search: SearchFacts) -> str:

@@ -5,8 +5,8 @@ from typing import Final
 
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.inspect.audit.html.writing import count, number
 from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.writing import count, number
 
 _MEANINGS: Final = {
     Severity.CRITICAL: "a device's own value is known, or could have been computed",

@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 import pytest
 from made_runs import SCRIPT, make_run, private
 
-from deltafl.sim.run.strokes import COLOURS, DASHES, NUM_DISTINCT, Stroke
-from deltafl.sim.view.figures import WIDTHS, write_figures
-from deltafl.sim.view.look import Reader
-from deltafl.sim.view.series import baseline_of
+from deltafl.sim.charts.chart import COLOURS, DASHES, NUM_DISTINCT, LineStyle
+from deltafl.sim.charts.files import PAPER
+from deltafl.sim.record.snapshot import Reader
+from deltafl.sim.view.pairs import baseline_of
+from deltafl.sim.view.report_cli import write_paper
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +24,8 @@ def drawn(tmp_path_factory):
         federation={"cohort_size": 10},
         rounds=6,
     )
-    methods = Reader(folder / "run").look().methods
-    files = write_figures(folder / "figures", methods, baseline_of(methods))
+    methods = Reader(folder / "run").read().methods
+    files = write_paper(folder / "figures", methods, baseline_of(methods))
     return methods, folder / "figures", files
 
 
@@ -32,7 +33,7 @@ def drawn(tmp_path_factory):
 def test_every_figure_is_there_in_both_widths_and_formats(drawn):
     _, folder, files = drawn
     names = ("devices", "error", "kept", "paired", "queries")
-    expected = {f"{n}-{w}.{s}" for n in names for w in WIDTHS for s in ("pdf", "svg")}
+    expected = {f"{n}{w}.{s}" for n in names for w in PAPER for s in ("pdf", "svg")}
     assert {path.name for path in files} == expected | {"captions.txt"}
     assert {path.name for path in folder.iterdir()} == {path.name for path in files}
 
@@ -40,7 +41,7 @@ def test_every_figure_is_there_in_both_widths_and_formats(drawn):
 @pytest.mark.slow
 def test_widths_are_those_of_columns(drawn):
     for path in drawn[2]:
-        inches = next((w for name, w in WIDTHS.items() if name in path.name), None)
+        inches = next((w for name, w in PAPER.items() if name in path.name), None)
         if path.suffix == ".pdf":
             (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", path.read_bytes())
             assert float(box[0]) == pytest.approx(72 * inches, abs=0.1)
@@ -70,22 +71,22 @@ def test_captions_say_what_bands_are(drawn):
 @pytest.mark.slow
 def test_equal_runs_make_equal_files(drawn, tmp_path):
     methods, folder, _ = drawn
-    for path in write_figures(tmp_path / "again", methods, baseline_of(methods)):
+    for path in write_paper(tmp_path / "again", methods, baseline_of(methods)):
         assert path.read_bytes() == (folder / path.name).read_bytes()
 
 
 @pytest.mark.slow
 def test_names_are_letters_and_no_mathematics(tmp_path):
     make_run(tmp_path / "run", seeds=1, names=[SCRIPT, "$x_$", "%", "\\frac", "a", "b", "c", "d"])
-    methods = Reader(tmp_path / "run").look().methods
+    methods = Reader(tmp_path / "run").read().methods
     from dataclasses import replace
 
     odd = [replace(one, label=f"$\\undefined_{at}$") for at, one in enumerate(methods)]
-    assert write_figures(tmp_path / "figures", odd, odd[1])
+    assert write_paper(tmp_path / "figures", odd, odd[1])
 
 
 def test_lines_differ_in_colour_and_dashes_together():
-    strokes = [Stroke(number) for number in range(NUM_DISTINCT)]
+    strokes = [LineStyle(number) for number in range(NUM_DISTINCT)]
     assert len({(one.colour, one.dashes) for one in strokes}) == len(COLOURS) * len(DASHES)
     for start in range(NUM_DISTINCT - len(DASHES)):
         assert len({one.dashes for one in strokes[start : start + len(DASHES)]}) == len(DASHES)

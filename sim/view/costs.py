@@ -1,13 +1,78 @@
-"""How the time of a round divides over the stages of its session, by method."""
+"""What methods have cost, and how the time of a round divides over the stages of its session."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, NamedTuple, cast
 
 from deltafl.sim.record.events import Event
+from deltafl.sim.record.snapshot import Method
 from deltafl.sim.run.stage_seconds import STAGE_WORDS
-from deltafl.sim.view.look import Method
+
+
+class Cost(NamedTuple):
+    """What a method has cost so far, over all its seeds.
+
+    Attributes:
+        label: of the method.
+        number: of the method on its page.
+        rounds: how many were played.
+        sums: secure sums.
+        train_s: CPU seconds in which devices measured and trained.
+        protocol_s: the other CPU seconds of rounds.
+        wall_s: seconds that passed.
+        up: bytes that a device sent in a round, on average; None without messages.
+        lost: rounds that were given up.
+        dropped: devices lost, by the stage at which they were.
+    """
+
+    label: str
+    number: int
+    rounds: int
+    sums: int
+    train_s: float
+    protocol_s: float
+    wall_s: float
+    up: float | None
+    lost: int
+    dropped: Mapping[str, int]
+
+
+def cost_of(method: Method, number: int) -> Cost:
+    """What a method has cost."""
+    events = [event for run in method.runs for event in run.events]
+    up = [seconds(e, "bytes_up_per_device") for e in events if e.get("bytes_up_per_device")]
+    return Cost(
+        method.label,
+        number,
+        len(events),
+        int(total(events, "secure_sums")) if method.is_private else 0,
+        total(events, "train_cpu_s"),
+        total(events, "protocol_cpu_s"),
+        total(events, "wall_s"),
+        sum(up) / len(up) if up else None,
+        sum(bool(event.get("aborted")) for event in events),
+        dropped(events),
+    )
+
+
+def total(events: Sequence[Event], key: str) -> float:
+    """A number of the events, added up."""
+    return sum(seconds(event, key) for event in events)
+
+
+def seconds(event: Event, key: str) -> float:
+    """A number of an event; 0 where it has none."""
+    return float(cast("float", event.get(key) or 0))
+
+
+def dropped(events: Sequence[Event]) -> Counter[str]:
+    """Devices lost, by stage."""
+    lost: Counter[str] = Counter()
+    for event in events:
+        lost.update(cast("dict[str, int]", event.get("dropped_by_stage") or {}))
+    return lost
 
 
 class Named(NamedTuple):
@@ -103,19 +168,18 @@ def stage_times(methods: Sequence[Method]) -> tuple[StageTimes, ...]:
 def _medians(events: Sequence[Event]) -> dict[Named, float]:
     found: dict[Named, list[float]] = {stage: [] for stage in STAGES}
     for event in events:
-        seconds = cast("Mapping[str, float]", event["stage_s"])
+        taken = cast("Mapping[str, float]", event["stage_s"])
         for stage in STAGES:
-            if stage.name in seconds and stage is not REST:
-                found[stage].append(float(seconds[stage.name]))
-        wall = float(cast("float", event.get("wall_s") or 0))
-        found[REST].append(max(0.0, wall - sum(map(float, seconds.values()))))
+            if stage.name in taken and stage is not REST:
+                found[stage].append(float(taken[stage.name]))
+        found[REST].append(max(0.0, seconds(event, "wall_s") - sum(map(float, taken.values()))))
     return {stage: median(values) for stage, values in found.items() if values}
 
 
-def _parts(seconds: Mapping[Named, float], longest: float) -> tuple[Part, ...]:
+def _parts(medians: Mapping[Named, float], longest: float) -> tuple[Part, ...]:
     scale = 100 / longest if longest else 0.0
     parts, x = [], 0.0
-    for stage, value in seconds.items():
+    for stage, value in medians.items():
         parts.append(Part(stage, value, round(x, 2), round(value * scale, 2)))
         x += value * scale
     return tuple(parts)

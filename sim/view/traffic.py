@@ -1,6 +1,6 @@
 """What a transcript adds to the events: bytes by kind of message, and the steps of single searches.
 
-A transcript may be long, and its run in progress: each look reads on from where the last one ended,
+A transcript may be long, and its run in progress: it is read on from where the last reading ended,
 for a limited time.
 """
 
@@ -19,6 +19,7 @@ from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.inventory import name_of
 from deltafl.sim.inspect.audit.seen import Decoder
 from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.snapshot import Tail
 from deltafl.sim.record.transcript import (
     TRANSCRIPT,
     Begin,
@@ -27,9 +28,8 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     follow_transcript,
 )
-from deltafl.sim.view.tail import Tail
 
-SECONDS_PER_LOOK: Final = 0.4
+SECONDS_AT_A_TIME: Final = 0.4
 """So long is a transcript read on at a time while its run is watched."""
 
 _OF_STAGE: Final = {
@@ -85,8 +85,25 @@ class Steps:
     pivots: tuple[tuple[float, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What has been read of a transcript at a moment.
+
+    Attributes:
+        carried: all messages by kind: sent ones first, the kinds with most bytes first.
+        searches: the first search, and the last one that is over.
+        share: how much of the file has been read, from 0 to 1.
+        problem: what is wrong with it, in a sentence; empty if nothing is known to be.
+    """
+
+    carried: tuple[Carried, ...]
+    searches: tuple[Steps, ...]
+    share: float
+    problem: str
+
+
 @dataclass(slots=True)
-class Wire:
+class Traffic:
     """Reads on in a transcript.
 
     Attributes:
@@ -112,6 +129,11 @@ class Wire:
     _tail: Tail = field(default_factory=Tail)
 
     @property
+    def seen(self) -> Seen:
+        """What has been read so far."""
+        return Seen(tuple(self.carried), tuple(self.searches), self.share, self.problem)
+
+    @property
     def carried(self) -> list[Carried]:
         """The messages read so far: sent ones first, the kinds with most bytes first."""
         order = sorted(self._sizes, key=lambda key: (not key[0], -self._sizes[key]))
@@ -132,7 +154,7 @@ class Wire:
         known = [one for one in (self._first, self._over) if one is not None]
         return known[:1] if len(known) > 1 and known[0].round == known[1].round else known
 
-    def read_on(self, seconds: float = SECONDS_PER_LOOK) -> None:
+    def read_on(self, seconds: float = SECONDS_AT_A_TIME) -> None:
         """Read what is new, for so long at most."""
         try:
             stat = self.path.stat()

@@ -6,11 +6,11 @@ from doubles import run
 from deltafl.protocol.losses import LossGrid
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.transcript import Message, read_transcript
 from deltafl.sim.settings.config_io import build_config
-from deltafl.sim.view.look import Reader
-from deltafl.sim.view.sections import wire_of
-from deltafl.sim.view.wire import Wire
+from deltafl.sim.view.sections import traffic_of
+from deltafl.sim.view.traffic import Traffic
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def played(tmp_path_factory):
 
 
 def reader(path):
-    return Wire(path, LossGrid())
+    return Traffic(path, LossGrid())
 
 
 def read_all(path):
@@ -119,7 +119,7 @@ def test_a_transcript_that_is_damaged_is_a_sentence(played, tmp_path):
 
 @pytest.mark.slow
 def test_the_reader_of_a_run_has_its_transcript_and_its_grid(played):
-    one = wire_of(Reader(played.path).look())
+    one = traffic_of(Reader(played.path).read())
     assert one.path == played.transcript
     assert one.grid == LossGrid(16, 32)
 

@@ -1,11 +1,10 @@
-"""How values are written for people: sizes, numbers, places, and text that others wrote."""
+"""How values are written for people: sizes, numbers, shares, and text that others wrote."""
 
 import math
 from typing import Final
 
 from markupsafe import Markup
 
-from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.visible import visible
 
 NONE: Final = "—"
@@ -95,18 +94,14 @@ def share(part: int, whole: int) -> str:
     >>> share(1, 3), share(1, 5000), share(0, 0)
     ('33.3 %', '< 0.1 %', '0 %')
     """
-    percent = 100 * part / whole if whole else 0.0
-    if 0 < percent < 0.1:
-        return "< 0.1 %"
-    return f"{percent:.1f}".removesuffix(".0") + " %"
+    found = part / whole if whole else 0.0
+    return "< 0.1 %" if 0 < found < 0.001 else percent(found)
 
 
-def place(evidence: Evidence) -> str:
-    """A place in the transcript, in words.
+def percent(value: float | None) -> str:
+    """A share in percent.
 
-    >>> place(Evidence(round=3, record=70, offset=81234)), place(Evidence())
-    ('round 3, record 70, byte 81,234', 'the file as a whole')
+    >>> percent(0.125), percent(1.0), percent(None)
+    ('12.5 %', '100 %', '—')
     """
-    names = (("round", evidence.round), ("record", evidence.record), ("byte", evidence.offset))
-    known = [f"{name} {number(value)}" for name, value in names if value is not None]
-    return ", ".join(known) or "the file as a whole"
+    return quantity(None) if value is None else f"{100 * value:.1f}".removesuffix(".0") + " %"

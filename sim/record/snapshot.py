@@ -5,15 +5,17 @@ events may be half there, and does not count until it is whole. A file that is d
 it holds, and becomes a sentence: the rest is shown all the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.attacked import Attacked, read_attacked
 from deltafl.sim.record.evaluations import read_evaluation
@@ -21,9 +23,9 @@ from deltafl.sim.record.events import Event, follow_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, show
-from deltafl.sim.view.tail import Tail
 
 Errors = npt.NDArray[np.float64]
+T = TypeVar("T")
 
 MAX_PROBLEMS: Final = 20
 """The most sentences on damaged files that are given at a time."""
@@ -123,11 +125,11 @@ class Method:
     label: str
     algorithm: str
     is_private: bool
-    runs: Sequence[Trained]
+    runs: Sequence[Trained] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class Snapshot:
     """What a run directory holds.
 
     Attributes:
@@ -158,7 +160,7 @@ class Look:
 
 
 class Reader:
-    """Looks at a run directory again and again; only what is new is read.
+    """Reads a run directory again and again; only what is new is read.
 
     Args:
         path: the run directory.
@@ -167,47 +169,43 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self._top = RunDirectory(path)
         self._logs: dict[Path, _Log] = {}
-        self._evaluations: dict[Path, tuple[tuple[int, int], Tested]] = {}
-        self._attackers: dict[Path, tuple[tuple[int, int], Attacked]] = {}
+        self._files: dict[Path, tuple[tuple[int, int], object]] = {}
         self._ids: tuple[str, ...] = ()
         self._problems: list[str] = []
 
-    def look(self) -> Look:
+    def read(self) -> Snapshot:
         """What is there now."""
         self._problems = []
         try:
-            look = self._look()
+            found = self._read()
         except OSError as error:  # of the directory itself: it may not be entered, for one
             self._problems.append(f"{self._top.path}: {error.strerror}")
-            look = Look(self._top.path, None)
-        return replace(look, problems=tuple(self._problems[:MAX_PROBLEMS]))
+            found = Snapshot(self._top.path, None)
+        return replace(found, problems=tuple(self._problems[:MAX_PROBLEMS]))
 
-    def _look(self) -> Look:
+    def _read(self) -> Snapshot:
         top = self._top
         written = max(map(_written, (top.events, top.summary, top.config)))
         if not top.config.exists():
-            return Look(top.path, None)
+            return Snapshot(top.path, None)
         try:
             config = build_config([read_config_file(top.config)])
         except UserError as error:
             self._problems.append(str(error))
-            return Look(top.path, None, written=written)
-        methods: list[Method] = []
+            return Snapshot(top.path, None, written=written)
+        methods: dict[str, Method] = {}
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
             written = max(written, _written(directory.events), _written(directory.summary))
             for label, run in self._runs(arm, directory):
-                if methods and (known := [one for one in methods if one.label == label]):
-                    at = methods.index(known[0])
-                    methods[at] = replace(known[0], runs=(*known[0].runs, run))
-                else:
-                    methods.append(Method(label, algorithm, arm.federation.is_private, (run,)))
+                method = methods.get(label) or Method(label, algorithm, arm.federation.is_private)
+                methods[label] = replace(method, runs=(*method.runs, run))
         summary = self._json(top.summary)
-        return Look(
+        return Snapshot(
             top.path,
             config,
-            tuple(methods),
+            tuple(methods.values()),
             self._json(top.versions),
             summary,
             is_finished=bool(summary),
@@ -219,7 +217,8 @@ class Reader:
         federation = config.federation
         events = self._events(directory.events)
         folders = directory.metrics_of(federation)
-        attacked = self._attacked(directory.attacked) if config.attackers.lie else None
+        lying = config.attackers.lie
+        attacked = self._reread(directory.attacked, read_attacked) if lying else None
         for number, (theta, folder) in enumerate(folders.items()):
             run = Trained(
                 config.experiment.seed,
@@ -238,22 +237,21 @@ class Reader:
                 run = replace(run, tested=tuple(self._tested(folder)))
             yield label, run
 
-    def _attacked(self, path: Path) -> Attacked | None:
-        """What is noted of attackers; None where it is not there, or damaged."""
-        if not path.exists():  # the run has not begun
-            return None
+    def _reread(self, path: Path, read: Callable[[Path], T]) -> T | None:
+        """What a file holds, read again if it has changed; None where it is gone, or damaged."""
         try:
             stat = path.stat()
             stamp = stat.st_size, stat.st_mtime_ns
-            if path not in self._attackers or self._attackers[path][0] != stamp:
-                self._attackers[path] = stamp, read_attacked(path)
+            if path not in self._files or self._files[path][0] != stamp:
+                self._files[path] = stamp, read(path)
+            return cast("T", self._files[path][1])
+        except FileNotFoundError:  # the run has not begun, or is resumed and drops it
+            return None
         except OSError as error:
             self._problems.append(str(damaged(path, error.strerror)))
-            return None
         except UserError as error:
             self._problems.append(str(error))
-            return None
-        return self._attackers[path][1]
+        return None
 
     def _events(self, path: Path) -> list[Event]:
         log = self._logs.setdefault(path, _Log())
@@ -266,18 +264,8 @@ class Reader:
     def _tested(self, folder: Path) -> Iterator[Tested]:
         """The evaluations of a folder, by round; those that are damaged are left out."""
         for path in sorted(folder.glob("round-*.parquet")):
-            try:
-                stat = path.stat()
-                stamp = stat.st_size, stat.st_mtime_ns
-                if self._evaluations.get(path, (None,))[0] != stamp:
-                    self._evaluations[path] = stamp, self._reduced(path)
-                yield self._evaluations[path][1]
-            except FileNotFoundError:  # the run is resumed, and drops it
-                continue
-            except OSError as error:
-                self._problems.append(str(damaged(path, error.strerror)))
-            except UserError as error:
-                self._problems.append(str(error))
+            if (found := self._reread(path, self._reduced)) is not None:
+                yield found
 
     def _reduced(self, path: Path) -> Tested:
         """What is shown of an evaluation.
@@ -314,6 +302,39 @@ class Reader:
         except UserError as error:
             self._problems.append(str(error))
             return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last piece of a file that has been read, by which the file is known again.
+
+    A file that another run has written, or that was cut back and has grown again, has something
+    else there: lines of events have times in them, and records of a transcript secrets that are
+    masked.
+
+    Attributes:
+        begin: where it begins, in bytes.
+        end: where it ends, and what is new begins.
+        digest: SHA-256 of it; empty where it could not be read.
+    """
+
+    begin: int = 0
+    end: int = 0
+    digest: bytes = b""
+
+    @classmethod
+    def of(cls, path: Path, begin: int, end: int) -> Self:
+        """A piece of a file as it is now."""
+        try:
+            with open_regular(path) as file:
+                file.seek(begin)
+                return cls(begin, end, sha256(file.read(end - begin)).digest())
+        except (OSError, ValueError):
+            return cls(begin, end)
+
+    def is_in(self, path: Path) -> bool:
+        """Whether the file still has it there; an empty piece is in every file."""
+        return not self.end or Tail.of(path, self.begin, self.end) == self
 
 
 @dataclass(slots=True)

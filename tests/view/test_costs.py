@@ -4,17 +4,17 @@ import pytest
 from made_runs import event, make_run, private
 
 from deltafl.secagg.stages import Stage
+from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.view import page
-from deltafl.sim.view.look import Reader
-from deltafl.sim.view.sections import methods_of, shown
-from deltafl.sim.view.stages import REST, STAGES, stage_times
+from deltafl.sim.view.costs import REST, STAGES, stage_times
+from deltafl.sim.view.sections import Page, methods_of, status
 
 SUMS = {"algorithm": "private-delta-fl", "federation": {"cohort_size": 10}, "baselines": ()}
 
 
 def times(folder, **what):
     make_run(folder / "run", **{**SUMS, **what})
-    return stage_times(methods_of([Reader(folder / "run").look()]))
+    return stage_times(methods_of([Reader(folder / "run").read()]))
 
 
 def test_there_is_a_name_for_every_stage_in_its_order():
@@ -69,7 +69,7 @@ def test_runs_of_earlier_versions_and_sums_without_messages(tmp_path):
 
     (one,) = times(tmp_path, make_event=earlier)
     assert (one.rounds, one.parts) == (0, ())
-    text = page.page_of_moment(shown([Reader(tmp_path / "run").look()]))
+    text = page.page_of_moment(Page([Reader(tmp_path / "run").read()]))
     assert "private-delta-fl: not recorded." in text
     assert times(tmp_path / "ideal", make_event=lambda n: private(n, stage_s={})) == ()
     assert times(tmp_path / "clear", algorithm="delta-fl", make_event=event) == ()
@@ -80,7 +80,7 @@ def test_a_session_of_several_levels_counts_once(tmp_path):
     what = {"federation": {"cohort_size": 10, "levels": list(levels)}, "seeds": 1}
     (one,) = times(tmp_path, make_event=lambda n: private(n, levels=levels), **what)
     assert (one.label, one.rounds) == ("private-delta-fl, all levels", 4)
-    found = shown([Reader(tmp_path / "run").look()])
-    glance = {name: (value, remark) for name, value, remark in found.glance}
+    shown = status(Page([Reader(tmp_path / "run").read()]))
+    glance = {name: (value, remark) for name, value, remark in shown["glance"]}
     assert glance["Rounds"] == ("4", "of 4")
     assert glance["Time in rounds"] == ("4 s", "over all runs")

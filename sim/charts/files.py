@@ -1,0 +1,263 @@
+"""Figures as files, by matplotlib: those of runs, and what figures of studies are drawn with.
+
+PDF files embed their fonts as TrueType; in SVG files, letters are outlines. Equal runs make equal
+files. Figures are made without pyplot, which would keep them in a global list and look for a
+display.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from deltafl.sim.charts import runs
+from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Pairs, round_ticks
+from deltafl.sim.record.atomic import make_folder, write_file
+from deltafl.sim.record.snapshot import Method
+from deltafl.sim.writing import percent
+
+PAPER: Final = {"-one-column": 3.35, "-two-columns": 7.0}
+"""Widths in inches, by what they add to names: 85 and 178 mm, as most journals have columns."""
+
+ONE: Final = {"": 7.0}
+"""One width, by what it adds to a name."""
+
+_FORMATS: Final[dict[str, dict[str, Any]]] = {
+    "pdf": {"metadata": {"CreationDate": None}},
+    "png": {"dpi": 150},
+    "svg": {"metadata": {"Date": None}},
+}
+_STYLE: Final[Any] = {
+    "axes.grid": True,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 8,
+    "font.size": 8,
+    "grid.alpha": 0.25,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3,
+    "pdf.fonttype": 42,  # TrueType; journals refuse type 3
+    "svg.fonttype": "path",
+    "svg.hashsalt": "deltafl",
+}
+_PANEL_HEIGHT: Final = 2.1
+_WIDE: Final = 5.0  # inches; from here on, two panels are side by side
+_MARKERS_ON_A_LINE: Final = 10
+_MOST_PAIRS: Final = 6
+
+Panel = Callable[[Axes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A figure to be drawn.
+
+    Attributes:
+        name: of its files.
+        caption: what it shows.
+        panels: draw its panels.
+        legend: labels and numbers of the methods in it.
+    """
+
+    name: str
+    caption: str
+    panels: tuple[Panel, ...]
+    legend: tuple[tuple[str, int], ...] = ()
+
+
+def figures_of(methods: Sequence[Method]) -> list[Plan]:
+    """The figures that runs have data for: `error`, `devices`, `kept` and `queries`."""
+    errors = [one for one in runs.error_charts(methods) if one.values]
+    titles = " and ".join(one.title[0].lower() + one.title[1:] for one in errors)
+    found = [_plan("error", f"Test error by round: {titles}", errors)] if errors else []
+    found += _distribution(methods)
+    for name, chart in (("kept", runs.kept_chart(methods)), ("queries", runs.query_chart(methods))):
+        if any(any(one.mean) for one in chart.curves):
+            found.append(_plan(name, f"{chart.title}, by round", [chart]))
+    return found
+
+
+def write_figures(
+    folder: Path, plans: Sequence[Plan], widths: Mapping[str, float], formats: Sequence[str]
+) -> list[Path]:
+    """Draw figures into files.
+
+    Args:
+        folder: where; created where it is missing.
+        plans: what to draw.
+        widths: in inches, by what they add to names.
+        formats: of pdf, png and svg.
+
+    Returns:
+        The files.
+    """
+    make_folder(folder)
+    written = []
+    with mpl.rc_context(_STYLE):
+        for plan in plans:
+            for suffix, width in widths.items():
+                figure = _figure(plan, width)
+                for kind in formats:
+                    path = folder / f"{plan.name}{suffix}.{kind}"
+                    write_file(path, encoded(figure, kind))
+                    written.append(path)
+    return written
+
+
+def encoded(figure: Figure, kind: str) -> bytes:
+    """A figure as the bytes of a file: pdf, png or svg; equal figures give equal bytes."""
+    with mpl.rc_context({"svg.hashsalt": "deltafl"}):
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=kind, **_FORMATS[kind])
+        return drawn.getvalue()
+
+
+def new_figure(
+    rows: int, columns: int, size: tuple[float, float] = (4.6, 3.6)
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure with a grid of panels of this size in inches, by row and column."""
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    panels = [
+        [figure.add_subplot(rows, columns, row * columns + column + 1) for column in range(columns)]
+        for row in range(rows)
+    ]
+    for row in panels:
+        for panel in row:
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.grid(alpha=0.25)
+    return figure, panels
+
+
+def line_style(number: int, *, marked: bool = True) -> dict[str, Any]:
+    """How the line of this number looks, as matplotlib's arguments."""
+    style = LineStyle(number)
+    dashes = (0, style.dashes) if style.dashes else "-"
+    looks = {"color": style.colour, "linestyle": dashes}
+    return {**looks, "marker": style.marker} if marked else looks
+
+
+def pairs_of(found: Sequence[tuple[int, Pairs]], baseline: str) -> list[Plan]:
+    """The figure of devices under methods, by number, and under a baseline; empty without any."""
+    if not found:
+        return []
+    told = " ".join(f"{one.method}: {one.helped} helped, {one.hurt} hurt." for _, one in found)
+    caption = (
+        f"Final test error of each test device under a method, against that under {baseline}; "
+        f"means over seeds. Below the line, a device is helped. {told}"
+    )
+    return [Plan("paired", caption, tuple(_scatter(*one) for one in found[:_MOST_PAIRS]))]
+
+
+def _figure(plan: Plan, width: float) -> Figure:
+    columns = min(2 if width > _WIDE else 1, len(plan.panels))
+    rows = -(-len(plan.panels) // columns)
+    in_a_row = max(1, int(width / 1.5))
+    legend_rows = -(-len(plan.legend) // in_a_row)
+    height = rows * _PANEL_HEIGHT + 0.16 * legend_rows
+    figure = Figure(figsize=(width, height), layout="constrained")
+    for number, panel in enumerate(plan.panels, 1):
+        panel(figure.add_subplot(rows, columns, number))
+    if plan.legend:
+        handles = [Line2D([], [], label=_plain(one), **line_style(at)) for one, at in plan.legend]
+        figure.legend(handles=handles, loc="outside lower center", ncols=in_a_row, handlelength=3.6)
+    return figure
+
+
+def _plan(name: str, caption: str, charts: Sequence[Chart]) -> Plan:
+    """A figure of charts, which have the same methods."""
+    curves = charts[-1].curves
+    if any(one.has_range for one in curves):
+        bands = "Lines are means over seeds; bands reach from the lowest seed to the highest."
+    else:
+        bands = "One seed."
+    panels = tuple(_lines(one) for one in charts)
+    legend = tuple((one.label, one.number) for one in curves)
+    return Plan(name, f"{caption}. {bands}", panels, legend)
+
+
+def _lines(chart: Chart) -> Panel:
+    def draw(axes: Axes) -> None:
+        for one in chart.curves:
+            _draw_curve(axes, one)
+        axes.set_title(chart.title)
+        axes.set_xlabel(chart.across)
+        axes.set_ylabel(chart.unit)
+        axes.set_xticks(round_ticks(*chart.span))
+        axes.set_ylim(bottom=0)
+        if chart.write is percent:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        else:
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+    return draw
+
+
+def _draw_curve(axes: Axes, one: Curve) -> None:
+    at = np.array(one.rounds)
+    low, mean, high = (np.array(side, dtype=np.float64) for side in (one.low, one.mean, one.high))
+    every = max(1, len(at) // _MARKERS_ON_A_LINE)
+    axes.plot(at, mean, markevery=every, **line_style(one.number))
+    if one.has_range:
+        colour = LineStyle(one.number).colour
+        axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _distribution(methods: Sequence[Method]) -> list[Plan]:
+    """The final test errors of devices, sorted, so that the worst served are to the right."""
+    finals = runs.final_errors(methods)
+    if not finals:
+        return []
+
+    def draw(axes: Axes) -> None:
+        for _, number, errors in finals:
+            share = (np.arange(errors.size) + 0.5) / errors.size
+            every = max(1, errors.size // _MARKERS_ON_A_LINE)
+            axes.plot(share, errors, markevery=every, **line_style(number))
+        axes.set_xlabel("share of devices, best served first")
+        axes.set_ylabel("final test error")
+        axes.set_ylim(bottom=0)
+        _in_percent(axes)
+
+    caption = (
+        "Final test error of devices, sorted from the best served to the worst served under each "
+        "method; the mean over seeds at each rank."
+    )
+    return [Plan("devices", caption, (draw,), tuple((label, at) for label, at, _ in finals))]
+
+
+def _scatter(number: int, one: Pairs) -> Panel:
+    def draw(axes: Axes) -> None:
+        style = LineStyle(number)
+        top = 1.05 * max(float(one.ours.max()), float(one.theirs.max()), 0.01)
+        axes.plot([0, top], [0, top], color="0.5", linewidth=0.7)
+        axes.scatter(
+            one.theirs, one.ours, s=9, color=style.colour, marker=style.marker, linewidths=0.3
+        )
+        axes.set_xlabel(f"test error, {_plain(one.baseline)}")
+        axes.set_ylabel(f"test error, {_plain(one.method)}")
+        axes.set_xlim(0, top)
+        axes.set_ylim(0, top)
+        _in_percent(axes)
+
+    return draw
+
+
+def _in_percent(axes: Axes) -> None:
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def _plain(label: str) -> str:
+    """A label that is not read as mathematics."""
+    return label.replace("$", r"\$")

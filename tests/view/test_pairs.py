@@ -1,0 +1,77 @@
+"""Distributions and pairs of methods, against numbers that are computed by hand."""
+
+import numpy as np
+import pytest
+from made_runs import error_of, make_run
+
+from deltafl.sim.record.snapshot import Reader
+from deltafl.sim.view.pairs import baseline_of, comparisons, distribution, pairs
+
+
+@pytest.fixture
+def methods(tmp_path):
+    make_run(tmp_path / "run")
+    return Reader(tmp_path / "run").read().methods
+
+
+def errors(method, seed, number):
+    return np.array([error_of(method, seed, number, device) for device in range(8)])
+
+
+def test_a_distribution_counts_every_device_of_every_seed(methods):
+    found = distribution(methods[0], 0, 10)
+    assert found.rounds == (0, 2, 4)
+    assert np.allclose(found.shares.sum(axis=1), 1)
+    everyone = np.concatenate([errors(0, seed, 4) for seed in range(2)])
+    assert np.allclose(found.shares[-1], np.histogram(everyone, 10, (0, 1))[0] / 16)
+
+
+def test_pairs_are_the_same_devices_under_both_methods(methods):
+    found = pairs(methods[0], methods[1])
+    ours = np.mean([errors(0, seed, 4) for seed in range(2)], axis=0)
+    theirs = np.mean([errors(1, seed, 4) for seed in range(2)], axis=0)
+    assert list(found.theirs) == sorted(theirs)
+    for name, mine, his in zip(found.devices, found.ours, found.theirs, strict=True):
+        device = int(name.removeprefix("device-"))
+        assert (mine, his) == pytest.approx((ours[device], theirs[device]))
+    assert found.helped == (ours < theirs).sum() > 0
+    assert found.hurt == (ours > theirs).sum() > 0
+    assert (found.round, found.seeds) == (4, 2)
+
+
+def test_methods_on_other_devices_are_no_pair(tmp_path, methods):
+    make_run(tmp_path / "other", names=[f"other-{number}" for number in range(8)])
+    other = Reader(tmp_path / "other").read().methods
+    assert pairs(methods[0], other[0]) is None
+    with pytest.raises(ValueError, match="not the same"):
+        comparisons([methods[0], other[1]], other[1], 90)
+
+
+def test_devices_of_one_name_are_no_pair(tmp_path):
+    make_run(tmp_path / "run", names=["twin"] * 8)
+    methods = Reader(tmp_path / "run").read().methods
+    assert pairs(methods[0], methods[1]) is None
+
+
+def test_differences_are_those_of_the_statistics(methods):
+    found = comparisons(methods, methods[1], None)
+    assert [one.method for one in found] == ["delta-fl", "fedavg"]
+    difference = np.mean([(errors(0, s, 4) - errors(1, s, 4)).mean() for s in range(2)])
+    assert found[0].devices.difference == pytest.approx(difference)
+    assert found[1].devices is None
+
+
+def test_methods_that_have_not_come_as_far_are_not_compared(tmp_path):
+    make_run(tmp_path / "run", played=[4, 4, 4, 2])
+    methods = Reader(tmp_path / "run").read().methods
+    with pytest.raises(ValueError, match="same seeds and last rounds"):
+        comparisons(methods, methods[1], 90)
+
+
+def test_methods_are_compared_with_fedavg_or_the_last_or_the_wanted_one(methods):
+    assert baseline_of(methods).label == "fedavg"
+    assert baseline_of(methods[::-1]).label == "fedavg"
+    assert baseline_of(methods[:1]) is None
+    assert baseline_of(methods, "delta-fl").label == "delta-fl"
+    with pytest.raises(ValueError, match="not one of the methods: delta-fl, fedavg"):
+        baseline_of(methods, "q-ffl")
