@@ -151,6 +151,7 @@ OWN = {
     "sim/bench/secagg.py": "its own buffer",
     "sim/cohort/hardware.py": "the processor's name, as the kernel has it",
     "sim/cli.py": "/dev/null",
+    "sim/cohort/backends/own.py": "what its own parent process sends",
     "sim/cohort/backends/processes.py": "what its own child process answers",
     "sim/cohort/backends/shared_memory.py": "its own shared memory",
     "sim/cohort/backends/worker.py": "what its own parent process sends",

@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import cloudpickle
 import torch
 
 from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import CohortLearner, Learner
 from deltafl.sim.cohort.backends.base import Answer, ModelSpec, Work
-from deltafl.sim.errors import ConfigError
 
 REFERENCE: Final = "reference"
 """One device after another."""
@@ -56,33 +54,6 @@ def worked_on(
     if work.training is None:
         return learner.losses(work.model, devices)
     return learner.updates(work.model, devices, work.training, seeds, work.objective)
-
-
-def packed(spec: ModelSpec, learner: str, backend: str) -> bytes:
-    """Write what a worker in another process is to train, and by which learner.
-
-    It is sent by value, as cloudpickle writes it: the classes of a notebook are in no file that a
-    worker could import. Nothing of this comes from outside. The bytes go from the process that has
-    the module to workers that it has started, through a pipe that nobody else has, or through Ray,
-    which serialises in the same way.
-
-    Args:
-        spec: what is trained.
-        learner: its name.
-        backend: whose workers are to train it, for the message.
-
-    Raises:
-        ConfigError: it refers to something that is of this process alone.
-    """
-    try:
-        written: bytes = cloudpickle.dumps((learner, spec))
-    except Exception as error:
-        raise ConfigError(
-            f"training.backend = {backend!r}: the model, or its loss, cannot be sent to other "
-            f"processes ({error}): pass a function that makes the module and opens what it needs, "
-            "or take 'reference' or 'batched'"
-        ) from error
-    return written
 
 
 def updates_at_once(model: str) -> tuple[str, int]:

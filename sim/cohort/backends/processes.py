@@ -14,15 +14,18 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Final
 
+import msgpack
 import numpy as np
 
+from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.freed_memory import keep_freed_memory
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.cohort.backends.learners import packed, updates_at_once
+from deltafl.sim.cohort.backends.learners import updates_at_once
 from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done, Pool
-from deltafl.sim.cohort.backends.shared_memory import Assigned, DoubleBuffer, SharedMemory, aligned
+from deltafl.sim.cohort.backends.shared_memory import DoubleBuffer, Location, SharedMemory, aligned
+from deltafl.sim.cohort.backends.worker import encode_chunk, encode_spec
 from deltafl.sim.errors import RunError
 from deltafl.sim.settings.backends import PROCESSES
 
@@ -51,7 +54,7 @@ class Processes:
     """
 
     def __init__(self, spec: ModelSpec, learner: str, *, size: int, updates_at_once: int) -> None:
-        told = packed(spec, learner, PROCESSES)  # before anything is opened, for it may be refused
+        told = encode_spec(spec, learner)  # before anything is opened, for it may be refused
         keep_freed_memory()  # updates come and go
         self.size = size
         self._length = num_parameters(spec.build())
@@ -60,7 +63,7 @@ class Processes:
         self._models = _Models(self._length)
         self._updates = SharedMemory()
         self._updates.reserve(size * IN_FLIGHT * self._updates_size)
-        self._assigned: list[deque[Assigned]] = [deque() for _ in range(size)]
+        self._flights: list[deque[_Flight]] = [deque() for _ in range(size)]
         self._num_sent = [0] * size
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
@@ -72,20 +75,15 @@ class Processes:
     def send(self, worker: int, chunk: Chunk) -> None:
         """Give a worker a chunk; see `Crew`."""
         model = self._models.hold(chunk.work.model)  # first, for it may not fit
+        flight = _Flight(chunk, [self._samples.hold(ref) for ref in chunk.refs], model)
         slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
-        assigned = Assigned(
-            chunk.evaluates,
-            model,
-            chunk.work.training,
-            chunk.work.objective,
-            [self._samples.hold(ref) for ref in chunk.refs],
-            chunk.seeds,
-            slot * self._updates_size,
-        )
+        flight.updates = slot * self._updates_size
         self._num_sent[worker] += 1
-        self._assigned[worker].append(assigned)
+        self._flights[worker].append(flight)
         try:
-            self._pipes[worker].send(assigned)
+            self._pipes[worker].send_bytes(
+                encode_chunk(chunk, flight.locations, flight.model, flight.updates)
+            )
         except OSError:
             raise self._gone(worker) from None
 
@@ -152,19 +150,23 @@ class Processes:
 
     def _receive(self, worker: int) -> Done:
         try:
-            answers, cpu_s, error = self._pipes[worker].recv()
+            answers, cpu_s, error = msgpack.unpackb(self._pipes[worker].recv_bytes())
         except (EOFError, OSError):
             raise self._gone(worker) from None
-        done = self._assigned[worker].popleft()
-        for location in done.locations:
+        flight = self._flights[worker].popleft()
+        for location in flight.locations:
             self._samples.release(location)
-        self._models.release(done.model)
+        self._models.release(flight.model)
         if error is not None:
             return Done((), cpu_s, ValueError(error))
-        if done.evaluates or done.training is None:
+        if flight.chunk.evaluates:
+            return Done(
+                [_metrics(*each) for each in zip(flight.locations, answers, strict=True)], cpu_s
+            )
+        if flight.chunk.work.training is None:
             return Done(answers, cpu_s)
-        shape = len(done.locations), self._length
-        updates = self._updates.array(done.updates, shape, np.float32)
+        shape = len(flight.locations), self._length
+        updates = self._updates.array(flight.updates, shape, np.float32)
         return Done([update.astype(np.float32) for update in updates], cpu_s)
 
     def _gone(self, worker: int) -> RunError:
@@ -180,6 +182,22 @@ class Processes:
 def _same_modules() -> str:
     """Where this process finds modules, so that workers find the same."""
     return os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+
+
+def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics:
+    return DeviceMetrics(location.id, location.shape[0], *measured)
+
+
+class _Flight:
+    """A chunk that a worker has."""
+
+    __slots__ = ("chunk", "locations", "model", "updates")
+
+    def __init__(self, chunk: Chunk, locations: list[Location], model: int) -> None:
+        self.chunk = chunk
+        self.locations = locations
+        self.model = model
+        self.updates = 0
 
 
 class _Models:

@@ -22,7 +22,8 @@ from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import Answer, ModelSpec, SampleReference, Work
-from deltafl.sim.cohort.backends.learners import build_learner, packed, updates_at_once, worked_on
+from deltafl.sim.cohort.backends.learners import build_learner, updates_at_once, worked_on
+from deltafl.sim.cohort.backends.own import own_as_bytes
 from deltafl.sim.cohort.backends.pool import Chunk, Done, Pool
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.settings.backends import RAY
@@ -67,7 +68,7 @@ class RayActors:
     def __init__(self, spec: ModelSpec, learner: str, *, size: int, address: str) -> None:
         ray = _import_ray()
         if spec.own is not None:
-            packed(spec, learner, RAY)  # which Ray would refuse with a page of text
+            own_as_bytes(spec, RAY)  # which Ray would refuse with a page of text
         self.size = size
         self._ray = ray
         # in a session of somebody else's making the caller's Ray is used, and left as it is

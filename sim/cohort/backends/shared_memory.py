@@ -12,7 +12,6 @@ of both, however many devices there are, and data that fit into one buffer are w
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.fl.local import LocalTraining
-from deltafl.fl.objectives import LocalObjective
 from deltafl.sim.cohort.backends.base import SampleReference
 
 _ALIGNMENT: Final = 64  # a cache line
@@ -122,29 +119,6 @@ class Location:
     y: int
     targets_dtype: str
     targets_shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Assigned:
-    """A chunk as a worker is told of it, its arrays left where they lie.
-
-    Attributes:
-        evaluates: whether all metrics are wanted and not the loss alone.
-        model: offset of the model.
-        training: how to train; None to measure the loss instead.
-        objective: what training minimises.
-        locations: where the devices' samples lie.
-        seeds: of each device's shuffling.
-        updates: offset at which the updates go.
-    """
-
-    evaluates: bool
-    model: int
-    training: LocalTraining | None
-    objective: LocalObjective
-    locations: Sequence[Location]
-    seeds: Sequence[int]
-    updates: int
 
 
 class DoubleBuffer:
