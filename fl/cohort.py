@@ -8,7 +8,7 @@ deployment would pass another implementation.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
@@ -28,6 +28,17 @@ class Pending(Protocol[Answer_co]):
             ValueError: the model does not fit the data or the architecture.
             Exception: an error of the backend, such as a lost worker.
         """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Later(Generic[Answer_co]):
+    """An answer that is worked out when it is waited for; a `Pending`.
+
+    Attributes:
+        result: waits for it, and hands it over once.
+    """
+
+    result: Callable[[], Answer_co]
 
 
 class Local(Protocol):

@@ -17,14 +17,7 @@ import msgpack
 
 MAGIC = b"deltafl transcript 3\n"
 OPENING, MESSAGE, SUM, END, CLOSING, RESUMED, BEGIN = range(7)
-KINDS = {
-    0x21: "announcement",
-    0x22: "relay",
-    0x23: "query",
-    0x24: "threshold",
-    0x27: "noise",
-    0x28: "radius",
-}
+KINDS = "announcement", "relay", "query", "threshold", "", "", "noise", "radius"
 MESSAGES = {  # of those of the server, the ones that come in a relay
     0x02: "roster",
     0x03: "delivery of shares",
@@ -65,7 +58,7 @@ def kind_of(sent: bool, head: bytes) -> str:
     if not sent:
         return MESSAGES.get(head[2], "unknown") if len(head) > 2 else "unknown"
     fields = 3 if head[:1] == b"\xdc" else 1  # arrays of 16 fields and more have a longer header
-    kind = KINDS.get(head[fields + 1], "unknown")
+    kind = dict(enumerate(KINDS, 33)).get(head[fields + 1]) or "unknown"
     if kind == "relay":  # version, kind, and the message as a byte string of 1, 2 or 4 length bytes
         start = fields + 3 + {0xC4: 1, 0xC5: 2, 0xC6: 4}[head[fields + 2]]
         return MESSAGES.get(head[start + 2], "unknown")

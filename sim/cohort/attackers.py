@@ -19,17 +19,18 @@ float32 [d] and is computed in float64.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from deltafl.fl.cohort import Pending
+from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Later
-from deltafl.sim.cohort.devices import Devices
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.settings.attackers import AttackersConfig, Claim, Kind
+
+if TYPE_CHECKING:
+    from deltafl.sim.cohort.devices import Devices  # loads torch, which plans do not need
 
 
 def attackers_of(seeds: Seeds, share: Fraction, num_devices: int) -> frozenset[int]:
@@ -184,7 +185,7 @@ class AttackingDevices:
         known: what all devices have been told.
     """
 
-    devices: Devices
+    devices: "Devices"
     attack: Attack
     round_index: int
     known: Known = field(default_factory=Known)

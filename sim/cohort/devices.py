@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from deltafl.fl.cohort import Pending
+from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Backend, Later, SampleReference
+from deltafl.sim.cohort.backends.base import Backend, SampleReference
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 

@@ -34,7 +34,7 @@ from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.transcript import SUM_WORDS, TranscriptWriter, read_transcript
-from deltafl.sim.run.algorithms import build_rounds, build_strategy
+from deltafl.sim.run.algorithms import build_rounds, build_strategy, policy_of
 
 BY_MM = {"max_mm_pivots_per_device": 10}  # a small cohort accepts so many pivots of `mm`
 STEEP = {"quantile": {"method": "mm", "max_queries": 3}, "policy": BY_MM}
@@ -94,7 +94,8 @@ def limits(**changes):
     """What the settings of a run say of its server; the tail is small in so small cohorts."""
     config = config_of(**of(changes))
     limits = ("max_pivots", "max_mm_pivots_per_device")
-    asked = tuple(f"policy.{name}={getattr(config.policy, name)}" for name in limits)
+    policy = policy_of(config)
+    asked = tuple(f"policy.{name}={getattr(policy, name)}" for name in limits)
     adversary = Adversary(config.privacy.adversary)
     return Options(adversary=adversary, min_cohort=5, limits=asked)
 

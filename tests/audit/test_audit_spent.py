@@ -9,7 +9,7 @@ from reports import serious
 
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.run import engine
+from deltafl.sim.run import drawing
 
 PRIVATE = {
     "dp": {"noise": 2},
@@ -52,7 +52,7 @@ def test_a_cohort_that_was_not_due_is_found(tmp_path, monkeypatch):
         del generator_of, num_devices, round_index
         return list(range(cohort_size))
 
-    monkeypatch.setattr(engine, "dealt", again)
+    monkeypatch.setattr(drawing, "dealt", again)
     leave(tmp_path / "run", **PRIVATE)
     monkeypatch.undo()
     assert "record.disagrees" in serious(audit(tmp_path / "run", Options()))

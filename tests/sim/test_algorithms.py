@@ -320,7 +320,6 @@ LARGE = {
         {"max_weight": 10000, "min_update_resolution_bits": 5, "max_update_clip": 8},
     ),
     "small updates": ({"privacy": {"update_clip": 0.01}}, {"min_update_clip": 0.01}),
-    "passes": ({"strategy": {"aggregation": "rfa"}}, {"max_passes": 3}),
     "noise": (
         {"federation": {"theta": 1}, "dp": {"noise": 1, "clip": 80}, "privacy": {"max_weight": 1}},
         {"max_update_norm": 80},

@@ -372,7 +372,7 @@ def test_the_papers_tasks_have_sessions_at_each_level_or_too_small_a_cohort(task
     data = next(one for one in DATA_SETS if one.suits(task))
     chosen = Chosen(task, data, Path())
     if task.settings["federation"]["cohort_size"] < 10:  # of tasks of a few silos
-        with pytest.raises(ConfigError, match=r"below privacy\.min_cohort"):
+        with pytest.raises(ConfigError, match=r"at least privacy\.min_cohort"):
             config_of(request(), chosen, method, 1)
         return
     config = config_of(request(), chosen, method, 1)

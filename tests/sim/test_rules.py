@@ -30,6 +30,7 @@ BROKEN = {
     'strategy.server_optimizer = "sgd"': [LEVELS, "strategy.server_optimizer=adam"],
     "strategy.server_learning_rate = 1": [LEVELS, "strategy.server_learning_rate=2"],
     "federation.cohort_size ≥ privacy.min_cohort": ["federation.cohort_size=9"],
+    'strategy.aggregation ≠ "rfa"': ["strategy.aggregation=rfa"],
     "experiment.baselines = []": [REMOTE, 'experiment.baselines=["fedavg"]'],
     "experiment.num_seeds = 1": [REMOTE, "experiment.num_seeds=2"],
     'training.loss = "cross-entropy"': [REMOTE, "training.loss=mse"],

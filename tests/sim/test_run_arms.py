@@ -138,8 +138,8 @@ NOISY = {
 
 OF_ANOTHER = {
     "federation": {"algorithm": "fedavg"},
-    "strategy": {"aggregation": "rfa"},
-    "policy": {"max_passes": 1},
+    "privacy": {"update_clip": 5.0},
+    "policy": {"max_update_clip": 4.0},
 }
 REFUSED = {
     "no such class": ({"attackers": {**LIE, "to_class": 10}}, "to_class = 10: must be below 10"),
@@ -149,7 +149,7 @@ REFUSED = {
     "a baseline outside of its limit": (
         {"experiment": {"baselines": ["private-fedavg"]}, **OF_ANOTHER},
         "private-fedavg cannot run with these settings: below the device's policy: "
-        "strategy.rfa_passes = 3 is above policy.max_passes = 1",
+        "privacy.update_clip = 5.0 is above policy.max_update_clip = 4.0",
     ),
     "devices that leave": ({"policy": {"max_participations": 29}}, "in 30 rounds, a device"),
 }

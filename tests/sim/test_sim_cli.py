@@ -404,7 +404,7 @@ def call_the_core_alone(folder, *arguments):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
 
 
-@pytest.mark.parametrize("command", ["run", "audit nothing", "bench secagg", "attack list"])
+@pytest.mark.parametrize("command", ["run", "audit nothing", "bench secagg"])
 def test_the_core_alone_says_what_to_install(tmp_path, command):
     done = call_the_core_alone(tmp_path, *command.split())
     assert (done.returncode, done.stdout) == (2, "")

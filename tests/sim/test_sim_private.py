@@ -315,7 +315,9 @@ def test_a_device_insists_on_what_the_configuration_says():
     ("graph", "accepts_sparse"), [("auto", False), ("complete", False), ("sparse", True)]
 )
 def test_a_sparse_graph_is_left_to_an_active_server_only_by_name(graph, accepts_sparse):
-    sessions = sessions_by(adversary="active", graph=graph)
+    settings = {**PRIVATE_RUN, "quantile": {"search": "trusted"}}
+    settings["privacy"] = {**PRIVATE_RUN["privacy"], "adversary": "active", "graph": graph}
+    sessions = sessions_of(build_config([settings]))
     assert sessions.policy.sparse_if_active is accepts_sparse
 
 

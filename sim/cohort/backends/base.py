@@ -7,7 +7,7 @@ one batch, or let other processes do it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.registry import OWN
 from deltafl.fl.vectors import Vector
 
-T = TypeVar("T")
 Answer: TypeAlias = float | Vector | DeviceMetrics
 """What comes of a device's work: a loss, an update, or metrics."""
 
@@ -110,17 +109,6 @@ class Work:
             and self.objective == other.objective
             and (self.model is other.model or np.array_equal(self.model, other.model))
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Later(Generic[T]):
-    """An answer that is worked out when it is waited for; a `Pending`.
-
-    Attributes:
-        result: waits for it, and hands it over once.
-    """
-
-    result: Callable[[], T]
 
 
 @dataclass(slots=True)

@@ -8,13 +8,13 @@ from typing import Generic, TypeVar
 
 import torch
 
-from deltafl.fl.cohort import Pending
+from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import CpuClock, Later, ModelSpec, SampleReference, Work
+from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, SampleReference, Work
 from deltafl.sim.cohort.backends.learners import BATCHED, REFERENCE, build_learner
 from deltafl.sim.settings.backends import CUDA
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Protocol, cast
 
-from deltafl.fl.cohort import Pending
+from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Answer, CpuClock, Later, SampleReference, Work
+from deltafl.sim.cohort.backends.base import Answer, CpuClock, SampleReference, Work
 
 IN_FLIGHT: Final = 2
 """Chunks that a worker may have: the one it is at and the next, so that it never waits."""
