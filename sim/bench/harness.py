@@ -26,7 +26,6 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.params import MAX_SLOTS, GraphKind
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.progress import Bar
 from deltafl.sim.settings.argument import whole
 
 Report = dict[str, object]
@@ -201,6 +200,8 @@ def in_turns(
         check: gets what the first turn gives, and raises if nothing may be compared.
     """
     found: dict[str, list[_Result]] = {name: [] for name in works}
+    from deltafl.sim.progress import Bar  # a machine with a GPU need not have its library
+
     with Bar(total=len(works) * (1 + repeats), desc="turns") as bar:
         for turn in range(1 + repeats):
             for name, work in works.items():

@@ -57,6 +57,7 @@ def test_a_callback_without_overrides_changes_nothing(federation, tmp_path):
     assert len({to_vector(one.module()).tobytes() for one in found}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedavg", "private-delta-fl"])
 def test_who_stops_a_seed_gets_what_there_is_and_the_others_go_on(federation, tmp_path, strategy):
     out = tmp_path / "run"
@@ -78,6 +79,7 @@ def test_who_stops_a_seed_gets_what_there_is_and_the_others_go_on(federation, tm
         assert to_vector(ours).tobytes() == to_vector(theirs).tobytes()
 
 
+@pytest.mark.slow
 def test_of_a_run_that_was_stopped_an_audit_says_that_and_nothing_else(
     federation, tmp_path, capsys
 ):
@@ -89,6 +91,7 @@ def test_of_a_run_that_was_stopped_an_audit_says_that_and_nothing_else(
     assert serious == ["record.unfinished"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_where_it_is_and_can_be_read_or_resumed(federation, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -124,7 +127,6 @@ def test_what_is_no_run_is_not_opened(federation, tmp_path):
         dfl.Result.open(out, network).module(9)
 
 
-@pytest.mark.slow
 def test_a_finished_run_gets_longer_and_is_measured_as_often(federation, tmp_path):
     """With twice as many rounds, a new run would be measured every other round only."""
     short = dfl.train(network, federation, "fedavg", out=tmp_path / "a", rounds=20, progress=False)

@@ -32,6 +32,7 @@ def found(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_the_table_of_devices_is_that_of_the_last_evaluation(found):
     table, errors = found.devices(), found.test_errors()
     assert list(table.columns) == ["seed", "split", "device", "num_samples", "loss", "error"]
@@ -64,6 +65,7 @@ def test_the_figure_has_both_lines_of_every_method(found):
     assert (np.asarray(tail) >= np.asarray(mean)).all()
 
 
+@pytest.mark.slow
 def test_the_audit_says_what_it_found(found):
     said = found.audit()
     assert said.sentence
@@ -84,6 +86,7 @@ def far_off(outputs, targets):
     return ((outputs.squeeze(1) - targets).abs() > 1).float()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "column", "title"),
     [
@@ -110,6 +113,7 @@ def test_of_numbers_nobody_speaks_of_errors_of_classes(numbers, tmp_path, option
     assert found.test_errors()[0, 0] == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_a_run_of_numbers_passes_the_audit_and_one_with_impossible_ones_does_not(numbers, tmp_path):
     out = tmp_path / "run"
     found = dfl.train(line, numbers, out=out, **FEW)
@@ -121,6 +125,7 @@ def test_a_run_of_numbers_passes_the_audit_and_one_with_impossible_ones_does_not
     assert found.audit().level not in ("low", "open", "clean")
 
 
+@pytest.mark.slow
 def test_several_numbers_are_predicted_together(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 3)).astype(np.float32)

@@ -38,6 +38,7 @@ def trained(federation, tmp_path_factory):
     return dfl.train(network, federation, dfl.PrivateDeltaFL(0.5), seeds=2, out=out, **FEW)
 
 
+@pytest.mark.slow
 def test_a_run_of_ones_own_module_is_a_run_like_any_other(trained, capsys):
     assert main(["audit", str(trained.path), "--fail-on", "medium", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -57,6 +58,7 @@ def test_the_module_is_the_one_that_was_measured(trained, federation):
             assert missed.mean() == pytest.approx(error)
 
 
+@pytest.mark.slow
 def test_each_seed_begins_with_weights_of_its_own_unless_a_module_is_given(federation, tmp_path):
     module = network()
     given = to_vector(module).copy()
@@ -72,6 +74,7 @@ def test_each_seed_begins_with_weights_of_its_own_unless_a_module_is_given(feder
     assert to_vector(module).tobytes() == given.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["private-delta-fl", "fedavg", "private-q-ffl", "afl"])
 def test_a_module_written_anew_comes_to_the_same_model(tmp_path, strategy):
     """By autograd in place of a gradient that is written out."""
@@ -85,6 +88,7 @@ def test_a_module_written_anew_comes_to_the_same_model(tmp_path, strategy):
     np.testing.assert_allclose(ours, theirs, atol=2e-3 if "private" in strategy else 1e-5)
 
 
+@pytest.mark.slow
 def test_methods_are_compared_with_the_same_cohorts(federation, tmp_path):
     methods = [dfl.PrivateDeltaFL(0.5), dfl.FedAvg(private=True), "fedavg"]
     found = dfl.compare(methods, network, federation, seeds=2, out=tmp_path / "both", **FEW)
@@ -102,6 +106,7 @@ def test_methods_are_compared_with_the_same_cohorts(federation, tmp_path):
     assert "p90" in found._repr_html_()
 
 
+@pytest.mark.slow
 def test_settings_reach_every_corner(federation, tmp_path):
     settings = {"training": {"epochs": 2}, "quantile": {"method": "bracketed"}}
     found = dfl.train(network, federation, settings=settings, out=tmp_path / "run", **FEW)
@@ -114,6 +119,7 @@ def trained_by(backend, out, model, federation, **options):
     return dfl.train(model, federation, "fedavg", settings=settings, out=out, **FEW | options)
 
 
+@pytest.mark.slow
 def test_many_devices_at_once_come_to_the_same_model(federation, tmp_path):
     model = network()
     found = [trained_by(one, tmp_path / one, model, federation) for one in ("reference", "batched")]

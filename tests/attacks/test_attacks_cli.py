@@ -114,6 +114,7 @@ def test_all_for_programs(attack):
     assert entries["many-rounds"]["prevented"] is False
 
 
+@pytest.mark.slow
 def test_every_outcome_is_json():
     for known in (*FEW, BY_NAME["silence-by-an-exception"], BY_NAME["wrong-shares"]):
         verdict = judged(known)

@@ -22,6 +22,7 @@ BY_NAME = {attack.name: attack for attack in ATTACKS}
 once = cache(played)  # attacks are deterministic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attack", "defended"), RUNS)
 def test_an_attack_ends_as_registered(attack, defended):
     assert surprise(attack, once(attack, defended=defended), defended=defended) == ""

@@ -93,6 +93,7 @@ def is_harmless(threshold, sets):
     return len(sets) <= 1 and all(len(some) + NUM_COLLUDING >= threshold for some in sets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_server_that_lies_at_random_learns_one_large_sum(whole):
     outcomes = [learnt(THRESHOLD, seed, whole=whole) for seed in range(NUM_SERVERS)]
@@ -100,6 +101,7 @@ def test_a_server_that_lies_at_random_learns_one_large_sum(whole):
     assert sum(len(sets) for sets in outcomes) >= 3  # some were honest enough to get theirs
 
 
+@pytest.mark.slow
 def test_with_a_smaller_threshold_one_of_them_learns_the_vector_of_one_device():
     outcomes = (learnt(THRESHOLD - 1, seed) for seed in range(2 * NUM_SERVERS))
     assert any(any(len(some) == 1 for some in sets) for sets in outcomes)

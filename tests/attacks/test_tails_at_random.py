@@ -82,6 +82,7 @@ def tails(method):
     return [tail_that_was_summed(method, seed) for seed in range(NUM_SERVERS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_no_sum_of_updates_is_over_fewer_than_two(method):
     summed = [num for num in tails(method) if num is not None]
@@ -89,6 +90,7 @@ def test_no_sum_of_updates_is_over_fewer_than_two(method):
     assert min(summed) >= 2
 
 
+@pytest.mark.slow
 def test_devices_that_count_nobody_as_lost_would_be_summed_alone(monkeypatch):
     monkeypatch.setattr(RoundClient, "_check_tail", lambda *_: None)
     assert 1 in tails("bracketed")

@@ -45,6 +45,7 @@ def disagreements(directory):
     return [one.detail for one in findings if one.rule == "record.disagrees"]
 
 
+@pytest.mark.slow
 def test_what_the_run_left_agrees(directory):
     report = audit(directory.path, LIMITS)
     assert serious(report) == set()
@@ -179,12 +180,14 @@ TAMPERED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", TAMPERED.values(), ids=TAMPERED.keys())
 def test_what_does_not_follow_is_found(directory, change):
     change(directory)
     assert disagreements(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [
@@ -223,6 +226,7 @@ def test_a_digest_is_compared_without_a_checkpoint(directory):
     assert "record.head-differs" in serious(audit(directory.path, LIMITS))
 
 
+@pytest.mark.slow
 def test_records_after_those_that_a_finished_run_vouches_for_are_found(directory):
     """A closing record that the checkpoint knows of, and a record behind it."""
     last = read_checkpoint(directory.checkpoints / "round-000003.npz")
@@ -231,6 +235,7 @@ def test_records_after_those_that_a_finished_run_vouches_for_are_found(directory
     assert serious(audit(directory.path, LIMITS)) >= {"record.head-differs"}
 
 
+@pytest.mark.slow
 def test_a_column_is_not_read_as_another(directory):
     path = directory.metrics / "round-000002.parquet"
     pq.write_table(pq.read_table(path).drop_columns("loss"), path)

@@ -96,6 +96,7 @@ def test_cohorts_cannot_differ_by_less_than_nothing():
         Differencing(0)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -38,6 +38,7 @@ def test_tests_may_depend_on_one_another():
     assert not too_often(alarm_rate(audits, 0.1), 0.1)
 
 
+@pytest.mark.slow
 def test_audits_of_ideal_masks_raise_alarms_no_more_often_than_allowed():
     alarmed = []
     for vectors in ideal_words(1, (200, 5, 40), 30):

@@ -70,7 +70,6 @@ def test_the_first_model_of_an_honest_run_is_built_again(honest, kind):
     assert made.outcome is Outcome.PASSED
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_first_model_is_found(tmp_path, monkeypatch, kind):
     """It differs in a single number, by a rounding where it is not zero."""
@@ -135,7 +134,6 @@ def change_header(directory, **values):
     np.savez(directory.bundle, **arrays)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [
@@ -151,7 +149,6 @@ def test_a_shape_that_does_not_fit_is_found(copied, values, monkeypatch):
     assert audited(copied.path)[0] == DIFFERS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("key", decide_first_model())
 def test_on_another_platform_nothing_is_compared_and_it_is_said(copied, key):
     versions = json.loads(copied.versions.read_text())

@@ -138,6 +138,7 @@ def test_nothing_is_found_and_every_sum_is_computed_again(played, name):
     assert report.statistics.tests > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_nothing_is_found_where_only_heads_are_kept(played, name, tmp_path):
     run = played(name)
@@ -192,6 +193,7 @@ def config_of_slots():
     return range(SETTINGS["quantile"]["max_queries"] + 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(
     st.integers(0, 10**6),
@@ -229,6 +231,7 @@ def test_a_round_that_is_given_up_is_low_at_most(tmp_path):
     assert {f.rule: f.severity for f in report.findings} == low
 
 
+@pytest.mark.slow
 def test_a_round_that_is_given_up_after_sums_is_named(tmp_path):
     def nobody_trains(round_index, device_ids, num_slots):
         del round_index
@@ -241,6 +244,7 @@ def test_a_round_that_is_given_up_after_sums_is_named(tmp_path):
     assert serious(report) == []
 
 
+@pytest.mark.slow
 def test_the_same_transcript_gives_the_same_report(played):
     run = played("histogram, active")
     first, second = (audit(run.transcript, Options(truth=run.truth)) for _ in range(2))
@@ -325,6 +329,7 @@ def test_a_lost_round_leaves_the_start_of_the_next_search_where_it_was(tmp_path,
     assert [f for f in report.findings if f.rule == "question.unfounded"] == []
 
 
+@pytest.mark.slow
 def test_a_search_that_starts_elsewhere_is_told(tmp_path):
     """Control of the test above: without what came before, the start is not explained."""
     changes = {"quantile": {"method": "mm", "max_queries": 2}, "policy": BY_MM}

@@ -175,7 +175,6 @@ def killing(monkeypatch, owner, name, count, *, after=False):
     return patched()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 def test_nothing_is_found_between_a_checkpoint_and_its_evaluation(monkeypatch, points_of, count):
     """The evaluations are those of rounds 0, 2 and 3, of which the first precedes its state."""
@@ -184,7 +183,6 @@ def test_nothing_is_found_between_a_checkpoint_and_its_evaluation(monkeypatch, p
     assert points_of(when) == [last, last]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "after"), [("end_round", True), ("finish", True)])
 @pytest.mark.parametrize("count", [1, 3])
 def test_nothing_is_found_between_the_last_records_and_the_event(
@@ -224,7 +222,6 @@ def test_what_a_stopped_run_may_lack_is_no_more_than_that(monkeypatch, tmp_path)
     assert "record.disagrees" in serious(audit(directory.path, Options()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rule"), [("summary", "run.unfinished"), ("versions", "record.disagrees")]
 )

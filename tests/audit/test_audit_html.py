@@ -197,6 +197,7 @@ def test_findings_come_worst_first_with_all_that_their_rule_says(pages):
             assert place(evidence) not in shown
 
 
+@pytest.mark.slow
 def test_ten_thousand_findings_make_a_short_page_that_says_so():
     page = render(example_reports.crowded(10_000))
     shown = _shown(page)
@@ -208,6 +209,7 @@ def test_ten_thousand_findings_make_a_short_page_that_says_so():
     assert len(page) < 1_000_000
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(Severity), st.integers(0, 3)), max_size=600))
 def test_of_every_rule_the_first_findings_are_shown_and_the_rest_counted(drawn):
     rules = sorted(RULES)
@@ -398,6 +400,7 @@ def test_a_script_or_image_that_got_into_the_page_is_stopped_by_its_policy(pages
         assert [request.failure for request in seen.requests] == ["csp"]
 
 
+@pytest.mark.slow
 def test_control_poor_contrast_and_overflow_are_caught(pages, visit):
     addition = '<p style="color: #999">faint</p><div style="width: 2000px">wide</div></main>'
     with visit(pages["clean"].replace("</main>", addition)) as seen:

@@ -49,6 +49,7 @@ def follows(cohorts, device):
     return rational_rank(rows) == rational_rank([*rows, *matrix([{device}], devices)])
 
 
+@pytest.mark.slow
 @given(COHORTS)
 def test_rank_and_solvable_devices_are_those_over_the_rationals(cohorts):
     result = audit(cohorts)
@@ -63,6 +64,7 @@ def test_rank_and_solvable_devices_are_those_over_the_rationals(cohorts):
     assert result.num_solvable == len(result.first_round_by_device)
 
 
+@pytest.mark.slow
 @given(COHORTS)
 def test_the_rounds_that_are_named_are_enough(cohorts):
     result = audit(cohorts)
@@ -72,6 +74,7 @@ def test_the_rounds_that_are_named_are_enough(cohorts):
         assert follows([cohorts[number - 1] for number in rounds], device)
 
 
+@pytest.mark.slow
 @given(COHORTS)
 def test_no_combination_isolates_fewer_devices_than_the_smallest_batch(cohorts):
     result = audit(cohorts)
@@ -92,6 +95,7 @@ def test_no_combination_isolates_fewer_devices_than_the_smallest_batch(cohorts):
     assert (len(result.smallest_group) == 1) == bool(result.num_solvable)
 
 
+@pytest.mark.slow
 @given(COHORTS)
 def test_batches_are_the_equal_columns(cohorts):
     result = audit(cohorts)
@@ -102,6 +106,7 @@ def test_batches_are_the_equal_columns(cohorts):
     assert result.smallest_batch == min(sizes, default=None)
 
 
+@pytest.mark.slow
 @given(COHORTS)
 def test_the_smallest_difference_is_that_of_the_closest_unequal_sums(cohorts):
     differences = [len(a ^ b) for a, b in combinations(cohorts, 2) if a != b]
@@ -111,6 +116,7 @@ def test_the_smallest_difference_is_that_of_the_closest_unequal_sums(cohorts):
         assert len(result.smallest_group) <= min(differences)
 
 
+@pytest.mark.slow
 @given(COHORTS, st.permutations([-(2**70), -1, 0, 7, 2**31, 2**70]))
 def test_ids_are_only_names(cohorts, names):
     renamed = audit([[names[device] for device in cohort] * 2 for cohort in cohorts])

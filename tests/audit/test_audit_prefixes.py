@@ -17,6 +17,7 @@ BINARY = LENGTH.map(lambda length: PATTERN[:length])
 FIELDS = st.lists(NATURAL | BINARY, max_size=18)
 
 
+@pytest.mark.slow
 @given(FIELDS)
 def test_a_whole_message_is_its_fields(fields):
     prefix = scan(write_fields(fields))
@@ -24,6 +25,7 @@ def test_a_whole_message_is_its_fields(fields):
     assert prefix.begins_all
 
 
+@pytest.mark.slow
 @given(FIELDS, st.data())
 def test_the_beginning_of_a_message_is_the_beginning_of_its_fields(fields, data):
     whole = write_fields(fields)

@@ -48,6 +48,7 @@ def rules_of(path, *options, capsys):
     return {(f["rule"], f["severity"]) for f in json.loads(capsys.readouterr().out)["findings"]}
 
 
+@pytest.mark.slow
 def test_a_run_that_repeats_a_lost_round_is_clean(played):
     events = read_events(played / "events.jsonl")
     assert [event["aborted"] is None for event in events] == [False, False, True, False]
@@ -55,6 +56,7 @@ def test_a_run_that_repeats_a_lost_round_is_clean(played):
     assert {f.rule for f in audit(played).findings if f.severity >= Severity.MEDIUM} == set()
 
 
+@pytest.mark.slow
 def test_for_devices_that_answer_once_it_is_not(played, capsys):
     found = rules_of(played, capsys=capsys)
     assert ("retry.one-model", "high") not in found

@@ -134,6 +134,7 @@ def test_the_same_finding_over_and_over_is_counted_and_not_listed(tmp_path, run)
     assert sum(finding.count for finding in shouted) == LISTED + 50
 
 
+@pytest.mark.slow
 def test_of_rounds_in_part_whole_the_checks_are_partial(run, tmp_path):
     in_mode(run.transcript, tmp_path / "t.bin", "every=2")
     report = audit(tmp_path / "t.bin", Options())
@@ -144,6 +145,7 @@ def test_of_rounds_in_part_whole_the_checks_are_partial(run, tmp_path):
     assert (report.full_rounds, report.rounds) == (1, 2)
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_broken_makes_its_check_fail_and_no_other(run):
     report = audit(run.transcript, Options(min_cohort=COHORT + 1))
     failed = [check.name for check in report.checks if check.outcome is Outcome.FAILED]
@@ -167,6 +169,7 @@ class Followed:
         self.calls.append((offset, size, round_number))
 
 
+@pytest.mark.slow
 def test_progress_ends_at_the_end(run):
     progress = Followed()
     audit(run.transcript, Options(), progress)
@@ -176,6 +179,7 @@ def test_progress_ends_at_the_end(run):
     assert progress.calls[-1] == (size, size, 2)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rounds(tmp_path):
     """It is that of one round, whose vectors are long here, and of short notes on the others."""
     peaks = {}

@@ -106,6 +106,7 @@ def assert_says(report, sentence):
     assert any(sentence in finding.detail for finding in report.findings), report.findings
 
 
+@pytest.mark.slow
 def test_a_run_that_went_back_is_clean(resumed, tmp_path):
     assert [event["aborted"] for event in read_events(resumed / "events.jsonl")] == [
         None,
@@ -117,6 +118,7 @@ def test_a_run_that_went_back_is_clean(resumed, tmp_path):
     assert serious(audited(resumed, tmp_path)) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [4, 5])
 def test_another_model_after_an_interruption_is_found(resumed, tmp_path, number):
     """The next round begins with the model of before, and later ones follow from it."""
@@ -138,6 +140,7 @@ def test_another_model_after_an_interruption_is_found(resumed, tmp_path, number)
     assert min(rounds) == number
 
 
+@pytest.mark.slow
 def test_a_round_that_only_the_events_call_lost_is_found(resumed, tmp_path):
     events = read_events(resumed / "events.jsonl")
     events[3]["aborted"] = INTERRUPTED
@@ -146,6 +149,7 @@ def test_a_round_that_only_the_events_call_lost_is_found(resumed, tmp_path):
     assert_says(report, "round 4 is lost by the run's events, and has ended by its records")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [5, 0])
 def test_a_state_that_is_too_old_to_go_on_from_is_found(resumed, tmp_path, kept):
     """And the last state is not."""
@@ -160,6 +164,7 @@ def test_a_state_that_is_too_old_to_go_on_from_is_found(resumed, tmp_path, kept)
     assert any("can only have kept" in one.detail for one in found) == (kept == 0)
 
 
+@pytest.mark.slow
 def test_an_event_of_a_round_that_was_lost_later_is_found(resumed, tmp_path):
     events = read_events(resumed / "events.jsonl")
     events[1] = read_events(resumed.parent / "before.jsonl")[1]
@@ -169,6 +174,7 @@ def test_an_event_of_a_round_that_was_lost_later_is_found(resumed, tmp_path):
     assert_says(report, "round 2 is lost by this record, and not by the run's events")
 
 
+@pytest.mark.slow
 def test_devices_that_a_round_began_without_are_found(resumed, tmp_path):
     def leave_one_out(found):
         begin = next(record for record in found if record[0] == BEGIN and record[2] == 4)

@@ -110,6 +110,7 @@ def test_what_headers_keep_tells_kind_slot_devices_and_public_part(name):
     assert cut > 0
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(RUNS)), st.data())
 def test_any_beginning_of_a_message_tells_the_same_or_less(name, data):
     index = data.draw(st.integers(0, len(said(name)) - 1))
@@ -142,6 +143,7 @@ def test_messages_without_fields_are_no_error(data, sent, more):
     assert (seen.kind, seen.message) == (None, None)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.sampled_from(sorted(RUNS)), st.booleans(), st.data())
 def test_messages_with_an_edited_byte_are_no_error(name, cut, data):

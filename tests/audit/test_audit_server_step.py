@@ -63,6 +63,7 @@ def played(tmp_path_factory):
     return play
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_the_settings_name_is_computed_again(played, name, tmp_path):
     run = played(name)
@@ -74,6 +75,7 @@ def test_a_step_that_the_settings_name_is_computed_again(played, name, tmp_path)
     assert any(fact == "server optimiser" for fact, _ in report.facts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_another_step_than_the_settings_name_is_found(played, name, tmp_path):
     run, other = played(name), STEPS["adam" if name != "adam" else "yogi"]
@@ -83,6 +85,7 @@ def test_another_step_than_the_settings_name_is_found(played, name, tmp_path):
         assert rules_of(audit(path, LIMITS)) == {"model.unfounded"}
 
 
+@pytest.mark.slow
 def test_a_bare_transcript_does_not_name_an_optimiser(played):
     report = audit(played("adam").transcript, LIMITS)
     assert rules_of(report) == {"model.unfounded"}
@@ -90,6 +93,7 @@ def test_a_bare_transcript_does_not_name_an_optimiser(played):
     assert "server_optimizer" in RULES["model.unfounded"].remedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [None, "momentum", "adam"])
 def test_a_model_of_the_server_s_own_is_found_under_any_optimiser(name, tmp_path):
     def meddle(number, state):
@@ -102,6 +106,7 @@ def test_a_model_of_the_server_s_own_is_found_under_any_optimiser(name, tmp_path
     assert places == {3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["momentum", "adam"])
 def test_rounds_that_were_given_up_leave_the_moments(name, tmp_path):
     settings = AVERAGING | {"strategy": STEPS[name]}
@@ -114,6 +119,7 @@ def test_rounds_that_were_given_up_leave_the_moments(name, tmp_path):
     assert models_of(report).outcome is Outcome.PASSED
 
 
+@pytest.mark.slow
 def test_a_weighted_mean_with_an_optimiser_is_computed_again(tmp_path):
     settings = {"federation": {"algorithm": "private-q-ffl"}, "strategy": STEPS["adam"]}
     run = play_honestly(tmp_path, rounds=3, **settings)
@@ -135,6 +141,7 @@ def test_models_are_not_said_to_be_checked_where_the_round_before_is_not_whole(
     assert models_of(report).outcome is Outcome.SKIPPED
 
 
+@pytest.mark.slow
 def test_the_model_of_every_level_follows_from_its_sums(tmp_path):
     def meddle(number, state):
         model = state.model.copy()
@@ -153,6 +160,7 @@ def test_the_model_of_every_level_follows_from_its_sums(tmp_path):
     assert sum(f.rule == "model.unfounded" for f in report.findings) == 1
 
 
+@pytest.mark.slow
 def test_a_level_that_was_over_when_the_session_ended_is_compared_with_the_events(tmp_path):
     first_of_the_second = 4  # three queries and the update come before
 

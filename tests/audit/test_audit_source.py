@@ -65,6 +65,7 @@ def lenient(**options):
     return Options(**options)
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_was_resumed_is_clean(runs):
     """Its sums, events, digest and truth agree, and everything was checked."""
     path = runs / "resumed"
@@ -77,12 +78,14 @@ def test_a_killed_run_that_was_resumed_is_clean(runs):
     assert {f.severity for f in changed} <= {Severity.LOW}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_unfinished_and_nothing_else(runs):
     report = audit(runs / "killed", lenient())
     assert serious(report) == {"record.unfinished"}
     assert report.rounds == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", [b"\x00", b"the beginning of a round that was lost"])
 def test_what_a_killed_run_wrote_after_its_checkpoint_is_no_damage(runs, tmp_path, tail):
     shutil.copytree(runs / "killed", tmp_path / "run")
@@ -98,6 +101,7 @@ def test_events_after_the_checkpoint_do_not_count(runs, tmp_path):
     assert serious(audit(tmp_path / "run", lenient())) == {"record.unfinished"}
 
 
+@pytest.mark.slow
 def test_the_limits_are_those_of_the_settings(runs):
     facts = dict(audit(runs / "resumed", lenient()).facts)
     assert facts["adversary"] == "curious"
@@ -150,6 +154,7 @@ def test_events_that_the_sums_do_not_lead_to_are_found(resumed):
     assert any("clipped is" in detail for detail in beside)  # and the summary adds them up
 
 
+@pytest.mark.slow
 def test_what_events_say_beside_is_not_compared(resumed):
     """Control: not every edit of the events is a contradiction."""
     log = (resumed / "events.jsonl").read_text()
@@ -161,6 +166,7 @@ def test_what_events_say_beside_is_not_compared(resumed):
     assert serious(audit(resumed, lenient())) == set()
 
 
+@pytest.mark.slow
 def test_events_of_rounds_that_nobody_recorded_are_found(runs, tmp_path):
     """A transcript that ends with its second round, beside the events of three."""
     shutil.copytree(runs / "killed", tmp_path / "run")

@@ -65,6 +65,7 @@ def test_two_histograms_are_valid_at_the_fewest_counts_allowed(shares):
     assert super_uniform([tails.two_histograms(*pair) for pair in zip(*drawn, strict=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cells", "spread"), [(16, 3.0), (256, 1.5)])
 def test_histograms_are_valid_far_out_in_the_tail(cells, spread):
     """Importance sampling from a Dirichlet mixture: the probability of p <= 10^-6."""

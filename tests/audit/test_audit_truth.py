@@ -56,6 +56,7 @@ def first_of(run, number):
     return min(run.told[number - 1].losses)
 
 
+@pytest.mark.slow
 def test_the_truth_file_of_a_simulation_has_all(run, tmp_path):
     report = report_on(run, tmp_path, lambda kind, fields: [(kind, fields)])
     assert of_truth(report) == set()
@@ -80,6 +81,7 @@ def test_a_device_that_is_left_out_of_a_round_is_found(run, tmp_path, kinds):
     assert places == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_secret_that_is_left_out_is_found(run, tmp_path, kept):
     """`kept`: only the sealing key's secret, or none of the device."""
@@ -101,6 +103,7 @@ def test_the_last_secret_of_a_device_is_due_as_well(run, tmp_path):
     assert of_truth(report_on(run, tmp_path, change)) == {"truth.missing"}
 
 
+@pytest.mark.slow
 def test_an_update_that_is_left_out_is_found(run, tmp_path):
     report = report_on(
         run,
@@ -143,6 +146,7 @@ def test_a_second_record_of_a_device_is_found(run, tmp_path, kind_of):
     assert of_truth(report_on(run, tmp_path, change)) == {"truth.disagrees"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind_of", [DEVICE, SECRETS])
 def test_a_record_of_a_device_that_was_not_there_is_found(run, tmp_path, kind_of):
     def change(kind, fields):
@@ -152,6 +156,7 @@ def test_a_record_of_a_device_that_was_not_there_is_found(run, tmp_path, kind_of
     assert of_truth(report_on(run, tmp_path, change)) == {"truth.disagrees"}
 
 
+@pytest.mark.slow
 def test_secrets_of_another_session_are_found(run, tmp_path):
     def change(kind, fields):
         if kind == SECRETS and fields[0] == 1:
@@ -161,6 +166,7 @@ def test_secrets_of_another_session_are_found(run, tmp_path):
     assert of_truth(report_on(run, tmp_path, change)) == {"truth.disagrees", "truth.missing"}
 
 
+@pytest.mark.slow
 def test_a_file_without_any_secrets_is_said_to_have_none(run, tmp_path):
     def change(kind, fields):
         return [] if kind == SECRETS else [(kind, fields)]
@@ -172,6 +178,7 @@ def test_a_file_without_any_secrets_is_said_to_have_none(run, tmp_path):
     assert not any(one.startswith("secrets of devices: the truth") for one in whole.not_checked)
 
 
+@pytest.mark.slow
 def test_rounds_by_headers_need_no_secrets_and_are_counted(tmp_path):
     run = play_honestly(tmp_path, rounds=2, batches=2, length=6, mode="every=2")
     report = audit(run.transcript, Options(truth=run.truth, **OPTIONS))
@@ -179,6 +186,7 @@ def test_rounds_by_headers_need_no_secrets_and_are_counted(tmp_path):
     assert any("1 rounds are recorded by headers only" in one for one in report.not_checked)
 
 
+@pytest.mark.slow
 def test_devices_that_vanish_need_only_have_what_they_came_to_tell(tmp_path):
     run = play_honestly(
         tmp_path,
@@ -212,6 +220,7 @@ def stopped(run, tmp_path):
     return tmp_path / "stopped.bin", mark
 
 
+@pytest.mark.slow
 def test_a_round_that_has_no_end_need_not_be_in_the_truth(run, tmp_path):
     transcript, _ = stopped(run, tmp_path)
     first = rewritten(run.truth, tmp_path / "first.bin", only_round(1))
@@ -274,7 +283,6 @@ def test_the_checkpoints_know_how_far_the_truth_goes(directory, tmp_path):
     assert judged(directory, shorter) == {"truth.disagrees"}
 
 
-@pytest.mark.slow
 def test_a_loss_that_was_changed_a_little_is_found_by_the_checkpoint(directory, tmp_path):
     def change(kind, fields):
         if kind == DEVICE:
@@ -285,7 +293,6 @@ def test_a_loss_that_was_changed_a_little_is_found_by_the_checkpoint(directory, 
     assert judged(directory, changed) == {"truth.disagrees"}
 
 
-@pytest.mark.slow
 def test_records_behind_those_that_the_last_checkpoint_knows_are_found(directory, tmp_path):
     truth = directory / "truth.bin"
     links = list(read_chain(truth, TRUTH))

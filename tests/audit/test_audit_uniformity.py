@@ -25,6 +25,7 @@ vectors = st.integers(1, 64).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(vectors)
 def test_counts_are_those_of_a_plain_reading(case):
     bits, words = case

@@ -139,6 +139,7 @@ def test_heads_tell_the_same_of_a_round_but_its_shares():
     assert [device for device, _, _ in session.advertised()] == COHORT  # so short that they fit
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.data())
 def test_the_order_within_a_step_changes_nothing(data):

@@ -44,6 +44,7 @@ def test_seeds_that_have_not_come_so_far_do_not_count(tmp_path):
     assert found.mean[1] == pytest.approx(np.mean([errors(0, s, 2).mean() for s in range(2)]))
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(st.integers(0, 50), st.floats(-1e6, 1e6), max_size=20), max_size=4))
 def test_a_curve_lies_within_its_range(seeds):
     found = curve("x", 0, [table.items() for table in seeds])

@@ -132,6 +132,7 @@ def test_a_hundred_methods_look_different_in_pairs_of_neighbours_and_the_first_5
     assert len({LineStyle(number).marker for number in range(9)}) == 9
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), st.integers(1, 20))
 def test_cells_of_a_distribution_stay_within_their_frame(rounds, bins):
     shares = np.random.default_rng(rounds).dirichlet(np.ones(bins), rounds)

@@ -46,6 +46,7 @@ def test_the_projection_agrees_with_a_quadratic_programme():
         np.testing.assert_allclose(project_to_simplex(point), solved, atol=1e-7)
 
 
+@pytest.mark.slow
 @given(points)
 def test_a_mixture_is_its_own_projection_and_a_shift_changes_nothing(point):
     mixture = project_to_simplex(point)

@@ -53,6 +53,7 @@ def run(algorithm, num_rounds):
     return iterate, reports
 
 
+@pytest.mark.slow
 def test_algorithm_1_finds_the_smoothed_optimum(least_smoothed, least_superquantile):
     iterate, reports = run(algorithm(Inexactness(0.01, 1.0)), 100)
     gaps = np.array([report.objective for report in reports]) - least_smoothed

@@ -108,6 +108,7 @@ class Recorded(nn.Module):
         return self.module(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("name", ["m5", "convnet-groupnorm", "convnet"])
 def test_mapped_models_train_as_one_by_one(name, objective, monkeypatch):
@@ -153,6 +154,7 @@ def test_ragged_devices_of_linear_models(name, sizes, batch, epochs, l2, proxima
     assert_equal(found, expected, atol=5e-5)
 
 
+@pytest.mark.slow
 def test_more_devices_than_are_trained_together():
     sizes = list(np.random.default_rng(5).integers(1, 25, 300))
     found, expected, _ = both("linear", sizes, LocalTraining(0.1, 6))

@@ -85,6 +85,7 @@ def page_faults_per_step(**environment):
     return float(printed.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for glibc's allocator only")
 def test_training_steps_use_the_memory_of_the_step_before():
     assert page_faults_per_step() < 50

@@ -199,6 +199,7 @@ class Alive:
         self.now -= 1
 
 
+@pytest.mark.slow
 @patch.multiple("deltafl.fl.data.lazy", KEPT_BYTES=0, RECENT_BYTES=0)
 def test_two_devices_are_alive_at_once_and_not_the_population():
     module, shape = built("linear")

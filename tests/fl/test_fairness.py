@@ -43,11 +43,13 @@ def test_gini_of_equal_values_is_0(value, size):
     assert gini([value] * size) == pytest.approx(0, abs=1e-15)
 
 
+@pytest.mark.slow
 @given(accuracies, st.floats(1e-3, 1e3))
 def test_gini_has_no_unit(values, scale):
     assert gini(values * scale) == pytest.approx(gini(values), abs=1e-9)
 
 
+@pytest.mark.slow
 @given(accuracies, st.data())
 def test_a_transfer_from_the_better_to_the_worse_lowers_gini(values, data):
     rich, poor = int(values.argmax()), int(values.argmin())
@@ -103,6 +105,7 @@ def test_a_tenth_is_rounded_down_but_never_nobody(number, tenth):
     assert summary.worst_tenth == pytest.approx(1 - np.mean(errors[-tenth:]))
 
 
+@pytest.mark.slow
 @given(devices, st.randoms(use_true_random=False), st.booleans())
 def test_the_order_of_the_devices_does_not_matter(population, random, weighted):
     assume(population)
@@ -118,6 +121,7 @@ def test_the_smaller_of_equals_is_the_worse():
         assert summarise_fairness(population).worst_tenth == pytest.approx((0.1 + 0.5) / 2)
 
 
+@pytest.mark.slow
 @given(devices)
 def test_the_numbers_are_ordered(population):
     assume(population)

@@ -155,6 +155,7 @@ def solve_by_enumeration(matrix, linear):
     return best
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(m=st.integers(1, 5), scale=st.sampled_from([1e-6, 1.0, 1e6]), seed=st.integers(0, 999))
 def test_the_quadratic_programme_finds_what_enumeration_finds(m, scale, seed):

@@ -73,6 +73,7 @@ cohorts = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(cohorts)
 def test_theta_one_is_fedavg_bit_for_bit(pairs):
     state = start(0.125)
@@ -81,6 +82,7 @@ def test_theta_one_is_fedavg_bit_for_bit(pairs):
     np.testing.assert_array_equal(plain.model, delta.model)
 
 
+@pytest.mark.slow
 @given(cohorts.filter(lambda pairs: any(weight for weight, _ in pairs)))
 def test_the_kept_are_those_at_or_above_the_quantile(pairs):
     devices = cohort(*pairs)

@@ -22,6 +22,7 @@ def split(sample):
     return list(values), list(weights)
 
 
+@pytest.mark.slow
 @given(samples, thetas.filter(lambda theta: theta < 1))
 def test_quantile_equals_repeating_each_value_weight_times(sample, theta):
     values, weights = split(sample)
@@ -30,6 +31,7 @@ def test_quantile_equals_repeating_each_value_weight_times(sample, theta):
     assert weighted_quantile(values, weights, theta) == repeated[index]
 
 
+@pytest.mark.slow
 @given(samples, thetas)
 def test_quantile_is_the_least_value_with_enough_weight_at_or_below(sample, theta):
     values, weights = split(sample)
@@ -72,6 +74,7 @@ def rockafellar_uryasev(eta, values, weights, theta):
     return eta + excess / (theta * sum(weights))
 
 
+@pytest.mark.slow
 @given(samples, thetas)
 def test_superquantile_equals_its_dual_and_its_minimum_over_eta(sample, theta):
     values, weights = split(sample)
@@ -85,6 +88,7 @@ def test_superquantile_equals_its_dual_and_its_minimum_over_eta(sample, theta):
         assert rockafellar_uryasev(eta, values, weights, theta) == min(candidates)
 
 
+@pytest.mark.slow
 @given(samples)
 def test_superquantile_at_theta_one_is_the_weighted_mean(sample):
     values, weights = split(sample)
@@ -153,6 +157,7 @@ def test_conformity_is_one_for_the_population_and_less_for_others():
     assert conformity([0.5, 0.5, 0.0], [0.0, 0.5, 0.5]) == 0.0
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=8), st.data())
 def test_a_mixture_conforms_to_theta_iff_its_weights_are_capped(alpha_counts, data):
     size = len(alpha_counts)

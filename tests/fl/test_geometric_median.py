@@ -159,6 +159,7 @@ def test_it_is_the_share_of_the_smoothing_in_the_distance_within_its_limits(upda
     assert 1 <= found <= WHOLE
 
 
+@pytest.mark.slow
 @given(vectors, vectors, vectors, smoothings)
 def test_who_is_farther_away_counts_no_more(one, other, centre, nu):
     near, far = sorted(
@@ -167,11 +168,13 @@ def test_who_is_farther_away_counts_no_more(one, other, centre, nu):
     assert factor(far, centre, nu) <= factor(near, centre, nu)
 
 
+@pytest.mark.slow
 @given(dyadic, dyadic, dyadic, smoothings)
 def test_it_depends_on_the_difference_alone(update, centre, shift, nu):
     assert factor(update + shift, centre + shift, nu) == factor(update, centre, nu)
 
 
+@pytest.mark.slow
 @given(vectors, vectors, st.integers(-20, 20))
 def test_it_has_no_unit(update, centre, power):
     scale = np.float32(2.0**power)

@@ -28,6 +28,7 @@ def generator(seed=0):
     return np.random.default_rng(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("assign", PARTITIONERS.values(), ids=PARTITIONERS)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=1, max_size=60),

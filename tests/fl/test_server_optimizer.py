@@ -89,6 +89,7 @@ change = st.lists(st.floats(-1, 1).map(lambda x: round(x, 3)), min_size=3, max_s
 several = st.lists(change, min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(SecondMoment))
 @given(changes=several)
 def test_adaptive_rounds_are_algorithm_2(kind, changes):

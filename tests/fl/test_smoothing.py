@@ -92,6 +92,7 @@ def test_no_numerical_search_finds_better(sample, theta, nu):
     assert found.fun == pytest.approx(best, abs=1e-6)
 
 
+@pytest.mark.slow
 @few
 @given(samples, thetas, nus)
 def test_the_closed_form_holds_where_gaps_exceed_nu(sample, theta, nu):

@@ -70,6 +70,7 @@ def assert_equal_gradients(found, modules, x, y, weights, **tolerance):
             torch.testing.assert_close(one[k], other, **tolerance)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from([1, 3, 8]),

@@ -104,6 +104,7 @@ def errors(data):
     return np.mean(found["minority"]), np.mean(found["majority"])
 
 
+@pytest.mark.slow
 def test_the_minority_is_neglected_as_far_as_devices_differ():
     alike = errors(load_synthetic_sent140(Split(), heterogeneity=0.0))
     apart = errors(load_synthetic_sent140(Split(), heterogeneity=1.0))

@@ -38,6 +38,7 @@ def traces():
     }
 
 
+@pytest.mark.slow
 def test_the_traces_differ_in_what_becomes_of_them(traces):
     assert traces["all stay"].moves[-1] == (SERVER, "DONE")
     assert traces["all stay"].sums == [15, 15]

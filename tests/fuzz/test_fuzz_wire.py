@@ -16,6 +16,7 @@ BY_READER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", BY_READER)
 def test_what_is_nearly_right_is_refused_or_canonical(reader):
     @settings(max_examples=200)

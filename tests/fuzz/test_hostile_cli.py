@@ -97,6 +97,7 @@ def test_models(tmp_path):
 # Controls.
 
 
+@pytest.mark.slow
 def test_what_is_valid_is_taken(tmp_path):
     bundle = tmp_path / "bundle.npz"
     bundle.write_bytes(parsers.NAMES["bundle"].valid()[0])

@@ -48,6 +48,7 @@ def read_within(target, data):
     return accepted[0]
 
 
+@pytest.mark.slow
 @everything
 def test_valid_inputs_are_accepted(target):
     inputs = target.valid()
@@ -55,6 +56,7 @@ def test_valid_inputs_are_accepted(target):
     assert all(one_input(target, data) for data in inputs)
 
 
+@pytest.mark.slow
 @everything
 def test_what_is_nearly_right_is_accepted_or_refused(target):
     @settings(max_examples=25)
@@ -66,6 +68,7 @@ def test_what_is_nearly_right_is_accepted_or_refused(target):
     check()
 
 
+@pytest.mark.slow
 @everything
 def test_what_is_no_file_of_its_kind_is_refused_within_bounds(target):
     for data in at_all(target.valid()[0]):
@@ -226,6 +229,7 @@ def sources():
     }
 
 
+@pytest.mark.slow
 def test_every_module_that_reads_has_a_target():
     assert unlisted(sources(), PARSERS) == ([], [])
 
@@ -243,6 +247,7 @@ def test_regressions_belong_to_targets():
 # --- controls -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_module_that_reads_without_a_target_is_found():
     new = {"fl/new.py": "import json\n\ndef read(path):\n    return json.loads(path)\n"}
     assert unlisted(new | sources(), PARSERS)[0] == ["fl/new.py"]

@@ -26,6 +26,7 @@ from deltafl.sim.inspect.leakage.observations import Answer, simulate
 from deltafl.sim.inspect.leakage.vanished import vanished_device
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(searched(), st.booleans())
 def test_every_sorted_loss_lies_in_its_interval(case, weights_known):
@@ -35,6 +36,7 @@ def test_every_sorted_loss_lies_in_its_interval(case, weights_known):
         assert low <= tick < high
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(searched())
 def test_every_device_lies_in_its_interval(case):
@@ -43,6 +45,7 @@ def test_every_device_lies_in_its_interval(case):
         assert low <= tick < high
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(searched(methods=("mm", "bracketed", "histogram")))
 def test_buckets_hold_what_they_are_said_to_hold(case):
@@ -56,6 +59,7 @@ def test_buckets_hold_what_they_are_said_to_hold(case):
                 assert counted == bucket.weight
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(searched(methods=("mm", "bracketed", "histogram"), largest=6))
 def test_the_truth_is_among_the_ways_to_place_the_devices(case):
@@ -75,6 +79,7 @@ def _without_names(way, puzzle: Puzzle):
     return tuple(sorted(zip(puzzle.weights, way, strict=True)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(searched(methods=("mm", "bracketed", "histogram"), smallest=2), st.data())
 def test_a_vanished_device_lies_in_one_of_its_places(case, data):

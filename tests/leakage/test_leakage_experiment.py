@@ -38,6 +38,7 @@ def rows():
     return {(row.cell.method, row.cell.mitigation.name): row for row in run(SMALL)}
 
 
+@pytest.mark.slow
 def test_mm_gives_small_cohorts_away_as_algorithm_2_does(rows):
     private, clear = rows["mm", "none"].leakage, rows["plain", "none"].leakage
     assert private.recovered == clear.recovered == 1
@@ -67,6 +68,7 @@ def test_a_certified_search_keeps_what_algorithm_2_keeps(rows):
         assert (row.certified, row.same_kept, row.rank_error) == (1, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_run_can_be_repeated(rows):
     again = run(replace(SMALL, methods=("mm",), mitigations=(mitigation("none"),)))
     assert again[0] == rows["mm", "none"]
@@ -121,6 +123,7 @@ def test_the_command_prints_json_for_programs(capsys):
     assert result["vanishing"][0]["cohort"] == 2
 
 
+@pytest.mark.slow
 def test_the_command_prints_tables(capsys):
     options = command(
         "--methods", "bracketed", "--cohort", "2", "--repeats", "1", "--weights", "known",

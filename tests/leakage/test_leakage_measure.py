@@ -59,16 +59,19 @@ def test_equal_weights_leave_it_open_who_has_which_loss():
     assert (leak.recovered, leak.labelled_recovered) == (1, 0)
 
 
+@pytest.mark.slow
 def test_beta_gives_away_more_than_ranks():
     seeds = range(3)
     assert mean_bits("mm", 3, seeds) > mean_bits("bracketed", 3, seeds) + 8
 
 
+@pytest.mark.slow
 def test_more_pivots_give_away_more():
     seeds = range(4)
     assert mean_bits("histogram", 5, seeds) > mean_bits("bracketed", 5, seeds) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -102,6 +105,7 @@ def test_a_false_claim_costs_bits():
     assert false.recovered == 0
 
 
+@pytest.mark.slow
 def test_the_law_of_order_statistics_sums_to_one():
     ticks = np.arange(GRID.max_tick // 3, dtype=float)
     law = order_law(PRIOR, 0, GRID.top_pivot, 4, ticks)
@@ -157,6 +161,7 @@ def test_facts_without_truth_take_only_ranks():
     assert facts.threshold_low < facts.threshold_high
 
 
+@pytest.mark.slow
 def test_facts_with_truth_say_how_well_the_attack_did():
     ticks, weights = drawn(3, seed=1)
     view = simulate(config_of("mm", 3), "mm", ticks, weights).view.anonymous()

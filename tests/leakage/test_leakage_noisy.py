@@ -123,6 +123,7 @@ def test_draws_are_from_that_belief():
         assert shares == pytest.approx(counts.joint(index).sum(axis=0), abs=0.04)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, GRID.max_tick), min_size=1, max_size=8),
     st.sampled_from(["1/100", "1/2", "3"]),
@@ -172,6 +173,7 @@ def test_without_noise_worth_the_name_counts_are_those_of_a_histogram():
             assert bits(by_counts(view), ticks) == pytest.approx(bits(clear, ticks), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_more_noise_gives_away_less():
     bits = {}
     for sigma in ("1/4", "1", "4"):
@@ -188,6 +190,7 @@ def test_more_noise_gives_away_less():
     assert bits["4"] < 0.2
 
 
+@pytest.mark.slow
 def test_a_false_account_of_the_noise_costs_bits():
     right, false = [], []
     for seed in range(20):
@@ -224,6 +227,7 @@ def test_a_tail_of_one_device_gives_its_loss_away_whatever_the_noise(known):
     ).any()
 
 
+@pytest.mark.slow
 def test_estimates_by_draws_are_nearer_than_those_by_the_likeliest_numbers():
     errors = np.zeros(2)
     for seed in range(12):
@@ -256,6 +260,7 @@ def test_a_cohort_too_small_to_be_asked_gives_nothing_away():
 PLAN = Plan(methods=("noisy",), cohorts=(3,), weights=(Weights.EQUAL,), repeats=1)
 
 
+@pytest.mark.slow
 def test_rows_hold_the_price_and_what_the_noisy_answer_gives_away_alone():
     rows = run(replace(PLAN, mitigations=MITIGATIONS, noise=(Fraction(1), Fraction(4))))
     assert [(row.cell.label, row.cell.mitigation.name) for row in rows] == [
@@ -270,6 +275,7 @@ def test_rows_hold_the_price_and_what_the_noisy_answer_gives_away_alone():
     assert (combined.queries, combined.rho) == (0, 0)
 
 
+@pytest.mark.slow
 def test_noise_disturbs_no_other_stream_and_can_be_repeated():
     other = Plan(methods=("bracketed",), cohorts=(3,), weights=(Weights.EQUAL,), repeats=1)
     bare = (mitigation("none"),)
@@ -293,6 +299,7 @@ def test_noise_disturbs_no_other_stream_and_can_be_repeated():
     assert answers[0] == answers[1] != answers[2]
 
 
+@pytest.mark.slow
 def test_the_command_measures_every_noise(capsys):
     arguments = (
         "--methods", "noisy", "--cohort", "2", "--repeats", "1", "--weights", "equal",

@@ -18,6 +18,7 @@ from deltafl.sim.inspect.leakage.reconstruction import reconstruct
 from deltafl.sim.inspect.leakage.whole_ticks import Region, whole_solutions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_losses_of_three_devices_of_equal_weight_come_out_exactly(size):
     """Of most cohorts: a search that ends with one device in the bracket may ask too little."""
@@ -31,6 +32,7 @@ def test_the_losses_of_three_devices_of_equal_weight_come_out_exactly(size):
     assert exact >= 7
 
 
+@pytest.mark.slow
 def test_the_losses_of_five_devices_of_equal_weight_come_out_exactly():
     exact = 0
     for seed in range(8):
@@ -41,6 +43,7 @@ def test_the_losses_of_five_devices_of_equal_weight_come_out_exactly():
     assert exact >= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_queries", [6, 30])
 def test_known_weights_tell_whose_loss_is_which(max_queries):
     exact = 0
@@ -80,6 +83,7 @@ def test_algorithm_2_gives_everything():
     assert found.ticks.tolist() == ticks
 
 
+@pytest.mark.slow
 def test_a_corrupted_sum_is_reproduced_by_no_losses():
     ticks, weights = drawn(3, seed=2, equal=256)
     view = simulate(config_of("mm", 3), "mm", ticks, weights, with_update=False).view
@@ -107,6 +111,7 @@ def test_whole_ticks_are_checked_against_every_released_integer():
     assert tried([tick + 2 for tick in ticks]) == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(searched(methods=("mm",), largest=5))
 def test_the_equations_hold_at_the_truth(case):
@@ -143,6 +148,7 @@ def test_derivatives_are_those_of_the_equations(seed, weighting):
         assert (np.abs(change / 2e-6 - jacobian[0, :, column]) <= near).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(searched(largest=6), st.booleans())
 def test_any_cohort_can_be_attacked(case, weights_known):

@@ -49,6 +49,7 @@ def means(result):
     return pytest.approx(found)
 
 
+@pytest.mark.slow
 def test_the_tail_trains_an_ordinary_app():
     """Of devices 0 to 9, η keeps those from 4 on, whose mean is 6.5."""
     grid = Grid(app())
@@ -61,12 +62,14 @@ def test_the_tail_trains_an_ordinary_app():
             assert "arrays" not in message.content  # it goes over the transport, once
 
 
+@pytest.mark.slow
 def test_federated_averaging_by_sums():
     result = started(evaluated(1, algorithm="private-fedavg"), Grid(app()))
     assert result.train_metrics_clientapp[1]["kept_devices"] == NODES
     assert means(result) == [4.5 / 64]
 
 
+@pytest.mark.slow
 def test_nodes_weigh_themselves_as_the_algorithm_says():
     """q-FFL weighs by the loss, here 1 to 10; of FedAvg, the mean is 4.5."""
     policy = RoundPolicy(max_weight=1 << 40, min_update_resolution_bits=0)
@@ -75,11 +78,13 @@ def test_nodes_weigh_themselves_as_the_algorithm_says():
     assert result.evaluate_metrics_clientapp[1]["mean"] > 4.5 / 64
 
 
+@pytest.mark.slow
 def test_a_round_below_a_nodes_policy_is_refused_and_the_model_stays():
     result = started(evaluated(1, algorithm="private-q-ffl"), Grid(app()))
     assert means(result) == [0.0]
 
 
+@pytest.mark.slow
 def test_a_node_that_is_gone_costs_its_update_only():
     settings = {"privacy": {"expected_dropout": 0.2, "min_cohort": 6}}
     policy = RoundPolicy(min_cohort=6, dropout_rate=0.2)
@@ -88,6 +93,7 @@ def test_a_node_that_is_gone_costs_its_update_only():
     assert means(result) == [4 / 64]
 
 
+@pytest.mark.slow
 def test_training_that_fails_counts_as_zeros():
     def train(message, context, reply):
         if context.node_config["partition-id"] == 9:
@@ -110,6 +116,7 @@ def test_the_example_is_a_few_lines_away_from_fedavg():
     assert 0 < len(added) <= 15
 
 
+@pytest.mark.slow
 def test_unless_it_is_asked_for_no_node_shows_what_it_measures():
     grid = Grid(app())
     result = started(PrivateDeltaFL(), grid)

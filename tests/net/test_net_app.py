@@ -75,6 +75,7 @@ def devices(federation, url, trusted):
             thread.join()
 
 
+@pytest.mark.slow
 def test_a_federation_over_tls_comes_to_the_simulations_model(tmp_path, federation, tls):
     own, trusted = tls[0]
     object.__setattr__(federation.site, "gathering", 60.0)
@@ -88,6 +89,7 @@ def test_a_federation_over_tls_comes_to_the_simulations_model(tmp_path, federati
     assert state.model.tobytes() == expected.model.tobytes()
 
 
+@pytest.mark.slow
 def test_devices_go_on_with_a_server_that_comes_back_with_another_certificate(
     tmp_path, federation, tls, monkeypatch
 ):
@@ -281,6 +283,7 @@ def unread(federation, tls, connections):
         yield
 
 
+@pytest.mark.slow
 def test_what_is_not_read_is_kept_for_one_connection_of_a_device(federation, tls):
     """A device that connects again and again, and never reads, takes no more memory than once."""
     with unread(federation, tls[0], 4):
@@ -288,6 +291,7 @@ def test_what_is_not_read_is_kept_for_one_connection_of_a_device(federation, tls
         assert federation.post.connected == {3}
 
 
+@pytest.mark.slow
 def test_who_reads_nothing_for_long_is_cut_off(federation, tls, monkeypatch):
     monkeypatch.setattr(app, "_PING_S", 0.1)
     monkeypatch.setattr(app, "SENDING_S", 0.1)

@@ -66,6 +66,7 @@ def clean(path):
     return not [f for f in audit(path).findings if f.severity >= Severity.MEDIUM]
 
 
+@pytest.mark.slow
 def test_every_frame_twice_and_in_any_order_changes_nothing(tmp_path, federation):
     held = {}
 
@@ -81,6 +82,7 @@ def test_every_frame_twice_and_in_any_order_changes_nothing(tmp_path, federation
     assert clean(tmp_path / "net")
 
 
+@pytest.mark.slow
 def test_connections_that_break_in_every_round_change_nothing(tmp_path, federation):
     count = Counter()
 
@@ -99,6 +101,7 @@ def test_connections_that_break_in_every_round_change_nothing(tmp_path, federati
     assert clean(tmp_path / "net")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("trip", range(5))
 def test_a_device_that_was_started_again_joins_the_next_round(tmp_path, trip, signed):
@@ -129,6 +132,7 @@ def test_a_device_that_was_started_again_joins_the_next_round(tmp_path, trip, si
     assert clean(tmp_path / "net")
 
 
+@pytest.mark.slow
 def test_a_server_that_was_started_again_asks_nothing_twice(tmp_path, federation):
     """In the middle of the second round, all that is left of the server is its directory."""
 
@@ -156,6 +160,7 @@ def test_a_server_that_was_started_again_asks_nothing_twice(tmp_path, federation
     assert original is not federation.site
 
 
+@pytest.mark.slow
 def test_a_device_whose_ledger_cannot_be_written_takes_no_part(tmp_path, federation):
     class Full:
         def knows(self, _):
@@ -177,6 +182,7 @@ def test_a_device_whose_ledger_cannot_be_written_takes_no_part(tmp_path, federat
     assert not {key for key in masked if key[0] == victim}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("today", [7, 8])
 def test_a_device_counts_the_rounds_of_a_day_and_says_when_they_are_many(
     tmp_path, federation, today
@@ -220,6 +226,7 @@ def test_a_day_is_one_of_utc_and_never_before_1970(monkeypatch):
         assert device.today() == day
 
 
+@pytest.mark.slow
 def test_a_round_below_the_devices_policy_is_refused(tmp_path):
     federation = Federation(settings())
     more = {"privacy": {"min_cohort": 11}, "federation": {"cohort_size": 11}}
@@ -254,6 +261,7 @@ def test_settings_that_a_device_cannot_train_by_are_declined(federation, text, c
     assert decode(again) == Decline(TASK, Reason.SETTINGS)
 
 
+@pytest.mark.slow
 def test_every_device_of_a_cohort_trains_even_if_it_does_not_pass(
     tmp_path, federation, monkeypatch
 ):
@@ -291,6 +299,7 @@ def limited(max_steps):
     return made
 
 
+@pytest.mark.slow
 def test_a_device_trains_no_longer_than_it_will_and_nobody_is_told(tmp_path):
     """Who declined would tell the server how many samples it has."""
     long, short = limited(10**6), limited(1)
@@ -324,6 +333,7 @@ OTHERWISE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_a_device_that_is_told_otherwise_than_the_others_takes_no_part(tmp_path, case, signed):
@@ -375,6 +385,7 @@ def test_an_envelope_that_is_none_ends_the_round(federation):
     assert decode(device.receive(encode(Carry(TASK, 0, b"no")))) == Decline(TASK, Reason.REFUSED)
 
 
+@pytest.mark.slow
 def test_a_trip_is_answered_once_whatever_comes_under_its_number(tmp_path, federation):
     """The same bytes again, not even a refusal."""
     seen = {}

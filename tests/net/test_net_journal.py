@@ -157,7 +157,6 @@ def edited(path):
     path.write_bytes(content)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", ["missing", "damaged", "listed"])
 def test_a_round_that_cannot_be_gone_on_with_is_given_up(tmp_path, monkeypatch, change):
     """Of the whole fleet: nobody is left who has not answered for the model."""
@@ -202,7 +201,6 @@ def test_a_server_sends_nothing_else_than_is_recorded(tmp_path, monkeypatch):
     assert aborted(tmp_path / "run") == [INTERRUPTED]
 
 
-@pytest.mark.slow
 def test_a_full_disk_loses_no_round_once_there_is_room(tmp_path, monkeypatch):
     federation, append = fleet(), ChainWriter.append
 
@@ -324,7 +322,6 @@ def test_where_nothing_is_kept_nothing_is_written(tmp_path):
     assert not is_kept(tmp_path / "round.bin", ABOUT)
 
 
-@pytest.mark.slow
 def test_a_server_that_is_told_to_stop_ends_its_round_and_no_other_begins(tmp_path):
     federation = fleet()
     with wired(federation):
@@ -362,7 +359,6 @@ def test_a_server_that_waits_for_devices_stops_soon(tmp_path):
     timer.join()
 
 
-@pytest.mark.slow
 def test_who_has_answered_for_a_model_says_that_it_was_repeated(tmp_path):
     """As in a second run of the same devices, from the same first model."""
     federation = fleet()
@@ -378,7 +374,6 @@ def test_who_has_answered_for_a_model_says_that_it_was_repeated(tmp_path):
     assert "--most-wait" in str(refused.value)
 
 
-@pytest.mark.slow
 def test_a_fleet_takes_part_in_one_experiment_after_the_other(tmp_path):
     federation, models = fleet(), []
     same = replace(federation.config.experiment, nonce="")

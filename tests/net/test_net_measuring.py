@@ -67,6 +67,7 @@ def played(tmp_path_factory):
     return made, state, path
 
 
+@pytest.mark.slow
 def test_the_sums_are_those_of_the_test_data(played):
     made, state, _ = played
     first, last = made.results
@@ -85,6 +86,7 @@ def test_the_sums_are_those_of_the_test_data(played):
     assert not made.declined
 
 
+@pytest.mark.slow
 def test_they_are_kept_with_the_messages_that_gave_them(played, capsys):
     made, state, path = played
     names = sorted(one.name for one in (path / "measured").iterdir())
@@ -96,6 +98,7 @@ def test_they_are_kept_with_the_messages_that_gave_them(played, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_the_run_itself_is_as_without(played, tmp_path):
     made, state, path = played
     assert main(["audit", str(path), "--fail-on", "medium"]) == 0
@@ -104,6 +107,7 @@ def test_the_run_itself_is_as_without(played, tmp_path):
         assert without.play(tmp_path / "run").model.tobytes() == state.model.tobytes()
 
 
+@pytest.mark.slow
 def test_every_level_is_measured(tmp_path):
     made = federation(
         {
@@ -118,6 +122,7 @@ def test_every_level_is_measured(tmp_path):
     assert not made.declined
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_not_measured_again(tmp_path):
     made = federation()
     with wired(made):
@@ -133,6 +138,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path):
     assert not made.declined
 
 
+@pytest.mark.slow
 def test_a_measurement_that_was_interrupted_is_lost(tmp_path):
     """As of a server that was killed while devices measured the last model."""
     made = federation()
@@ -149,6 +155,7 @@ def test_a_measurement_that_was_interrupted_is_lost(tmp_path):
     assert not made.declined
 
 
+@pytest.mark.slow
 def test_too_few_devices_measure_nothing_and_the_run_goes_on(tmp_path):
     """Devices insist on more than are connected when the model is measured."""
     made = federation({"federation": {"rounds": 2}})
@@ -169,6 +176,7 @@ def test_too_few_devices_measure_nothing_and_the_run_goes_on(tmp_path):
     assert "nothing was measured" in str(made.results[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0.1, 0.5, 0.9, 0.999, 1.0])
 def test_the_record_of_an_interrupted_measurement_can_be_audited(played, tmp_path, capsys, left):
     """However much of it was written."""
@@ -198,6 +206,7 @@ def test_a_record_that_is_damaged_is_left_to_the_audit(played, tmp_path):
     assert path.read_bytes() == damaged
 
 
+@pytest.mark.slow
 def test_a_model_that_stays_is_not_measured_again_by_another_process(tmp_path):
     """Its devices would refuse. Here no round changes it, for all devices decline."""
     made = federation()
@@ -309,6 +318,7 @@ def test_the_task_says_what_is_to_be_done():
     assert isinstance(work_of(Task(bytes(16), 0, 0, text, measures=True), None), MeasuringWork)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5000))
 def test_what_is_announced_asks_no_query_and_one_number(devices):
     (round_,) = measuring_levels(settings(), devices).rounds

@@ -27,6 +27,7 @@ def is_clean(path):
     return not [f for f in audit(path).findings if f.severity >= Severity.MEDIUM]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CASES.values(), ids=CASES)
 def test_the_models_are_the_same(tmp_path, config):
     federation = Federation(config)
@@ -39,6 +40,7 @@ def test_the_models_are_the_same(tmp_path, config):
     assert not federation.declined
 
 
+@pytest.mark.slow
 def test_nobody_knows_a_graph_before_its_cohort_is_drawn(tmp_path, monkeypatch):
     """Two runs with the same settings have no graph in common, and neither have two rounds."""
     seeds, begun = [], trips.round_server
@@ -55,6 +57,7 @@ def test_nobody_knows_a_graph_before_its_cohort_is_drawn(tmp_path, monkeypatch):
     assert len(set(seeds)) == len(seeds) == 2 * (3 + 4)  # rounds, and levels measured twice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Δ-FL", "FedAvg", "q-FFL"])
 def test_the_models_are_the_same_where_devices_drop_out(tmp_path, name):
     config = settings(CASES[name].federation.algorithm, {"faults": {"dropout": 0.2}})
@@ -67,6 +70,7 @@ def test_the_models_are_the_same_where_devices_drop_out(tmp_path, name):
     assert is_clean(tmp_path / "net")
 
 
+@pytest.mark.slow
 def test_a_fleet_that_is_the_cohort_goes_on_after_lost_rounds(tmp_path):
     fleet = {
         "data": {"num_devices": 20},
@@ -88,6 +92,7 @@ def test_a_fleet_that_is_the_cohort_goes_on_after_lost_rounds(tmp_path):
     assert is_clean(tmp_path / "net")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "adversary"),
     [

@@ -85,6 +85,7 @@ def frames(played):
     return [one for way in played[1] for one in captured(way)]
 
 
+@pytest.mark.slow
 def test_what_was_captured_is_what_the_server_has_recorded(played, frames, tmp_path):
     path, _, _ = played
     assert write_transcript(tmp_path / "wire.bin", frames) == 3
@@ -155,6 +156,7 @@ def found_in(haystack, known):
     return found
 
 
+@pytest.mark.slow
 def test_no_devices_number_passes_in_clear(played, frames):
     _, ways, known = played
     assert sum(isinstance(value, float) for value in known) == 30 + 2 * 30

@@ -21,12 +21,14 @@ def quantile_tail(theta, num_devices):
     return num_devices - quantile + 1
 
 
+@pytest.mark.slow
 @given(st.integers(1, 60), st.fractions(0, 1, max_denominator=30).filter(bool))
 def test_a_level_keeps_one_device_more_than_it_is_sure_to(num_devices, theta):
     sure = expected_tail(theta, num_devices)
     assert quantile_tail(theta, num_devices) == sure + (theta < 1)
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 30),
     st.lists(

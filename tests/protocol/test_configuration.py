@@ -42,6 +42,7 @@ def test_configurations_that_differ_in_one_field_are_described_differently(descr
     assert describe(make_config()) == describe(CONFIG)
 
 
+@pytest.mark.slow
 @FAST
 @given(
     *[st.fixed_dictionaries({}, optional={n: st.sampled_from(v) for n, v in CHANGES.items()})] * 2
@@ -97,6 +98,7 @@ questions = st.builds(Query, st.text(st.characters(max_codepoint=127), max_size=
 contexts = st.sampled_from([bytes(32), b"\1" * 32])
 
 
+@pytest.mark.slow
 @settings(FAST, max_examples=200)
 @given(contexts, contexts, questions, questions)
 def test_bindings_are_equal_if_and_only_if_context_and_question_are(one, other, first, second):
@@ -286,6 +288,7 @@ def extreme_sum(config: RoundConfig, sign: int, loss: float):
     return config.update_layout.decode(total & mask), config.update_layout.decode(words)
 
 
+@pytest.mark.slow
 @settings(FAST, max_examples=150)
 @given(possible_configs(), st.sampled_from([1, -1]))
 def test_the_update_of_a_cohort_at_all_its_bounds_does_not_overflow(config, sign):
@@ -302,6 +305,7 @@ def test_the_update_of_a_cohort_at_all_its_bounds_does_not_overflow(config, sign
     assert loss == float(count * config.update.max_weight * config.search.grid.bound)
 
 
+@pytest.mark.slow
 @settings(FAST, max_examples=150)
 @given(possible_configs())
 def test_the_weighted_loss_is_as_fine_as_ring_and_float64_allow(config):

@@ -47,6 +47,7 @@ def played(cell, config, cohort):
     return play_single(MaskedRounds(sessions), config, MODEL, devices).outcome
 
 
+@pytest.mark.slow
 def test_no_tail_is_over_fewer_honest_devices():
     for cell in KEPT:
         found = verdicts(cell, 20)
@@ -54,6 +55,7 @@ def test_no_tail_is_over_fewer_honest_devices():
         assert found["ended"] == 0
 
 
+@pytest.mark.slow
 def test_a_tail_that_is_not_counted_is_over_fewer():
     fewest = []
     for cell in KEPT:

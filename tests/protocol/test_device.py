@@ -53,6 +53,7 @@ def decoded(own, values):
     return {name: sums.tolist() for name, sums in layout.decode(words).items()}
 
 
+@pytest.mark.slow
 @given(values=st.lists(numbers, min_size=1, max_size=6))
 @example(values=[np.float32(CLIP), 0.0])
 @settings(max_examples=150)

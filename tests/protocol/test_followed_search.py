@@ -107,6 +107,7 @@ def test_a_round_of_honest_parties_is_accepted_by_all(method):
             assert tails == {Tail(outcome.kept_devices, outcome.kept_devices)}
 
 
+@pytest.mark.slow
 def test_a_verified_search_that_is_not_certified_keeps_whoever_may_be_in_the_tail():
     for verified in (True, False):
         config = changed_round(CONFIG, verified=verified, max_queries=2)
@@ -498,6 +499,7 @@ def test_a_tail_of_too_few_is_refused_and_one_that_is_widened_is_not(
         assert_fails(parties.machine, data, Refusal.TAIL_TOO_SMALL, told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.4])
 def test_devices_that_may_collude_are_counted_besides(rate, any_theta, monkeypatch):
     """Three are in the tail."""

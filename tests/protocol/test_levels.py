@@ -132,6 +132,7 @@ def test_levels_together_are_as_many_rounds_by_themselves(seed, cohort_size, met
         assert shown(play(backend, levels, devices)) == [comparable(outcome) for outcome in alone]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 2**20))
 def test_every_level_keeps_whom_algorithm_2_keeps(seed):
@@ -198,6 +199,7 @@ def test_a_level_searches_over_those_who_are_left_by_the_one_before():
         assert alone.outcome.search.certified
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adversary", list(Adversary))
 @pytest.mark.parametrize("stage", [Stage.MASK, Stage.CONFIRM, Stage.UNMASK])
 def test_nobody_is_lost_after_the_first_level_if_the_server_may_be_lying(adversary, stage):
@@ -568,6 +570,7 @@ def test_a_level_that_is_not_the_last_is_no_end():
 # --- bytes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     parts=st.sets(st.fractions(0, 1, max_denominator=2**20), min_size=2, max_size=MAX_LEVELS),

@@ -154,6 +154,7 @@ def test_one_device_is_lost_at_one_step_of_two_levels(method, kind, least):
         assert [outcome.aborted for outcome in outcomes] == [None, None]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_any_devices_are_lost_at_any_steps(data):
@@ -222,6 +223,7 @@ LOST = dict.fromkeys(IDS[1:5])
 """So many are gone that every round is lost: a session needs four of six."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["unsigned", "signed"])
 @pytest.mark.parametrize(("least", "num_levels"), [(0, 1), (5, 1), (5, 2)])
 def test_a_round_that_was_lost_at_any_step_is_repeated(kind, least, num_levels):
@@ -240,6 +242,7 @@ def test_a_round_that_was_lost_at_any_step_is_repeated(kind, least, num_levels):
     assert num_sums == {0, 1, 2}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_rounds_are_lost_and_repeated_whoever_is_gone_from_each(data):

@@ -200,6 +200,7 @@ variances = st.fractions(min_value=Fraction(1, 10**4), max_value=10**4, max_deno
 numbers = st.integers(1, 2000)
 
 
+@pytest.mark.slow
 @given(variances, numbers)
 def test_steps_are_as_coarse_as_shares_of_a_variance_of_four_allow(variance, num_devices):
     noise = Noise(variance, num_devices)
@@ -208,6 +209,7 @@ def test_steps_are_as_coarse_as_shares_of_a_variance_of_four_allow(variance, num
     assert noise.share_variance * num_devices == variance * 4**noise.resolution_bits
 
 
+@pytest.mark.slow
 @given(variances, numbers, st.integers(1, 2**20))
 def test_of_all_shares_one_is_clipped_with_a_probability_of_2_to_the_minus_64(
     variance, num_devices, num_draws
@@ -225,6 +227,7 @@ def test_what_lies_beyond_the_bound_is_clipped():
     assert len(set(drawn.tolist())) == 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variance", "num_devices"), [(Fraction(2), 8), (Fraction(1, 2), 3)])
 def test_the_shares_of_h_devices_add_up_to_the_variance(variance, num_devices):
     noise, size = Noise(variance, num_devices), 1200

@@ -156,6 +156,7 @@ def test_decoding_inverts_encoding(envelope):
     assert wire.decode(wire.encode(envelope)) == envelope
 
 
+@pytest.mark.slow
 @FAST
 @given(envelopes, envelopes)
 def test_different_envelopes_have_different_bytes(one, other):
@@ -200,6 +201,7 @@ def edited(draw) -> bytes:
     return bytes(received)
 
 
+@pytest.mark.slow
 @settings(FAST, max_examples=150)
 @given(edited())
 def test_edited_bytes_are_refused_or_are_another_envelope(received):
@@ -234,12 +236,14 @@ def test_truncated_and_extended_bytes_are_refused(envelope):
 fields = st.integers(-(2**63), 2**64 - 1) | st.binary(max_size=40) | st.sampled_from([0x21, 0x22])
 
 
+@pytest.mark.slow
 @settings(FAST, max_examples=150)
 @given(st.sampled_from(range(0x21, 0x29)), st.lists(fields, max_size=25))
 def test_arrays_of_arbitrary_fields_are_refused_or_canonical(kind, rest):
     accepted_only_if_canonical(write_fields([wire.VERSION, kind, *rest]))
 
 
+@pytest.mark.slow
 @settings(FAST, max_examples=150)
 @given(st.dictionaries(st.sampled_from(sorted(FIELDS)), fields, min_size=1, max_size=3))
 def test_announcements_with_arbitrary_fields_are_refused_or_canonical(changes):

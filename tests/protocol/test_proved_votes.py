@@ -99,6 +99,7 @@ def answers(parties, query, devices):
     return (total & np.uint64(2**config.search_layout.ring_bits - 1)).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(EVERY))
 @pytest.mark.parametrize("weighting", list(Weighting))
 def test_honest_devices_get_the_same_outcome(name, weighting):
@@ -281,6 +282,7 @@ def test_a_sum_that_cannot_be_proved_is_known_all_the_same():
     assert outcome.lost is None
 
 
+@pytest.mark.slow
 def test_levels_have_one_weight():
     """A device commits to its weight once in a session, and votes with it at every level."""
     parties = levels_of(CONFIG)

@@ -158,6 +158,7 @@ def test_every_valid_answer_can_be_proved(largest, weighting, pivots, tick, data
     assert is_admitted(second, proof, query=later, of=of, weights=weights, is_first=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", list(Weighting))
 @pytest.mark.parametrize("weight", [0, 1, 4])
 def test_the_plain_verifier_agrees(weighting, weight):
@@ -347,6 +348,7 @@ def later_vote(weights, weight, *, index=2, seed=1):
     return later, proofs.prove(about, choices, [Witness(index, secrets)], randomness(6))
 
 
+@pytest.mark.slow
 def test_later_answers_have_the_committed_weight():
     weights = {}
     commitment, proof = later_vote(weights, 3)
@@ -475,6 +477,7 @@ def test_proofs_of_two_devices_are_not_exchanged():
     assert not is_admitted(one, second[:size] + first[size:])
 
 
+@pytest.mark.slow
 def test_every_piece_of_a_proof_matters():
     _, commitment, proof = first_vote()
     for start in range(0, len(proof), 32):

@@ -122,6 +122,7 @@ def test_liars_cannot_make_a_search_go_on_for_ever():
             continue
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(0, 1000), st.integers(2, 1000), st.integers(-10, 2100), st.integers(1, 12))
 def test_the_guard_leaves_time_to_bisect_and_moves_no_pivot_without_need(

@@ -92,6 +92,7 @@ def num_queries(
     return numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "cold", "warm", "worst"),
     [

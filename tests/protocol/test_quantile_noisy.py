@@ -88,6 +88,7 @@ ticks_of_cohorts = st.lists(st.integers(0, GRID.max_tick) | st.integers(60_000, 
 thetas = st.sampled_from([Fraction(99, 100), Fraction(4, 5), Fraction(1, 2), Fraction(1, 10)])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     ticks_of_cohorts,
@@ -164,6 +165,7 @@ rationals = st.fractions(min_value=-50, max_value=50, max_denominator=64)
 histograms = st.lists(rationals, min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(histograms, st.integers(1, 60))
 def test_the_nearest_counts_are_not_negative_and_sum_to_the_number_of_devices(noisy, total):
     counts = nearest_counts(noisy, total)
@@ -179,6 +181,7 @@ def test_counts_that_could_be_true_are_nearest_to_themselves(counts):
     assert nearest_counts([Fraction(count) for count in counts], sum(counts)) == counts
 
 
+@pytest.mark.slow
 @given(histograms, st.integers(1, 60), st.integers(0, 2**32))
 def test_no_other_counts_are_nearer(noisy, total, seed):
     counts = nearest_counts(noisy, total)
@@ -218,6 +221,7 @@ def rank_errors(deviation, num_pivots, num_devices=60, num_cohorts=40):
     return np.array(errors)
 
 
+@pytest.mark.slow
 def test_the_rank_is_off_by_more_the_more_noise_there_is():
     off = [np.abs(rank_errors(Fraction(d), 16)).mean() for d in ("0.01", "2", "8")]
     assert off[0] < 2
@@ -226,11 +230,13 @@ def test_the_rank_is_off_by_more_the_more_noise_there_is():
     # Raw prefix sums of half of 17 bins would be off by 8·√(17/4)·√(2/π) = 13 ranks.
 
 
+@pytest.mark.slow
 def test_the_threshold_is_not_biased_much():
     errors = rank_errors(Fraction(2), 16, num_cohorts=60)
     assert abs(errors.mean()) < 3 * errors.std() / np.sqrt(60) + 0.5
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_sum_is_that_of_the_shares_and_no_bin_is_without():
     method, num_devices = NoisyHistogram(Noise(Fraction(4), 5), 3), 5
     config = search_config(num_devices)
@@ -252,6 +258,7 @@ def test_the_noise_of_a_sum_is_that_of_the_shares_and_no_bin_is_without():
     assert np.abs(means).max() < 4 * 2 / np.sqrt(250)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 3000), st.sampled_from([1, 16, 64]), st.data())
 def test_every_sum_of_clipped_shares_fits_its_layout(num_devices, num_pivots, data):
     variance = data.draw(st.fractions(Fraction(1, 100), 100, max_denominator=100))
@@ -426,6 +433,7 @@ def test_a_noisy_tail_is_as_large_as_it_is_counted_whatever_the_noise():
     assert sum(number < 60 for _, number in tails) > 150  # most leave devices out all the same
 
 
+@pytest.mark.slow
 def test_a_noisy_tail_that_is_not_counted_may_be_of_one_device():
     assert min(number for _, number in tails_of_noisy_searches(0)) < 2
 

@@ -113,6 +113,7 @@ def cohorts(draw, grid=GRID):
     )
 
 
+@pytest.mark.slow
 @EVERY_METHOD
 @DETERMINISTIC
 @given(cohort=cohorts())
@@ -126,6 +127,7 @@ def test_the_kept_set_is_that_of_the_exact_quantile(method, cohort):
     assert kept(result, ticks, weights) == expected(config, ticks, weights)
 
 
+@pytest.mark.slow
 @EVERY_METHOD
 @DETERMINISTIC
 @given(cohort=st.integers(0, 3).flatmap(lambda bits: cohorts(LossGrid(bits, 2))))
@@ -138,6 +140,7 @@ def test_the_kept_set_is_exact_on_tiny_grids(method, cohort):
     assert kept(result, ticks, weights) == expected(config, ticks, weights)
 
 
+@pytest.mark.slow
 @EVERY_METHOD
 @DETERMINISTIC
 @given(cohort=cohorts(), weighting=st.sampled_from(Weighting))
@@ -160,6 +163,7 @@ def test_the_quantile_of_equal_weights_is_another_one():
         assert kept(searches(method, equal, ticks, [1, 1, 1])[-1].result(), ticks) == ticks[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [66, 655, 6554, 65_536])  # 0.001 to 1 nat
 @DETERMINISTIC
 @given(cohort=cohorts())
@@ -173,6 +177,7 @@ def test_with_an_epsilon_the_kept_set_is_exact_and_certified_in_time(epsilon, co
     assert kept(result, ticks, weights) == expected(config, ticks, weights)
 
 
+@pytest.mark.slow
 @DETERMINISTIC
 @given(
     cohort=st.integers(0, 3).flatmap(lambda bits: cohorts(LossGrid(bits, 2))),
@@ -188,6 +193,7 @@ def test_with_an_epsilon_the_kept_set_is_exact_on_tiny_grids(cohort, share):
     assert kept(result, ticks, weights) == expected(config, ticks, weights)
 
 
+@pytest.mark.slow
 @EVERY_METHOD
 @DETERMINISTIC
 @given(
@@ -217,6 +223,7 @@ def test_the_kept_set_is_that_of_the_float_losses_up_to_the_resolution(
             assert result.passes(tick)
 
 
+@pytest.mark.slow
 @EVERY_METHOD
 @DETERMINISTIC
 @given(cohort=cohorts(), max_queries=st.integers(0, 12))
@@ -250,6 +257,7 @@ def test_a_search_pivot_short_has_a_result_and_never_a_false_certificate(
     assert states[-1].query is None
 
 
+@pytest.mark.slow
 @EVERY_METHOD
 @DETERMINISTIC
 @given(cohort=cohorts(), min_tail=st.integers(2, 8), data=st.data())

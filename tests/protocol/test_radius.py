@@ -85,6 +85,7 @@ def test_an_update_that_is_not_finite_counts_as_zeros_that_are_not_longer(wrong)
     assert (sums["weight"], sums["clipped"]) == ([WEIGHT], [4])
 
 
+@pytest.mark.slow
 @given(arrays(np.float32, 30, elements=st.floats(-4, 4, width=32)), st.integers(0, 12))
 def test_under_no_radius_does_a_scaled_update_round_to_zeros(update, bits):
     """However little a device weighs: the bound below which a radius is refused."""

@@ -133,6 +133,7 @@ class Story:
 # --- a round that goes on -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @signed_or_not
 @pytest.mark.parametrize("least", [0, 5])
 def test_a_round_that_was_lost_at_any_step_goes_on_with_its_sums_and_asks_nothing_again(
@@ -349,6 +350,7 @@ KINDS_OF_DEVICES = {
 }
 
 
+@pytest.mark.slow
 @exact_methods
 @pytest.mark.parametrize("kind", KINDS_OF_DEVICES)
 @pytest.mark.parametrize("num_sums", [1, 2, 99])
@@ -503,6 +505,7 @@ def check_step(config, devices, outcome, contributors, is_searched):
     assert np.abs(outcome.update - mean).max() <= rounding
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(stories())
 def test_whoever_is_lost_and_back_there_is_one_search_and_one_sum_of_updates(story):

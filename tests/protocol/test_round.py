@@ -177,6 +177,7 @@ def test_one_device_lost_at_each_stage_leaves_the_others_their_round(sessions, s
     assert real.outcome.update is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 def test_both_backends_agree_on_sparse_graphs(signed):
     sessions = Sessions(
@@ -291,6 +292,7 @@ def test_devices_that_take_the_server_to_follow_the_protocol_play_a_round_again(
         play(backend, replace(round_config, round_index=6), devices)
 
 
+@pytest.mark.slow
 @all_sessions
 @settings(max_examples=25)
 @given(cohorts, thetas, methods, weightings, st.integers(2, 10), st.data())
@@ -368,6 +370,7 @@ def test_who_is_missing_from_a_first_query_over_enough_leaves_no_sum_over_fewer(
             assert real.outcome.search.eta_half_ticks == 0  # nothing is known: all are kept
 
 
+@pytest.mark.slow
 def test_a_search_over_too_few_only_because_some_are_isolated_ends_the_round_in_both_backends(
     monkeypatch,
 ):

@@ -137,6 +137,7 @@ def test_a_wrong_bit_of_masks_made_together_would_be_seen():
     assert update != plain[2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
     reason="triton is not installed: pip install '.[gpu]'",

@@ -329,6 +329,7 @@ def edits(data: bytes):
     return st.builds(edit, st.integers(0, len(data)), st.integers(0, 3), st.binary(max_size=3))
 
 
+@pytest.mark.slow
 @places
 @settings(FAST, max_examples=12)
 @given(data=st.data())
@@ -348,6 +349,7 @@ def test_garbage_raises_nothing_but_peer_errors(signed, point, data):
             assert machine.state in after - {RoundState.FAILED}
 
 
+@pytest.mark.slow
 @settings(FAST, max_examples=60)
 @given(st.sampled_from(["mm", "bracketed", "histogram"]), st.data())
 def test_false_answers_of_devices_never_stop_the_server(method, data):

@@ -142,6 +142,7 @@ def test_the_cohort_of_the_search_is_those_whose_first_answer_arrived(signed):
         assert isinstance(parties.answer(client, outgoing[client]), bytes)
 
 
+@pytest.mark.slow
 @signed_or_not
 @pytest.mark.parametrize(("least", "slot"), [(0, 1), (0, 2), (4, 0), (4, 1)])
 def test_a_whole_query_is_never_unmasked(least, slot, signed):

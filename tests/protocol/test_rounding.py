@@ -28,6 +28,7 @@ def test_no_vector_is_rounded_to_one_beyond_the_bound(length, scale, seed, kind)
     assert np.all(np.abs(result - values) < 1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-1000, 1000), min_size=1, max_size=50))
 def test_the_tightest_bound_holds_too(numbers):
     values = np.array(numbers)

@@ -88,6 +88,7 @@ def drawn(config, draw):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @settings(max_examples=40)
 @given(data=st.data())
@@ -172,6 +173,7 @@ def trains(parties, client, data):
     return answered(parties.clients[client], data, own, own.raised.append)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @settings(max_examples=25)
 @given(data=st.data())

@@ -81,6 +81,7 @@ def drawn(which):
     return (scale * values / np.linalg.norm(values)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("silent")
 @given(updates, updates, st.fractions(0, 1), st.fractions(0, 1), st.integers(0, 2**64))
 def test_no_contribution_is_farther_from_another_than_the_sensitivity(

@@ -11,11 +11,13 @@ from deltafl.secagg.codec import FieldReader, read_fields, write_fields
 fields = st.lists(st.one_of(st.integers(-(2**63), 2**64 - 1), st.binary(max_size=300)), max_size=20)
 
 
+@pytest.mark.slow
 @given(values=fields)
 def test_round_trip(values):
     assert read_fields(write_fields(values), most=20) == values
 
 
+@pytest.mark.slow
 @given(values=fields, more=st.binary(min_size=1, max_size=3))
 def test_whatever_follows_or_is_missing_is_refused(values, more):
     data = write_fields(values)
@@ -24,6 +26,7 @@ def test_whatever_follows_or_is_missing_is_refused(values, more):
             read_fields(wrong, most=20)
 
 
+@pytest.mark.slow
 @given(values=fields.filter(len))
 def test_more_fields_than_expected_are_refused(values):
     data = write_fields(values)
@@ -113,6 +116,7 @@ def test_every_field_is_read_as_the_library_reads_it(header):
     assert accepted > 150 if header == b"\x91" else not accepted
 
 
+@pytest.mark.slow
 @given(
     header=st.sampled_from(HEADERS),
     parts=st.lists(st.sampled_from(FIELDS), max_size=20),

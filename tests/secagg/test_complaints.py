@@ -85,6 +85,7 @@ def test_equals_the_slow_twin_where_devices_have_left_meanwhile(hearing):
     assert judge(*hearing) == judge_plain(*hearing)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(hearing=hearings(all_stay=False))
 def test_who_has_left_is_not_blamed_again(hearing):
@@ -174,6 +175,7 @@ def feuds(draw, *, some_leave=False):
     return graph, members, refusals, attackers
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(feud=feuds(), data=st.data())
 def test_an_honest_device_is_not_blamed_while_enough_of_its_holders_are_honest(feud, data):
@@ -187,6 +189,7 @@ def test_an_honest_device_is_not_blamed_while_enough_of_its_holders_are_honest(f
             assert honest not in blamed
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(feud=feuds(some_leave=True))
 def test_attackers_that_leave_do_not_turn_their_victims_into_accusers_of_most(feud):

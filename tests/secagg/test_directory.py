@@ -27,6 +27,7 @@ def test_a_list_accepts_exactly_what_it_says():
     assert not TrustedKeys({}).accepts(0, KEYS[0])
 
 
+@pytest.mark.slow
 @given(keys=lists)
 def test_parse_undoes_dump(keys):
     trusted = TrustedKeys(keys)
@@ -36,6 +37,7 @@ def test_parse_undoes_dump(keys):
     assert dict(TrustedKeys.parse(text).keys) == keys
 
 
+@pytest.mark.slow
 @given(keys=lists.filter(lambda keys: len(keys) > 1), shuffle=st.randoms())
 def test_the_order_of_a_list_does_not_matter(keys, shuffle):
     lines = TrustedKeys(keys).dump().splitlines()
@@ -45,6 +47,7 @@ def test_the_order_of_a_list_does_not_matter(keys, shuffle):
     assert again.fingerprint() == TrustedKeys(keys).fingerprint()
 
 
+@pytest.mark.slow
 @given(first=lists, second=lists)
 def test_different_lists_have_different_fingerprints(first, second):
     one, other = TrustedKeys(first), TrustedKeys(second)
@@ -187,6 +190,7 @@ def test_first_use_does_not_learn_what_is_no_id_or_key(client, key):
     assert shown(learner, 1, KEYS[1])
 
 
+@pytest.mark.slow
 @given(claims=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(KEYS[:4])), max_size=12))
 def test_first_use_accepts_what_its_pinned_list_accepts(claims):
     learner = FirstUse()

@@ -111,6 +111,7 @@ def test_neighbour_column_of_agrees_with_a_search(graph):
         assert graph.neighbour_column_of(neighbour, positions[:0]).tolist() == []
 
 
+@pytest.mark.slow
 @given(graph=graphs(largest=12), data=st.data())
 def test_columns_of_agree_with_a_search(graph, data):
     device = st.integers(0, graph.num_devices - 1)
@@ -126,6 +127,7 @@ def test_columns_of_agree_with_a_search(graph, data):
     ]
 
 
+@pytest.mark.slow
 @given(graph=graphs(largest=12), data=st.data())
 def test_holders_at_columns_agree_with_a_search(graph, data):
     device = st.integers(0, graph.num_devices - 1)
@@ -151,6 +153,7 @@ def test_counting_holders_agrees_with_a_search(graph, data):
     ]
 
 
+@pytest.mark.slow
 @given(graph=graphs(largest=16), data=st.data())
 def test_without_isolated_is_the_largest_stable_subset(graph, data):
     n = graph.num_devices

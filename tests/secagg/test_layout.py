@@ -33,6 +33,7 @@ def layouts(draw):
     return Layout(tuple(fields), draw(st.integers(1, 9)))
 
 
+@pytest.mark.slow
 @DETERMINISTIC
 @given(layouts(), st.data())
 def test_the_decoded_sum_is_the_exact_sum_of_what_was_encoded(layout, data):

@@ -86,6 +86,7 @@ def takes_part(params, devices, client=DEVICE):
 # The ledger.
 
 
+@pytest.mark.slow
 @given(history=histories, capacity=capacities)
 def test_a_ledger_does_what_the_model_does(history, capacity):
     assert play(history, MemoryLedger(capacity)) == play(history, Model(capacity))

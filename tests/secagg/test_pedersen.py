@@ -165,6 +165,7 @@ def test_a_commitment_and_its_opposite_cancel(values, blinding):
     assert pedersen.add([commitment, opposite]) == IDENTITY
 
 
+@pytest.mark.slow
 @given(
     openings=st.integers(1, 6).flatmap(
         lambda length: st.lists(st.tuples(sized(length), BLINDINGS), min_size=1, max_size=5)
@@ -179,6 +180,7 @@ def test_the_sum_of_commitments_opens_to_the_sums(openings):
     assert pedersen.opens(commitments[::-1], sums, blinding - 7 * ORDER)
 
 
+@pytest.mark.slow
 @given(
     values=sized(4), blinding=BLINDINGS, index=st.integers(0, 3), change=NUMBERS, other=BLINDINGS
 )
@@ -203,6 +205,7 @@ def test_values_are_bound_to_their_positions():
     assert not pedersen.opens([commitment], [1], 9)
 
 
+@pytest.mark.slow
 @given(data=st.binary(min_size=32, max_size=32) | st.binary(max_size=70))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_sums_take_what_decodes_strictly_and_never_raise(data):

@@ -205,6 +205,7 @@ def test_more_devices_rebuild_a_secret_than_may_collude(num_devices, colluding_r
         replace(policy, colluding_rate=(colluding - 0.5) / num_devices).check(less)
 
 
+@pytest.mark.slow
 @given(
     st.integers(2, 300),
     st.integers(0, 9),
@@ -300,6 +301,7 @@ def is_safe(params, rate, sparse):
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(params=any_params(), rate=rates, sparse=st.booleans())
 @example(make_params(8, threshold=6, min_cohort=6, signed=True), 0.25, False)
@@ -325,6 +327,7 @@ def test_a_device_is_never_talked_below_what_is_safe(params, rate, sparse):
         assert wire.decode(answer, params).credential is not None
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(params=any_params(), rate=rates)
 def test_every_safe_complete_graph_is_accepted(params, rate):

@@ -198,6 +198,7 @@ def plain_both_signs(total, masks):
             prg.add_mask_plain(other, seed, negative=not negative)
 
 
+@pytest.mark.slow
 @given(
     word=st.sampled_from([4, 8]),
     length=st.integers(9, 80),

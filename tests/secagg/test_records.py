@@ -20,6 +20,7 @@ strings = sizes.flatmap(
 )
 
 
+@pytest.mark.slow
 @given(drawn=strings, other=positions)
 def test_a_mapping_with_the_same_items(drawn, other):
     size, plain = drawn
@@ -34,6 +35,7 @@ def test_a_mapping_with_the_same_items(drawn, other):
     assert records.get(other, b"none") == plain.get(other, b"none")
 
 
+@pytest.mark.slow
 @given(drawn=strings)
 def test_equal_to_a_dictionary_with_the_same_items_only(drawn):
     size, plain = drawn
@@ -48,6 +50,7 @@ def test_equal_to_a_dictionary_with_the_same_items_only(drawn):
     assert records != sorted(plain.items())
 
 
+@pytest.mark.slow
 @given(drawn=strings)
 def test_encode_and_decode_round_trip(drawn):
     size, plain = drawn
@@ -61,6 +64,7 @@ def test_encode_and_decode_round_trip(drawn):
     assert again.rows.shape == (len(plain), size)
 
 
+@pytest.mark.slow
 @given(drawn=strings, data=st.data())
 def test_positions_that_do_not_ascend_are_refused(drawn, data):
     size, plain = drawn

@@ -72,6 +72,7 @@ def test_errors_up_to_the_radius_are_corrected_and_named(word, data):
     assert decoded(points, spoilt, threshold) == (secret, wrong)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(word=code_words(), data=st.data())
 def test_whatever_is_decoded_lies_within_the_radius(word, data):
@@ -105,6 +106,7 @@ def test_one_error_more_is_seen_wherever_no_code_word_can_be_that_near(word, dat
         assert decoded(points, spoilt, threshold) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     points=st.lists(st.integers(1, 30), min_size=1, max_size=7, unique=True),
@@ -213,6 +215,7 @@ def test_one_liar_is_decoded_once_or_twice(monkeypatch):
         calls.clear()
 
 
+@pytest.mark.slow
 @given(st.lists(elements, min_size=2, max_size=9, unique=True), st.data())
 def test_weights_carry_a_polynomial_from_some_points_to_others(points, data):
     points = [point % PRIME for point in points]

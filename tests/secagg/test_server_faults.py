@@ -372,6 +372,7 @@ plausible = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     place=st.sampled_from(

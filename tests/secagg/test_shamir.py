@@ -119,6 +119,7 @@ def sets_of_points(draw):
     return draw(st.lists(distinct, min_size=1, max_size=5))
 
 
+@pytest.mark.slow
 @given(sets=sets_of_points())
 def test_weights_equal_those_of_the_plain_twin(sets):
     weights = shamir.lagrange_at_zero(np.array(sets, dtype=np.int64))

@@ -53,6 +53,7 @@ def encoded(number):
     return number.to_bytes(32, "little")
 
 
+@pytest.mark.slow
 @given(secrets=st.lists(SECRETS, min_size=2, max_size=4, unique=True), data=st.data())
 @settings(max_examples=60)
 def test_agreements_are_those_of_plain_pairs_in_any_order_and_number(secrets, data):
@@ -315,6 +316,7 @@ def troubled_sessions(draw):
     return params, chosen, draw(st.integers(0, 2**32))
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_troubled_session_is_the_same():
     """Devices vanish, are shown other values and other members, and work in any order."""
     seen = set()

@@ -52,6 +52,7 @@ def begun(path, entries=(A, B)):
 # --- what every ledger does -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(history=histories, capacity=capacities)
 def test_it_does_what_its_twin_in_memory_does(history, capacity, tmp_path_factory):

@@ -74,6 +74,7 @@ def published(adversary_class="CURIOUS_SERVER"):
     ]
 
 
+@pytest.mark.slow
 def test_published_parameters():
     rows = [row for row in published() if 0 < row[3] < 1000]
     assert len(rows) > 10
@@ -101,6 +102,7 @@ def test_parameters_published_as_infeasible_are_refused():
             sparse_parameters(num_devices, ThreatModel(colluding_rate, dropout_rate))
 
 
+@pytest.mark.slow
 @given(num_devices=st.integers(20, 200), colluding=st.floats(0, 0.3), dropped=st.floats(0, 0.3))
 def test_sparse_parameters_make_a_session(num_devices, colluding, dropped):
     threat = ThreatModel(colluding, dropped)
@@ -271,6 +273,7 @@ def test_known_parameters_of_an_active_adversary(num_devices, rate, degree, thre
     assert sparse_parameters(num_devices, active(rate, rate)) == (degree, threshold)
 
 
+@pytest.mark.slow
 @given(num_devices=st.integers(5, 200), colluding=st.floats(0, 0.3), dropped=st.floats(0, 0.3))
 def test_an_active_adversary_costs_at_least_what_a_curious_one_does(
     num_devices, colluding, dropped
@@ -462,6 +465,7 @@ def session_or_none(num_devices, threat, graph):
         return None
 
 
+@pytest.mark.slow
 @given(
     num_devices=st.integers(5, 300),
     colluding=st.floats(0, 0.4),

@@ -108,6 +108,7 @@ class Slot:
 slots = st.sampled_from([(7, 6, 3), (8, 7, 5), (5, 4, 5), (12, 6, 3), (12, 8, 4), (10, 4, 2)])
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(drawn=slots, data=st.data())
 def test_honest_answers_give_every_secret(drawn, data):
@@ -155,6 +156,7 @@ def test_liars_within_the_radius_are_the_only_ones_named_and_all_secrets_are_rig
     } <= recovered.blame.disputes
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(drawn=slots, data=st.data())
 def test_liars_beyond_the_radius_end_the_slot_or_do_no_harm(drawn, data):
@@ -837,6 +839,7 @@ MISCHIEF = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     params=st.sampled_from([COMPLETE, SPARSE]),
@@ -869,6 +872,7 @@ def test_whatever_a_few_do_the_others_get_their_sums_and_no_blame(params, signed
     assert len(sums) == 2
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     params=st.sampled_from([COMPLETE, SPARSE]),

@@ -755,6 +755,7 @@ GRAPHS = {
 LAYOUTS = {"whole first": (WHOLE, PLAIN, WHOLE), "tolerant first": (PLAIN, WHOLE, WHOLE)}
 
 
+@pytest.mark.slow
 @in_both
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -279,6 +279,7 @@ def test_kind_of_a_message(name, kind):
     check()
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(params=session_params())
 def test_round_trip_of_the_opening_message(params):
@@ -332,6 +333,7 @@ values = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     params=st.sampled_from([PARAMS, SIGNED, VERIFIED]),

@@ -26,6 +26,7 @@ def found():
     return converge(LeastSquares(), algorithm1.ROUNDS)
 
 
+@pytest.mark.slow
 def test_it_converges_as_the_page_says():
     above = found().above
     # docs/papers.md, section 7; within a factor of two, since a rounding may turn a line search

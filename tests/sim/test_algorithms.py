@@ -101,6 +101,7 @@ def test_every_algorithm_runs_and_resumes_to_the_bit(algorithm, run, tmp_path):
     assert any(name.startswith("server_optimizer.") for name in whole.memory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", ["fedavg", "fedprox", "q-ffl", "tilted-erm", "propfair"])
 def test_a_masked_run_ends_in_the_model_of_the_run_in_clear(mean, run):
     clear = run(settings(mean), "clear").model
@@ -110,6 +111,7 @@ def test_a_masked_run_ends_in_the_model_of_the_run_in_clear(mean, run):
     assert np.abs(clear - other).max() > 1e-3  # the bound is no matter of course
 
 
+@pytest.mark.slow
 def test_the_server_optimiser_is_under_any_algorithm(run):
     plain = run(settings("fedavg"), "plain").model
     halved = {"strategy": {"server_learning_rate": 0.5}}
@@ -252,6 +254,7 @@ def test_devices_insist_on_the_smallest_tail_of_the_settings():
     assert sessions_of(private(min_honest_tail=4)).policy.min_honest_tail == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
 @pytest.mark.parametrize("search", ["auto", "trusted"])
 def test_a_run_against_an_active_server_is_the_same_masked_and_ideal(method, search, run):

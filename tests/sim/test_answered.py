@@ -201,6 +201,7 @@ def test_a_resumed_run_draws_the_same_cohorts(kind, sums, tmp_path):
     assert told(tmp_path / "killed") == events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "levels"])
 def test_a_resumed_run_goes_on_with_a_lost_round(kind, tmp_path):
     config = losing(kind, "ideal", data={"num_devices": 17})
@@ -224,6 +225,7 @@ def test_a_lost_round_is_not_repeated_while_there_are_others(tmp_path):
     assert all(one["cohort"] != two["cohort"] for one, two in after)
 
 
+@pytest.mark.slow
 def test_runs_that_lose_nothing_draw_what_they_always_drew(tmp_path):
     clear = {"federation": {"algorithm": "delta-fl"}, "faults": {"dropout": 0}}
     config = losing("delta", "ideal", faults={"dropout": 0})
@@ -236,6 +238,7 @@ def test_runs_that_lose_nothing_draw_what_they_always_drew(tmp_path):
     assert load_checkpoint(tmp_path / "private" / "checkpoints").answered == (frozenset(),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "levels", "signed"])
 def test_a_cohort_that_is_the_population_goes_on_after_lost_rounds(kind, tmp_path):
     for sums in ("masked", "ideal"):
@@ -248,6 +251,7 @@ def test_a_cohort_that_is_the_population_goes_on_after_lost_rounds(kind, tmp_pat
     assert not all(lost[lost.index(True) :])
 
 
+@pytest.mark.slow
 def test_it_does_not_where_shares_that_come_late_may_complete_the_sum_of_updates(tmp_path):
     with pytest.raises(RunError, match="its updates were or may have been summed") as caught:
         run(losing("mean", "masked", data={"num_devices": 17}), tmp_path / "run")
@@ -256,6 +260,7 @@ def test_it_does_not_where_shares_that_come_late_may_complete_the_sum_of_updates
     assert f"gave up after round {last['round']}" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_model_is_repeated_in_so_many_rounds_as_devices_answer(tmp_path):
     few = {"policy": {"max_rounds_per_model": 2}, "faults": {"dropout": 0.7}}
     config = losing("delta", "masked", data={"num_devices": 17}, federation={"rounds": 30}, **few)

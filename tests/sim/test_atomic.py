@@ -61,6 +61,7 @@ def test_a_left_over_is_replaced(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_no_message_leaves_before_its_record_can_be_found_again(tmp_path, unsynced, monkeypatch):
     """In every run of an experiment: the file, its folder, and the folders above."""

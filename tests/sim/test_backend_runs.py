@@ -109,6 +109,7 @@ def test_a_run_of_an_earlier_version_goes_on_by_the_reference(tmp_path):
     assert json.loads((path / "versions.json").read_text())["backend"] == "reference"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -224,6 +225,7 @@ def round_of():
     return play
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(eta=st.floats(-1, 20))
 def test_a_foresight_that_errs_changes_no_answer(round_of, eta):

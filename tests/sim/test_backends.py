@@ -74,6 +74,7 @@ def test_losses_are_those_of_the_learner_in_any_order(backend):
     assert [begun[k].result() for k in order] == [expected[k] for k in order]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [LocalObjective(), LocalObjective(0.5, 3.0)])
 def test_updates_are_those_of_the_learner_to_the_bit(backend, objective):
     begun = [
@@ -140,6 +141,7 @@ def test_everybody_who_is_asked_to_train_a_model_that_does_not_fit_refuses(backe
             pending.result()
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_run_with_a_sentence():
     backend = open_backend(Choice("processes", 1, 1), SPEC)
     try:
@@ -362,6 +364,7 @@ def test_no_more_workers_are_started_than_eight_for_each_core(monkeypatch):
         choose(TrainingConfig(backend="processes", workers=17), "linear", 1)
 
 
+@pytest.mark.slow
 def test_a_gpu_is_taken_where_there_is_one_and_asked_for_where_not(monkeypatch):
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: True)
     assert choose(TrainingConfig(), "linear", 1).backend == "cuda"

@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from deltafl.sim.cli import main
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_recorded_round_is_measured(capsys):
     arguments = ["bench", "audit", "--dim", "20", "--graph", "complete", "--clients", "60"]
     assert main([*arguments, "--json"]) == 0

@@ -50,12 +50,14 @@ def test_the_aggregate_is_the_mean(changes, workflow, neighbours):
     assert (cost.workflow, cost.neighbours) == (workflow, neighbours)
 
 
+@pytest.mark.slow
 @needs_flower
 @pytest.mark.parametrize("changes", [{}, {"clients": 8, "neighbours": 6}])
 def test_a_device_that_vanishes_before_its_masked_vector_is_survived(changes):
     assert play(**changes, dropped=1).max_error < ROUNDING
 
 
+@pytest.mark.slow
 @needs_flower
 def test_the_error_shows_an_aggregate_that_is_wrong(monkeypatch):
     play()  # imports flwr
@@ -75,6 +77,7 @@ def test_many_devices_do_not_overflow(monkeypatch):
     assert play().max_error < 4 * ROUNDING  # two bits less than by default
 
 
+@pytest.mark.slow
 @needs_flower
 def test_the_seed_decides_who_neighbours_whom():
     def survives(seed):
@@ -87,6 +90,7 @@ def test_the_seed_decides_who_neighbours_whom():
     assert [seed for seed in range(4, 12) if survives(seed)] == [8]
 
 
+@pytest.mark.slow
 @needs_flower
 @pytest.mark.parametrize(("mod", "neighbours"), [("secagg_mod", None), ("secaggplus_mod", 4)])
 def test_devices_and_server_each_bear_their_own_cost(monkeypatch, mod, neighbours):
@@ -125,6 +129,7 @@ def test_devices_and_server_each_bear_their_own_cost(monkeypatch, mod, neighbour
     assert cost.total_cpu_s == cost.devices_cpu_s + cost.server_cpu_s
 
 
+@pytest.mark.slow
 @needs_flower
 def test_every_stage_has_its_cost():
     cost = play(dropped=1)
@@ -133,6 +138,7 @@ def test_every_stage_has_its_cost():
     assert cost.version == metadata.version("flwr")
 
 
+@pytest.mark.slow
 @needs_flower
 def test_a_masked_vector_takes_eight_bytes_a_number():
     small, large = (play(dim=dim).bytes_up_per_device for dim in (50, 1050))

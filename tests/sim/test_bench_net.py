@@ -34,6 +34,7 @@ def with_dropouts():
     return measure(replace(SMALL, dropout=0.17))
 
 
+@pytest.mark.slow
 def test_a_round_over_tls_from_which_two_devices_vanish(with_dropouts):
     stages = with_dropouts["by_stage"]
     assert list(stages) == ["advertise", "share", "receipt", "mask", "unmask"]
@@ -55,6 +56,7 @@ def test_it_counts_what_is_sent(with_dropouts):
         assert each["protocol_cpu_s"] >= 0
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_or_json(capsys):
     small = ["bench", "net", "--clients", "10", "--dim", "20", "--queries", "2", "--no-tls"]
     small += ["--graph", "complete", "--processes", "1", "--signed"]
@@ -65,6 +67,7 @@ def test_the_command_prints_a_table_or_json(capsys):
     assert "waited in vain s" in as_text(told)
 
 
+@pytest.mark.slow
 def test_devices_that_cannot_take_part_are_an_error(monkeypatch, capsys):
     monkeypatch.setattr(net, "_CONNECTING_S", 1.0)
     monkeypatch.setattr(net, "_take_part", print)  # processes that end at once

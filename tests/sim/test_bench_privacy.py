@@ -6,11 +6,12 @@ from fractions import Fraction
 import pytest
 
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.protocol.errors import ConfigurationError
 from deltafl.secagg import GraphKind
 from deltafl.sim.bench import sim
 from deltafl.sim.bench.peers.tasks import TASKS, resized
 from deltafl.sim.bench.privacy import PrivacyBenchmark, check_filter, measure
-from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.run.levels import strategy_of
 
@@ -27,6 +28,7 @@ def benchmark(**changes):
     return PrivacyBenchmark(**(arguments | changes))
 
 
+@pytest.mark.slow
 def test_private_rounds_are_measured_beside_the_same_rounds_in_clear():
     measured = measure(benchmark())
     clear, *methods = measured["rounds"].values()
@@ -51,10 +53,11 @@ def test_the_strategy_is_the_engine_s_on_a_sparse_graph():
 
 
 def test_a_method_that_wants_noise_is_refused():
-    with pytest.raises(ConfigError, match="noise"):
+    with pytest.raises(ConfigurationError, match="noise"):
         measure(replace(benchmark(), methods=("noisy",)))
 
 
+@pytest.mark.slow
 def test_another_filter_is_found_out(monkeypatch):
     """A private round that kept others than the round in clear is not timed against it."""
     kept = {}
@@ -72,6 +75,7 @@ def test_another_filter_is_found_out(monkeypatch):
         real("mm", aborted, kept["mm"])
 
 
+@pytest.mark.slow
 def test_the_command_prints_either_form(capsys):
     parser = argparse.ArgumentParser()
     sim.add_arguments(parser)

@@ -38,6 +38,7 @@ def test_what_a_device_sends_beside_the_update_is_counted():
     assert measured["trips"] == {"unsigned": 8, "signed": 10}
 
 
+@pytest.mark.slow
 def test_commitments_of_a_verified_search_are_measured():
     plain = measure(SIGNED)
     verified = measure(replace(SIGNED, verified=True))
@@ -46,6 +47,7 @@ def test_commitments_of_a_verified_search_are_measured():
     assert measure(replace(SIGNED, verified=True, slots=1))["trips"]["signed"] == 6
 
 
+@pytest.mark.slow
 def test_command(capsys):
     arguments = ["bench", "round", "--clients", "8", "--dim", "20", "--slots", "3"]
     arguments += ["--signed", "--verified"]

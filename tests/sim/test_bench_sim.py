@@ -57,6 +57,7 @@ def test_a_task_is_read_as_it_was_written(tmp_path):
         np.testing.assert_array_equal(getattr(read, array), getattr(federation, array))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_textbook_models_are_the_functions_that_ours_are(name):
     task = tiny(name)
@@ -87,6 +88,7 @@ def measured():
     return measure(SimulationBenchmark(tiny("linear"), ["plain"], repeats=2, backend="reference"))
 
 
+@pytest.mark.slow
 def test_ours_and_the_plain_loop_are_measured_in_turns(measured):
     assert list(measured["parties"]) == ["ours", "plain"]
     assert measured["best_peer"] == "plain"
@@ -127,6 +129,7 @@ def test_another_model_is_no_agreement():
             check_agreement(differences_from({"ours": ours, "peer": wrong}, start))
 
 
+@pytest.mark.slow
 def test_another_shuffle_is_no_agreement(monkeypatch):
     """A peer that trained on the same samples in another order is found out."""
     federation = make(tiny("linear", samples=30))
@@ -143,11 +146,13 @@ def test_another_shuffle_is_no_agreement(monkeypatch):
         check_agreement(differences_from(models, federation.model))
 
 
+@pytest.mark.slow
 def test_a_party_that_ends_says_why(tmp_path):
     with pytest.raises(RunError, match=r"plain has ended: .*task\.json"):
         Party("plain", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_party_leaves_no_process_behind(tmp_path):
     make(tiny("linear", clients=1)).save(tmp_path)
     with Party("plain", tmp_path) as party:
@@ -202,6 +207,7 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(words, message, caps
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table(capsys):
     words = ["--clients", "2", "--samples", "20", "--repeats", "1"]
     assert run("--task", "linear", "--peers", "none", "--backend", "reference", *words) == 0

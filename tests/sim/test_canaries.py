@@ -94,6 +94,7 @@ def test_canaries_that_drop_out_are_none():
     assert bare.right(len(bare.coins)) == len(bare.coins)
 
 
+@pytest.mark.slow
 def test_scores_add_up_over_the_rounds_in_which_a_canary_sends():
     """Its coin is the same in all of them."""
     once = played(without_noise(settings("2", FEW)), FEW, FEW)
@@ -114,6 +115,7 @@ def test_guesses_are_of_the_scores_that_stand_out():
     assert [told.right(number) for number in range(5)] == [0, 1, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_the_clearer_the_canaries_the_more_are_guessed():
     numbers = [guesses_to_make(signal, 1000, DELTA) for signal in (0.5, 1, 2, 5, 50)]
     assert numbers == sorted(numbers)
@@ -132,6 +134,7 @@ def test_guesses_that_are_all_right_refute_what_they_should():
     assert epsilon_at_least(100, 100, 100, 0.0, confidence=0.99) < found
 
 
+@pytest.mark.slow
 def test_randomised_response_is_not_refuted():
     """The mechanism for which the bound is exact: a coin that is told truly with e^ε/(1 + e^ε)."""
     epsilon, generator = 1.5, np.random.default_rng(3)

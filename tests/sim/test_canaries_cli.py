@@ -28,7 +28,6 @@ def run(capsys, *more):
     return code, capsys.readouterr()
 
 
-@pytest.mark.slow
 def test_nothing_refutes_a_run_with_noise_and_the_control_would_have(capsys):
     code, told = run(capsys, "--json")
     found = json.loads(told.out)
@@ -51,7 +50,6 @@ def test_noise_that_is_missing_is_found(capsys, monkeypatch):
     assert "tell more than the settings claim" in told.out
 
 
-@pytest.mark.slow
 def test_too_few_canaries_are_no_control(capsys):
     less = ["--set", "dp.noise=1", "--set", "policy.min_update_noise=1"]
     code, told = run(capsys, "--rounds", "1", *less)

@@ -30,6 +30,7 @@ from deltafl.sim.settings.config_io import build_config
 CLIPPING = NormClipping(quantile=0.55, rate=0.5, radius=1.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theta", [WHOLE, HALF])
 @settings(max_examples=15)
 @given(st.integers(0, 10_000))
@@ -145,6 +146,7 @@ def small(algorithm, **more):
     return build_config([given_])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("algorithm", ["private-delta-fl", "private-fedavg"])
 def test_an_audit_follows_the_radius(algorithm, tmp_path, monkeypatch):

@@ -29,6 +29,7 @@ def ways(stack):
     return inner, [name for name, _ in groupby(room(frame.filename) for frame in inner)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sums", "most"), [("masked", MOST_FRAMES), ("ideal", MOST_FRAMES - 2)])
 def test_from_a_round_to_a_devices_loss_it_is_a_straight_way(
     tiny, tmp_path, monkeypatch, sums, most

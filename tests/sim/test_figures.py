@@ -130,6 +130,7 @@ def test_in_an_acute_triangle_the_minimiser_is_the_circumcentre_and_not_the_midp
     assert np.allclose(found.w_theta, found.circumcentre, atol=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(triangles)
 def test_the_minimiser_depends_on_the_largest_angle(means):
@@ -173,6 +174,7 @@ def test_three_points_make_a_triangle(means):
         illustrate(means)
 
 
+@pytest.mark.slow
 def test_figure_3_prints_its_numbers():
     found = BY_NAME["fig3"].report(Request(Path("out")), ())
     (table,) = found.tables
@@ -185,6 +187,7 @@ def test_figure_3_prints_its_numbers():
     assert BY_NAME["fig3"].cells(Request(Path("out"))) == ()
 
 
+@pytest.mark.slow
 def test_figure_3_says_so_loudly_where_it_is_not_as_in_the_paper(monkeypatch):
     monkeypatch.setattr("deltafl.sim.reproduce.figures.mixture.OBTUSE", ACUTE)
     first, *_ = BY_NAME["fig3"].report(Request(Path("out")), ()).notes
@@ -264,6 +267,7 @@ def test_unknown_methods_are_refused(name):
         BY_NAME[name].cells(request(methods=("nonsense",)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fig4", "fig5", "fig7", "fig16"])
 def test_a_figure_is_labelled_and_has_its_numbers_beside_it(name, tmp_path):
     found = report(name, tmp_path)
@@ -282,6 +286,7 @@ def test_a_figure_is_labelled_and_has_its_numbers_beside_it(name, tmp_path):
     json.dumps(table.records, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_each_time(tmp_path):
     first, second, other = (
         as_bytes(report("fig16", tmp_path / run, methods=("fedavg", method)).figures[ONE])
@@ -293,6 +298,7 @@ def test_figures_are_the_same_bytes_each_time(tmp_path):
     assert first[1] != other[1]
 
 
+@pytest.mark.slow
 def test_histograms_hold_every_device(tmp_path):
     found = report("fig12", tmp_path)
     test_rows = [record for record in found.tables[0].records if record["split"] == TEST]
@@ -310,6 +316,7 @@ def test_one_method_makes_a_histogram_too(tmp_path):
     assert [len(axes.patches) for axes in figure.axes] == [1, 1]
 
 
+@pytest.mark.slow
 def test_curves_are_means_over_seeds(tmp_path):
     found = report("fig7", tmp_path)
     figure = found.figures["fig7-emnist-linear"]
@@ -334,6 +341,7 @@ def test_a_figure_whose_task_the_paper_does_not_name_says_which_it_shows(name):
     assert BY_NAME[name].selection.tasks[0] in note
 
 
+@pytest.mark.slow
 def test_figure_6_counts_calls_as_the_paper_does_and_as_they_are(tmp_path):
     found = report("fig6", tmp_path)
     ends = {
@@ -370,6 +378,7 @@ def test_what_was_not_run_is_not_drawn():
     assert found.tables[0].rows == ()
 
 
+@pytest.mark.slow
 def test_runs_that_were_really_run_can_be_drawn(tmp_path, no_figures):
     tiny = {
         "data": {"num_devices": 8},
@@ -399,6 +408,7 @@ def test_runs_that_were_really_run_can_be_drawn(tmp_path, no_figures):
     assert start["train_loss_mean"] == pytest.approx(np.log(10))
 
 
+@pytest.mark.slow
 def test_the_papers_own_data_are_no_stand_in(tmp_path):
     data = {name: Path(name) for name in ("sent140", "glove", "shakespeare")}
     wanted = Request(Path("out"), data=data, seeds=1)

@@ -90,6 +90,7 @@ class TestParts:
 
 
 class TestCells:
+    @pytest.mark.slow
     def test_both_families_run_on_the_devices_that_did_not_tune(self, archive, tmp_path):
         made = cells(archive, tmp_path)
         assert len(made) == FIRST.seeds * sum(map(len, FIRST.families.values()))
@@ -154,6 +155,7 @@ class TestReport:
         raw = [record["p90_p_t"] for record in tests.records]
         assert [record["adjusted_p"] for record in tests.records] == list(holm(raw))
 
+    @pytest.mark.slow
     def test_it_has_errors_over_rounds_devices_and_figures(self, report):
         assert [table.name for table in report.tables] == [
             "headline-tests",
@@ -168,10 +170,12 @@ class TestReport:
         gains = {row[:2]: row[2:] for row in report.tables[3].rows}
         assert all(text.startswith(("-1.", "-2.")) for text in gains[SMALL_STEPS, "Δ-FL θ=0.5"])
 
+    @pytest.mark.slow
     def test_a_trial_says_that_it_is_one(self, report):
         assert any("this is a trial" in note for note in report.notes)
         assert any("Not all of the 14 declared tests" in note for note in report.notes)
 
+    @pytest.mark.slow
     def test_the_declared_runs_are_no_trial_unless_settings_are_given(self, archive, tmp_path):
         made = cells(archive, tmp_path)
         finished = played(tmp_path / "runs", made, gain)

@@ -134,6 +134,7 @@ def lost_rounds(path):
     return [event["round"] for event in events if event.get("aborted") == INTERRUPTED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [0, 1, 30, 75, None])
 def test_an_interrupted_round_is_lost_and_its_context_never_used_again(
@@ -186,6 +187,7 @@ def is_begin(record):
     return isinstance(record, Begin)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [75, None])
 def test_an_audit_with_the_truth_does_without_that_of_a_lost_round(after, tmp_path, monkeypatch):
     path, config = tmp_path / "run", settings_of(privacy={"truth": True})
@@ -210,6 +212,7 @@ def test_the_model_after_a_lost_round_is_the_one_before_it(kind, tmp_path, monke
     assert after.eta == before.eta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, ROUNDS])
 def test_the_first_and_the_last_round_may_be_lost(number, tmp_path, monkeypatch):
     path, config = tmp_path / "run", settings_of()
@@ -276,6 +279,7 @@ def test_devices_that_may_have_answered_are_not_asked_again(tmp_path, monkeypatc
         run(config, path, resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sums", ["ideal", "clear"])
 @pytest.mark.parametrize("moment", ["in the round", "before the checkpoint"])
 def test_without_masks_the_round_is_played_again_to_the_same_bits(
@@ -309,6 +313,7 @@ def dying_in_round_two(save):
     return save_checkpoint
 
 
+@pytest.mark.slow
 def test_a_damaged_last_checkpoint_costs_a_round_that_had_ended(tmp_path, monkeypatch):
     path, config = tmp_path / "run", settings_of()
     with pytest.raises(Killed):
@@ -320,6 +325,7 @@ def test_a_damaged_last_checkpoint_costs_a_round_that_had_ended(tmp_path, monkey
     assert serious(lenient(path)) == set()
 
 
+@pytest.mark.slow
 def test_a_damaged_last_checkpoint_of_a_finished_transcript_opens_it_again(tmp_path):
     path, config = tmp_path / "run", settings_of()
     run(config, path)
@@ -359,6 +365,7 @@ def left(tmp_path_factory):
     return path, mark
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1, 2, 30, -2, -1])
 @pytest.mark.parametrize("inside", [0, 2, 20])
 def test_a_transcript_that_breaks_off_anywhere_is_gone_on_with(left, place, inside, tmp_path):
@@ -379,6 +386,7 @@ def test_a_transcript_that_breaks_off_anywhere_is_gone_on_with(left, place, insi
     assert serious(lenient(path)) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0, 1, 40])
 def test_an_event_log_that_breaks_off_is_gone_on_with(left, cut, tmp_path):
     path = tmp_path / "run"
@@ -431,6 +439,7 @@ def at_every_write(monkeypatch, number):
     monkeypatch.setattr(engine, "save_checkpoint", save_checkpoint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_between_checkpoint_and_next_round_nothing_is_lost(number, tmp_path, monkeypatch):
     path, config = tmp_path / "run", settings_of()
@@ -467,6 +476,7 @@ def test_an_interruption_of_an_evaluation_loses_no_round(sums, tmp_path, monkeyp
     assert evaluated[0] == evaluated[1]
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_while_it_resumes_loses_nothing_more(tmp_path, monkeypatch):
     path, config = tmp_path / "run", settings_of()
     killed_in(monkeypatch, config, path, number=2, after=50)
@@ -490,6 +500,7 @@ def test_a_process_that_ends_while_it_resumes_loses_nothing_more(tmp_path, monke
     assert serious(lenient(path)) == set()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_left_alone(tmp_path, monkeypatch):
     path, config = tmp_path / "run", settings_of()
     killed_in(monkeypatch, config, path, number=2, after=50)
@@ -582,6 +593,7 @@ def test_a_round_that_is_cut_out_under_a_new_chain_is_found(cut, rule, resumed, 
     assert rule in serious(lenient(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_the_run_that_the_cuts_are_made_in_is_clean(resumed):
     """The control of the test above; the sums that were released are told of, as low."""
     report = lenient(resumed)
@@ -598,6 +610,7 @@ def test_runs_that_are_killed_at_random_and_resumed_never_ask_twice():
     assert json.loads(done.stdout.splitlines()[-1])["kills"] == 9
 
 
+@pytest.mark.slow
 def test_an_uninterrupted_run_does_not_depend_on_what_is_recorded(tmp_path):
     """Masked and ideal runs give the same model, and only the first records its messages."""
     config = settings_of()

@@ -59,6 +59,7 @@ def run(config, path, population):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["delta-fl", "private-delta-fl"])
 def test_a_run_holds_its_cohort_and_not_the_population(tiny, tmp_path, algorithm):
     federation = replace(tiny.federation, algorithm=algorithm, rounds=2, cohort_size=6)

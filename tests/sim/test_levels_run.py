@@ -84,6 +84,7 @@ def models_of(path) -> list[np.ndarray]:
 # --- what a run leaves ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_level_is_evaluated_in_a_folder_of_its_own(played):
     path, _ = played
     for level in LEVELS:
@@ -145,6 +146,7 @@ def test_a_level_by_itself_leaves_a_bundle_of_one(tmp_path, no_figures):
     assert Bundle.load(tmp_path / "run" / "bundle.npz").levels == (Fraction(1, 5),)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_to_the_bit(played, tmp_path, no_figures):
     class Killing(Silent):
         def played(self, event):
@@ -171,6 +173,7 @@ def test_figures_draw_every_level(played):
 # --- the audit -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_audit_plays_every_level_again(played):
     report = audit(played[0])
     assert report.full_rounds == 1
@@ -185,6 +188,7 @@ def test_the_audit_plays_every_level_again(played):
     assert len(report.searches) == 2 * len(LEVELS)
 
 
+@pytest.mark.slow
 def test_the_audit_compares_every_level_with_the_events(played, tmp_path):
     import shutil
 

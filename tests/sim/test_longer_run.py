@@ -71,7 +71,6 @@ def test_all_runs_of_an_experiment_get_longer(tiny, tmp_path):
         assert result(arm) == result(tmp_path / "wanted" / "arms" / arm.name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_while_it_is_made_longer_it_goes_on_to_the_same_bits(
     after, tiny, tmp_path, monkeypatch
@@ -113,7 +112,6 @@ def test_a_masked_run_has_the_same_bits_and_a_clean_record(tmp_path):
     assert not {severity for _, severity in findings(path)} & {"HIGH", "MEDIUM"}
 
 
-@pytest.mark.slow
 def test_before_its_next_round_it_is_unfinished_and_not_cut(tmp_path):
     """The settings say more rounds by then than the record, which is closed."""
     short = build_config([MASKED])
@@ -156,7 +154,6 @@ def test_the_command_makes_it_longer_from_its_own_settings(
     assert (code, "started with federation.theta = 0.5, not 1/3" in err) == (2, True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "aggregation"), [("delta-fl", "rfa"), ("private-fedavg", "clipped")]
 )

@@ -127,6 +127,7 @@ def check_close_to_plain(strategy, devices):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", WHOLE + REAL)
 @settings(max_examples=25)
 @given(devices=cohorts)

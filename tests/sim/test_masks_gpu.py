@@ -91,6 +91,7 @@ def blocks_of(vectors):
     return [three[counter].astype("<u4").tobytes().hex() for three, (_, counter, _) in blocks]
 
 
+@pytest.mark.slow
 @needs_triton
 def test_keystream_of_rfc_8439_appendix_a_1():
     assert blocks_of(RFC_8439_A1) == [block for _, _, block in RFC_8439_A1]
@@ -105,6 +106,7 @@ def quarter_round(rotations, a, b, c, d):
     return a, b, c, d
 
 
+@pytest.mark.slow
 @needs_triton
 @interpreted
 @pytest.mark.parametrize(("rotations", "right"), [((16, 12, 8, 7), True), ((16, 12, 8, 9), False)])
@@ -116,6 +118,7 @@ def test_a_wrong_rotation_is_noticed(rotations, right, monkeypatch):
     assert (blocks_of(RFC_8439_A1[3:]) == [RFC_8439_A1[3][2]]) == right
 
 
+@pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize(
     ("dtype", "length"),
@@ -129,6 +132,7 @@ def test_every_row_gets_its_own_masks(dtype, length):
     assert masked.tolist() == plain.tolist()
 
 
+@pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize(("dtype", "length"), [(np.uint32, 1033), (np.uint64, 519)])
 def test_long_vectors_take_several_programs(dtype, length):
@@ -141,6 +145,7 @@ def test_long_vectors_take_several_programs(dtype, length):
     assert not np.array_equal(masked, add_one_by_one(vectors, seeds, signs))
 
 
+@pytest.mark.slow
 @needs_triton
 def test_many_masks_of_one_vector():
     vectors, seeds = drawn(np.uint32, 1, 40, 12)
@@ -149,6 +154,7 @@ def test_many_masks_of_one_vector():
     assert np.array_equal(masked, add_one_by_one(vectors, seeds, signs))
 
 
+@pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 def test_in_place_of_add_masks(dtype):

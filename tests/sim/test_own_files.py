@@ -90,6 +90,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused(name, unfinished, tiny):
         run(tiny, unfinished, resume=True)
 
 
+@pytest.mark.slow
 def test_figures_are_not_drawn_through_links(unfinished, tmp_path):
     (unfinished / "plots").mkdir()
     for name in ("error.png", "error.svg"):

@@ -55,6 +55,7 @@ def test_every_preset_has_a_plan_that_fits_the_terminal(preset, capsys):
     assert costs["typical"]["secure_sums"] <= costs["most"]["secure_sums"]
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_loaded():
     loaded = loaded_by("from deltafl.sim.cli import main\nmain(['plan'])\nprint()")
     assert "deltafl.sim.plan.plan" in loaded
@@ -130,6 +131,7 @@ def test_a_number_of_parameters_that_no_model_has_is_refused(number, capsys):
     assert number[:20] in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_hangs_on_the_devices_takes_their_number(capsys):
     lying = "--set=attackers.share=0.01"
     assert planned(capsys, lying)[0] == 0
@@ -174,6 +176,7 @@ def test_devices_that_are_expected_to_stay_must_be_a_quorum():
     assert not works(with_dropout(config, 0.2), PARAMETERS)
 
 
+@pytest.mark.slow
 def test_a_sparse_graph_is_lost_where_more_than_the_expected_share_is_missing(capsys):
     changed = {"federation": {"cohort_size": 400}, "privacy": {"min_cohort": 100}}
     plan = json.loads(planned(capsys, *as_flags(changed), "--json")[1])["session"]
@@ -189,6 +192,7 @@ def test_a_sparse_graph_is_lost_where_more_than_the_expected_share_is_missing(ca
     assert complete["loss"] < 1e-9
 
 
+@pytest.mark.slow
 def test_noise_is_accounted_for(capsys):
     noisy = {
         "quantile": {"method": "noisy", "weights": "equal", "noise": 4},

@@ -91,6 +91,7 @@ def play(monkeypatch):
 
 
 class TestGrid:
+    @pytest.mark.slow
     def test_the_whole_of_table_2_on_two_models_is_60_cells(self):
         wanted = request(
             data={"unipen62": Path("u.npz")}, models=("linear", "convnet"), seeds=3, rounds=100
@@ -425,6 +426,7 @@ class TestTuning:
 class TestCommand:
     ARGUMENTS = ("--data", "digits", "--rounds", "2", "--seeds", "1", "--quiet")
 
+    @pytest.mark.slow
     def test_one_command_runs_reports_and_goes_on(self, tmp_path, capsys, play, monkeypatch):
         monkeypatch.setenv("COLUMNS", "80")
         double = play(runs)

@@ -40,6 +40,7 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_first_column():
     assert (narrow.count("\nFedAvg"), wide.count("\nFedAvg")) == (3, 1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4))
 def test_every_cell_is_there(rows):
     text = text_of(Table("t", "T", ("a", "b", "c"), tuple(rows)))

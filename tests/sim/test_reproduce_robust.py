@@ -35,6 +35,7 @@ def cells(name="robust", **settings):
     return experiment_named(name).cells(request(**{"seeds": 3, **settings}))
 
 
+@pytest.mark.slow
 def test_every_method_has_clean_runs_and_runs_under_every_attack():
     made = cells()
     assert len(made) == len(COMPARED) * 3 * (1 + len(ATTACKS))

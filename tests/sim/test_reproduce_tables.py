@@ -292,6 +292,7 @@ TEXTS = st.text(
 
 
 class TestOutput:
+    @pytest.mark.slow
     @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
     def test_a_table_has_the_same_cells_in_every_line(self, rows):
         table = Table("t", "T", ("a", "b"), tuple(rows))

@@ -80,6 +80,7 @@ def refused(path, saying, capsys, config=None):
     assert (captured.out, len(captured.err.splitlines())) == ("", 1)
 
 
+@pytest.mark.slow
 def test_what_is_not_changed_is_gone_on_with(left, tmp_path):
     """The control of all that follows."""
     path = shutil.copytree(left[0], tmp_path / "run")
@@ -184,6 +185,7 @@ def test_a_record_before_the_checkpoint_that_was_edited_is_refused(left, tmp_pat
     refused(path, "it was edited", capsys)
 
 
+@pytest.mark.slow
 def test_an_ideal_run_is_held_to_its_files_too(tmp_path, capsys):
     ideal = {"privacy": {"sums": "ideal", "truth": False}}
     path = stopped(tmp_path / "run", **ideal)
@@ -191,6 +193,7 @@ def test_an_ideal_run_is_held_to_its_files_too(tmp_path, capsys):
     refused(path, "transcript.bin cannot be read", capsys, settings_of(**ideal))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -211,6 +214,7 @@ def test_what_strategies_remember_is_gone_on_with(changes, tmp_path):
     assert json.loads((path / "summary.json").read_text(encoding="utf-8"))["rounds"] == ROUNDS
 
 
+@pytest.mark.slow
 def test_what_a_strategy_remembers_may_not_be_missing(tmp_path, capsys):
     changes = {"federation": {"algorithm": "afl"}, "privacy": {"truth": False}}
     path = stopped(tmp_path / "run", **changes)

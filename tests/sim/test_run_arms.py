@@ -138,8 +138,8 @@ NOISY = {
 
 OF_ANOTHER = {
     "federation": {"algorithm": "fedavg"},
-    "privacy": {"update_clip": 5.0},
-    "policy": {"max_update_clip": 4.0},
+    "privacy": {"update_clip": 5},
+    "policy": {"max_update_clip": 4},
 }
 REFUSED = {
     "no such class": ({"attackers": {**LIE, "to_class": 10}}, "to_class = 10: must be below 10"),
@@ -149,7 +149,7 @@ REFUSED = {
     "a baseline outside of its limit": (
         {"experiment": {"baselines": ["private-fedavg"]}, **OF_ANOTHER},
         "private-fedavg cannot run with these settings: below the device's policy: "
-        "privacy.update_clip = 5.0 is above policy.max_update_clip = 4.0",
+        "privacy.update_clip = 5 is above policy.max_update_clip = 4",
     ),
     "devices that leave": ({"policy": {"max_participations": 29}}, "in 30 rounds, a device"),
 }
@@ -227,6 +227,7 @@ def test_a_delta_that_lets_one_device_of_a_run_be_shown_is_noted():
     assert note_on_delta(DPConfig(delta=0.1), 1000) is None, "without noise it is not used"
 
 
+@pytest.mark.slow
 def test_a_run_says_so_once(tmp_path, no_figures):
     told = []
     changes = {

@@ -45,6 +45,7 @@ def model(path):
     return load_checkpoint(path / "checkpoints").state.model
 
 
+@pytest.mark.slow
 def test_nobody_lies_by_default_and_a_share_of_0_changes_no_bit(tmp_path):
     run(settings(), tmp_path / "none")
     nobody = {"share": 0, "kind": "inner-product", "loss": "top", "weight": "largest"}
@@ -146,6 +147,7 @@ def test_it_adds_up_to_the_weight_that_the_server_kept(tmp_path, algorithm):
         assert noted["corrupted_weight"] == 8192 * noted["kept_attackers"]
 
 
+@pytest.mark.slow
 def test_the_server_sees_nothing_of_it(tmp_path):
     for name, attackers in (("clean", {}), ("lying", LYING)):
         config = settings(
@@ -176,7 +178,6 @@ def _first_round(path):
             return
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["free-rider-last", "free-rider-noise", "backdoor"])
 def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path, kind):
     config = settings(

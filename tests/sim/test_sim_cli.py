@@ -156,6 +156,7 @@ def test_own_data_do_not_get_the_tuning_of_the_quickstart(capsys, tmp_path, flag
     assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_with_a_preset_own_data_get_its_tuning_and_no_note(capsys, tmp_path):
     own_data(tmp_path / "visits.npz")
     flags = ["--rounds=1", "--sums=ideal", "--quiet", "--no-plots", "--set=experiment.num_seeds=1"]
@@ -404,6 +405,7 @@ def call_the_core_alone(folder, *arguments):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "audit nothing", "bench secagg"])
 def test_the_core_alone_says_what_to_install(tmp_path, command):
     done = call_the_core_alone(tmp_path, *command.split())
@@ -413,6 +415,7 @@ def test_the_core_alone_says_what_to_install(tmp_path, command):
     assert done.stderr.startswith("deltafl: this needs ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "device", "bench net"])
 def test_without_connections_it_says_what_to_install(tmp_path, command):
     alone = CORE_ALONE.partition("for name in")
@@ -429,6 +432,7 @@ def test_without_connections_it_says_what_to_install(tmp_path, command):
     assert done.stderr.endswith(f", which is not installed: {remedy}\n")
 
 
+@pytest.mark.slow
 def test_the_core_alone_has_a_doctor(tmp_path):
     done = call_the_core_alone(tmp_path, "doctor")
     assert (done.returncode, done.stderr) == (1, "")
@@ -473,6 +477,7 @@ def test_what_help_needs_loads_nothing_heavy(module):
     assert not HEAVY & loaded_by(f"import {module}")
 
 
+@pytest.mark.slow
 def test_what_is_heavy_is_seen():
     assert {"torch", "numpy"} <= HEAVY & loaded_by("import deltafl.sim.run.experiment")
 
@@ -509,6 +514,7 @@ def test_a_session_that_cannot_be_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["attack", "list"], ["presets"]])
 def test_a_reader_who_has_seen_enough_ends_a_command_without_complaint(arguments):
     command = [sys.executable, "-m", "deltafl", *arguments]

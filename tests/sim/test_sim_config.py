@@ -161,6 +161,7 @@ def test_an_unknown_preset_names_the_nearest():
         preset_text("../x")
 
 
+@pytest.mark.slow
 @given(
     theta=st.fractions(min_value=Fraction(1, 10**6), max_value=1, max_denominator=10**6),
     learning_rate=st.floats(min_value=1e-300, max_value=1e30),

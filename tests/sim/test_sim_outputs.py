@@ -50,6 +50,7 @@ def experiment(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_the_metrics_folder_is_one_table(experiment):
     table = pq.read_table(experiment / "metrics")
     assert table.column_names == ["round", "split", "device", "num_samples", "loss", "error"]
@@ -187,6 +188,7 @@ def test_survivors_play_and_the_rest_is_counted():
     assert not report.empty  # given up is not the same as nobody to train
 
 
+@pytest.mark.slow
 def test_an_experiment_of_one_seed_compares_algorithms(tiny, tmp_path):
     config = replace(tiny, experiment=ExperimentConfig(seed=1, baselines=("fedavg",)))
     summary = run_experiment(

@@ -64,6 +64,7 @@ def learnt(path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dropout", "privacy"),
     [(0.0, {}), (0.3, {}), (0.3, {"signed": True}), (0.3, {"adversary": "active"})],
@@ -125,6 +126,7 @@ def test_proved_votes_take_a_verified_search(private, quantile, told):
         check_arms(changed, 10, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adversary", ["curious", "active"])
 def test_devices_lost_at_every_stage_are_the_same_in_masked_and_ideal_runs(
     private, tmp_path, adversary
@@ -146,6 +148,7 @@ def test_devices_lost_at_every_stage_are_the_same_in_masked_and_ideal_runs(
     assert any(event["aborted"] is None for event in learnt(tmp_path / "masked"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
     private, tmp_path, monkeypatch, signed
@@ -234,6 +237,7 @@ def test_an_epsilon_that_does_not_fit_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_searches_that_say_less_train_the_same_model_by_both_kinds_of_sums(private, tmp_path):
     quantile = replace(
         private.quantile, method="mm", weights="powers-of-two", epsilon=0.05, min_cohort=8
@@ -331,6 +335,7 @@ def test_the_default_settings_withstand_an_active_server():
     assert build_rounds(config, NoObserver()).sessions == sessions
 
 
+@pytest.mark.slow
 def test_a_run_directory_from_before_there_were_identities_goes_on(private, tmp_path):
     whole = run(private, tmp_path / "whole")
     with pytest.raises(Killed):
@@ -347,12 +352,14 @@ def test_a_run_directory_from_before_there_were_identities_goes_on(private, tmp_
         run(active, tmp_path / "killed", resume=True)
 
 
+@pytest.mark.slow
 def test_round_one_of_a_linear_model_is_a_tie_and_keeps_everybody(private, tmp_path):
     """All losses are ln 10 up to rounding, which in clear decides who trains."""
     run(private, tmp_path / "run")
     assert learnt(tmp_path / "run")[0]["kept_devices"] == private.federation.cohort_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path, signed):
     """In a signed one, devices get identities anew: they would not play a round a second time."""
@@ -371,6 +378,7 @@ def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path, signed
     assert closing == Closing(len(records) + 1, closing.offset, 3)
 
 
+@pytest.mark.slow
 def test_the_transcript_holds_every_message_and_the_chosen_rounds_whole(private, tmp_path):
     summary = run(private, tmp_path / "run")
     records = list(read_transcript(tmp_path / "run" / "transcript.bin"))
@@ -382,6 +390,7 @@ def test_the_transcript_holds_every_message_and_the_chosen_rounds_whole(private,
     assert per_device == pytest.approx(summary["bytes_up_per_device_round"])
 
 
+@pytest.mark.slow
 def test_the_transcript_holds_every_sum_and_the_end_of_every_round(private, tmp_path):
     summary = run(private, tmp_path / "run")
     records = list(read_transcript(tmp_path / "run" / "transcript.bin"))
@@ -390,11 +399,13 @@ def test_the_transcript_holds_every_sum_and_the_end_of_every_round(private, tmp_
     assert [(end.round, end.aborted) for end in ends] == [(1, ""), (2, ""), (3, "")]
 
 
+@pytest.mark.slow
 def test_the_truth_is_kept_only_where_it_is_asked_for(private, tmp_path):
     run(private, tmp_path / "run")
     assert not (tmp_path / "run" / "truth.bin").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_the_truth_says_what_every_device_had_to_hide(private, tmp_path, killed):
     asked = replace(private, privacy=replace(private.privacy, truth=True))
@@ -418,6 +429,7 @@ def test_the_truth_says_what_every_device_had_to_hide(private, tmp_path, killed)
             assert (device.update is not None) == (device.passed and whole)
 
 
+@pytest.mark.slow
 def test_theta_one_is_federated_averaging_under_masks(private, tmp_path):
     averaging = replace(private, federation=replace(private.federation, theta=Fraction(1)))
     summary = run(averaging, tmp_path / "run")
@@ -453,6 +465,7 @@ def test_what_the_protocol_would_refuse_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_playing_a_finished_run_again_changes_nothing(private, tmp_path):
     first = run(private, tmp_path / "run")
     before = (tmp_path / "run" / "transcript.bin").read_bytes()
@@ -460,6 +473,7 @@ def test_playing_a_finished_run_again_changes_nothing(private, tmp_path):
     assert (tmp_path / "run" / "transcript.bin").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("graph", ["complete", "sparse"])
 def test_the_benchmark_of_a_round_prints_what_it_measured(capsys, graph, signed):

@@ -48,6 +48,7 @@ def reference(tmp_path_factory):
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedavg", "delta-fl"])
 def test_the_same_settings_give_the_same_bits(algorithm, tiny, tmp_path, reference):
     config = replace(tiny, federation=replace(tiny.federation, algorithm=algorithm))
@@ -65,6 +66,7 @@ def test_cohorts_and_initial_weights_do_not_depend_on_the_algorithm(tiny, refere
     assert clear["model"] != plain["model"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_write_it_goes_on_to_the_same_bits(
     after, tiny, tmp_path, monkeypatch, reference
@@ -186,6 +188,7 @@ def test_a_finished_run_is_only_read(tiny, tmp_path):
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*")}
 
 
+@pytest.mark.slow
 def test_arms_are_resumed_too(tiny, tmp_path):
     config = replace(tiny, experiment=ExperimentConfig(seed=3, num_seeds=2, baselines=("fedavg",)))
 
@@ -252,6 +255,7 @@ def test_checkpoints_hold_the_state_exactly(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
     def config(sums):
         return build_config(

@@ -141,6 +141,7 @@ def test_a_message_is_not_said_to_repeat_one_of_another_round(tmp_path):
     assert second[0].head == b"roster"
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_flipped_bit_is_found_where_it_is(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("transcript") / "t.bin"
@@ -155,6 +156,7 @@ def test_any_flipped_bit_is_found_where_it_is(tmp_path_factory, data):
     assert damage(path, digest=mark.digest)[0] == damaged
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_truncation_is_found(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("transcript") / "t.bin"
@@ -247,6 +249,7 @@ def test_a_chain_that_is_right_over_a_record_that_is_wrong(tmp_path, frames):
     assert damage(tmp_path / "t.bin") == (len(frames) - 1, Damage.MALFORMED)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-1, 6) | st.binary(max_size=40) | st.text(max_size=3), max_size=8))
 def test_whatever_a_chain_holds_is_read_or_refused(tmp_path_factory, fields):
     path = tmp_path_factory.mktemp("transcript") / "t.bin"
@@ -344,6 +347,7 @@ def test_a_round_is_on_the_disk_before_it_begins(tmp_path, monkeypatch):
         assert len(synced) == 1
 
 
+@pytest.mark.slow
 def test_what_a_process_leaves_is_read_wherever_it_ended(tmp_path):
     """Cut at every byte of a round: the whole records count, and the rest is handed over."""
     path = tmp_path / "t.bin"

@@ -229,6 +229,7 @@ def test_a_directory_that_may_not_be_entered_is_a_sentence(tmp_path, monkeypatch
     assert Page([found]).state.title == "Cannot be read"
 
 
+@pytest.mark.slow
 def test_names_of_stages_are_bounded(tmp_path):
     stages = {f"{number}{'x' * 10_000}": 1 for number in range(1000)}
     make_run(tmp_path / "run", make_event=lambda n: event(n, dropped_by_stage=stages), rounds=2)

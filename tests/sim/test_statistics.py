@@ -48,6 +48,7 @@ def test_the_t_interval_is_the_textbooks():
     assert found.mean == pytest.approx(-0.02)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 99), min_size=2, max_size=8, unique=True), st.randoms())
 def test_the_signed_rank_p_is_scipys_where_there_are_no_ties(sizes, random):
     differences = [random.choice((-1, 1)) * size for size in sizes]
@@ -118,6 +119,7 @@ def paired_and_unpaired_p(shift):
     return np.array(paired), np.array(unpaired)
 
 
+@pytest.mark.slow
 def test_p_over_seeds_is_uniform_where_methods_do_not_differ():
     paired, unpaired = paired_and_unpaired_p(shift=0)
     assert stats.kstest(paired, "uniform").pvalue > 0.01
@@ -125,6 +127,7 @@ def test_p_over_seeds_is_uniform_where_methods_do_not_differ():
     assert stats.kstest(unpaired, "uniform").pvalue < 1e-6
 
 
+@pytest.mark.slow
 def test_pairs_of_seeds_give_power():
     paired, unpaired = paired_and_unpaired_p(shift=-0.5)
     assert (paired <= 0.05).mean() > 0.6
@@ -196,18 +199,21 @@ def test_p_over_devices_is_uniform_for_means():
     assert stats.kstest(p["unpaired"], "uniform").pvalue < 1e-6
 
 
+@pytest.mark.slow
 def test_p_over_devices_keeps_its_level_for_percentiles():
     p = p_over_devices("same")["paired"]
     assert (p <= 0.05).mean() <= 0.05 + three_se
     assert 0.4 < (p <= 0.5).mean() < 0.6
 
 
+@pytest.mark.slow
 def test_where_percentiles_are_equal_and_shapes_are_not_swapping_labels_alarms_falsely():
     p = p_over_devices("traded")
     assert (p["paired"] <= 0.05).mean() <= 0.05 + three_se
     assert (p["swapped"] <= 0.05).mean() > 0.05 + three_se
 
 
+@pytest.mark.slow
 def test_pairs_of_devices_give_power():
     p = p_over_devices("lower")
     assert (p["paired"] <= 0.05).mean() > 0.6

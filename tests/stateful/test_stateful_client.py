@@ -455,6 +455,7 @@ class LyingServer(RuleBasedStateMachine):
         assert state is ClientState.IDLE or machine.state is state, "led into another session"
 
 
+@pytest.mark.slow
 def test_a_device_keeps_its_promises():
     run_state_machine_as_test(LyingServer, settings=SEARCH)
 
@@ -614,6 +615,7 @@ ENOUGH = {
 """By check, the lies that show that it is missing, where they are not among the first."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", FLAWS)
 def test_a_device_without_a_check_is_found_out(check, monkeypatch):
     remove, promise = FLAWS[check]
@@ -622,10 +624,12 @@ def test_a_device_without_a_check_is_found_out(check, monkeypatch):
         misbehave(*ENOUGH.get(check, (LIES,)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ENOUGH)
 def test_such_lies_find_nothing_with_all_checks(check):
     misbehave(*ENOUGH[check])
 
 
+@pytest.mark.slow
 def test_the_same_lies_find_nothing_with_all_checks():
     misbehave(LIES[::17])

@@ -90,6 +90,7 @@ def play_honestly(seed, signed, graph, slots, faults):
     return outcome
 
 
+@pytest.mark.slow
 @settings(max_examples=90)
 @given(
     seed=seeds,
@@ -123,6 +124,7 @@ def play_corruptly(seed, signed, graph, slots, faults):
     return outcome
 
 
+@pytest.mark.slow
 @settings(max_examples=90)
 @given(
     seed=seeds,
@@ -140,6 +142,7 @@ def test_corruption_costs_the_devices_on_its_links(
     play_corruptly(seed, signed, graph, slots, faults)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", SLOTS)
 def test_the_network_does_all_of_it(slots):
     faults = Faults(late=0.02, lost=0.01, doubled=0.1, corrupt=0.05, corrupted=frozenset({1}))
@@ -186,6 +189,7 @@ def test_a_late_message_that_is_blamed_is_found(monkeypatch):
         try_seeds(play_honestly, True, "complete", "tolerant", Faults(late=0.05, doubled=0.3))
 
 
+@pytest.mark.slow
 def test_a_wrong_share_that_is_believed_is_found(monkeypatch):
     monkeypatch.setattr(Promises, "is_seed", lambda *_: True)
     faults = Faults(corrupt=0.2, corrupted=frozenset({0, 5}))

@@ -296,6 +296,7 @@ class AnyDevices(RuleBasedStateMachine):
         self.begin()
 
 
+@pytest.mark.slow
 def test_a_server_bears_any_devices():
     run_state_machine_as_test(AnyDevices, settings=SEARCH)
 
@@ -395,6 +396,7 @@ FLAWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", FLAWS)
 def test_a_server_without_a_check_is_found_out(check, monkeypatch):
     remove, state, finding = FLAWS[check]
@@ -403,6 +405,7 @@ def test_a_server_without_a_check_is_found_out(check, monkeypatch):
         misbehave_in(state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", list(COLLECTED_AT))
 def test_the_same_finds_nothing_with_all_checks(state):
     misbehave_in(state, most=4)

@@ -31,12 +31,14 @@ def declared(lines):
     return {re.split(r"[><=~;\[]", line)[0] for line in lines}
 
 
+@pytest.mark.slow
 def test_the_core_needs_what_the_distribution_requires():
     core = declared(PROJECT["dependencies"])
     assert needed_by("deltafl.secagg", "deltafl.protocol") == core
     assert needed_by("deltafl.secagg") == core
 
 
+@pytest.mark.slow
 def test_the_rest_needs_what_the_extra_sim_brings():
     sim = declared(PROJECT["optional-dependencies"]["sim"])
     core = declared(PROJECT["dependencies"])
@@ -45,6 +47,7 @@ def test_the_rest_needs_what_the_extra_sim_brings():
     assert net <= needed_by("deltafl.sim.net")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["deltafl.fl", "deltafl.sim"])
 def test_needs_are_seen(package):
     assert {"numpy", "torch"} < needed_by(package)

@@ -84,6 +84,7 @@ def offences(source, package, allowed=frozenset()):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", LAYERS)
 def test_layers_keep_to_what_they_may_know(package):
     for path in sources(package):
@@ -130,6 +131,7 @@ def test_lower_layers_may_be_imported():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PURE)
 def test_importing_loads_no_learning(package):
     script = (

@@ -90,5 +90,6 @@ def test_names_and_help_load_nothing_heavy():
     assert loaded & HEAVY == set()
 
 
+@pytest.mark.slow
 def test_what_is_loaded_is_seen():
     assert {"numpy", "torch"} <= loaded_by("from deltafl.fl.models import build_model")

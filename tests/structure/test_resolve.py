@@ -61,6 +61,7 @@ def resolve(tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pip", "code", "line"),
     [

@@ -36,6 +36,7 @@ def test_importing_secagg_loads_nothing_until_a_name_is_used():
     assert packages_loaded_by("import deltafl.secagg") & (NEEDS | STRANGERS) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [
@@ -82,11 +83,13 @@ for layer in ("secagg", "protocol"):
 """
 
 
+@pytest.mark.slow
 def test_every_module_may_be_imported_first():
     done = run_python("-c", EACH_FIRST)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_what_was_pickled_elsewhere_is_read():
     packed = pickle.dumps(SlotSpec("votes", 3, 32))
     done = run_python("-c", f"import pickle\nprint(pickle.loads({packed!r}))")
@@ -94,6 +97,7 @@ def test_what_was_pickled_elsewhere_is_read():
     assert done.stdout.startswith("SlotSpec(")
 
 
+@pytest.mark.slow
 def test_threads_may_take_names_at_once():
     script = (
         "import deltafl.secagg as package, sys, threading\n"

@@ -501,6 +501,7 @@ def samples(params, num_devices, num_others, slot):
 
 
 # Not shrunk: the message says which formula is wrong, and shrinking takes half a minute.
+@pytest.mark.slow
 @settings(max_examples=40, phases=(Phase.explicit, Phase.generate))
 @given(params=sessions(), data=st.data())
 def test_lengths_of_messages_are_those_of_the_formulas(params, data):

@@ -1102,6 +1102,7 @@ def play(name, page):
         CHECKS[name](page, random.Random(seed))  # noqa: S311 inputs, no secrets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_page_computes_what_the_code_does(name):
     play(name, PAGE)
@@ -1195,6 +1196,7 @@ WRONG = [
 """A check, and a change of the page that it finds."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "old", "new"), WRONG)
 def test_a_wrong_page_is_found(name, old, new):
     assert TEXT.count(old) == 1
@@ -1213,6 +1215,7 @@ def test_two_digits_that_are_exchanged_are_found():
         play("keys", run_page(TEXT.replace(number, wrong)))
 
 
+@pytest.mark.slow
 def test_every_function_of_the_page_is_compared():
     """By name, in a check or in a function that is compared itself."""
     checks = Path(__file__).read_text(encoding="utf-8")

@@ -15,7 +15,6 @@ def texts():
     return generate()
 
 
-@pytest.mark.slow
 def test_vectors_are_current(texts):
     names = stale(FOLDER, texts)
     assert names == [], (

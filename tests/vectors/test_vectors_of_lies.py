@@ -78,6 +78,7 @@ def refused(case):
     return refuse(case, SESSIONS[case["session"]], ROUNDS[case["session"]])
 
 
+@pytest.mark.slow
 def test_device_refuses_under_the_name_stated():
     for case in load("refusals"):
         assert refused(case) == case["refusal"], case["description"]
@@ -96,6 +97,7 @@ def refused_in_round(case):
     return refuse_in_round(case, played, rounds_from_json(played["rounds"]))
 
 
+@pytest.mark.slow
 def test_device_refuses_in_a_round_under_the_name_stated():
     for case in load("round_refusals"):
         assert refused_in_round(case) == (case["refusal"], case["answers"]), case["description"]
@@ -149,6 +151,7 @@ def blamed(case):
     return blame(case, SESSIONS[case["session"]], ROUNDS[case["session"]])
 
 
+@pytest.mark.slow
 def test_devices_alone_answer_as_in_the_sessions():
     for name in ("sessions", "dropouts"):
         for case in load(name):
@@ -290,6 +293,7 @@ def test_sums_that_stand_are_those_of_their_contributors():
     assert sums >= 10
 
 
+@pytest.mark.slow
 def test_without_its_deviation_a_case_blames_nobody_else():
     # The control of the faults: the same cases, played honestly.
     for case in load("faults"):

@@ -63,6 +63,7 @@ def test_times_that_cannot_be_are_drawn_all_the_same(tmp_path, seconds, expected
     assert all(0 <= part.x <= 100 and 0 <= part.width <= 100 for part in one.parts)
 
 
+@pytest.mark.slow
 def test_runs_of_earlier_versions_and_sums_without_messages(tmp_path):
     def earlier(number):
         return {key: value for key, value in private(number).items() if key != "stage_s"}

@@ -89,6 +89,7 @@ def words(text):
     return " ".join("".join(parsed(text).itertext()).split())
 
 
+@pytest.mark.slow
 def test_a_page_loads_nothing_runs_nothing_and_is_labelled(pages):
     assert {key: faults(text) for key, text in pages.items()} == {key: [] for key in pages}
 
@@ -221,6 +222,7 @@ def test_methods_of_several_runs_have_names_of_their_own(tmp_path):
     assert compared(found)["tables"]
 
 
+@pytest.mark.slow
 def test_ten_thousand_rounds_and_devices_make_a_page_of_bounded_size(tmp_path):
     make_run(
         tmp_path / "run",
@@ -234,6 +236,7 @@ def test_ten_thousand_rounds_and_devices_make_a_page_of_bounded_size(tmp_path):
     assert len(text) < 700_000
 
 
+@pytest.mark.slow
 def test_what_files_say_is_repeated_in_part_only(tmp_path):
     make_run(tmp_path / "run", finished=True)
     long = {"torch": "x" * 100_000, **{f"{n}{'y' * 1000}": "z" for n in range(10_000)}}

@@ -124,7 +124,6 @@ def test_the_reader_of_a_run_has_its_transcript_and_its_grid(played):
     assert one.grid == LossGrid(16, 32)
 
 
-@pytest.mark.slow
 def test_the_transcript_of_another_run_is_read_from_its_beginning(played, tmp_path):
     """Where the first one was read to, it may be in the middle of a record: that looks cut off."""
     whole, path = played.transcript.read_bytes(), tmp_path / "transcript.bin"

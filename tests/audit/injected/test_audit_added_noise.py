@@ -26,6 +26,7 @@ def test_behind_the_update_there_is_the_noise_of_all_devices_and_nothing_else():
     assert size == pytest.approx(due, rel=0.35)
 
 
+@pytest.mark.slow
 def test_of_a_search_the_noise_of_all_bins_is_measured_together():
     found = [
         noise_of_search(config, words)

@@ -97,6 +97,7 @@ def test_complaints_drop_whom_the_rules_say(tmp_path, stage, mode):
     assert about_members(edit, tmp_path, mode) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [ForeignSharesStage, FewBoxesStage])
 def test_devices_whose_answers_do_not_fit_are_dropped(tmp_path, stage):
     edit = Edit(played(stage))

@@ -30,6 +30,7 @@ def session():
     return session_of(played(VerifiedStage).entries)
 
 
+@pytest.mark.slow
 def test_each_query_is_proved_once_to_all(session):
     assert [proof.slot.index for proof in proofs(session)] == [0, 1]
     assert [flaw(session, proof) for proof in proofs(session)] == ["", ""]

@@ -345,6 +345,7 @@ def test_a_round_taken_out_under_a_new_chain_is_missed(tmp_path, number):
     assert "record.disagrees" in serious(audit(tmp_path / "t.bin"))
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=25)
 def test_any_edited_byte_is_found(tiny, tmp_path_factory, data):
@@ -359,6 +360,7 @@ def test_any_edited_byte_is_found(tiny, tmp_path_factory, data):
         assert any(rule.startswith("record.") for rule in serious(audited(path, bytes(content))))
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=60)
 def test_any_edited_message_is_found_under_a_new_chain(tiny, tmp_path_factory, data):
@@ -379,6 +381,7 @@ def test_any_edited_message_is_found_under_a_new_chain(tiny, tmp_path_factory, d
     assert {f.rule for f in audit(path).findings} - {"search.narrow"}
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=60)
 def test_no_order_of_records_is_a_crash(tiny, tmp_path_factory, data):

@@ -151,6 +151,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_what_was_added_to_a_file_is_found(tmp_path, name):
     pattern, add, said = CASES[name]
@@ -165,6 +166,7 @@ def test_a_directory_as_it_was_written_has_nothing_added(tmp_path):
     assert disagreements(directory_of(tmp_path / "run")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["9.9.9", "2"])
 def test_files_of_another_numpy_are_not_compared_byte_by_byte(tmp_path, version):
     directory = directory_of(tmp_path / "run", platform={"numpy": version})

@@ -87,6 +87,7 @@ def test_damage_is_1_and_named(clean, tmp_path, capsys):
     assert "Clean" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "lie", "stage", "code"),
     [
@@ -116,6 +117,7 @@ def test_json_has_every_finding_with_its_place(tmp_path, capsys):
     assert [place["record"] for place in found["evidence"]] == [94]
 
 
+@pytest.mark.slow
 def test_the_page_is_written_whatever_was_found(tmp_path, capsys):
     path = injected(tmp_path / "t.bin", leaks_by_devices.telemetry_in_json)
     assert audit(path, "--html", tmp_path / "r.html") == CODES["found"]

@@ -67,6 +67,7 @@ def checks_in_files() -> set[type[Check]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_check_finds_an_injected_leak_and_nobody_else_does(
     check, found_in, tmp_path, monkeypatch
@@ -84,6 +85,7 @@ def test_a_check_finds_an_injected_leak_and_nobody_else_does(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_is_provoked_by_an_injected_leak(rule, found_in):
     assert without_leak({rule: (rule,)}, LEAKS, found_in) == []
@@ -115,6 +117,7 @@ class Blind(Check):
         return Coverage(tally.rounds, "nothing")
 
 
+@pytest.mark.slow
 def test_a_check_in_the_table_is_made(monkeypatch, tmp_path):
     """It takes nothing more than a line: the auditor knows no check by name."""
     monkeypatch.setattr(auditor, "CHECKS", (*CHECKS, Blind))
@@ -137,6 +140,7 @@ def test_a_rule_without_a_leak_is_named(found_in):
     assert without_leak(rules, others, found_in) == ["keys.twice", "blind.rule"]
 
 
+@pytest.mark.slow
 def test_a_leak_that_is_not_there_provokes_nothing(found_in):
     honest = InjectedLeak("honest", ("keys.twice",), lambda _: None)
     assert finding_leak(("keys.twice",), [honest], found_in) is None

@@ -137,6 +137,7 @@ def test_a_small_tail_is_worse_where_devices_answer(tmp_path, answers, severity)
     assert severity in severities(SmallTailStage, lie, "search.small-tail", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("accepts", "severity"), [(False, Severity.HIGH), (True, Severity.LOW)])
 def test_searches_that_are_not_verified_may_be_accepted(tmp_path, accepts, severity):
     options = Options(adversary=Adversary.ACTIVE, unverified_if_active=accepts)

@@ -17,6 +17,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("twins")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leak", "mode"), CASES, ids=NAMES)
 def test_it_is_found(leak, mode, tmp_path):
     edit, report = leak.edited(), leak.audit(tmp_path, mode)
@@ -32,6 +33,7 @@ def test_it_is_found(leak, mode, tmp_path):
         assert numbers & {place.record for place in places}, (numbers, places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leak", "mode"), CASES, ids=NAMES)
 def test_without_it_nothing_is_found(leak, mode, folder):
     report = leak.audit_of_twin(folder, mode)

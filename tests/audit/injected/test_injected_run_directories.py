@@ -25,12 +25,14 @@ def serious(directory):
     return {finding.rule for finding in findings if finding.severity >= Severity.MEDIUM}
 
 
+@pytest.mark.slow
 def test_a_directory_as_the_run_left_it_is_clean(tmp_path):
     directory = directory_of(tmp_path / "run")
     assert serious(directory) == set()
     assert main(["audit", str(directory.path), "--quiet"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -56,11 +58,13 @@ def test_an_event_that_does_not_follow_from_the_sums_is_found(tmp_path, key, val
     assert places == [2]
 
 
+@pytest.mark.slow
 def test_a_round_of_the_events_that_no_message_knows_of_is_found(tmp_path):
     entries = [entry for entry in played(DrawnStage).entries if entry.round == 1]
     assert "record.disagrees" in serious(directory_of(tmp_path / "run", entries=entries))
 
 
+@pytest.mark.slow
 def test_another_run_s_transcript_is_found(tmp_path):
     directory = directory_of(tmp_path / "run")
     other = Edit(played(DrawnStage))
@@ -69,6 +73,7 @@ def test_another_run_s_transcript_is_found(tmp_path):
     assert "record.head-differs" in serious(directory)
 
 
+@pytest.mark.slow
 def test_records_that_the_checkpoint_knows_of_are_missed(tmp_path):
     directory = directory_of(tmp_path / "run")
     whole = whole_frames(directory.transcript)
@@ -76,6 +81,7 @@ def test_records_that_the_checkpoint_knows_of_are_missed(tmp_path):
     assert "record.cut" in serious(directory)
 
 
+@pytest.mark.slow
 def test_what_came_after_the_last_checkpoint_is_no_forgery(tmp_path):
     """A run that was killed leaves more than its checkpoint knows of."""
     directory = directory_of(tmp_path / "run", closed=0, finished=False)
@@ -89,6 +95,7 @@ def test_what_came_after_the_last_checkpoint_is_no_forgery(tmp_path):
     assert serious(directory) <= {"record.unfinished"}
 
 
+@pytest.mark.slow
 def test_the_directory_s_settings_are_the_policy(tmp_path):
     active = replace(CONFIG, privacy=replace(CONFIG.privacy, adversary="active"))
     assert "keys.unsigned" in serious(directory_of(tmp_path / "active", config=active))
@@ -190,12 +197,14 @@ def test_a_model_that_the_record_does_not_lead_to_is_said_to_be_so(tmp_path):
     assert "the record does not lead to it" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_round_that_the_events_do_not_mention_is_found(tmp_path, number):
     directory = directory_of(tmp_path / "run", change=lambda events: events.pop(number - 1))
     assert "record.disagrees" in serious(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value"),
     [("cohort", [3, 10]), ("empty", True), ("search_ended", "shrank"), ("eta", None)],
@@ -205,6 +214,7 @@ def test_further_fields_of_an_event_are_compared(tmp_path, key, value):
     assert serious(directory) == {"record.disagrees"}
 
 
+@pytest.mark.slow
 def test_a_finished_round_that_is_said_to_have_been_given_up_is_found(tmp_path):
     edit = Edit(played(DrawnStage))
     edit.put(edit.end(1), replace(edit.end(1), aborted="a device was lost"))
@@ -270,6 +280,7 @@ def test_a_directory_with_an_empty_transcript_is_refused(tmp_path):
         audit(directory.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"{\n", b"[]\n", b'{"loss": 1}\n', b'{"round": "first"}\n'])
 def test_damaged_events_are_a_finding_beside_the_transcript_s(tmp_path, content):
     directory = directory_of(tmp_path / "run")
