@@ -1,5 +1,6 @@
 """The runs behind a figure: which they are, and their numbers by device and by round."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -149,7 +150,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFigure:
+class TaskFigure(ABC):
     """A figure that shows each of its tasks in the same way, as an experiment.
 
     Attributes:
@@ -191,9 +192,9 @@ class TaskFigure:
             (table,), figures, (*self.selection.notes(request), *self.further_notes, *notes)
         )
 
+    @abstractmethod
     def of_task(self, task: TaskRuns) -> Drawn:
         """Draw one task."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
