@@ -147,7 +147,6 @@ WRONG = {
     "an attack that succeeds": (True, Left.NOISE, Loot(WANTED, WANTED)),
     "harm under the defence": (True, Left.HARMLESS, Harm(True)),
     "more than its bound": (True, Left.BOUNDED, Harm(True)),
-    "less noise than was to be added": (True, Left.ADDED, Loot(WANTED, WANTED)),
     "harm with the right culprit": (
         True,
         Fault.BAD_SHARE,
@@ -194,7 +193,6 @@ RIGHT = {
     "harm that is unnoticed without the defence": (False, Fault.BAD_SHARE, Harm(True)),
     "no harm": (True, Left.HARMLESS, Harm(False)),
     "no more than its bound": (True, Left.BOUNDED, Harm(False)),
-    "noise that devices have added": (True, Left.ADDED, Loot(OTHER, WANTED)),
     "nothing told": (
         True,
         Left.NOTHING,
