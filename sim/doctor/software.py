@@ -28,6 +28,8 @@ NEEDED: Final = "sim"
 
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:\[[\w,]*\])?([><=!~][^;]*)?(?:;(.*))?")
 _EXTRA: Final = re.compile(r"extra == ['\"](\w+)['\"]")
+_PLATFORM: Final = re.compile(r"sys_platform == ['\"](\w+)['\"]")
+_BEFORE: Final = re.compile(r"python_version < ['\"]([\d.]+)['\"]")
 _AT_LEAST: Final = re.compile(r"[>=]=\s*(\d+(?:\.\d+)*)")
 
 
@@ -52,6 +54,8 @@ def software() -> Iterator[Finding]:
 def requirements(lines: Iterable[str], extra: str) -> dict[str, str]:
     """What an extra requires by the distribution's metadata, or the core (""): oldest versions.
 
+    What is for other systems, or for older versions of Python, is left out.
+
     >>> requirements(["numpy>=2.0", 'torch>=2.4; extra == "sim"', 'ray; extra == "ray"'], "sim")
     {'torch': '2.4'}
     """
@@ -59,6 +63,11 @@ def requirements(lines: Iterable[str], extra: str) -> dict[str, str]:
     for name, versions, marker in (
         match.groups("") for match in map(_REQUIREMENT.match, lines) if match
     ):
+        system, before = _PLATFORM.search(marker), _BEFORE.search(marker)
+        if system and system[1] != sys.platform:
+            continue
+        if before and sys.version_info >= _numbers(before[1]):
+            continue
         least, needs = _AT_LEAST.search(versions), _EXTRA.search(marker)
         if name not in ("", "deltafl") and (needs[1] if needs else "") == extra:
             found[name] = least[1] if least else ""

@@ -34,12 +34,15 @@ def test_no_attack_is_lost():
 NOT_PLAYED = tomllib.loads((TESTS / "attacks" / "not_played.toml").read_text(encoding="utf-8"))
 
 
+CATALOGUE = tomllib.loads((TESTS / "mutants" / "catalogue.toml").read_text(encoding="utf-8"))
+FAULTS = {fault["name"] for fault in CATALOGUE["fault"] if "survives" not in fault}
+
+
 def stands_for_nothing(what):
-    """Whether there is no such fault, and no such test."""
+    """Whether there is no such fault that a test notices, and no such test."""
     name, _, function = what.partition("::")
     if not function:
-        catalogue = (TESTS / "mutants" / "catalogue.toml").read_text(encoding="utf-8")
-        return f'\nname = "{what}"\n' not in catalogue
+        return what not in FAULTS
     path = TESTS.parent / name
     return not path.is_file() or f"def {function}(" not in path.read_text(encoding="utf-8")
 
@@ -144,7 +147,6 @@ WRONG = {
     "an attack that succeeds": (True, Left.NOISE, Loot(WANTED, WANTED)),
     "harm under the defence": (True, Left.HARMLESS, Harm(True)),
     "more than its bound": (True, Left.BOUNDED, Harm(True)),
-    "less noise than was to be added": (True, Left.ADDED, Loot(WANTED, WANTED)),
     "harm with the right culprit": (
         True,
         Fault.BAD_SHARE,
@@ -191,7 +193,6 @@ RIGHT = {
     "harm that is unnoticed without the defence": (False, Fault.BAD_SHARE, Harm(True)),
     "no harm": (True, Left.HARMLESS, Harm(False)),
     "no more than its bound": (True, Left.BOUNDED, Harm(False)),
-    "noise that devices have added": (True, Left.ADDED, Loot(OTHER, WANTED)),
     "nothing told": (
         True,
         Left.NOTHING,

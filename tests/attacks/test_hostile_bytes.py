@@ -5,7 +5,7 @@ import pytest
 from deltafl.protocol import wire as envelopes
 from deltafl.secagg import Client, Fault, PeerError, Server
 from deltafl.secagg.errors import DecodeError
-from deltafl.sim.inspect.attacks.hostile_bytes import LIAR, MOST, peak_memory
+from deltafl.sim.inspect.attacks.hostile_bytes import LIAR, MOST, NESTED, peak_memory
 from deltafl.sim.inspect.attacks.own_session import POLICY, Devices, make_params
 
 CLAIMS = {
@@ -15,8 +15,9 @@ CLAIMS = {
     "bytes": b"\x93\x01\x11\xc6\xff\xff\xff\xff",
     "text": b"\x93\x01\x11\xdb\xff\xff\xff\xff",
     "extension": b"\x93\x01\x11\xc9\xff\xff\xff\xff\x01",
+    "nested arrays": NESTED,
 }
-"""A few bytes that announce four billion elements."""
+"""A few bytes that announce four billion elements, or many times as many as there are bytes."""
 
 
 def make_server():
@@ -25,7 +26,7 @@ def make_server():
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_claim_of_four_billion_elements_costs_nothing(claim):
+def test_bytes_that_claim_much_cost_nothing(claim):
     server, _ = make_server()
 
     def receive():

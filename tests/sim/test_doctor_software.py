@@ -22,7 +22,9 @@ def test_what_is_required_is_read_from_the_metadata():
         'torch>=2.4; extra == "sim"',
         'deltafl[sim]; extra == "bench"',
         'flwr[simulation]==1.41.*; extra == "bench"',
-        'pfl==0.6.*; python_version < "3.13" and extra == "bench"',
+        'pfl==0.6.*; python_version < "9.13" and extra == "bench"',
+        'of-old; python_version < "3.0" and extra == "bench"',
+        'elsewhere>=3; sys_platform == "elsewhere" and extra == "bench"',
     ]
     assert requirements(lines, "") == {"numpy": "2.0"}
     assert requirements(lines, "sim") == {"torch": "2.4"}

@@ -34,7 +34,6 @@ class Left(StrEnum):
     NOTHING = "nothing: no such thing is sent"
     HARMLESS = "nothing: the sum is exact"
     BOUNDED = "no more than its bound"
-    ADDED = "noise that devices have added"
     EXPOSED = "all of it: not prevented, by design"
 
 
@@ -278,7 +277,7 @@ def _as_prevented(attack: Attack, outcome: Outcome) -> str:
         case Fault() as fault, Harm():
             is_named = not outcome.done and outcome.culprits == {(attack.culprit, fault)}
             return "" if is_named else "harm was done, or another device was named"
-        case ((Left.NOISE | Left.ADDED), Loot(refusals=refusals)):
+        case Left.NOISE, Loot(refusals=refusals):
             return f"a device refused: {refusals[0]}" if refusals else _as_noise(outcome)
         case Left.NOTHING, Loot():
             is_nothing = outcome.wanted.any() and not outcome.taken.any()

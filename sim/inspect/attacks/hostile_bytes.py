@@ -20,7 +20,7 @@ _DEPTH, _WIDTH = 200, 8000
 MOST: Final = 1 << 20
 """The most memory that a message of 9 kB may take, in bytes."""
 
-_NESTED: Final = b"\x93\x01\x11" + (b"\xdc" + _WIDTH.to_bytes(2, "big")) * _DEPTH + bytes(_WIDTH)
+NESTED: Final = b"\x93\x01\x11" + (b"\xdc" + _WIDTH.to_bytes(2, "big")) * _DEPTH + bytes(_WIDTH)
 """Nested arrays, each of which claims to be as long as everything that follows."""
 
 LIAR: Final = ClientId(3)
@@ -44,7 +44,7 @@ def _read_trustingly(data: bytes) -> None:
 
 
 def _memory_note(peak: int) -> str:
-    return f"a message of {len(_NESTED) / 1000:.1f} kB took {peak / 1000:,.1f} kB of memory"
+    return f"a message of {len(NESTED) / 1000:.1f} kB took {peak / 1000:,.1f} kB of memory"
 
 
 _MEMORY = "memory use of a thousand times the message's size"
@@ -66,7 +66,7 @@ def nested_arrays_to_the_server(defended: bool) -> Harm:
     devices = Devices(make_params(5, 3))
     server = Server(devices.params, devices.roster, devices.enrolment)
     peak = peak_memory(
-        lambda: server.receive(LIAR, _NESTED) if defended else _read_trustingly(_NESTED)
+        lambda: server.receive(LIAR, NESTED) if defended else _read_trustingly(NESTED)
     )
     harmed = peak > MOST
     return Harm(harmed, frozenset() if harmed else _culprits(server), _memory_note(peak))
