@@ -6,8 +6,6 @@ to do harm, such as those of a run, have readers that believe nothing (`deltafl.
 
 import os
 import struct
-import tokenize
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,12 +25,9 @@ _RAISED: Final = (
     LookupError,
     OSError,
     RuntimeError,
-    SyntaxError,
     TypeError,
     ValueError,
     struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
     zlib.error,
 )
 """What libraries raise over a damaged file."""

@@ -79,6 +79,18 @@ def test_what_needs_pickle_and_what_is_no_archive_is_refused(tmp_path):
         read_arrays(tmp_path / "none.npz", ["x"])
 
 
+def test_what_numpy_would_take_for_an_array_or_for_texts_is_refused(tmp_path):
+    no_character = np.array([0x110000], "u4").view("U1")
+    for content in (b"hello", stored(np.zeros(3)) + b"more", stored(no_character)):
+        path = write(tmp_path / "odd.npz", x=content)
+        with pytest.raises(DataError, match=r"odd\.npz: not a readable .*array 'x'"):
+            read_arrays(path, ["x"])
+    with zipfile.ZipFile(path, "a") as file, pytest.warns(UserWarning, match="Duplicate"):
+        file.writestr("x.npy", stored(np.zeros(3)))
+    with pytest.raises(DataError, match="two arrays 'x'"):
+        read_arrays(path, ["x"])
+
+
 def test_an_array_that_is_not_there_is_named(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     with pytest.raises(DataError, match=r"no array 'y' \(found: x\): store x, y"):
