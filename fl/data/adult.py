@@ -156,8 +156,8 @@ def _leaf_device(path: Path, domain: str, samples: Mapping[str, Any]) -> DeviceD
     try:
         rows = pd.DataFrame(samples["x"], columns=list(_COLUMNS)).astype(str)
         rows = rows.astype({column: kind for column, kind in _TYPES.items() if kind is float})
-        if not len(y) == len(rows) > 0 or not np.isin(y, (0, 1)).all():
-            raise ValueError(f"{len(rows)} inputs and {len(y)} labels, each of them 0 or 1")
+        if rows.empty or y.shape != (len(rows),) or not np.isin(y, (0, 1)).all():
+            raise ValueError(f"{len(rows)} inputs and labels of shape {y.shape}")
     except ValueError as error:
         raise DataError(
             f"{path}: samples of {domain!r} are not {len(_COLUMNS)} columns and a label 0 or 1 "
