@@ -163,9 +163,8 @@ def _leaf_device(path: Path, domain: str, samples: Mapping[str, Any]) -> DeviceD
             f"{path}: samples of {domain!r} are not {len(_COLUMNS)} columns and a label 0 or 1 "
             f"({error!s:.200}): write the file anew"
         ) from error
-    for column, kind in _TYPES.items():
-        if kind is float:
-            check_column(path, column, rows[column].to_numpy())
+    for column, values in rows.select_dtypes(float).items():
+        check_column(path, str(column), values.to_numpy())
     return DeviceData(domain, _features(path, rows), y.astype(np.int64))
 
 

@@ -17,14 +17,15 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import open_regular
 
 MAX_BYTES: Final = 1 << 34
-"""The largest file, where a kind of files has no smaller bound; also unpacked."""
+"""The largest file, where a kind of files has no smaller bound."""
 
-_RAISED: Final = (
+RAISED: Final = (
     ArithmeticError,
     EOFError,
     LookupError,
     OSError,
     RuntimeError,
+    SyntaxError,
     TypeError,
     ValueError,
     struct.error,
@@ -62,6 +63,6 @@ def bounded(
         raise DataError(f"{path}: no such file: check the path") from error
     except MemoryError as error:
         raise DataError(f"{path}: does not fit into memory: take a part of it") from error
-    except _RAISED as error:
+    except RAISED as error:
         why = f"{getattr(error, 'strerror', None) or error}"
         raise DataError(f"{path}: not a readable {kind} ({why:.200}): {mend}") from error

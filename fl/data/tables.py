@@ -28,7 +28,7 @@ from deltafl.fl.data.checks import (
 )
 from deltafl.fl.data.csv_file import csv_names, csv_table
 from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, federate
-from deltafl.fl.data.files import MAX_BYTES, bounded
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format, Options
 from deltafl.fl.errors import DataError
 
@@ -197,7 +197,7 @@ def read_parquet_table(path: Path, columns: Columns) -> Rows:
         DataError: the file is missing or damaged, a column is missing, empty somewhere, or has
             something else than numbers.
     """
-    with bounded(path, "Parquet file", MAX_BYTES, "write it anew") as file:
+    with bounded(path, "Parquet file", mend="write it anew") as file:
         opened = pq.ParquetFile(file)
         found = columns.found_in(str(path), opened.schema_arrow.names)
         table = opened.read(columns=[*found.texts, *found.numbers])
