@@ -156,16 +156,15 @@ def _leaf_device(path: Path, domain: str, samples: Mapping[str, Any]) -> DeviceD
     try:
         rows = pd.DataFrame(samples["x"], columns=list(_COLUMNS)).astype(str)
         rows = rows.astype({column: kind for column, kind in _TYPES.items() if kind is float})
-        if not len(y) == len(rows) > 0 or not np.isin(y, (0, 1)).all():
-            raise ValueError(f"{len(rows)} inputs and {len(y)} labels, each of them 0 or 1")
+        if rows.empty or y.shape != (len(rows),) or not np.isin(y, (0, 1)).all():
+            raise ValueError(f"{len(rows)} inputs and labels of shape {y.shape}")
     except ValueError as error:
         raise DataError(
             f"{path}: samples of {domain!r} are not {len(_COLUMNS)} columns and a label 0 or 1 "
             f"({error!s:.200}): write the file anew"
         ) from error
-    for column, kind in _TYPES.items():
-        if kind is float:
-            check_column(path, column, rows[column].to_numpy())
+    for column, values in rows.select_dtypes(float).items():
+        check_column(path, str(column), values.to_numpy())
     return DeviceData(domain, _features(path, rows), y.astype(np.int64))
 
 

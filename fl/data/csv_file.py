@@ -18,17 +18,17 @@ from deltafl.fl.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-_BLOCK: Final = 1 << 23  # bytes that are parsed at once; no row is longer
+_BLOCK: Final = 1 << 23  # bytes that are parsed at once; no row is longer than two of them
 _TYPES: Final = {str: pa.string(), float: pa.float64()}
 
 
 def csv_names(file: BufferedReader, delimiter: str = ",") -> list[str]:
-    """The names in a file's first row, without blanks around them; the position stays."""
+    """The names in a file's first row, as they are written; the position stays."""
     options = csv.ReadOptions(use_threads=False, block_size=_BLOCK)
     form = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    names = csv.open_csv(file, options, form).schema.names
+    names: list[str] = csv.open_csv(file, options, form).schema.names
     file.seek(0)
-    return [name.strip() for name in names]
+    return names
 
 
 def csv_table(
@@ -46,7 +46,7 @@ def csv_table(
 
     Args:
         file: the file.
-        names: of all columns.
+        names: of all columns; none if the first row has them.
         types: of those that are read: `str` or `float`. Numbers have no blanks around them.
         skip_rows: how many at the beginning are no samples.
         delimiter: between fields.

@@ -6,8 +6,6 @@ to do harm, such as those of a run, have readers that believe nothing (`deltafl.
 
 import os
 import struct
-import tokenize
-import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +17,9 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import open_regular
 
 MAX_BYTES: Final = 1 << 34
-"""The largest file, where a kind of files has no smaller bound; also unpacked."""
+"""The largest file, where a kind of files has no smaller bound."""
 
-_RAISED: Final = (
+RAISED: Final = (
     ArithmeticError,
     EOFError,
     LookupError,
@@ -31,8 +29,6 @@ _RAISED: Final = (
     TypeError,
     ValueError,
     struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
     zlib.error,
 )
 """What libraries raise over a damaged file."""
@@ -67,6 +63,6 @@ def bounded(
         raise DataError(f"{path}: no such file: check the path") from error
     except MemoryError as error:
         raise DataError(f"{path}: does not fit into memory: take a part of it") from error
-    except _RAISED as error:
+    except RAISED as error:
         why = f"{getattr(error, 'strerror', None) or error}"
         raise DataError(f"{path}: not a readable {kind} ({why:.200}): {mend}") from error

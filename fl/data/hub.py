@@ -101,13 +101,19 @@ def devices_of(source: str, tables: Iterable[pa.Table], columns: Columns) -> lis
     wanted = [columns.user, columns.input, columns.label]
     parts = []
     for part in tables:
-        if missing := [name for name in wanted if name not in part.column_names]:
+        if missing := [name for name in wanted if part.column_names.count(name) != 1]:
             raise DataError(
-                f"{source}: no column {missing[0]!r} (found: {', '.join(part.column_names)}): "
-                "name the columns of user, input and label"
+                f"{source}: no column {missing[0]!r} (found: {', '.join(part.column_names)}), "
+                "or several: name the columns of user, input and label"
             )
         parts.append(part.select(wanted))
-    table = pa.concat_tables(parts, promote_options="permissive")
+    try:
+        table = pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{source}: its files do not go together ({error!s:.200}): write all anew, "
+            "with one type for each column"
+        ) from error
     if not table.num_rows:
         raise DataError(f"{source}: no rows: check the path")
     check_whole(source, table)

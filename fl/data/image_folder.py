@@ -6,8 +6,6 @@ All are PNG or JPEG, and have one size and either are grey or in colour.
 """
 
 import io
-import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -18,6 +16,7 @@ from PIL import Image, ImageOps
 
 from deltafl.fl.data.checks import check_classes, checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
+from deltafl.fl.data.files import RAISED
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_regular
@@ -31,19 +30,6 @@ MAX_PIXELS: Final = 1 << 20
 _GREY: Final = ("1", "L", "LA")
 _DEEP: Final = ("I", "F")  # and "I;16" with its kin: converting these would cut them off at 255
 
-_RAISED: Final = (
-    EOFError,
-    IndexError,
-    KeyError,
-    MemoryError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    struct.error,
-    zlib.error,
-)
 _TOO_LARGE: Final = (
     Image.DecompressionBombError,
     Image.DecompressionBombWarning,  # where warnings are errors
@@ -82,7 +68,9 @@ def read_image(data: bytes, formats: tuple[str, ...]) -> Image.Image:
             return upright.convert("L" if upright.mode in _GREY else "RGB")
     except _TOO_LARGE as error:
         raise ValueError(f"an image of more than {MAX_PIXELS:,} pixels") from error
-    except _RAISED as error:
+    except ValueError:
+        raise
+    except (MemoryError, *RAISED) as error:
         raise ValueError(f"not a readable {' or '.join(formats)}") from error
 
 

@@ -11,14 +11,14 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.npyio import NpzFile
 
 from deltafl.fl.data.checks import checked_device, rows_by_user
 from deltafl.fl.data.federated import FederatedDataset, Split, federate
-from deltafl.fl.data.files import MAX_BYTES, bounded
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format
 from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
 
 _HOW: Final = "write it anew with np.savez, without object arrays"
 
@@ -42,20 +42,18 @@ def read_arrays(
             f"{path}: no such file: check the path; of a preset's data, `deltafl presets NAME` "
             "says where they come from"
         )
-    with bounded(path, ".npz archive", mend=_HOW) as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, NpzFile) or archive.zip is None:
-            raise ValueError("one bare array")
-        size = sum(entry.file_size for entry in archive.zip.infolist())
-        if size > MAX_BYTES:
-            raise ValueError(f"it unpacks to {size:,} bytes, more than {MAX_BYTES:,}")
-        missing = [name for name in required if name not in archive.files]
+    with bounded(path, ".npz archive", mend=_HOW), open_npz(path) as archive:
+        size = sum(entry.file_size for entry in archive.entries.values())
+        if size > MAX_ARRAY_BYTES:
+            raise ValueError(f"it unpacks to {size:,} bytes, more than {MAX_ARRAY_BYTES:,}")
+        missing = [name for name in required if name not in archive.entries]
         if missing:
             raise DataError(
                 f"{path}: no array {missing[0]!r} (found: "
-                f"{', '.join(archive.files)[:200] or 'none'}): store {', '.join(required)}"
+                f"{', '.join(archive.entries)[:200] or 'none'}): store {', '.join(required)}"
             )
-        return {name: archive[name] for name in (*required, *optional) if name in archive.files}
+        names = [name for name in (*required, *optional) if name in archive.entries]
+        return {name: archive.read(name, MAX_ARRAY_BYTES) for name in names}
 
 
 def load_npz(path: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDataset:

@@ -22,7 +22,7 @@ import pandas as pd
 
 from deltafl.fl.data.csv_file import read_frame, wrong_value
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
-from deltafl.fl.data.files import MAX_BYTES, bounded
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import SENT140_ROW, Download, Format, Options, word_vectors
@@ -148,7 +148,7 @@ def _tweets(path: Path) -> pd.DataFrame:
         if end.startswith(b'"') and not end.endswith(b'"'):
             # the open quote would end where the file does
             raise DataError(f"{path}: cut short in the last line: fetch the file again")
-    tweets = read_frame(path, _COLUMNS, MAX_BYTES, encoding="latin-1")
+    tweets = read_frame(path, _COLUMNS, 1 << 32, encoding="latin-1")
     for column, is_right, right in (
         ("polarity", tweets["polarity"].isin(_LABELS), "0, 2 or 4"),
         ("user", tweets["user"] != "", "the name of an account"),

@@ -5,11 +5,12 @@ rows refer to them by number. (Parquet files with an image, or a list of numbers
 those of `deltafl.fl.data.hub`.)
 """
 
+import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,7 +28,7 @@ from deltafl.fl.data.checks import (
 )
 from deltafl.fl.data.csv_file import csv_names, csv_table
 from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, federate
-from deltafl.fl.data.files import MAX_BYTES, bounded
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format, Options
 from deltafl.fl.errors import DataError
 
@@ -42,6 +43,7 @@ _MEND: Final = (
     "decimal points, nothing between thousands, and 1 and 0 for true and false"
 )
 _PIECE: Final = 1 << 20
+_LATE_QUOTE: Final = re.compile(r'\s+"')
 _SHOWN: Final = 20  # names of columns in a message
 _NUMBER: Final = re.compile(
     r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
@@ -174,12 +176,14 @@ def read_csv_table(path: Path, columns: Columns) -> Rows:
     """
     with bounded(path, "CSV file", MAX_CSV_BYTES, _MEND) as file:
         _check_quotes(file)
-        names = csv_names(file)
+        written = csv_names(file)
+        names = [name.strip() for name in written]
         _check_commas(path, names)
         found = columns.found_in(str(path), names)
         types = dict.fromkeys(found.texts, str) | dict.fromkeys(found.numbers, float)
-        table = csv_table(file, names, types, skip_rows=1)
-    return _rows_of(str(path), found, table)
+        # the first row is not always the first line: pyarrow finds it once more
+        table = csv_table(file, (), {written[names.index(name)]: types[name] for name in types})
+    return _rows_of(str(path), found, table.rename_columns(list(types)))
 
 
 def read_parquet_table(path: Path, columns: Columns) -> Rows:
@@ -193,7 +197,7 @@ def read_parquet_table(path: Path, columns: Columns) -> Rows:
         DataError: the file is missing or damaged, a column is missing, empty somewhere, or has
             something else than numbers.
     """
-    with bounded(path, "Parquet file", MAX_BYTES, "write it anew") as file:
+    with bounded(path, "Parquet file", mend="write it anew") as file:
         opened = pq.ParquetFile(file)
         found = columns.found_in(str(path), opened.schema_arrow.names)
         table = opened.read(columns=[*found.texts, *found.numbers])
@@ -201,11 +205,19 @@ def read_parquet_table(path: Path, columns: Columns) -> Rows:
 
 
 def _check_quotes(file: BufferedReader) -> None:
-    """Refuse an open quote, which pyarrow takes to end where the file does."""
-    count = sum(piece.count(b'"') for piece in iter(partial(file.read, _PIECE), b""))
+    """Refuse quotes other than those of RFC 4180: an open one makes pyarrow lose rows in a text."""
+    if any(b'"' in piece for piece in iter(partial(file.read, _PIECE), b"")):
+        file.seek(0)
+        text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+        rows = csv.reader(text, strict=True)
+        try:
+            for row in rows:
+                if '"' in "".join(row) and any(map(_LATE_QUOTE.match, row)):
+                    raise csv.Error("a blank stands before a quotation mark")
+        except csv.Error as error:
+            raise ValueError(f"in or before line {rows.line_num}: {error}") from error
+        text.detach()
     file.seek(0)
-    if count % 2:
-        raise ValueError("a quotation mark has no other; one within a text is written twice")
 
 
 def _check_commas(path: Path, names: Sequence[str]) -> None:

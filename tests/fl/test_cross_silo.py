@@ -181,6 +181,10 @@ def test_adult_is_the_same_in_both_kinds_of_files(tmp_path):
     (packed / "a.json.gz").write_bytes(gzip.compress(b"[" * 100_000))
     with pytest.raises(DataError, match=r"a\.json\.gz: not a readable JSON file"):
         load_adult(packed, BY_SAMPLES)
+    nested = user_data | {"phd": user_data["phd"] | {"y": [[1]]}}
+    (packed / "a.json.gz").write_bytes(gzip.compress(json.dumps({"user_data": nested}).encode()))
+    with pytest.raises(DataError, match=r"1 inputs and labels of shape \(1, 1\)"):
+        load_adult(packed, BY_SAMPLES)
     del user_data["phd"]
     (packed / "a.json.gz").write_bytes(gzip.compress(json.dumps({"user_data": user_data}).encode()))
     with pytest.raises(DataError, match="not the Adult data"):

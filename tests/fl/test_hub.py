@@ -141,6 +141,16 @@ def test_a_missing_column_is_named_beside_those_that_are_there(tmp_path):
     path = write(tmp_path, femnist().drop_columns(["writer_id"]))
     with pytest.raises(DataError, match=r"no column 'writer_id' .found: image, hsf_id, character."):
         load_hub(str(path), Split())
+    path = write(tmp_path, femnist().append_column("writer_id", pa.array(["a"] * 12)))
+    with pytest.raises(DataError, match=r"no column 'writer_id' .*, or several"):
+        load_hub(str(path), Split())
+
+
+def test_files_whose_columns_differ_in_type_are_refused(tmp_path):
+    write(tmp_path, femnist())
+    write(tmp_path, femnist(writer_id=list(range(12))), "more.parquet")
+    with pytest.raises(DataError, match=r"do not go together .*writer_id.* one type for each"):
+        load_hub(str(tmp_path), Split())
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path):

@@ -46,6 +46,14 @@ def test_a_row_of_a_csv_file_is_a_sample_of_its_user(tmp_path, text):
     }
 
 
+@pytest.mark.parametrize(
+    "head", ["\n\nwho,0,answer,1", 'who,"0\nm",answer,1', "\ufeff\r\nwho,0,answer,1"]
+)
+def test_the_names_of_columns_are_no_sample(tmp_path, head):
+    rows = read_csv_table(write_csv(tmp_path, head + "\nann,1.5,yes,80\n"), COLUMNS)
+    assert (rows.users.names, rows.classes, rows.x.tolist()) == (("ann",), ("yes",), [[1.5, 80.0]])
+
+
 def test_several_labels_are_numbers(tmp_path):
     text = TEXT.replace("yes", "1").replace("no", "0")
     rows = read_csv_table(write_csv(tmp_path, text), Columns("who", ("height", "weight")))
@@ -76,7 +84,9 @@ def test_several_labels_are_numbers(tmp_path):
         ),
         ("who,answer,height\n,yes,1\n", "column 'who' has '' in row 1 of the samples"),
         ("who,answer,height\nann,,1\n", "column 'answer' has '' in row 1 of the samples"),
-        ('who,answer,height\nann,"yes,1\n', "a quotation mark has no other"),
+        ('who,answer,height\nann,"yes,1\n', "line 2: unexpected end of data"),
+        ('who,answer,height\n"ann,yes,1\n"bob,no,2\n', "line 3: .*expected after"),
+        ('who,answer,height\nann, "yes",1\n', "line 2: a blank stands before a quotation mark"),
         (b"who,answer,height\nann,\xff,1\n", "invalid UTF8"),
         ("who,answer,height\n" + "a" * (1 << 24) + ",yes,1\n", "not a readable CSV file"),
     ],
