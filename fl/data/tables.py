@@ -274,7 +274,7 @@ def texts_of(source: str, name: str, table: pa.Table) -> Texts:
     if types.is_dictionary(kind):
         kind = kind.value_type
         column = column.cast(kind)
-    is_name = types.is_string(kind) or types.is_large_string(kind)
+    is_name = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     if not (is_name or types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)):
         raise DataError(
             f"{source}: column {name!r:.200} has {kind!s:.40}, and must have whole numbers or texts"

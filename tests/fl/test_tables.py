@@ -126,8 +126,10 @@ def write_parquet(folder, **changes):
     return path
 
 
-def test_a_row_of_a_parquet_file_is_a_sample_of_its_user(tmp_path):
-    rows = read_parquet_table(write_parquet(tmp_path), COLUMNS)
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_a_row_of_a_parquet_file_is_a_sample_of_its_user(tmp_path, kind):
+    people = write_parquet(tmp_path, who=pa.array(["ann", "bob", "ann"], kind))
+    rows = read_parquet_table(people, COLUMNS)
     assert rows.classes == ("a", "b")
     assert [(name, x.tolist(), y.tolist()) for name, x, y in rows.by_user()] == [
         ("ann", [[1.5, 1.0], [3.0, 1.0]], [1, 0]),
