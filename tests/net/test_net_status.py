@@ -78,6 +78,11 @@ def test_a_trip_and_its_round(status):
     status.post.disconnect(line)
 
 
+def test_a_number_is_told_to_its_last_digit(status):
+    status.played(event(1, secure_sums=1234567))
+    assert of(status)["deltafl_sums_total"] == 1234567
+
+
 def test_every_stage_has_words(status):
     for stage in Stage:
         status.stage(SimpleNamespace(step=Step(stage, 0), awaits_updates=False), 5)
