@@ -181,10 +181,7 @@ class CohortView(Cohort):
         return self.cohort.reveal_losses(model, self.weights if ids is None else ids)
 
     def reveal_updates(
-        self,
-        model: Vector,
-        ids: Collection[int] | None = None,
-        objective: LocalObjective = PLAIN,
+        self, model: Vector, ids: Collection[int] | None = None, objective: LocalObjective = PLAIN
     ) -> Sequence[Pending[Vector]]:
         """Ask for updates in clear; see `Cohort`."""
         return self.cohort.reveal_updates(model, self.weights if ids is None else ids, objective)

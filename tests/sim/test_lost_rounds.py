@@ -13,10 +13,8 @@ from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
-from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import Stage, Step, Vanish
 from deltafl.sim.cohort.dropouts import WithDropouts
-from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -62,10 +60,8 @@ def test_a_lost_round_that_would_have_measured_eta_leaves_the_one_before():
 
 
 def test_a_strategy_in_clear_takes_no_secure_sums_of_devices_that_are_gone():
-    private = PrivateDeltaFL(Fraction(1, 2))
-    cohort = cohort_of(DEVICES, IdealRounds(Sessions()))
     with pytest.raises(ValueError, match="strategies in clear take no secure sums"):
-        losing(private).apply(private.init(START, len(DEVICES)), cohort)
+        play(losing(PrivateDeltaFL(Fraction(1, 2))), 1)
 
 
 def test_a_run_that_loses_its_first_rounds_measures_eta_in_the_next():
