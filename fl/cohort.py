@@ -181,10 +181,7 @@ class CohortView(Cohort):
         return self.cohort.reveal_losses(model, self.weights if ids is None else ids)
 
     def reveal_updates(
-        self,
-        model: Vector,
-        ids: Collection[int] | None = None,
-        objective: LocalObjective = PLAIN,
+        self, model: Vector, ids: Collection[int] | None = None, objective: LocalObjective = PLAIN
     ) -> Sequence[Pending[Vector]]:
         """Ask for updates in clear; see `Cohort`."""
         return self.cohort.reveal_updates(model, self.weights if ids is None else ids, objective)
@@ -192,7 +189,9 @@ class CohortView(Cohort):
     def secure_round(
         self, levels: Levels, models: Sequence[Vector], weighing: Weighing | None = None
     ) -> SecureRoundResult:
-        """Play a secure round; see `Cohort`."""
+        """Play a secure round; see `Cohort`. A session loses devices by itself, half-way too."""
+        if self.asked is not None:
+            raise ValueError("strategies in clear take no secure sums")
         result = self.cohort.secure_round(levels, models, weighing)
         self.shown(levels, result)
         return result

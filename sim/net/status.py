@@ -190,7 +190,7 @@ def _exposed(kind: str, metrics: Sequence[_Metric]) -> Iterator[str]:
     for name, what, values in metrics:
         yield f"# HELP deltafl_{name} {what}\n# TYPE deltafl_{name} {kind}\n"
         for labels, value in values.items():
-            yield f"deltafl_{name}{labels} {value:g}\n"
+            yield f"deltafl_{name}{labels} {value}\n"
 
 
 def status_application(status: Status) -> Starlette:

@@ -36,7 +36,7 @@ tasks = sized(TASK_SIZE)
 FRAMES = st.one_of(
     st.builds(Challenge, sized(NONCE_SIZE)),
     st.builds(Hello, st.integers(0, 2**32 - 1), sized(32), sized(64)),
-    st.builds(Welcome, rounds, rounds),
+    st.builds(Welcome, rounds, rounds, st.booleans()),
     st.builds(Task, tasks, rounds, st.integers(-4096, 4096), st.binary(max_size=300)),
     st.builds(Carry, tasks, st.integers(0, MAX_TRIPS), st.binary(max_size=5000)),
     st.builds(Decline, tasks, st.sampled_from(Reason)),
@@ -47,6 +47,8 @@ FRAMES = st.one_of(
 @given(FRAMES)
 def test_frames_are_read_as_they_were_written(frame):
     assert decode(encode(frame)) == frame
+    kinds = [Challenge, Hello, Welcome, Task, Carry, Decline, Over]
+    assert read_fields(encode(frame), most=8)[:2] == [1, 1 + kinds.index(type(frame))]
 
 
 @given(FRAMES, st.data())
@@ -71,18 +73,18 @@ def test_other_bytes_are_refused(data):
 @pytest.mark.parametrize(
     "fields",
     [
-        [2, 3, 0, 0],  # another version
+        [2, 3, 0, 0, 0],  # another version
         [1, 0],
         [1, 8],
         [1, 1, bytes(31)],
         [1, 1, bytes(32), 0],
         [1, 2, 2**32, bytes(32), bytes(64)],
         [1, 2, 0, bytes(32), bytes(63)],
-        [1, 3, 0, -1],
-        [1, 3, 0, (1 << 53) + 1],
-        [1, 4, bytes(15), 0, 0, b""],
-        [1, 4, bytes(16), 0, 4097, b""],
-        [1, 4, bytes(16), 0, 0, bytes(MAX_SETTINGS + 1)],
+        [1, 3, 0, -1, 0],
+        [1, 3, 0, (1 << 53) + 1, 0],
+        [1, 4, bytes(15), 0, 0, b"", 0, b""],
+        [1, 4, bytes(16), 0, 4097, b"", 0, b""],
+        [1, 4, bytes(16), 0, 0, bytes(MAX_SETTINGS + 1), 0, b""],
         [1, 5, bytes(16), -1, b""],
         [1, 5, bytes(16), MAX_TRIPS + 1, b""],
         [1, 5, bytes(16), 0, 7],

@@ -85,11 +85,13 @@ def test_every_stage_has_words(status):
 
 
 def test_a_lost_round_says_why_and_is_escaped(status):
-    status.played(event(1, aborted="<script>alert(1)</script>", eta=None, kept_devices=None))
+    lost = {"aborted": "<script>alert(1)</script>", "eta": None, "kept_devices": None}
+    status.played(event(1, secure_sums=1234567, **lost))
     page = status.page()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert of(status)["deltafl_lost_rounds_total"] == 1
+    assert of(status)["deltafl_sums_total"] == 1234567
 
 
 def test_the_page_names_no_device(status):
@@ -113,15 +115,8 @@ def test_a_run_that_is_over_is_not_reloaded(status):
 
 
 def test_noise_is_accounted():
-    noisy = build_config(
-        [
-            {
-                "federation": {"rounds": 50},
-                "quantile": {"method": "noisy", "noise": "4"},
-            }
-        ]
-    )
-    shown = Status(noisy, Post(time.monotonic, 50), 30)
+    noise = {"method": "noisy", "noise": "4"}
+    shown = Status(noisy := build_config([{"quantile": noise}]), Post(time.monotonic, 50), 30)
     shown.begin(noisy, 10)
     assert "ε = " in shown.page() or "ε is not bounded" in shown.page()
 

@@ -11,6 +11,7 @@ from deltafl.fl.strategies.aaggff_device import AAggFFDevice
 from deltafl.fl.strategies.afl import AFL, average_iterate
 from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.delta_fl import DeltaFL
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.secagg import Stage, Step, Vanish
 from deltafl.sim.cohort.dropouts import WithDropouts
@@ -56,6 +57,11 @@ def test_a_lost_round_that_would_have_measured_eta_leaves_the_one_before():
     # without the loss round 2 measures
     _, whole = play(losing(period), 6)
     assert whole[3].eta == whole[2].eta != etas[3]
+
+
+def test_a_strategy_in_clear_takes_no_secure_sums_of_devices_that_are_gone():
+    with pytest.raises(ValueError, match="strategies in clear take no secure sums"):
+        play(losing(PrivateDeltaFL(Fraction(1, 2))), 1)
 
 
 def test_a_run_that_loses_its_first_rounds_measures_eta_in_the_next():
