@@ -20,8 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import matplotlib as mpl
-
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.reproduce.experiment import Experiment, Record, Report, Table
 from deltafl.sim.visible import visible
@@ -52,17 +50,17 @@ _LATEX: Final = {
 
 def write_report(experiment: Experiment, report: Report, out: Path) -> Path:
     """Write everything into the folder of the experiment, and return that folder."""
+    from deltafl.sim.charts.files import encoded  # loads the plotting library
+
     folder = out / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "report.md", as_markdown(experiment, report).encode())
     for table in report.tables:
         write_file(folder / f"{table.name}.csv", as_csv(table).encode())
         write_file(folder / f"{table.name}.jsonl", as_json_lines(table).encode())
-    # the salt and the missing date make the same figure the same bytes
-    with mpl.rc_context({"svg.hashsalt": "deltafl"}):
-        for name, figure in report.figures.items():
-            figure.savefig(folder / f"{name}.png", dpi=150)
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    for name, figure in report.figures.items():
+        for kind in ("png", "svg"):
+            write_file(folder / f"{name}.{kind}", encoded(figure, kind))
     return folder
 
 
