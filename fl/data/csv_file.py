@@ -26,7 +26,8 @@ def csv_names(file: BufferedReader, delimiter: str = ",") -> list[str]:
     """The names in a file's first row, without blanks around them; the position stays."""
     options = csv.ReadOptions(use_threads=False, block_size=_BLOCK)
     form = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    names = csv.open_csv(file, options, form).schema.names
+    # a copy: pyarrow reads on by itself, and would move the position
+    names = csv.open_csv(pa.BufferReader(file.read(2 * _BLOCK)), options, form).schema.names
     file.seek(0)
     return [name.strip() for name in names]
 
