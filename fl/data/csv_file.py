@@ -26,7 +26,9 @@ def csv_names(file: BufferedReader, delimiter: str = ",") -> list[str]:
     """The names in a file's first row, as they are written; the position stays."""
     options = csv.ReadOptions(use_threads=False, block_size=_BLOCK)
     form = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    names: list[str] = csv.open_csv(file, options, form).schema.names
+    # a copy: pyarrow reads on by itself, and would move the position
+    copy = pa.BufferReader(file.read(2 * _BLOCK))
+    names: list[str] = csv.open_csv(copy, options, form).schema.names
     file.seek(0)
     return names
 

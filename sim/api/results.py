@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TAIL: Final = 90
-_BOOTSTRAP_SEED: Final = 0
 
 _COLUMNS: Final = {ERROR: ERROR, ABSOLUTE: ABSOLUTE, OWN: "metric"}
 _TITLES: Final = {ERROR: "test error", ABSOLUTE: "mean absolute error of tests", "metric": "metric"}
@@ -242,7 +241,6 @@ class Comparison:
         compared = compare_methods(
             {one.label: one.final() for one in self.results},
             baseline=self.results[-1].label,
-            rng=np.random.default_rng(_BOOTSTRAP_SEED),
             percentile=_TAIL,
         )
         rows = [

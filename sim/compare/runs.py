@@ -9,8 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.rundir import RunDirectory, read_json
@@ -38,7 +36,6 @@ _IGNORED: Final = frozenset(
 )
 """Settings in which runs of one method may differ, beside those of the section experiment."""
 
-_RESAMPLING_SEED: Final = 0
 _OF_ALGORITHMS: Final = (
     "federation.algorithm",
     "federation.theta",
@@ -270,7 +267,7 @@ def _compared(
         method.label,
         ours,
         theirs,
-        rng=np.random.default_rng(_RESAMPLING_SEED) if len(splits) == 1 else None,
+        same_devices=len(splits) == 1,
         test_share=method.test_share if len(splits) == len(pairs) else None,
         percentile=percentile,
         level=level,

@@ -21,8 +21,8 @@ from deltafl.fl.alternating import AlternatingMinimisation, Inexactness, StepRep
 from deltafl.fl.simplex import Reals
 from deltafl.fl.smoothing import smoothed_objective, smoothed_weights
 from deltafl.fl.superquantile import superquantile
+from deltafl.sim.charts.files import new_figure
 from deltafl.sim.reproduce.experiment import Cell, Finished, Record, Report, Request, Table
-from deltafl.sim.reproduce.figures.drawing import new_figure
 
 THETA: Final = Fraction(1, 2)
 DELTA: Final = 0.05

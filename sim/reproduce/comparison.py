@@ -24,6 +24,7 @@ from deltafl.sim.reproduce.statistics import (
     statistic_of,
 )
 
+_RESAMPLING_SEED: Final = 0
 _OF_SEEDS: Final = {
     "difference": "mean",
     **{name: name for name in ("low", "high", "effect", "p_t", "p_signed_rank", "p_sign")},
@@ -50,7 +51,7 @@ def compare_runs(
     ours: Sequence[Evaluation],
     baseline: Sequence[Evaluation],
     *,
-    rng: np.random.Generator | None = None,
+    same_devices: bool = True,
     test_share: float | None = None,
     percentile: float | None = 90,
     level: float = 0.95,
@@ -61,7 +62,7 @@ def compare_runs(
         method: its label.
         ours: one final evaluation per seed.
         baseline: the same seeds in the same order.
-        rng: draws the devices; None where runs differ in their test devices.
+        same_devices: whether all runs have the same test devices, which are then compared as well.
         test_share: of the devices, who tested, if every run has a split of its own.
         percentile: of the test errors over devices, in [0, 100]; None compares means.
         level: coverage of the intervals, in (0, 1).
@@ -72,8 +73,9 @@ def compare_runs(
     values, others = _values(ours, percentile), _values(baseline, percentile)
     several = len(values) > 1
     devices = None
-    if rng is not None:
+    if same_devices:
         both = _paired_devices(ours, baseline)
+        rng = np.random.default_rng(_RESAMPLING_SEED)  # the same, whoever else is compared
         devices = compare_over_devices(*both, rng=rng, percentile=percentile, level=level)
     split = several and test_share is not None
     return replace(
@@ -99,7 +101,6 @@ def compare_methods(
     evaluations: Mapping[str, Sequence[Evaluation]],
     *,
     baseline: str,
-    rng: np.random.Generator,
     percentile: float | None = 90,
     level: float = 0.95,
 ) -> tuple[Comparison, ...]:
@@ -109,7 +110,6 @@ def compare_methods(
         evaluations: from the label of a method to its final evaluations, one per seed, the same
             seeds in the same order for all.
         baseline: the label of the method to compare with.
-        rng: draws the resamples.
         percentile: of the test errors over devices, in [0, 100]; None compares means.
         level: coverage of the intervals, in (0, 1).
 
@@ -120,9 +120,7 @@ def compare_methods(
     if baseline not in evaluations:
         raise ValueError(f"baseline {baseline!r} is not among {list(evaluations)}")
     found = [
-        compare_runs(
-            method, runs, evaluations[baseline], rng=rng, percentile=percentile, level=level
-        )
+        compare_runs(method, runs, evaluations[baseline], percentile=percentile, level=level)
         for method, runs in evaluations.items()
         if method != baseline
     ]

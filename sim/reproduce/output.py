@@ -20,8 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import matplotlib as mpl
-
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.reproduce.experiment import Experiment, Record, Report, Table
 from deltafl.sim.visible import visible
@@ -52,6 +50,8 @@ _LATEX: Final = {
 
 def write_report(experiment: Experiment, report: Report, out: Path) -> Path:
     """Write everything into the folder of the experiment, and return that folder."""
+    import matplotlib as mpl  # loads the plotting library
+
     folder = out / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "report.md", as_markdown(experiment, report).encode())

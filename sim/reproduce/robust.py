@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from deltafl.sim.charts.files import new_figure
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.evaluations import read_last_evaluation
@@ -32,7 +33,7 @@ from deltafl.sim.reproduce.experiment import (
     percent_error,
     plus_minus,
 )
-from deltafl.sim.reproduce.figures.drawing import draw_line, new_figure
+from deltafl.sim.reproduce.figures.drawing import draw_line
 from deltafl.sim.reproduce.grid import make_cells, notes_of
 from deltafl.sim.reproduce.methods import (
     CLIPPED,

@@ -40,7 +40,6 @@ from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
 from deltafl.sim.run.algorithms import keeps_enough
 
-_RESAMPLING_SEED: Final = 2002_11223
 _P_DIGITS: Final = 3
 _EXPOSED: Final = "not private at this cohort"
 _P_VALUES: Final = (
@@ -164,8 +163,7 @@ class ErrorTable(_OfMethods):
         """Every method with FedAvg; nothing where there are no two to compare."""
         if len(runs) < 2 or FEDAVG.label not in runs:
             return ()
-        rng = np.random.default_rng(_RESAMPLING_SEED)
-        found = compare_methods(runs, baseline=FEDAVG.label, rng=rng, percentile=self.percentile)
+        found = compare_methods(runs, baseline=FEDAVG.label, percentile=self.percentile)
         return sorted(found, key=lambda one: one.method != FEDAVG.label)
 
 

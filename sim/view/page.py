@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from deltafl.sim import writing
 from deltafl.sim.charts import svg
+from deltafl.sim.reproduce.comparison import p_value
 from deltafl.sim.view.costs import STAGES
 from deltafl.sim.view.pairs import LEVEL
 from deltafl.sim.view.sections import OF_A_RUN, SECTIONS, Page
@@ -122,17 +123,6 @@ def in_points(value: float) -> str:
     """
     text = f"{100 * value:+.1f}".replace("-", "−")
     return "0" if text in ("+0.0", "−0.0") else text
-
-
-def p_value(value: float | None) -> str:
-    """A p-value.
-
-    >>> p_value(0.0312), p_value(0.0001), p_value(None)
-    ('0.031', '< 0.001', '—')
-    """
-    if value is None:
-        return writing.NONE
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 @functools.cache

@@ -16,8 +16,6 @@ from deltafl.sim.reproduce.statistics import Comparison, error_matrix
 LEVEL: Final = 0.95
 """The coverage of intervals."""
 
-_BOOTSTRAP_SEED: Final = 0
-
 
 def distribution(method: Method, number: int, bins: int) -> Distribution | None:
     """The distribution of a method's test errors by round; None without evaluations."""
@@ -136,7 +134,6 @@ def comparisons(
     return compare_methods(
         finals,
         baseline=baseline.label,
-        rng=np.random.default_rng(_BOOTSTRAP_SEED),
         percentile=percentile,
         level=LEVEL,
     )

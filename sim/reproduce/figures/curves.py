@@ -16,7 +16,8 @@ from typing import Final
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from deltafl.sim.reproduce.figures.drawing import draw_line, mean_and_deviation, new_figure
+from deltafl.sim.charts.files import new_figure
+from deltafl.sim.reproduce.figures.drawing import draw_line, mean_and_deviation
 from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     STATISTICS,

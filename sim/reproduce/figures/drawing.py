@@ -6,9 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from deltafl.sim.charts.chart import Numbers
-from deltafl.sim.charts.files import line_style, new_figure
-
-__all__ = ["draw_line", "mean_and_deviation", "new_figure"]
+from deltafl.sim.charts.files import line_style
 
 
 def draw_line(

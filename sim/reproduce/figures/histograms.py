@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES
 from deltafl.sim.charts.chart import COLOURS
-from deltafl.sim.reproduce.figures.drawing import new_figure
+from deltafl.sim.charts.files import new_figure
 from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     TEST,

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from deltafl.sim.charts.files import new_figure
 from deltafl.sim.errors import damaged
-from deltafl.sim.reproduce.figures.drawing import draw_line, new_figure
+from deltafl.sim.reproduce.figures.drawing import draw_line
 from deltafl.sim.reproduce.figures.runs import (
     Drawn,
     Record,

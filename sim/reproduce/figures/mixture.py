@@ -27,8 +27,8 @@ from scipy import optimize
 
 from deltafl.fl.superquantile import conformity, superquantile
 from deltafl.sim.charts.chart import COLOURS
+from deltafl.sim.charts.files import new_figure
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from deltafl.sim.reproduce.figures.drawing import new_figure
 
 Numbers = npt.NDArray[np.float64]
 

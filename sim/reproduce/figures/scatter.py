@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from deltafl.sim.charts.chart import LineStyle
-from deltafl.sim.reproduce.figures.drawing import new_figure
+from deltafl.sim.charts.files import new_figure
 from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     TEST,
