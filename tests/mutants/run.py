@@ -354,8 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--jobs {chosen.jobs} is less than 1")
     if chosen.only:
         faults = [fault for fault in faults if fault.name in chosen.only]
-    if chosen.since:
-        faults = touched(faults, changed_files(chosen.since))
+    if chosen.since and not (faults := touched(faults, changed_files(chosen.since))):
+        parser.exit(message="no fault is touched\n")
     if chosen.list:
         for fault in faults:
             print(f"{fault.id:5} {fault.name} ({fault.file})\n      {fault.why}")

@@ -237,9 +237,7 @@ def to_toml(numbers: Table) -> str:
     """The table as a file."""
     parts = []
     for kind, each in numbers.items():
-        parts.append(f"[{kind}]")
-        parts += [f'"{name}" = {number}' for name, number in each.items()]
-        parts.append("")
+        parts += [f"[{kind}]", *(f'"{name}" = {number}' for name, number in each.items()), ""]
     return "\n".join(parts)
 
 

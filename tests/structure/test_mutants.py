@@ -237,11 +237,13 @@ def test_slow_tests_kill_no_fault_that_does_not_say_so(toy_tree, why, verdict):
     assert outcome.verdict == verdict
 
 
-def test_a_fault_belongs_to_a_change_by_its_file_or_its_tests():
+def test_a_fault_belongs_to_a_change_by_its_file_or_its_tests(monkeypatch):
     other = replace(FAULT, file="secagg/other.py", tests=("tests/secagg/test_other.py",))
     assert run.touched([FAULT, other], {"secagg/toy.py"}) == [FAULT]
     assert run.touched([FAULT, other], {"tests/secagg/test_other.py"}) == [other]
-    assert run.touched([FAULT, other], {"README.md"}) == []
+    monkeypatch.setattr(run, "changed_files", lambda _: {"README.md"})
+    with pytest.raises(SystemExit, match=r"^0$"):
+        run.main(["--since", "main"])
 
 
 SOURCES = """
