@@ -202,18 +202,6 @@ def show(value: object) -> str:
     return str(_plain(value)) if isinstance(value, Fraction) else shortened(value, _SHOWN)
 
 
-_MUST: Final = {
-    "=": "be",
-    "≠": "not be",
-    "≤": "be at most",
-    "≥": "be at least",
-    ">": "be above",
-    "in": "be one of",
-    "not in": "not be one of",
-    "begins with": "begin with",
-}
-
-
 def _refusal(rule: Rule, config: RunConfig) -> str:
     """What is refused by a rule: settings with their values, and what would be accepted."""
 
@@ -229,7 +217,7 @@ def _refusal(rule: Rule, config: RunConfig) -> str:
     named = f"{must.other} = {wanted}" if must.is_of_settings else wanted
     when = " and ".join(told(one) for one in rule.when if one.setting != must.setting)
     by = when and f" with {when}"
-    return f"{told(must)}: must {_MUST[must.relation]} {named}{by}, because {rule.because}"
+    return f"{told(must)}: must {must.demand} {named}{by}, because {rule.because}"
 
 
 def _word(text: str) -> object:

@@ -15,18 +15,17 @@ from typing import Any, Final, NamedTuple
 from deltafl.sim.settings.config import RunConfig
 
 _SETTING: Final = re.compile(r"[a-z]\w*\.\w+")
-_COMPARISON: Final = re.compile(rf"({_SETTING.pattern}) (=|≠|<|≤|>|≥|in|not in|begins with) (.+)")
-_HOLDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq,
-    "≠": operator.ne,
-    "<": operator.lt,
-    "≤": operator.le,
-    ">": operator.gt,
-    "≥": operator.ge,
-    "in": lambda value, others: value in others,
-    "not in": lambda value, others: value not in others,
-    "begins with": str.startswith,
+_RELATIONS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "=": (operator.eq, "be"),
+    "≠": (operator.ne, "not be"),
+    "<": (operator.lt, "be below"),
+    "≤": (operator.le, "be at most"),
+    ">": (operator.gt, "be above"),
+    "≥": (operator.ge, "be at least"),
+    "not in": (lambda value, others: value not in others, "not be one of"),
+    "begins with": (str.startswith, "begin with"),
 }
+_COMPARISON: Final = re.compile(rf"({_SETTING.pattern}) ({'|'.join(_RELATIONS)}) (.+)")
 
 
 class Comparison(NamedTuple):
@@ -60,7 +59,12 @@ class Comparison(NamedTuple):
 
     def holds(self, config: RunConfig) -> bool:
         """Whether it is so in these settings."""
-        return _HOLDS[self.relation](self.value(config), self.wanted(config))
+        return _RELATIONS[self.relation][0](self.value(config), self.wanted(config))
+
+    @property
+    def demand(self) -> str:
+        """How it is demanded, for the end of "must …", before what it is compared with."""
+        return _RELATIONS[self.relation][1]
 
 
 class Rule(NamedTuple):
