@@ -111,11 +111,13 @@ def test_real_weights_are_refused():
 
 def test_devices_that_trust_no_server_do_not_believe_its_radius():
     active = {"privacy": {"adversary": "active", "sums": "masked", "signed": True}}
+    trusting = {**active, "quantile": {"search": "trusted"}}
     for name in ("private-fedavg", "private-delta-fl"):
-        with pytest.raises(ConfigError, match=r"clipped_radius = 1.0: the server chooses it"):
-            check_arms(config_of(name, **active), 10, None)
-    trusting = config_of("private-delta-fl", **active, quantile={"search": "trusted"})
-    check_arms(trusting, 10, None)
+        with pytest.raises(ConfigError, match=r"quantile.search = 'auto': must be 'trusted' with"):
+            config_of(name, **active)
+    with pytest.raises(ConfigError, match=r"clipped_radius = 1.0: the server chooses it"):
+        check_arms(config_of("private-fedavg", **trusting), 10, None)
+    check_arms(config_of("private-delta-fl", **trusting), 10, None)
 
 
 def test_several_levels_have_no_radius():
@@ -131,8 +133,8 @@ def test_devices_that_add_noise_have_another_clip():
         "privacy": {"max_weight": 1},
     }
     assert build_strategy(build_config([noisy])).update_noise is not None
-    with pytest.raises(ConfigError, match=r"clipped_radius = 1.0 with noise"):
-        check_arms(config_of("private-delta-fl", **noisy), 10, None)
+    with pytest.raises(ConfigError, match=r"'clipped': must be 'mean' with dp.noise = 1.0"):
+        config_of("private-delta-fl", **noisy)
 
 
 def small(algorithm, **more):

@@ -39,6 +39,7 @@ BROKEN = {
     "federation.levels = []": [LEVELS, "federation.algorithm=fedavg"],
     "strategy.eta_every = 1": ["strategy.eta_every=2"],
     'strategy.aggregation = "mean"': ["strategy.aggregation=rfa", "federation.algorithm=afl"],
+    'quantile.search = "trusted"': ["strategy.aggregation=clipped", "privacy.adversary=active"],
     "faults.dropout = 0": ["federation.algorithm=aaggff-s", "faults.dropout=0.1"],
     "attackers.from_class ≠ attackers.to_class": [
         *("attackers.share=0.1", "attackers.kind=flipped-labels", "attackers.from_class=0"),
@@ -88,6 +89,33 @@ def test_settings_that_break_a_rule_are_refused_with_their_names_and_the_reason(
 )
 def test_baselines_are_held_to_the_rules_too(texts):
     with pytest.raises(ConfigError, match=f"'{texts[-1].split(chr(34))[1]}'"):
+        settings(*texts)
+
+
+@pytest.mark.parametrize("theta", ["0.5", "1"])
+def test_devices_check_a_search_if_the_smallest_level_has_one(theta):
+    asked = (VERIFIED, f"federation.theta={theta}")
+    settings(*asked, 'federation.levels=["1"]')
+    with pytest.raises(ConfigError, match=r"privacy\.signed = false: must be true with .*= 0\.5"):
+        settings(*asked, 'federation.levels=["1", "0.5"]')
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (
+            ("federation.theta=1", "quantile.method=noisy"),
+            r"quantile\.noise = 0\.0: must be above 0",
+        ),
+        (
+            ("federation.algorithm=private-fedavg", "quantile.votes=proved"),
+            r"quantile\.search = 'auto': must be 'verified'",
+        ),
+        ((*NOISY, "strategy.aggregation=clipped"), r"strategy\.aggregation = .* must be 'mean'"),
+    ],
+)
+def test_settings_are_refused_by_their_own_names(texts, told):
+    with pytest.raises(ConfigError, match=told):
         settings(*texts)
 
 
