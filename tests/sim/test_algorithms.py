@@ -358,11 +358,8 @@ def test_devices_on_machines_of_their_own_accept_no_more_than_usual(case):
 
 
 def test_ideal_sums_of_a_simulation_leave_devices_on_machines_of_their_own_as_strict():
-    ideal = settings(
-        "private-delta-fl", {"federation": {"theta": 0.1}, "privacy": {"sums": "ideal"}}
-    )
-    assert policy_of(ideal).min_honest_tail == 0
-    assert own_policy(ideal).min_honest_tail == RoundPolicy().min_honest_tail
+    ideal = private(sums="ideal", min_honest_tail=20)
+    assert (policy_of(ideal).min_honest_tail, own_policy(ideal).min_honest_tail) == (0, 20)
 
 
 def test_a_run_outside_of_its_policy_is_refused_with_the_limit_to_change():

@@ -120,18 +120,10 @@ def test_devices_that_trust_no_server_do_not_believe_its_radius():
     check_arms(config_of("private-delta-fl", **trusting), 10, None)
 
 
-def test_several_levels_have_no_radius():
-    levels = {"algorithm": "private-delta-fl", "levels": ["0.8", "0.5"]}
+def test_several_levels_have_no_radius_and_devices_that_add_noise_another_clip():
     with pytest.raises(ConfigError, match=r"'mean' with federation.levels"):
-        build_strategy(config_of("private-delta-fl", federation=levels))
-
-
-def test_devices_that_add_noise_have_another_clip():
-    noisy = {
-        "federation": {"algorithm": "private-delta-fl", "theta": "1"},
-        "dp": {"noise": 1.0},
-        "privacy": {"max_weight": 1},
-    }
+        config_of("private-delta-fl", federation={"levels": ["0.8", "0.5"]})
+    noisy = {"federation": {"theta": "1"}, "dp": {"noise": 1.0}, "privacy": {"max_weight": 1}}
     assert build_strategy(build_config([noisy])).update_noise is not None
     with pytest.raises(ConfigError, match=r"'clipped': must be 'mean' with dp.noise = 1.0"):
         config_of("private-delta-fl", **noisy)

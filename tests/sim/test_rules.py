@@ -10,14 +10,8 @@ from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import assignment, build_config
 from deltafl.sim.settings.rules import RULES, read_comparison
 
-NOISY = (
-    "quantile.method=noisy",
-    "quantile.noise=4",
-    "quantile.weights=equal",
-    "privacy.max_weight=1",
-    "privacy.colluding=0",
-    "dp.noise=1",
-)
+HIDING = ("quantile.method=noisy", "quantile.noise=4", "quantile.weights=equal")
+NOISY = (*HIDING, "privacy.max_weight=1", "privacy.colluding=0", "dp.noise=1")
 LEVELS = 'federation.levels=["0.8", "0.5"]'
 REMOTE = "federation.devices=remote"
 VERIFIED = "quantile.search=verified"
@@ -44,10 +38,10 @@ BROKEN = {
     "attackers.from_class ≠ attackers.to_class": [
         *("attackers.share=0.1", "attackers.kind=flipped-labels", "attackers.from_class=0"),
     ],
-    "privacy.signed = true": [VERIFIED],
+    "privacy.signed = true": [VERIFIED, "federation.theta=1", LEVELS],
     'privacy.graph ≠ "sparse"': [VERIFIED, "privacy.signed=true", "privacy.graph=sparse"],
-    'quantile.search = "verified"': ["quantile.votes=proved"],
-    "quantile.noise > 0": ["quantile.method=noisy"],
+    'quantile.search = "verified"': ["quantile.votes=proved", "federation.theta=1"],
+    "quantile.noise > 0": ["quantile.method=noisy", "federation.theta=1"],
     "quantile.epsilon = 0": ["quantile.epsilon=0.1"],
     "quantile.epsilon ≤ quantile.loss_bound": ["quantile.method=mm", "quantile.epsilon=33"],
     "quantile.noise = 0": ["quantile.noise=1"],
@@ -92,31 +86,8 @@ def test_baselines_are_held_to_the_rules_too(texts):
         settings(*texts)
 
 
-@pytest.mark.parametrize("theta", ["0.5", "1"])
-def test_devices_check_a_search_if_the_smallest_level_has_one(theta):
-    asked = (VERIFIED, f"federation.theta={theta}")
-    settings(*asked, 'federation.levels=["1"]')
-    with pytest.raises(ConfigError, match=r"privacy\.signed = false: must be true with .*= 0\.5"):
-        settings(*asked, 'federation.levels=["1", "0.5"]')
-
-
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        (
-            ("federation.theta=1", "quantile.method=noisy"),
-            r"quantile\.noise = 0\.0: must be above 0",
-        ),
-        (
-            ("federation.algorithm=private-fedavg", "quantile.votes=proved"),
-            r"quantile\.search = 'auto': must be 'verified'",
-        ),
-        ((*NOISY, "strategy.aggregation=clipped"), r"strategy\.aggregation = .* must be 'mean'"),
-    ],
-)
-def test_settings_are_refused_by_their_own_names(texts, told):
-    with pytest.raises(ConfigError, match=told):
-        settings(*texts)
+def test_a_single_level_without_a_search_has_nothing_to_check():
+    settings(VERIFIED, 'federation.levels=["1"]')
 
 
 def test_a_run_is_held_to_them_wherever_its_settings_come_from():

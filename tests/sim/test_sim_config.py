@@ -193,10 +193,9 @@ def test_a_file_without_a_setting_takes_its_default():
 
 
 def test_a_file_of_before_may_say_that_updates_are_summed_once():
-    older = "[policy]\nmax_passes = {}"
-    assert build_config([read_table(older.format(1), "older")]) == RunConfig()
+    assert build_config([{"policy": {"max_passes": 1}}]) == RunConfig()
     with pytest.raises(ConfigError, match=r"policy\.max_passes: updates are summed once, so leave"):
-        build_config([read_table(older.format(2), "older")])
+        build_config([{"policy": {"max_passes": 2}}])
 
 
 @pytest.mark.parametrize(
