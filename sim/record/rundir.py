@@ -214,7 +214,7 @@ class RunDirectory:
         beside_rounds = first_difference(config, _with_rounds_of(config, present))
         if difference := beside_rounds or first_difference(config, present):
             key, wanted, found = difference
-            mend = "resume with the same settings, or choose another --out"
+            mend = "resume with the settings of its config.toml, or choose another --out"
             if key == "federation.rounds":
                 mend = "a run is made longer, never shorter; choose another --out"
             raise RunDirectoryError(

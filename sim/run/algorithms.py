@@ -19,7 +19,7 @@ from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.strategies.robust_mean import Robust, RobustMean
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
-from deltafl.protocol.anonymity import expected_tail, least_tail
+from deltafl.protocol.anonymity import expected_tail
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
@@ -203,10 +203,15 @@ def policy_of(config: RunConfig) -> RoundPolicy:
 
     Simulated devices accept what the other settings ask for, unless the section `policy` says
     otherwise. Devices on machines of their own do not: a server may ask for anything.
+    With ideal sums, which hide nothing, θ may keep fewer than `privacy.min_honest_tail`.
     """
     if config.federation.devices == REMOTE:
         return own_policy(config)
-    return _policy(config, _asked_limits(config))
+    policy, federation = _policy(config, _asked_limits(config)), config.federation
+    size, least = federation.cohort_size, policy.min_tail(federation.cohort_size)
+    if config.privacy.sums == IDEAL and expected_tail(min(federation.thetas), size) < least:
+        return replace(policy, min_honest_tail=0)
+    return policy
 
 
 def own_policy(config: RunConfig) -> RoundPolicy:
@@ -218,15 +223,8 @@ def own_policy(config: RunConfig) -> RoundPolicy:
 
 
 def _policy(config: RunConfig, asked: Mapping[str, float | Fraction]) -> RoundPolicy:
-    """The limits of devices that accept so much, even if it is more than usual.
-
-    With ideal sums, which hide nothing, θ may keep fewer than `privacy.min_honest_tail`.
-    """
+    """The limits of devices that accept so much, even if it is more than usual."""
     privacy, usual = config.privacy, RoundPolicy()
-    size, fewest = config.federation.cohort_size, privacy.min_honest_tail
-    needed = least_tail(privacy.colluding, size, fewest)
-    if privacy.sums == IDEAL and expected_tail(min(config.federation.thetas), size) < needed:
-        fewest = 0
     limits: dict[str, Any] = {}
     for name, value in asked.items():
         looser = max if name.startswith("max_") else min
@@ -244,7 +242,7 @@ def _policy(config: RunConfig, asked: Mapping[str, float | Fraction]) -> RoundPo
         colluding_rate=privacy.colluding,
         dropout_rate=privacy.expected_dropout,
         min_cohort=privacy.min_cohort,
-        min_honest_tail=fewest,
+        min_honest_tail=privacy.min_honest_tail,
         sparse_if_active=_graph(config) is GraphKind.SPARSE,
         unverified_if_active=_searches(config) and config.quantile.search == TRUSTED,
         **limits,

@@ -34,7 +34,6 @@ OWN_STRATEGIES: Final = (learning.OWN, PRIVATE + learning.OWN)
 WITH_LEVELS: Final = (learning.DELTA_FL, PRIVATE + learning.DELTA_FL)
 """The algorithms that can train several conformity levels together."""
 
-RESPONSES: Final = tuple(Response)
 SERVER_OPTIMIZERS: Final = tuple(learning.SERVER_OPTIMIZERS)
 MODELS: Final = tuple(learning.MODELS)
 FORMATS: Final = ("auto", *learning.FORMATS)
@@ -48,7 +47,6 @@ VERIFIED: Final = "verified"
 TRUSTED: Final = "trusted"
 SEARCHES: Final = (AUTO, VERIFIED, TRUSTED)
 PROVED: Final = "proved"
-VOTES: Final = (TRUSTED, PROVED)
 SIMULATED: Final = "simulated"
 REMOTE: Final = "remote"
 
@@ -250,7 +248,6 @@ class FederationConfig:
 MEAN: Final = "mean"
 RFA: Final = "rfa"
 CLIPPED: Final = "clipped"
-AGGREGATIONS: Final = (MEAN, RFA, CLIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +291,8 @@ class StrategyConfig:
     mixture_rate: Positive = 0.1
     ceiling: Positive = 5.0
     mgda_epsilon: Annotated[float, Interval("[0, 1]")] = 0.5
-    response: Annotated[str, OneOf(RESPONSES)] = "normal"
-    aggregation: Annotated[str, OneOf(AGGREGATIONS)] = MEAN
+    response: Annotated[str, OneOf(tuple(Response))] = "normal"
+    aggregation: Annotated[str, OneOf((MEAN, RFA, CLIPPED))] = MEAN
     rfa_passes: Annotated[int, Interval("[2, 16]")] = 3
     rfa_smoothing: Positive = 1.0
     clipped_quantile: Annotated[float, Interval("[0, 1]")] = 0.5
@@ -349,7 +346,7 @@ class QuantileConfig:
 
     method: Annotated[str, OneOf(METHODS)] = "bracketed"
     search: Annotated[str, OneOf(SEARCHES)] = "auto"
-    votes: Annotated[str, OneOf(VOTES)] = "trusted"
+    votes: Annotated[str, OneOf((TRUSTED, PROVED))] = "trusted"
     max_queries: Annotated[int, Interval("[0, 4095]")] = 0
     resolution_bits: Bits = 16
     loss_bound: Count = 32

@@ -25,6 +25,9 @@ from deltafl.sim.settings.rules import Comparison, Rule, broken
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
 
 _SECTIONS: Final = {name: hint for name, hint in get_type_hints(RunConfig).items()}
+_GONE: Final = {"policy.max_passes": "updates are summed once, so leave it out"}
+"""Settings of older files, which mean nothing at 1."""
+
 _PRESETS: Final = Path(__file__).with_name("presets")
 _SHOWN: Final = 200  # characters of a value in a message
 _LARGEST: Final = 1 << 53  # beyond that, floats skip whole numbers
@@ -202,18 +205,6 @@ def show(value: object) -> str:
     return str(_plain(value)) if isinstance(value, Fraction) else shortened(value, _SHOWN)
 
 
-_MUST: Final = {
-    "=": "be",
-    "≠": "not be",
-    "≤": "be at most",
-    "≥": "be at least",
-    ">": "be above",
-    "in": "be one of",
-    "not in": "not be one of",
-    "begins with": "begin with",
-}
-
-
 def _refusal(rule: Rule, config: RunConfig) -> str:
     """What is refused by a rule: settings with their values, and what would be accepted."""
 
@@ -229,7 +220,7 @@ def _refusal(rule: Rule, config: RunConfig) -> str:
     named = f"{must.other} = {wanted}" if must.is_of_settings else wanted
     when = " and ".join(told(one) for one in rule.when if one.setting != must.setting)
     by = when and f" with {when}"
-    return f"{told(must)}: must {_MUST[must.relation]} {named}{by}, because {rule.because}"
+    return f"{told(must)}: must {must.demand} {named}{by}, because {rule.because}"
 
 
 def _word(text: str) -> object:
@@ -251,9 +242,11 @@ def _word(text: str) -> object:
 def _section(name: str, values: Mapping[str, object]) -> object:
     section = _SECTIONS[name]
     hints = get_type_hints(section, include_extras=True)
+    values = {k: v for k, v in values.items() if f"{name}.{k}" not in _GONE or v != 1}
     for key in values:
         if key not in hints:
-            raise ConfigError(f"unknown setting {name}.{key[:_SHOWN]}: {nearest(key, hints)}")
+            told = _GONE.get(f"{name}.{key}") or nearest(key, hints)
+            raise ConfigError(f"unknown setting {name}.{key[:_SHOWN]}: {told}")
     checked = {key: _value(f"{name}.{key}", value, hints[key]) for key, value in values.items()}
     return section(**checked)
 

@@ -15,18 +15,17 @@ from typing import Any, Final, NamedTuple
 from deltafl.sim.settings.config import RunConfig
 
 _SETTING: Final = re.compile(r"[a-z]\w*\.\w+")
-_COMPARISON: Final = re.compile(rf"({_SETTING.pattern}) (=|≠|<|≤|>|≥|in|not in|begins with) (.+)")
-_HOLDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq,
-    "≠": operator.ne,
-    "<": operator.lt,
-    "≤": operator.le,
-    ">": operator.gt,
-    "≥": operator.ge,
-    "in": lambda value, others: value in others,
-    "not in": lambda value, others: value not in others,
-    "begins with": str.startswith,
+_RELATIONS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "=": (operator.eq, "be"),
+    "≠": (operator.ne, "not be"),
+    "<": (operator.lt, "be below"),
+    "≤": (operator.le, "be at most"),
+    ">": (operator.gt, "be above"),
+    "≥": (operator.ge, "be at least"),
+    "not in": (lambda value, others: value not in others, "not be one of"),
+    "begins with": (str.startswith, "begin with"),
 }
+_COMPARISON: Final = re.compile(rf"({_SETTING.pattern}) ({'|'.join(_RELATIONS)}) (.+)")
 
 
 class Comparison(NamedTuple):
@@ -60,7 +59,12 @@ class Comparison(NamedTuple):
 
     def holds(self, config: RunConfig) -> bool:
         """Whether it is so in these settings."""
-        return _HOLDS[self.relation](self.value(config), self.wanted(config))
+        return _RELATIONS[self.relation][0](self.value(config), self.wanted(config))
+
+    @property
+    def demand(self) -> str:
+        """How it is demanded, for the end of "must …", before what it is compared with."""
+        return _RELATIONS[self.relation][1]
 
 
 class Rule(NamedTuple):
@@ -92,9 +96,14 @@ def read_comparison(text: str) -> Comparison:
 
 
 def broken(config: RunConfig) -> Iterator[tuple[Rule, RunConfig]]:
-    """The rules that settings break, each with the run that does: the first, or a baseline."""
+    """The rules that settings break, each with the run that does: the first, or a baseline.
+
+    Of a run of several levels, theta is the smallest.
+    """
     single = replace(config, experiment=replace(config.experiment, num_seeds=1))
-    for one in (config, *single.arms()[1:]):
+    for arm in (config, *single.arms()[1:]):
+        lowest = min(arm.federation.thetas)
+        one = replace(arm, federation=replace(arm.federation, theta=lowest))
         for rule in RULES:
             if all(term.holds(one) for term in rule.when) and not rule.must.holds(one):
                 yield rule, one
@@ -150,6 +159,11 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     '"private-fedprox", "private-delta-fl"]': {
         'strategy.aggregation = "mean"': "others do not weigh devices by numbers of samples",
     },
+    'strategy.aggregation = "clipped" and federation.algorithm begins with "private-" and '
+    'privacy.adversary = "active"': {
+        'quantile.search = "trusted"': "devices believe a radius only of a server that they trust "
+        "with the search of private-delta-fl and a theta below 1",
+    },
     'federation.algorithm = "aaggff-s"': {
         "faults.dropout = 0": "it needs every device in every round",
     },
@@ -163,10 +177,10 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     f'{_SEARCH} and quantile.search = "auto" and privacy.adversary = "active"': {
         'privacy.graph ≠ "sparse"': _CHECKED,
     },
-    f'{_SEARCH} and quantile.votes = "proved" and privacy.adversary = "curious"': {
+    'quantile.votes = "proved" and privacy.adversary = "curious"': {
         'quantile.search = "verified"': "devices prove what they have committed to",
     },
-    f'{_SEARCH} and quantile.method = "noisy"': {
+    'quantile.method = "noisy"': {
         "quantile.noise > 0": "noise is all that hides devices in it",
     },
     'quantile.method ≠ "mm"': {"quantile.epsilon = 0": "only 'mm' has an ε"},
@@ -176,6 +190,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "dp.noise > 0": {
         "dp.noise ≥ 0.01": "less hides nobody",
+        'strategy.aggregation = "mean"': "devices that add noise clip to dp.clip already",
         "federation.levels = []": "noise is counted for one model",
         'federation.devices = "simulated"': "nobody can say how often each of others is invited",
         "privacy.truth = false": "truth.bin does not hold the noise, so no audit could compare",

@@ -357,6 +357,11 @@ def test_devices_on_machines_of_their_own_accept_no_more_than_usual(case):
             session_of(remote, 5)
 
 
+def test_ideal_sums_of_a_simulation_leave_devices_on_machines_of_their_own_as_strict():
+    ideal = private(sums="ideal", min_honest_tail=20)
+    assert (policy_of(ideal).min_honest_tail, own_policy(ideal).min_honest_tail) == (0, 20)
+
+
 def test_a_run_outside_of_its_policy_is_refused_with_the_limit_to_change():
     asked = {"quantile": {"method": "histogram"}, "policy": {"max_pivots": 32}}
     config = settings("private-delta-fl", asked)

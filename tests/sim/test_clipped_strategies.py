@@ -111,28 +111,22 @@ def test_real_weights_are_refused():
 
 def test_devices_that_trust_no_server_do_not_believe_its_radius():
     active = {"privacy": {"adversary": "active", "sums": "masked", "signed": True}}
+    trusting = {**active, "quantile": {"search": "trusted"}}
     for name in ("private-fedavg", "private-delta-fl"):
-        with pytest.raises(ConfigError, match=r"clipped_radius = 1.0: the server chooses it"):
-            check_arms(config_of(name, **active), 10, None)
-    trusting = config_of("private-delta-fl", **active, quantile={"search": "trusted"})
-    check_arms(trusting, 10, None)
+        with pytest.raises(ConfigError, match=r"quantile.search = 'auto': must be 'trusted' with"):
+            config_of(name, **active)
+    with pytest.raises(ConfigError, match=r"clipped_radius = 1.0: the server chooses it"):
+        check_arms(config_of("private-fedavg", **trusting), 10, None)
+    check_arms(config_of("private-delta-fl", **trusting), 10, None)
 
 
-def test_several_levels_have_no_radius():
-    levels = {"algorithm": "private-delta-fl", "levels": ["0.8", "0.5"]}
+def test_several_levels_have_no_radius_and_devices_that_add_noise_another_clip():
     with pytest.raises(ConfigError, match=r"'mean' with federation.levels"):
-        build_strategy(config_of("private-delta-fl", federation=levels))
-
-
-def test_devices_that_add_noise_have_another_clip():
-    noisy = {
-        "federation": {"algorithm": "private-delta-fl", "theta": "1"},
-        "dp": {"noise": 1.0},
-        "privacy": {"max_weight": 1},
-    }
+        config_of("private-delta-fl", federation={"levels": ["0.8", "0.5"]})
+    noisy = {"federation": {"theta": "1"}, "dp": {"noise": 1.0}, "privacy": {"max_weight": 1}}
     assert build_strategy(build_config([noisy])).update_noise is not None
-    with pytest.raises(ConfigError, match=r"clipped_radius = 1.0 with noise"):
-        check_arms(config_of("private-delta-fl", **noisy), 10, None)
+    with pytest.raises(ConfigError, match=r"'clipped': must be 'mean' with dp.noise = 1.0"):
+        config_of("private-delta-fl", **noisy)
 
 
 def small(algorithm, **more):

@@ -10,14 +10,8 @@ from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import assignment, build_config
 from deltafl.sim.settings.rules import RULES, read_comparison
 
-NOISY = (
-    "quantile.method=noisy",
-    "quantile.noise=4",
-    "quantile.weights=equal",
-    "privacy.max_weight=1",
-    "privacy.colluding=0",
-    "dp.noise=1",
-)
+HIDING = ("quantile.method=noisy", "quantile.noise=4", "quantile.weights=equal")
+NOISY = (*HIDING, "privacy.max_weight=1", "privacy.colluding=0", "dp.noise=1")
 LEVELS = 'federation.levels=["0.8", "0.5"]'
 REMOTE = "federation.devices=remote"
 VERIFIED = "quantile.search=verified"
@@ -39,14 +33,15 @@ BROKEN = {
     "federation.levels = []": [LEVELS, "federation.algorithm=fedavg"],
     "strategy.eta_every = 1": ["strategy.eta_every=2"],
     'strategy.aggregation = "mean"': ["strategy.aggregation=rfa", "federation.algorithm=afl"],
+    'quantile.search = "trusted"': ["strategy.aggregation=clipped", "privacy.adversary=active"],
     "faults.dropout = 0": ["federation.algorithm=aaggff-s", "faults.dropout=0.1"],
     "attackers.from_class ≠ attackers.to_class": [
         *("attackers.share=0.1", "attackers.kind=flipped-labels", "attackers.from_class=0"),
     ],
-    "privacy.signed = true": [VERIFIED],
+    "privacy.signed = true": [VERIFIED, "federation.theta=1", LEVELS],
     'privacy.graph ≠ "sparse"': [VERIFIED, "privacy.signed=true", "privacy.graph=sparse"],
-    'quantile.search = "verified"': ["quantile.votes=proved"],
-    "quantile.noise > 0": ["quantile.method=noisy"],
+    'quantile.search = "verified"': ["quantile.votes=proved", "federation.theta=1"],
+    "quantile.noise > 0": ["quantile.method=noisy", "federation.theta=1"],
     "quantile.epsilon = 0": ["quantile.epsilon=0.1"],
     "quantile.epsilon ≤ quantile.loss_bound": ["quantile.method=mm", "quantile.epsilon=33"],
     "quantile.noise = 0": ["quantile.noise=1"],
@@ -89,6 +84,10 @@ def test_settings_that_break_a_rule_are_refused_with_their_names_and_the_reason(
 def test_baselines_are_held_to_the_rules_too(texts):
     with pytest.raises(ConfigError, match=f"'{texts[-1].split(chr(34))[1]}'"):
         settings(*texts)
+
+
+def test_a_single_level_without_a_search_has_nothing_to_check():
+    settings(VERIFIED, 'federation.levels=["1"]')
 
 
 def test_a_run_is_held_to_them_wherever_its_settings_come_from():

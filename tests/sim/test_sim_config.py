@@ -192,6 +192,12 @@ def test_a_file_without_a_setting_takes_its_default():
     assert build_config([read_table("\n".join(older), "older")]) == RunConfig()
 
 
+def test_a_file_of_before_may_say_that_updates_are_summed_once():
+    assert build_config([{"policy": {"max_passes": 1}}]) == RunConfig()
+    with pytest.raises(ConfigError, match=r"policy\.max_passes: updates are summed once, so leave"):
+        build_config([{"policy": {"max_passes": 2}}])
+
+
 @pytest.mark.parametrize(
     ("adversary", "signed", "expected"),
     [
