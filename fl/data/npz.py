@@ -46,8 +46,7 @@ def read_arrays(
         size = sum(entry.file_size for entry in archive.entries.values())
         if size > MAX_ARRAY_BYTES:
             raise ValueError(f"it unpacks to {size:,} bytes, more than {MAX_ARRAY_BYTES:,}")
-        missing = [name for name in required if name not in archive.entries]
-        if missing:
+        if missing := [name for name in required if name not in archive.entries]:
             raise DataError(
                 f"{path}: no array {missing[0]!r} (found: "
                 f"{', '.join(archive.entries)[:200] or 'none'}): store {', '.join(required)}"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 from deltafl.sim.doctor.findings import Finding, State, as_json, as_text, works
 from deltafl.sim.doctor.machine import gpu, libraries, machine
-from deltafl.sim.doctor.software import software
 from deltafl.sim.flags import add_json
 from deltafl.sim.visible import visible
 
@@ -45,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
 def examine() -> dict[str, list[Finding]]:
     """All findings by group; what cannot be looked at is a finding too."""
     return {
-        "software": _found("software", software),
+        "software": _found("software", _software),
         "machine": [
             *_found("machine", machine),
             *_found("libraries", libraries),
@@ -56,8 +55,14 @@ def examine() -> dict[str, list[Finding]]:
     }
 
 
+def _software() -> Iterable[Finding]:
+    from deltafl.sim.doctor.software import software  # needs what may be missing
+
+    return software()
+
+
 def _used() -> Iterable[Finding]:
-    from deltafl.sim.doctor.trial import used  # needs what may be missing
+    from deltafl.sim.doctor.trial import used
 
     return used()
 

@@ -1,12 +1,13 @@
 """What is installed: the package, Python, and what the package and its extras need."""
 
 import platform
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Final
+
+from packaging.requirements import Requirement
 
 from deltafl.sim.doctor.findings import Finding, State, good
 
@@ -25,12 +26,6 @@ here."""
 
 NEEDED: Final = "sim"
 """The extra without which the command can do little."""
-
-_REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:\[[\w,]*\])?([><=!~][^;]*)?(?:;(.*))?")
-_EXTRA: Final = re.compile(r"extra == ['\"](\w+)['\"]")
-_PLATFORM: Final = re.compile(r"sys_platform == ['\"](\w+)['\"]")
-_BEFORE: Final = re.compile(r"python_version < ['\"]([\d.]+)['\"]")
-_AT_LEAST: Final = re.compile(r"[>=]=\s*(\d+(?:\.\d+)*)")
 
 
 def software() -> Iterator[Finding]:
@@ -51,50 +46,37 @@ def software() -> Iterator[Finding]:
         yield _found(f"extra {extra}", brings, requirements(lines, extra), without, mend)
 
 
-def requirements(lines: Iterable[str], extra: str) -> dict[str, str]:
-    """What an extra requires by the distribution's metadata, or the core (""): oldest versions.
+def requirements(lines: Iterable[str], extra: str) -> list[Requirement]:
+    """What an extra requires by the distribution's metadata, or the core ("").
 
     What is for other systems, or for older versions of Python, is left out.
 
-    >>> requirements(["numpy>=2.0", 'torch>=2.4; extra == "sim"', 'ray; extra == "ray"'], "sim")
-    {'torch': '2.4'}
+    >>> list(map(str, requirements(["numpy>=2.0", 'torch>=2.4; extra == "sim"'], "")))
+    ['numpy>=2.0']
     """
-    found = {}
-    for name, versions, marker in (
-        match.groups("") for match in map(_REQUIREMENT.match, lines) if match
-    ):
-        system, before = _PLATFORM.search(marker), _BEFORE.search(marker)
-        if system and system[1] != sys.platform:
-            continue
-        if before and sys.version_info >= _numbers(before[1]):
-            continue
-        least, needs = _AT_LEAST.search(versions), _EXTRA.search(marker)
-        if name not in ("", "deltafl") and (needs[1] if needs else "") == extra:
-            found[name] = least[1] if least else ""
-    return found
+    own = [one for one in map(Requirement, lines) if one.name != "deltafl"]
+    core = [one for one in own if _applies(one, "")]
+    return [one for one in own if _applies(one, extra) and one not in core] if extra else core
 
 
-def problem(name: str, least: str) -> str:
+def problem(needed: Requirement) -> str:
     """What is wrong with a distribution that is needed; "" if nothing is."""
     try:
-        found = metadata.version(name)
+        found = metadata.version(needed.name)
     except metadata.PackageNotFoundError:
-        return f"{name} is missing"
-    return f"{name} {found} is older than {least}" if _numbers(found) < _numbers(least) else ""
+        return f"{needed.name} is missing"
+    fits = needed.specifier.contains(found, prereleases=True)
+    return "" if fits else f"{needed.name} {found} is not {needed.specifier}"
 
 
-def _found(topic: str, brings: str, needed: dict[str, str], without: State, mend: str) -> Finding:
-    if problems := "; ".join(filter(None, (problem(*one) for one in needed.items()))):
+def _applies(needed: Requirement, extra: str) -> bool:
+    return needed.marker is None or needed.marker.evaluate({"extra": extra})
+
+
+def _found(
+    topic: str, brings: str, needed: list[Requirement], without: State, mend: str
+) -> Finding:
+    if problems := "; ".join(filter(None, map(problem, needed))):
         return Finding(topic, without, f"{problems}; it brings {brings}", mend)
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in needed)
+    versions = ", ".join(f"{one.name} {metadata.version(one.name)}" for one in needed)
     return good(topic, f"{brings} ({versions})")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with.
-
-    >>> _numbers("2.13.0+cpu") < _numbers("2.4")
-    False
-    """
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(map(int, found[0].split("."))) if found else ()
