@@ -381,7 +381,7 @@ PNGS = [
 ]
 
 
-def bomb(size=1 << 30):
+def bomb(size=1 << 26):
     """A zip archive of a kilobyte per megabyte that comes of it."""
     buffer = io.BytesIO()
     with (

@@ -230,9 +230,8 @@ def dated(source):
     return lines
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_cases_are_the_same_in_every_second(file):
-    assert dated((TESTS / file).read_text(encoding="utf-8")) == []
+def test_cases_are_the_same_in_every_second():
+    assert [file for file in FILES if dated((TESTS / file).read_text(encoding="utf-8"))] == []
 
 
 def test_cases_that_hold_the_time_are_noticed():
