@@ -222,8 +222,11 @@ def _check_whole(path: Path) -> None:
     """Refuse a file of which a part is lost, or is in a log that SQLite would copy into it.
 
     Raises:
-        LedgerError: it is empty, or it has a write-ahead log, which no ledger ever has.
+        LedgerError: it is no regular file or empty, or it has a write-ahead log, which no ledger
+            ever has.
     """
+    if not path.is_file():  # to open a pipe would wait for who writes into it
+        raise LedgerError(f"{path} is no regular file: name the file of a ledger, or a new one")
     with path.open("rb") as file:
         start = file.read(20)
     if not start:

@@ -175,7 +175,7 @@ def _fuzz_one(options: argparse.Namespace) -> int:
 
 
 def _late(*_: object) -> None:
-    raise TimeoutError(f"still reading after {PER_INPUT_S} s")
+    raise importlib.import_module("parsers").Hangs(f"still reading after {PER_INPUT_S} s")
 
 
 def _at_random(target: "object", folder: Path, seconds: int) -> int:
@@ -199,7 +199,7 @@ def _at_random(target: "object", folder: Path, seconds: int) -> int:
         try:
             parsers.one_input(target, bytes(data))
             signal.alarm(0)
-        except Exception:  # noqa: BLE001 (a finding)
+        except (Exception, parsers.Hangs):  # noqa: BLE001 (a finding)
             traceback.print_exc()
             (folder / "found" / f"crash-{executions}").write_bytes(data)
             break

@@ -106,6 +106,10 @@ def one_input(target: Target, data: bytes) -> bool:
         return accepts(target, path)
 
 
+class Hangs(BaseException):
+    """A target reads for too long. It is none of the errors that a reader may catch."""
+
+
 def accepts(target: Target, path: Path) -> bool:
     """Let a target read a path; whether it is accepted."""
     try:
