@@ -40,7 +40,7 @@ which the first term is zero.
 import math
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -101,6 +101,9 @@ class MaskedMean:
         ValueError: θ is not 1, or the loss is not positive.
     """
 
+    server_sees: ClassVar[Visibility] = Visibility.SUMS
+    """Nothing but sums over the cohort."""
+
     mean: WeightedMean
     rounds: PrivateDeltaFL
     expected_loss: float = math.log(10)
@@ -121,11 +124,6 @@ class MaskedMean:
     def name(self) -> str:
         """The name in configurations and tables."""
         return f"private-{self.mean.name}"
-
-    @property
-    def server_sees(self) -> Visibility:
-        """Nothing but sums over the cohort."""
-        return Visibility.SUMS
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """As in clear."""

@@ -23,7 +23,7 @@ with Adaptive Clipping" (NeurIPS 2021), section 2, without their noise; the clip
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -53,6 +53,9 @@ class NormClipping:
         ValueError: a value is out of its range.
     """
 
+    sums: ClassVar[int] = 1
+    """One sum has all that a round needs."""
+
     quantile: float = 0.5
     rate: float = 0.2
     radius: float = 1.0
@@ -64,11 +67,6 @@ class NormClipping:
             raise ValueError(f"rate={self.rate} is not a number from 0")
         if not (math.isfinite(self.radius) and self.radius > 0):
             raise ValueError(f"radius={self.radius} is not a positive number")
-
-    @property
-    def sums(self) -> int:
-        """One sum has all that a round needs."""
-        return 1
 
     def step(
         self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]

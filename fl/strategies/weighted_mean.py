@@ -11,9 +11,9 @@ and only their ratios to the largest weight are computed.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -109,35 +109,27 @@ class Participant:
         return update
 
 
-class WeightedMean(ABC):
+class WeightedMean:
     """A strategy whose step is a weighted mean; without overrides, that of FedAvg."""
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The name in configurations and tables."""
+    name: ClassVar[str]
+    """The name in configurations and tables."""
 
-    @property
-    def server_sees(self) -> Visibility:
-        """Σ a_k·u_k and Σ a_k suffice."""
-        return Visibility.SUMS
+    server_sees: ClassVar[Visibility] = Visibility.SUMS
+    """Σ a_k·u_k and Σ a_k suffice."""
+
+    has_whole_weights: ClassVar[bool] = True
+    """Whether every a_k is the number of samples, so that nothing is lost in whole numbers."""
+
+    asks_losses: ClassVar[bool] = False
+    """Whether a device's part in the mean follows from its loss."""
 
     @property
     def objective(self) -> LocalObjective:
         """What devices minimise."""
         return PLAIN
-
-    @property
-    def has_whole_weights(self) -> bool:
-        """Whether every a_k is the number of samples, so that nothing is lost in whole numbers."""
-        return True
-
-    @property
-    def asks_losses(self) -> bool:
-        """Whether a device's part in the mean follows from its loss."""
-        return False
 
     def share(self, own: Local, round_index: int) -> Share:
         """Compute a device's part in the mean, on the device.
