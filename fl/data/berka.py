@@ -163,7 +163,7 @@ def _days(path: Path, column: "pd.Series[str]") -> npt.NDArray[np.int64]:
 FORMAT: Final = Format(
     "berka",
     "defaulted loans in seven regions",
-    lambda source, split, _: load_berka(Path(source), split),
+    load_berka,
     BY_SAMPLES,
     needs="the folder of loan, account, district, order and trans (.asc or .csv)",
     origin="Berka 1999, PKDD'99 Discovery Challenge; devices as in AAggFF",

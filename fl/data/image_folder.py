@@ -177,6 +177,6 @@ def load_image_folder(folder: Path, split: Split) -> FederatedDataset:
 FORMAT: Final = Format(
     "images",
     "a folder of images: users, in them classes, in them PNG or JPEG files",
-    lambda source, split, _: load_image_folder(Path(source), split),
+    load_image_folder,
     needs="a folder with a folder for each user, in it one for each class",
 )

@@ -9,21 +9,18 @@ classes run out. α → ∞ makes devices alike, α → 0 gives each of them one
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of, unused_options
+from deltafl.fl.data.registry import AUTO, DEFAULTS, Format, Options, format_of
 from deltafl.fl.data.standardise import Standardise, standardise
 from deltafl.fl.errors import DataError
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Numbers of samples."""
-
-AUTO: Final = "auto"
-"""The format that follows from the kind of source."""
 
 
 class Partitioner(StrEnum):
@@ -70,9 +67,7 @@ def load_dataset(spec: DatasetSpec) -> FederatedDataset:
             range.
         DataError: the source is none of the known kinds, or cannot be used as it is.
     """
-    if spec.format != AUTO and spec.format not in FORMATS:
-        raise ValueError(f"format={spec.format!r} is unknown: choose one of {', '.join(FORMATS)}")
-    kind = format_of(spec.source) if spec.format == AUTO else FORMATS[spec.format]
+    kind = format_of(spec.source, spec.format)
     options = spec.options
     if spec.partitioner is not Partitioner.NATURAL:
         if not kind.needs:
@@ -81,10 +76,8 @@ def load_dataset(spec: DatasetSpec) -> FederatedDataset:
                 f"{Partitioner.NATURAL.value!r}"
             )
         options = replace(options, num_devices=None)  # which is for the partitioner
-    if unused := unused_options(kind, options):
-        raise ValueError(f"the format {kind.name!r} does not use {unused[0]}: leave it out")
     if spec.partitioner is Partitioner.NATURAL:
-        dataset = kind.load(spec.source, spec.split, options)
+        dataset = kind.read(spec.source, spec.split, options)
     else:
         dataset = _assigned_anew(spec, kind, options)
     return standardise(dataset, spec.standardise)
@@ -96,7 +89,7 @@ def _assigned_anew(spec: DatasetSpec, kind: Format, options: Options) -> Federat
         raise ValueError(f"partitioner {spec.partitioner.value!r} needs the number of devices")
     # everything is kept that its makers have: the rule is for the new devices
     everything = replace(spec.split, more_than=0, by=kind.split.by)
-    whole = kind.load(spec.source, everything, options)
+    whole = kind.read(spec.source, everything, options)
     generator = np.random.default_rng([spec.split.seed, 7])
     y = pooled_labels(whole)
     try:

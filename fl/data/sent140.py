@@ -25,7 +25,7 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.leaf import LeafUser, read_leaf
-from deltafl.fl.data.registry import SENT140_ROW, Download, Format, Options, word_vectors
+from deltafl.fl.data.registry import SENT140_ROW, Download, Format
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
 from deltafl.fl.errors import DataError
 
@@ -81,7 +81,7 @@ def load_sent140(
     path: Path,
     split: Split,
     *,
-    vectors: Path,
+    vectors: Path | None = None,
     features: Features | str = Features.MEAN,
     lower_case: bool = False,
     subset: Subset = WHOLE,
@@ -178,21 +178,10 @@ def _leaf_device(user: LeafUser, view: _View) -> DeviceData:
     return view.device(user.id, texts, labels)
 
 
-def _load(source: str, split: Split, options: Options) -> FederatedDataset:
-    return load_sent140(
-        Path(source),
-        split,
-        vectors=word_vectors(options, "sent140"),
-        features=options.features,
-        lower_case=options.lower_case,
-        subset=options.subset,
-    )
-
-
 FORMAT: Final = Format(
     "sent140",
     "tweets by account, happy or sad",
-    _load,
+    load_sent140,
     Split(more_than=50, num_classes=2),
     needs="the folder of training.1600000...csv and testdata.manual...csv, or LEAF's JSON",
     options=frozenset({"vectors", "features", "lower_case", "subset"}),

@@ -22,8 +22,9 @@ from scipy.ndimage import zoom
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily
-from deltafl.fl.data.registry import EMNIST_ROW, MADE_UP, SENT140_ROW, Format
+from deltafl.fl.data.registry import EMNIST_ROW, SENT140_ROW, Format
 
+MADE_UP: Final = "made up by this package from a seed"
 MAX_DEVICES: Final = 100_000
 EMNIST_DEVICES: Final = 865 + 865
 SENT140_DEVICES: Final = 438 + 439
@@ -309,11 +310,7 @@ def _check(num_devices: int, heterogeneity: float) -> None:
 EMNIST: Final = Format(
     "synthetic-emnist",
     "made-up characters of 62 classes, 28×28",
-    lambda _, split, options: load_synthetic_emnist(
-        split,
-        num_devices=options.num_devices or EMNIST_DEVICES,
-        heterogeneity=options.heterogeneity,
-    ),
+    load_synthetic_emnist,
     Split(num_classes=62),
     options=frozenset({"num_devices", "heterogeneity"}),
     origin=MADE_UP,
@@ -325,12 +322,7 @@ EMNIST: Final = Format(
 SENT140: Final = Format(
     "synthetic-sent140",
     "made-up short texts of two classes",
-    lambda _, split, options: load_synthetic_sent140(
-        split,
-        num_devices=options.num_devices or SENT140_DEVICES,
-        heterogeneity=options.heterogeneity,
-        features=options.features,
-    ),
+    load_synthetic_sent140,
     Split(num_classes=2),
     options=frozenset({"num_devices", "heterogeneity", "features"}),
     origin=MADE_UP,
@@ -342,12 +334,7 @@ SENT140: Final = Format(
 FORMAT: Final = Format(
     "synthetic",
     "Synthetic(α, β): 60 features, 10 classes, up to 100,000 devices",
-    lambda _, split, options: load_synthetic(
-        split,
-        num_devices=options.num_devices or SYNTHETIC_DEVICES,
-        alpha=options.alpha,
-        beta=options.beta,
-    ),
+    load_synthetic,
     Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES, num_classes=10),
     options=frozenset({"num_devices", "alpha", "beta"}),
     origin=f"Li et al. 2020, arXiv 1812.06127, Section 5.1; {MADE_UP}",

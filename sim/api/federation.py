@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, federate
-from deltafl.fl.data.hub import Columns as HubColumns
 from deltafl.fl.data.hub import batches_of
 from deltafl.fl.data.hub import devices_of as hub_devices
 from deltafl.fl.data.image_folder import read_image_folder
@@ -268,8 +267,7 @@ class Federation:
             )
         _check_no_targets(options)
         name = options.setdefault("name", "a data set")
-        columns = HubColumns(user, inputs, label)
-        devices = hub_devices(name, batches_of(dataset), columns)
+        devices = hub_devices(name, batches_of(dataset), (user, inputs, label))
         return cls.from_devices({one.id: (one.x, one.y) for one in devices}, **options)
 
     @classmethod
