@@ -67,22 +67,26 @@ def load_hub(
     known = KNOWN.get(source, KNOWN["flwrlabs/femnist"])
     told = user_column, input_column, label_column
     columns = [own or usual for own, usual in zip(told, known, strict=True)]
-    devices = devices_of(source, _tables(source), columns)
+    devices = _devices(source, _tables(source), columns)
     return federate(Path(source).stem or source, devices, split)
 
 
-def devices_of(source: str, tables: Iterable[pa.Table], columns: Sequence[str]) -> list[DeviceData]:
-    """Assign the rows of tables to their users.
+def devices_of(source: str, loaded: Any, columns: Sequence[str]) -> list[DeviceData]:  # noqa: ANN401
+    """Assign the rows of a `datasets.Dataset`, or of all splits of a `DatasetDict`, to their users.
 
     Args:
-        source: what to call them, in messages.
-        tables: the tables.
+        source: what to call it, in messages.
+        loaded: the data set.
         columns: that of the user, of texts or whole numbers; that of the inputs, of images or
             lists of numbers of one length; and that of the labels, whole numbers from 0 on.
 
     Raises:
         DataError: as `load_hub`.
     """
+    return _devices(source, _batches(loaded), columns)
+
+
+def _devices(source: str, tables: Iterable[pa.Table], columns: Sequence[str]) -> list[DeviceData]:
     user_column, input_column, label_column = columns
     parts = []
     for part in tables:
@@ -176,15 +180,14 @@ def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:
         ) from error
     try:
         loaded = package.load_from_disk(source) if saved else package.load_dataset(source)
-        yield from batches_of(loaded)
+        yield from _batches(loaded)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(
             f"{source}: 'datasets' cannot load it ({error}): check the name and the connection"
         ) from error
 
 
-def batches_of(loaded: Any) -> Iterator[pa.Table]:  # noqa: ANN401
-    """The rows of a `datasets.Dataset`, or of all splits of a `DatasetDict`, in tables."""
+def _batches(loaded: Any) -> Iterator[pa.Table]:  # noqa: ANN401
     splits = list(loaded.values()) if isinstance(loaded, dict) else [loaded]
     for split in splits:
         yield from split.with_format("arrow").iter(_BATCH)

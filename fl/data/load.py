@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.registry import AUTO, DEFAULTS, Format, Options, format_of
+from deltafl.fl.data.registry import DEFAULTS, Format, Options, format_of
 from deltafl.fl.data.standardise import Standardise, standardise
 from deltafl.fl.errors import DataError
 
@@ -53,7 +53,7 @@ class DatasetSpec:
     source: str
     split: Split = Split()  # noqa: RUF009 (a frozen value, safe to share)
     standardise: Standardise = Standardise.NONE
-    format: str = AUTO
+    format: str = "auto"
     options: Options = DEFAULTS
     partitioner: Partitioner = Partitioner.NATURAL
     concentration: float = 1.0

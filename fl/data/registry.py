@@ -59,7 +59,7 @@ class Options:
 
 DEFAULTS: Final = Options()
 
-AUTO: Final = "auto"
+_AUTO: Final = "auto"
 """The format that follows from the kind of source."""
 
 
@@ -175,14 +175,14 @@ GLOVE: Final = Download(
 _BY_SUFFIX: Final = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 
 
-def format_of(source: str, name: str = AUTO) -> Format:
+def format_of(source: str, name: str = _AUTO) -> Format:
     """Find the format by its name, or by the kind of source: such a name, a file, or a folder.
 
     Raises:
         ValueError: there is no such format.
         DataError: the source is none of these.
     """
-    if name != AUTO:
+    if name != _AUTO:
         if name not in FORMATS:
             raise ValueError(f"format={name!r} is unknown: choose one of {', '.join(FORMATS)}")
         return FORMATS[name]

@@ -7,7 +7,7 @@ those of `deltafl.fl.data.hub`.)
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BufferedReader, TextIOWrapper
@@ -341,7 +341,14 @@ def name_of(value: object) -> str:
     return str(value)
 
 
-def _format(name: str, title: str, needs: str, read: Callable[[Path, Columns], Rows]) -> Format:
+READERS: Final[Mapping[str, Callable[[Path, Columns], Rows]]] = {
+    "csv": read_csv_table,
+    "parquet": read_parquet_table,
+}
+"""By format."""
+
+
+def _format(name: str, title: str, needs: str) -> Format:
     """The format of a kind of tables, whose columns the settings name."""
 
     def load(
@@ -352,7 +359,7 @@ def _format(name: str, title: str, needs: str, read: Callable[[Path, Columns], R
         label_column: str,
         feature_columns: tuple[str, ...],
     ) -> FederatedDataset:
-        rows = read(path, Columns(user_column, (label_column,), feature_columns))
+        rows = READERS[name](path, Columns(user_column, (label_column,), feature_columns))
         file = path.stem
         return federate(file, [checked_device(file, *samples) for samples in rows.by_user()], split)
 
@@ -369,12 +376,10 @@ CSV: Final = _format(
     "csv",
     "a CSV file with a row for each sample",
     "a .csv file whose first row names the columns",
-    read_csv_table,
 )
 
 PARQUET: Final = _format(
     "parquet",
     "a Parquet file with a row for each sample",
     "a .parquet file with a column for each number",
-    read_parquet_table,
 )
