@@ -20,23 +20,6 @@ from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Pub
 from deltafl.fl.errors import DataError
 
 LEFT_OUT: Final = "north Bohemia"
-FEATURES: Final = (
-    "amount",
-    "duration",
-    "payments",
-    "days from account to loan",
-    "inhabitants",
-    "average salary",
-    "entrepreneurs per 1000",
-    "unemployment, mean of 1995 and 1996",
-    "crimes, mean of 1995 and 1996",
-    "mean amount of standing orders, 0 without any",
-    "transactions",
-    "mean amount of transactions",
-    "mean balance",
-    "statement weekly",
-    "statement after each transaction",
-)
 
 _TABLES: Final = {
     "loan": ("loan_id", "account_id", "date", "amount", "duration", "payments", "status"),
@@ -75,7 +58,11 @@ def load_berka(folder: Path, split: Split) -> FederatedDataset:
         split: usually a split by samples, for there are seven devices only.
 
     Returns:
-        Raw features, float32 [n, 15] in the order of `FEATURES`: standardise them.
+        Raw features, float32 [n, 15]: standardise them. They are amount, duration and payments;
+        days from account to loan; inhabitants, average salary and entrepreneurs per 1000;
+        unemployment and crimes, each the mean of 1995 and 1996; the mean amount of standing orders,
+        0 without any; the number of transactions, their mean amount, and the mean balance; and
+        whether there is a statement weekly, and one after each transaction.
 
     Raises:
         DataError: a file is missing or damaged, or too few devices remain.

@@ -26,7 +26,7 @@ from deltafl.fl.data.files import bounded
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import SENT140_ROW, Download, Format
-from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen, federate_part
 from deltafl.fl.errors import DataError
 
 TOKENS: Final = 20
@@ -104,7 +104,7 @@ def load_sent140(
         DataError: a file is missing or damaged (its line is named); too few accounts remain.
     """
     view = _View(load_glove(vectors), Features(features), lower_case)
-    test_ids: Collection[str] | None = None
+    split = replace(split, num_classes=split.num_classes or _NUM_CLASSES)
     files = _csv_files(path)
     if files:
         tweets = pd.concat([_tweets(file) for file in files])
@@ -114,19 +114,10 @@ def load_sent140(
             view.device(user, rows["text"], rows["polarity"].map(_LABELS))
             for user, rows in tweets[tweets["user"].isin(chosen)].groupby("user")
         ]
+        dataset = federate_chosen("sent140", devices, split, counts=counts, subset=subset)
     else:
         everybody, test_ids = read_leaf(path, lambda user: _leaf_device(user, view))
-        counts = {device.id: device.num_samples for device in everybody}
-        wanted = frozenset(choose_users(str(path), counts, split, subset))
-        devices = [device for device in everybody if device.id in wanted]
-    dataset = federate_chosen(
-        "sent140",
-        devices,
-        replace(split, num_classes=split.num_classes or _NUM_CLASSES),
-        counts=counts,
-        subset=subset,
-        test_ids=test_ids,
-    )
+        dataset = federate_part("sent140", everybody, split, subset, test_ids=test_ids)
     if view.features is Features.TOKENS:
         return replace(dataset, embedding=view.vectors.table)
     return dataset

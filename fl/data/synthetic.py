@@ -11,7 +11,7 @@ how far the devices' labels differ.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Final
@@ -45,38 +45,27 @@ _CLASSES: Final = 10
 _SLICE: Final = 512  # samples drawn at once, in float64: the largest devices have 100,000 and more
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How large devices are: the order statistics that a table gives.
+EMNIST_SIZES: Final = (101, 179, 447)
+SENT140_SIZES: Final = (51, 69, 549)
+"""How large devices are: the smallest, the median and the largest of Table 1."""
 
-    Attributes:
-        smallest: of all devices.
-        median: over the devices.
-        largest: of all devices.
+
+def spread(sizes: tuple[int, int, int], num_devices: int) -> npt.NDArray[np.int64]:
+    """Sizes in ascending order, int64 [num_devices], whose statistics are exactly these.
+
+    Between them they are geometric, and bent towards the median above it, as in natural data.
+
+    Args:
+        sizes: the smallest, the median and the largest.
+        num_devices: at least 3.
     """
-
-    smallest: int
-    median: int
-    largest: int
-
-    def spread(self, num_devices: int) -> npt.NDArray[np.int64]:
-        """Sizes in ascending order, int64 [num_devices], whose statistics are exactly these.
-
-        Between them they are geometric, and bent towards the median above it, as in natural data.
-
-        Args:
-            num_devices: at least 3.
-        """
-        place = np.linspace(-1, 1, num_devices)
-        below = self.median * (self.smallest / self.median) ** -np.minimum(place, 0)
-        above = (self.largest / self.median) ** np.maximum(place, 0) ** 1.5
-        sizes = np.rint(below * above).astype(np.int64)
-        sizes[(num_devices - 1) // 2 : num_devices // 2 + 1] = self.median
-        return sizes
-
-
-EMNIST_SIZES: Final = Sizes(101, 179, 447)
-SENT140_SIZES: Final = Sizes(51, 69, 549)
+    smallest, median, largest = sizes
+    place = np.linspace(-1, 1, num_devices)
+    below = median * (smallest / median) ** -np.minimum(place, 0)
+    above = (largest / median) ** np.maximum(place, 0) ** 1.5
+    found = np.rint(below * above).astype(np.int64)
+    found[(num_devices - 1) // 2 : num_devices // 2 + 1] = median
+    return found
 
 
 def load_synthetic_emnist(
@@ -262,7 +251,7 @@ def _stand_in(
     name: str,
     make: Callable[[tuple[str, ...], npt.NDArray[np.int64], int], DeviceData],
     split: Split,
-    sizes: Sizes,
+    sizes: tuple[int, int, int],
     num_devices: int,
     heterogeneity: float,
     num_classes: int,
@@ -272,7 +261,7 @@ def _stand_in(
     generator = np.random.default_rng([split.seed, 6])
     num_train = int(num_devices * split.train_fraction)
     sides = (max(3, num_train), num_devices - max(3, num_train))
-    all_sizes = np.concatenate([generator.permutation(sizes.spread(side)) for side in sides])
+    all_sizes = np.concatenate([generator.permutation(spread(sizes, side)) for side in sides])
     ids = tuple(
         f"{number:06}-{'minority' if _is_minority(number) else 'majority'}"
         for number in range(num_devices)

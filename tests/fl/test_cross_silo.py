@@ -8,7 +8,7 @@ from beside import shared
 
 from deltafl.fl.data.adult import NUM_FEATURES as ADULT_FEATURES
 from deltafl.fl.data.adult import load_adult
-from deltafl.fl.data.berka import FEATURES, load_berka
+from deltafl.fl.data.berka import load_berka
 from deltafl.fl.data.federated import Split, SplitBy
 from deltafl.fl.data.heart import NUM_FEATURES as HEART_FEATURES
 from deltafl.fl.data.heart import load_heart
@@ -261,7 +261,7 @@ def test_berka_joins_its_tables_by_region(tmp_path):
     (tmp_path / "csv").mkdir()
     data = load_berka(write_berka(tmp_path), BY_SAMPLES)
     assert [device.id for device in data.train] == ["Prague", "south Bohemia"]
-    assert data.input_shape == (len(FEATURES),) == (15,)
+    assert data.input_shape == (15,)
     x, y = both_sides(data)["Prague"]
     rows = {int(features[0]): (features, label) for features, label in zip(x, y, strict=True)}
     features, label = rows[1000]  # account 1, status B; unemployment of 1995 is missing
