@@ -20,6 +20,7 @@ from torch import nn
 
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.errors import check_positive
 from deltafl.fl.evaluation import DeviceMetrics, measure
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.parameters import load_vector, to_vector
@@ -43,8 +44,7 @@ class LocalTraining:
     l2: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise ValueError(f"learning_rate={self.learning_rate} is not a positive number")
+        check_positive(learning_rate=self.learning_rate)
         if self.batch_size < 1:
             raise ValueError(f"batch_size={self.batch_size} is not at least 1")
         if self.epochs < 1:

@@ -33,6 +33,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.fl.errors import check_positive
 from deltafl.fl.superquantile import Values, Weights, check_sample, parse_theta
 
 Reals: TypeAlias = npt.NDArray[np.float64]
@@ -46,7 +47,7 @@ def smooth_positive_part(rho: Reals, nu: float) -> Reals:
     Raises:
         ValueError: ν is not a positive number.
     """
-    _check_nu(nu)
+    check_positive(nu=nu)
     inside = np.clip(rho, 0.0, nu)
     # of ρ beyond ν the square counts up to ν, and the rest as it is
     values: Reals = inside * (inside / (2 * nu)) + nu / 2 + np.maximum(rho - nu, 0.0)
@@ -59,7 +60,7 @@ def smooth_step(rho: Reals, nu: float) -> Reals:
     Raises:
         ValueError: ν is not a positive number.
     """
-    _check_nu(nu)
+    check_positive(nu=nu)
     values: Reals = np.clip(rho, 0.0, nu) / nu
     return values
 
@@ -191,14 +192,9 @@ def _check(values: Values, weights: Weights, theta: Fraction, nu: float) -> tupl
     losses, counts = check_sample(values, weights)
     if not 0 < theta < 1:
         raise ValueError(f"theta={theta} is not in (0, 1); at 1 there is no tail to smooth")
-    _check_nu(nu)
+    check_positive(nu=nu)
     total = sum(counts)
     return losses, np.array([count / total for count in counts])
-
-
-def _check_nu(nu: float) -> None:
-    if not (math.isfinite(nu) and nu > 0):
-        raise ValueError(f"nu={nu} is not a positive number")
 
 
 Losses: TypeAlias = Callable[[Reals], tuple[Reals, Reals]]
@@ -224,9 +220,7 @@ class Inexactness:
     decay: float
 
     def __post_init__(self) -> None:
-        for name, value in (("initial", self.initial), ("decay", self.decay)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name}={value} is not a positive number")
+        check_positive(initial=self.initial, decay=self.decay)
 
     def __call__(self, t: int) -> float:
         """Compute ε_t for t ≥ 0."""
@@ -293,8 +287,7 @@ class AlternatingMinimisation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
-        if not (math.isfinite(self.strong_convexity) and self.strong_convexity > 0):
-            raise ValueError(f"strong_convexity={self.strong_convexity} is not a positive number")
+        check_positive(strong_convexity=self.strong_convexity)
         if self.max_gradients < 1:
             raise ValueError(f"max_gradients={self.max_gradients} is not at least 1")
 

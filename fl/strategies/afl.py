@@ -18,13 +18,13 @@ An entry is then a device's weight when it last took part, and λ as a whole sum
 devices always take part.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
+from deltafl.fl.errors import check_positive
 from deltafl.fl.simplex import project_to_simplex
 from deltafl.fl.strategies.aggregation import (
     ids_in_population,
@@ -65,8 +65,7 @@ class AFL:
     mixture_rate: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.mixture_rate) and self.mixture_rate > 0):
-            raise ValueError(f"mixture_rate={self.mixture_rate} is not a positive number")
+        check_positive(mixture_rate=self.mixture_rate)
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model` with equal weights."""

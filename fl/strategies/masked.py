@@ -45,6 +45,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, Local, check_cohort
+from deltafl.fl.errors import check_positive
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.strategies.base import Memory, TrainingState, Visibility
 from deltafl.fl.strategies.private_delta_fl import (
@@ -117,8 +118,7 @@ class MaskedMean:
             )
         if self.rounds.theta != 1:
             raise ValueError(f"theta={self.rounds.theta} of the rounds is not 1: all take part")
-        if not (math.isfinite(self.expected_loss) and self.expected_loss > 0):
-            raise ValueError(f"expected_loss={self.expected_loss} is not a positive number")
+        check_positive(expected_loss=self.expected_loss)
 
     @property
     def name(self) -> str:

@@ -27,6 +27,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from deltafl.fl.errors import check_positive
 from deltafl.fl.strategies.aggregation import step_by_mean
 from deltafl.fl.strategies.base import Memory, TrainingState
 from deltafl.fl.vectors import Vector
@@ -65,8 +66,7 @@ class NormClipping:
             raise ValueError(f"quantile={self.quantile} is not in [0, 1]")
         if not (math.isfinite(self.rate) and self.rate >= 0):
             raise ValueError(f"rate={self.rate} is not a number from 0")
-        if not (math.isfinite(self.radius) and self.radius > 0):
-            raise ValueError(f"radius={self.radius} is not a positive number")
+        check_positive(radius=self.radius)
 
     def step(
         self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]

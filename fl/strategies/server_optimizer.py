@@ -10,7 +10,6 @@ Memory accumulate over the rounds, in the server's state. A server that creates 
 every round would have neither momentum nor adaptivity.
 """
 
-import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.cohort import Cohort
+from deltafl.fl.errors import check_positive
 from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
 
@@ -56,7 +56,7 @@ class Sgd:
     learning_rate: float
 
     def __post_init__(self) -> None:
-        _check_positive(learning_rate=self.learning_rate)
+        check_positive(learning_rate=self.learning_rate)
 
     def step(
         self, change: npt.NDArray[np.float64], moments: Memory
@@ -81,7 +81,7 @@ class Momentum:
     decay: float
 
     def __post_init__(self) -> None:
-        _check_positive(learning_rate=self.learning_rate)
+        check_positive(learning_rate=self.learning_rate)
         _check_decays(decay=self.decay)
 
     def step(
@@ -131,7 +131,7 @@ class Adaptive:
     tau: float
 
     def __post_init__(self) -> None:
-        _check_positive(learning_rate=self.learning_rate, tau=self.tau)
+        check_positive(learning_rate=self.learning_rate, tau=self.tau)
         _check_decays(beta1=self.beta1, beta2=self.beta2)
 
     def step(
@@ -236,12 +236,6 @@ class WithServerOptimizer:
             **{MOMENTS_PREFIX + name: array for name, array in after.items()},
         }
         return replace(played, model=model, memory=MappingProxyType(memory)), report
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name}={value} is not a positive number")
 
 
 def _check_decays(**values: float) -> None:
