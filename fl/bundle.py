@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 from deltafl.fl.data.federated import DeviceData, Samples
-from deltafl.fl.data.standardise import scaling_constants
+from deltafl.fl.data.load import scaling_constants
 from deltafl.fl.errors import DataError
 from deltafl.fl.models import MODELS, READ_TOKENS, build_model
 from deltafl.fl.parameters import load_vector, num_parameters

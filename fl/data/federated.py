@@ -8,7 +8,7 @@ order of files nor on the file system.
 import hashlib
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -297,7 +297,30 @@ def check_same_shape(device: DeviceData, first: DeviceData, prefix: str = "") ->
             )
 
 
-def written_alike(text: str) -> str:
+def check_classes(source: str, classes: Iterable[str]) -> None:
+    """Check that classes can be written down, and that no two of them are one in two encodings.
+
+    Raises:
+        DataError: a name cannot be encoded, or two are alike.
+    """
+    seen: dict[str, str] = {}
+    for name in classes:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{source}: class {name!a:.60} is no text that can be encoded: rename the class"
+            ) from error
+        alike = _written_alike(name)
+        if alike in seen:
+            raise DataError(
+                f"{source}: classes {seen[alike]!a:.60} and {name!a:.60} are one, written in two "
+                "ways: write each class in one way"
+            )
+        seen[alike] = name
+
+
+def _written_alike(text: str) -> str:
     """The same for names that people and programs take for one: 1 and 1.0; é in two encodings."""
     return _WHOLE.sub(r"\1", unicodedata.normalize("NFC", text.strip()))
 
@@ -305,7 +328,7 @@ def written_alike(text: str) -> str:
 def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int | None) -> None:
     seen: dict[str, str] = {}
     for device in devices:
-        alike = written_alike(device.id)
+        alike = _written_alike(device.id)
         if seen.get(alike) == device.id:
             raise DataError(f"{name}: user {device.id!r} appears twice: give every user its own id")
         if alike in seen:

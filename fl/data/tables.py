@@ -21,13 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltafl.fl.data.checks import (
-    check_classes,
     check_column,
     checked_device,
     rows_by_user,
 )
 from deltafl.fl.data.csv_file import csv_names, csv_table
-from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, federate
+from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, check_classes, federate
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError

@@ -19,7 +19,7 @@ from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format, Published
 from deltafl.fl.errors import DataError
 from deltafl.fl.nearest import nearest
-from deltafl.sim.data.convert import KINDS, convert, kind_of
+from deltafl.sim.data.convert import KINDS, convert
 from deltafl.sim.data.dataset import build_dataset, cache_key
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import UserError
@@ -137,10 +137,8 @@ def main(options: argparse.Namespace) -> int:
             if options.out is None:
                 raise UserError("--out is missing: name the file or folder to write")
             kind, config, dataset = _read(options)
-            to = Path(options.out)
-            written = options.kind or kind_of(to)
             print(visible("\n".join(_about(kind))))
-            print(convert(dataset, to, written, cache_key(config)))
+            print(convert(dataset, Path(options.out), options.kind, cache_key(config)))
     except DataError as error:
         raise UserError(str(error)) from error
     return 0

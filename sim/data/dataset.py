@@ -10,9 +10,8 @@ from typing import Any, Final
 from deltafl.fl.data.cache import SourceKey, cached
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.lazy import LazyDevices
-from deltafl.fl.data.load import DatasetSpec, Partitioner, load_dataset
+from deltafl.fl.data.load import DatasetSpec, Partitioner, Standardise, load_dataset
 from deltafl.fl.data.registry import Format, Options, format_of
-from deltafl.fl.data.standardise import Standardise
 from deltafl.fl.data.subset import Subset
 from deltafl.fl.errors import DataError
 from deltafl.fl.registry import OWN

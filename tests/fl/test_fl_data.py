@@ -9,8 +9,7 @@ from beside import shared
 
 from deltafl.fl.data.digits import load_digits
 from deltafl.fl.data.federated import DeviceData, Split, federate, split_ids
-from deltafl.fl.data.load import DatasetSpec, Standardise, load_dataset
-from deltafl.fl.data.standardise import STD_FLOOR, standardise
+from deltafl.fl.data.load import STD_FLOOR, DatasetSpec, Standardise, load_dataset, standardise
 from deltafl.fl.errors import DataError
 
 
