@@ -8,7 +8,7 @@ column with missing values drops out of the means; here the mean is over the val
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,7 @@ def _read(folder: Path, table: str, nothing: tuple[str, ...] = ()) -> tuple[Path
     path = next((file for file in files if file.is_file()), None)
     if path is None:
         raise DataError(f"{folder}: neither {table}.asc nor {table}.csv: point to the folder")
-    form = {"delimiter": ";", "encoding": "latin-1", "nothing": nothing}
+    form: dict[str, Any] = {"delimiter": ";", "encoding": "latin-1", "nothing": nothing}
     return path, read_frame(path, _TABLES[table], _MAX_BYTES, has_names=True, **form)
 
 
