@@ -18,10 +18,9 @@ from torch import nn
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData, check_same_shape
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.local import Learner, LocalTraining, ResidentData
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.parameters import load_vector
-from deltafl.fl.resident import ResidentData
 from deltafl.fl.stacked import Stacked, StackedDescent, stacked
 from deltafl.fl.vectors import Vector
 

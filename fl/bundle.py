@@ -21,11 +21,11 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 from deltafl.fl.data.federated import DeviceData, Samples
-from deltafl.fl.data.standardise import scaling_constants
+from deltafl.fl.data.load import scaling_constants
 from deltafl.fl.errors import DataError
 from deltafl.fl.models import MODELS, READ_TOKENS, build_model
 from deltafl.fl.parameters import load_vector, num_parameters
@@ -55,6 +55,7 @@ _BATCH: Final = 512
 _SHA256_DIGITS: Final = 64
 _LEVEL: Final = re.compile(r"[0-9]{1,32}(/[0-9]{1,32})?")
 _ENTRIES: Final = ("header", "models", "mean", "std")
+_UNUSABLE: Final = "not a bundle that can be used"
 
 Inputs = npt.NDArray[np.generic]
 
@@ -123,44 +124,53 @@ class Stored:
     """What a file holds, without the word vectors that some architectures need.
 
     Attributes:
-        architecture: as of `Bundle`.
-        models: as of `Bundle`; of one length, which may not be that of the architecture.
-        scale: as of `Bundle`.
-        provenance: as of `Bundle`.
-    """
-
-    architecture: Architecture
-    models: Mapping[Fraction, Vector]
-    scale: Scale | None
-    provenance: Mapping[str, str]
-
-    def to_bytes(self) -> bytes:
-        """The file that a run writes of it."""
-        return _written(self.architecture, self.models, self.scale, self.provenance)
-
-
-_Loaded = TypeVar("_Loaded")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Bundle:
-    """The models of all levels.
-
-    Attributes:
         architecture: the architecture whose parameters they are.
-        models: by conformity level, θ falling; float32 vectors of the same length.
+        models: by conformity level, θ falling; float32 vectors of one length, which is checked
+            against the architecture's in a `Bundle` that is read.
         scale: how features were scaled; None if they were not.
         provenance: origin, by name: algorithm, seed, round, data, data_sha256.
-        embedding: the frozen token vectors, if the architecture has them; not in the file.
-
-    Raises:
-        ValueError: the parts do not fit together.
     """
 
     architecture: Architecture
     models: Mapping[Fraction, Vector]
     scale: Scale | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """The file that a run writes of it."""
+        models = np.stack(list(self.models.values())).astype("<f4")
+        header = {
+            "format": FORMAT,
+            "model": self.architecture.name,
+            "input_shape": list(self.architecture.input_shape),
+            "num_classes": self.architecture.num_classes,
+            "embedding_sha256": self.architecture.embedding_sha256,
+            "levels": [str(level) for level in self.models],
+            "models_sha256": _models_sha256(models),
+            "provenance": dict(self.provenance),
+        }
+        arrays: dict[str, npt.NDArray[np.generic]] = {
+            "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+            "models": models,
+        }
+        if self.scale is not None:
+            arrays |= {"mean": self.scale.mean, "std": self.scale.std}
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        return buffer.getvalue()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundle(Stored):
+    """The models of all levels, ready to be used.
+
+    Attributes:
+        embedding: the frozen token vectors, if the architecture has them; not in the file.
+
+    Raises:
+        ValueError: the parts do not fit together.
+    """
+
     embedding: npt.NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
@@ -232,10 +242,6 @@ class Bundle:
                 rows.append(torch.softmax(logits.double(), dim=1).numpy())
         return np.concatenate(rows)
 
-    def to_bytes(self) -> bytes:
-        """The file."""
-        return _written(self.architecture, self.models, self.scale, self.provenance)
-
     @classmethod
     def load(cls, path: Path, embedding: npt.NDArray[np.float32] | None = None) -> "Bundle":
         """Read a file and check all of it.
@@ -247,7 +253,11 @@ class Bundle:
         Raises:
             DataError: there is no such file, it is no bundle, or anything in it is damaged.
         """
-        return _load(path, lambda arrays: _checked(arrays, embedding))
+        stored = read_stored(path)
+        try:
+            return _whole(stored, embedding)
+        except (MemoryError, ValueError) as error:
+            raise DataError(f"{path}: {_UNUSABLE}: {error}") from error
 
     def _inputs(self, x: Inputs) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
         shape = self.architecture.input_shape
@@ -274,55 +284,21 @@ class Bundle:
         return scaled.astype(np.float32)
 
 
-def _written(
-    architecture: Architecture,
-    by_level: Mapping[Fraction, Vector],
-    scale: Scale | None,
-    provenance: Mapping[str, str],
-) -> bytes:
-    """The file of a bundle."""
-    models = np.stack(list(by_level.values())).astype("<f4")
-    header = {
-        "format": FORMAT,
-        "model": architecture.name,
-        "input_shape": list(architecture.input_shape),
-        "num_classes": architecture.num_classes,
-        "embedding_sha256": architecture.embedding_sha256,
-        "levels": [str(level) for level in by_level],
-        "models_sha256": _models_sha256(models),
-        "provenance": dict(provenance),
-    }
-    arrays: dict[str, npt.NDArray[np.generic]] = {
-        "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-        "models": models,
-    }
-    if scale is not None:
-        arrays |= {"mean": scale.mean, "std": scale.std}
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
-
-
 def read_stored(path: Path) -> Stored:
     """Read a file and check all of it that takes no word vectors: it may not fit its architecture.
 
     Raises:
         DataError: as `Bundle.load`.
     """
-    return _load(path, _stored)
-
-
-def _load(path: Path, check: Callable[[Mapping[str, npt.NDArray[np.generic]]], _Loaded]) -> _Loaded:
     if not path.is_file():
         raise DataError(f"{path}: no such file: a finished run writes bundle.npz")
     if path.stat().st_size > MAX_BYTES:
         raise DataError(f"{path}: larger than {MAX_BYTES} bytes: it is no bundle")
     try:
         with open_npz(path) as archive:
-            arrays = _read(archive)
-        return check(arrays)
+            return _stored(_read(archive))
     except (OSError, MemoryError, ValueError) as error:
-        raise DataError(f"{path}: not a bundle that can be used: {error}") from error
+        raise DataError(f"{path}: {_UNUSABLE}: {error}") from error
 
 
 def embedding_sha256(embedding: npt.NDArray[np.float32]) -> str:
@@ -358,10 +334,8 @@ def _read_array(archive: Npz, name: str) -> npt.NDArray[np.generic]:
     return array
 
 
-def _checked(
-    arrays: Mapping[str, npt.NDArray[np.generic]], embedding: npt.NDArray[np.float32] | None
-) -> Bundle:
-    stored = _stored(arrays)
+def _whole(stored: Stored, embedding: npt.NDArray[np.float32] | None) -> Bundle:
+    """Check all that takes word vectors, or building the architecture."""
     architecture, models = stored.architecture, stored.models
     if architecture.embedding_sha256 is not None and embedding is None:
         raise ValueError(

@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.errors import check_positive
 from deltafl.fl.evaluation import DeviceMetrics, measure
-from deltafl.fl.freed_memory import keep_freed_memory
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.parameters import load_vector, to_vector
-from deltafl.fl.resident import ResidentData
 from deltafl.fl.vectors import Vector
 
 
@@ -44,8 +44,7 @@ class LocalTraining:
     l2: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise ValueError(f"learning_rate={self.learning_rate} is not a positive number")
+        check_positive(learning_rate=self.learning_rate)
         if self.batch_size < 1:
             raise ValueError(f"batch_size={self.batch_size} is not at least 1")
         if self.epochs < 1:
@@ -260,3 +259,55 @@ def _batches(
     for _ in range(training.epochs):
         order = torch.randperm(num_samples, generator=generator)
         yield from torch.split(order, training.batch_size)
+
+
+_BUDGET: Final = 4 << 30
+
+
+class ResidentData:
+    """Devices' samples as tensors on the learner's device; on an accelerator they stay there.
+
+    On a CPU they are the device's own arrays if those can be used directly, and nothing is kept. On
+    an accelerator the data of the first devices, up to a budget, are copied once.
+
+    Args:
+        device: where to compute.
+        budget: bytes that may be kept.
+    """
+
+    def __init__(self, device: torch.device, budget: int = _BUDGET) -> None:
+        self.device = device
+        self._left = 0 if device.type == "cpu" else budget
+        # by identity, which is what devices are equal by: their samples never change
+        self._kept: dict[DeviceData, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def tensors(self, data: DeviceData) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give inputs as a model takes them, and labels, which are only to be read."""
+        if data in self._kept:
+            return self._kept[data]
+        found = _tensor(data.inputs()).to(self.device), _tensor(data.y).to(self.device)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in found)
+        if size <= self._left:
+            self._left -= size
+            self._kept[data] = found
+        return found
+
+
+def _tensor(array: npt.NDArray[np.float32] | npt.NDArray[np.int64]) -> torch.Tensor:
+    # without a copy, which torch would warn of for an array that may not be written to
+    return torch.from_numpy(array) if array.flags.writeable else torch.tensor(array)
+
+
+_BLOCK: Final = 1 << 24  # bytes; glibc learns from blocks of up to 32 MiB
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep up to 32 MiB of freed memory; other allocators are not affected.
+
+    The tensors of a training step take megabytes and are freed at its end. glibc then returns the
+    end of its heap to the system, and the next step pays one page fault for each new page: up to a
+    third of the training time of a small convolutional network. glibc keeps twice the size of the
+    largest mapped block freed so far (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD), which is
+    often too little.
+    """
+    torch.empty(_BLOCK, dtype=torch.uint8)  # mapped, never touched, freed at once

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from deltafl.fl.errors import check_positive
+
 
 @dataclass(frozen=True, slots=True)
 class LocalObjective:
@@ -27,8 +29,8 @@ class LocalObjective:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.proximal) and self.proximal >= 0):
             raise ValueError(f"proximal={self.proximal} is not a non-negative number")
-        if self.ceiling is not None and not (math.isfinite(self.ceiling) and self.ceiling > 0):
-            raise ValueError(f"ceiling={self.ceiling} is not a positive number")
+        if self.ceiling is not None:
+            check_positive(ceiling=self.ceiling)
 
 
 PROPFAIR_MARGIN: Final = 0.2

@@ -22,10 +22,10 @@ DELTA_FL: Final = "delta-fl"
 
 WEIGHTED_MEANS: Final[Mapping[str, "Entry[WeightedMean]"]] = {
     "fedavg": Entry("deltafl.fl.strategies.fedavg:FedAvg"),
-    "fedprox": Entry("deltafl.fl.strategies.fedprox:FedProx", ("proximal",)),
+    "fedprox": Entry("deltafl.fl.strategies.fedavg:FedProx", ("proximal",)),
     "q-ffl": Entry("deltafl.fl.strategies.q_ffl:QFFL", ("q", "learning_rate")),
     "tilted-erm": Entry("deltafl.fl.strategies.tilted_erm:TiltedERM", ("tilt",)),
-    "propfair": Entry("deltafl.fl.strategies.propfair:PropFair", ("ceiling",)),
+    "propfair": Entry("deltafl.fl.strategies.fedavg:PropFair", ("ceiling",)),
 }
 """Strategies that need only two sums: each runs with and without secure aggregation.
 
@@ -35,8 +35,8 @@ the round to the learning rate of the devices' training in it."""
 OTHER_STRATEGIES: Final[Mapping[str, "Entry[Strategy]"]] = {
     "afl": Entry("deltafl.fl.strategies.afl:AFL", ("mixture_rate",)),
     "fedmgda": Entry("deltafl.fl.strategies.fedmgda:FedMGDA", ("mgda_epsilon",)),
-    "aaggff-s": Entry("deltafl.fl.strategies.aaggff_silo:AAggFFSilo", ("response",)),
-    "aaggff-d": Entry("deltafl.fl.strategies.aaggff_device:AAggFFDevice", ("response",)),
+    "aaggff-s": Entry("deltafl.fl.strategies.aaggff:AAggFFSilo", ("response",)),
+    "aaggff-d": Entry("deltafl.fl.strategies.aaggff:AAggFFDevice", ("response",)),
     DELTA_FL: Entry("deltafl.fl.strategies.delta_fl:DeltaFL", ("theta", "weighting", "eta_every")),
 }
 """Strategies that need to see more than sums, so they run only without secure aggregation; the
@@ -88,8 +88,8 @@ class ModelEntry(Entry[T_co]):
 MODELS: Final[Mapping[str, "ModelEntry[nn.Module]"]] = {
     "linear": ModelEntry("deltafl.fl.models.linear:Linear"),
     "convnet": ModelEntry("deltafl.fl.models.convnet:ConvNet"),
-    "logistic": ModelEntry("deltafl.fl.models.logistic:without_bias"),
-    "logistic-bias": ModelEntry("deltafl.fl.models.logistic:with_bias"),
+    "logistic": ModelEntry("deltafl.fl.models.linear:without_bias"),
+    "logistic-bias": ModelEntry("deltafl.fl.models.linear:with_bias"),
     "lstm": ModelEntry(
         "deltafl.fl.models.lstm:FrozenEmbeddingLSTM",
         ("input_shape", "num_classes", "embedding"),

@@ -5,7 +5,7 @@ level. Weights are integers (sample counts) and θ is a fraction, so no comparis
 by rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -79,16 +79,8 @@ def superquantile(values: Values, weights: Weights, theta: Fraction) -> float:
     3.3333333333333335
     """
     numbers, counts = check_sample(values, weights)
-    size = _check_theta(theta) * sum(counts)
-    room = size
-    tail = Fraction(0)
-    for index in np.argsort(-numbers, kind="stable"):
-        taken = min(Fraction(counts[index]), room)
-        tail += taken * Fraction(float(numbers[index]))
-        room -= taken
-        if not room:
-            break
-    return float(tail / size)
+    tail = _tail(numbers, counts, theta)
+    return float(sum(share * Fraction(float(numbers[index])) for index, share in tail))
 
 
 def superquantile_weights(
@@ -111,16 +103,23 @@ def superquantile_weights(
     array([0.        , 0.33333333, 0.66666667])
     """
     numbers, counts = check_sample(values, weights)
-    size = _check_theta(theta) * sum(counts)
-    room = size
     mixture = np.zeros(numbers.shape)
-    for index in np.argsort(-numbers, kind="stable"):
+    for index, share in _tail(numbers, counts, theta):
+        mixture[index] = share
+    return mixture
+
+
+def _tail(
+    numbers: npt.NDArray[np.float64], counts: Sequence[int], theta: Fraction
+) -> Iterator[tuple[int, Fraction]]:
+    """The places of the largest values that make up the share θ of the weight, and their shares."""
+    room = size = _check_theta(theta) * sum(counts)
+    for index in np.argsort(-numbers, kind="stable").tolist():
         taken = min(Fraction(counts[index]), room)
-        mixture[index] = taken / size
+        yield index, taken / size
         room -= taken
         if not room:
             break
-    return mixture
 
 
 def conformity(alpha: Sequence[float], pi: Sequence[float]) -> float:

@@ -171,7 +171,7 @@ def _leaf_device(path: Path, domain: str, samples: Mapping[str, Any]) -> DeviceD
 FORMAT: Final = Format(
     "adult",
     "income of people with and without a doctorate",
-    lambda source, split, _: load_adult(Path(source), split),
+    load_adult,
     BY_SAMPLES,
     needs="the folder of adult.data and adult.test",
     origin="Becker, Kohavi 1996, UCI Adult; domains as in Mohri, Sivek, Suresh 2019",

@@ -6,8 +6,9 @@ of which north Bohemia (one default only) is left out: 7 devices, 621 samples. I
 column with missing values drops out of the means; here the mean is over the values that are there.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,46 +21,22 @@ from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Pub
 from deltafl.fl.errors import DataError
 
 LEFT_OUT: Final = "north Bohemia"
-FEATURES: Final = (
-    "amount",
-    "duration",
-    "payments",
-    "days from account to loan",
-    "inhabitants",
-    "average salary",
-    "entrepreneurs per 1000",
-    "unemployment, mean of 1995 and 1996",
-    "crimes, mean of 1995 and 1996",
-    "mean amount of standing orders, 0 without any",
-    "transactions",
-    "mean amount of transactions",
-    "mean balance",
-    "statement weekly",
-    "statement after each transaction",
-)
 
-_TABLES: Final = {
-    "loan": ("loan_id", "account_id", "date", "amount", "duration", "payments", "status"),
-    "account": ("account_id", "district_id", "frequency", "date"),
-    "district": tuple(f"A{number}" for number in range(1, 17)),
-    "order": ("order_id", "account_id", "bank_to", "account_to", "amount", "k_symbol"),
-    "trans": (
-        "trans_id",
-        "account_id",
-        "date",
-        "type",
-        "operation",
-        "amount",
-        "balance",
-        "k_symbol",
-        "bank",
-        "account",
-    ),
+_TABLES: Final[Mapping[str, Mapping[str, type]]] = {
+    "loan": {
+        **dict.fromkeys(("account_id", "date", "status"), str),
+        **dict.fromkeys(("amount", "duration", "payments"), float),
+    },
+    "account": dict.fromkeys(("account_id", "district_id", "frequency", "date"), str),
+    "district": {
+        **dict.fromkeys(("A1", "A3"), str),
+        **dict.fromkeys((f"A{number}" for number in (4, 11, 12, 13, 14, 15, 16)), float),
+    },
+    "order": {"account_id": str, "amount": float},
+    "trans": {"account_id": str, "amount": float, "balance": float},
 }
-_NUMBERS: Final = frozenset(
-    {"amount", "duration", "payments", "balance"} | {f"A{n}" for n in (4, 11, 12, 13, 14, 15, 16)}
-)
-_TEXTS: Final = frozenset({"account_id", "district_id", "frequency", "date", "status", "A1", "A3"})
+"""The columns that are of use; the first row of each file names them all."""
+
 _YEARS: Final = (("A12", "A13"), ("A15", "A16"))  # unemployment and crimes, of 1995 and 1996
 _MAX_BYTES: Final = 1 << 28  # trans has a million rows
 _DEFAULTED: Final = {"A": 0, "C": 0, "B": 1, "D": 1}
@@ -75,7 +52,11 @@ def load_berka(folder: Path, split: Split) -> FederatedDataset:
         split: usually a split by samples, for there are seven devices only.
 
     Returns:
-        Raw features, float32 [n, 15] in the order of `FEATURES`: standardise them.
+        Raw features, float32 [n, 15]: standardise them. They are amount, duration and payments;
+        days from account to loan; inhabitants, average salary and entrepreneurs per 1000;
+        unemployment and crimes, each the mean of 1995 and 1996; the mean amount of standing orders,
+        0 without any; the number of transactions, their mean amount, and the mean balance; and
+        whether there is a statement weekly, and one after each transaction.
 
     Raises:
         DataError: a file is missing or damaged, or too few devices remain.
@@ -119,19 +100,8 @@ def _read(folder: Path, table: str, nothing: tuple[str, ...] = ()) -> tuple[Path
     path = next((file for file in files if file.is_file()), None)
     if path is None:
         raise DataError(f"{folder}: neither {table}.asc nor {table}.csv: point to the folder")
-    columns = {
-        name: float if name in _NUMBERS else str if name in _TEXTS else None
-        for name in _TABLES[table]
-    }
-    return path, read_frame(
-        path,
-        columns,
-        _MAX_BYTES,
-        has_names=True,
-        delimiter=";",
-        encoding="latin-1",
-        nothing=nothing,
-    )
+    form: dict[str, Any] = {"delimiter": ";", "encoding": "latin-1", "nothing": nothing}
+    return path, read_frame(path, _TABLES[table], _MAX_BYTES, has_names=True, **form)
 
 
 def _means(folder: Path, table: str) -> pd.DataFrame:
@@ -163,7 +133,7 @@ def _days(path: Path, column: "pd.Series[str]") -> npt.NDArray[np.int64]:
 FORMAT: Final = Format(
     "berka",
     "defaulted loans in seven regions",
-    lambda source, split, _: load_berka(Path(source), split),
+    load_berka,
     BY_SAMPLES,
     needs="the folder of loan, account, district, order and trans (.asc or .csv)",
     origin="Berka 1999, PKDD'99 Discovery Challenge; devices as in AAggFF",

@@ -31,8 +31,7 @@ import numpy.typing as npt
 from numpy.lib.format import open_memmap
 from numpy.lib.stride_tricks import sliding_window_view
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset
-from deltafl.fl.data.windows import text_under
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, text_under
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import open_regular, read_regular
 from deltafl.fl.read.strict_json import parse_json
@@ -72,7 +71,9 @@ def default_cache_folder() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "deltafl"
 
 
-def cached(key: SourceKey, build: Callable[[], FederatedDataset], folder: Path) -> FederatedDataset:
+def cached(
+    key: SourceKey, build: Callable[[], FederatedDataset], folder: Path | None = None
+) -> FederatedDataset:
     """Open the data set from the cache, or build and keep it.
 
     The result equals `build()`, device by device and bit by bit; its arrays are read-only.
@@ -80,13 +81,14 @@ def cached(key: SourceKey, build: Callable[[], FederatedDataset], folder: Path) 
     Args:
         key: what `build` depends on.
         build: reads the sources.
-        folder: the cache's, made if it is missing (`default_cache_folder`).
+        folder: the cache's, made if it is missing; by default that of `default_cache_folder`.
 
     Raises:
         DataError: a source is missing, or `build` raised it, or the devices differ in dtype or
             shape and so fit in no array.
         OSError: the cache cannot be written.
     """
+    folder = folder or default_cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     entry = folder / _key_digest(key, folder)
     if entry.exists():

@@ -1,13 +1,13 @@
 """From raw arrays of one user to `DeviceData`, or a sentence that says what is wrong with them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.federated import DeviceData, Samples, written_alike
+from deltafl.fl.data.federated import DeviceData, Samples
 from deltafl.fl.errors import DataError
 
 
@@ -60,29 +60,6 @@ def check_user(source: str, user: str) -> None:
         raise DataError(
             f"{source}: user {user!a} is no text that can be encoded: rename the user"
         ) from error
-
-
-def check_classes(source: str, classes: Iterable[str]) -> None:
-    """Check that classes can be written down, and that no two of them are one in two encodings.
-
-    Raises:
-        DataError: a name cannot be encoded, or two are alike.
-    """
-    seen: dict[str, str] = {}
-    for name in classes:
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{source}: class {name!a:.60} is no text that can be encoded: rename the class"
-            ) from error
-        alike = written_alike(name)
-        if alike in seen:
-            raise DataError(
-                f"{source}: classes {seen[alike]!a:.60} and {name!a:.60} are one, written in two "
-                "ways: write each class in one way"
-            )
-        seen[alike] = name
 
 
 def check_column(

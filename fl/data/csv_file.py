@@ -22,10 +22,10 @@ _BLOCK: Final = 1 << 23  # bytes that are parsed at once; no row is longer than 
 _TYPES: Final = {str: pa.string(), float: pa.float64()}
 
 
-def csv_names(file: BufferedReader, delimiter: str = ",") -> list[str]:
+def csv_names(file: BufferedReader) -> list[str]:
     """The names in a file's first row, as they are written; the position stays."""
     options = csv.ReadOptions(use_threads=False, block_size=_BLOCK)
-    form = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    form = csv.ParseOptions(newlines_in_values=True)
     # a copy: pyarrow reads on by itself, and would move the position
     copy = pa.BufferReader(file.read(2 * _BLOCK))
     names: list[str] = csv.open_csv(copy, options, form).schema.names
@@ -102,7 +102,8 @@ def read_frame(
 
     Args:
         path: the file.
-        columns: all columns by their names: `str`, `float`, or None if they are of no use.
+        columns: all columns by their names: `str`, `float`, or None if they are of no use; only
+            those of use where the first row has the names.
         max_bytes: the largest file that can be meant.
         has_names: whether the first row has the names.
         skip_rows: how many at the beginning are neither names nor samples.
@@ -116,10 +117,8 @@ def read_frame(
     """
     types = {name: kind for name, kind in columns.items() if kind is not None}
     with bounded(path, "table", max_bytes) as file:
-        if has_names and csv_names(file, form.get("delimiter", ",")) != list(columns):
-            wanted = form.get("delimiter", ",").join(columns)
-            raise DataError(f"{path}: the first line is not {wanted}: fetch the file again")
-        table = csv_table(file, list(columns), types, skip_rows=skip_rows + has_names, **form)
+        names = () if has_names else list(columns)
+        table = csv_table(file, names, types, skip_rows=skip_rows, **form)
     for name, kind in types.items():
         if kind is float:
             column = table.column(name)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate, split_ids
-from deltafl.fl.data.registry import MINORITY_SHARE, Format
+from deltafl.fl.data.registry import DEFAULTS, Format
 from deltafl.fl.errors import DataError
 
 NUM_DEVICES: Final = 60
@@ -39,7 +39,7 @@ def load_digits(
     split: Split,
     *,
     num_devices: int = NUM_DEVICES,
-    minority_share: Fraction = MINORITY_SHARE,
+    minority_share: Fraction = DEFAULTS.minority_share,
 ) -> FederatedDataset:
     """Assign the digits to devices, all by the split's seed.
 
@@ -123,11 +123,7 @@ def _images() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
 FORMAT: Final = Format(
     "digits",
     "1,797 handwritten digits of 8×8, a fifth of the devices holds them sideways",
-    lambda _, split, options: load_digits(
-        split,
-        num_devices=options.num_devices or NUM_DEVICES,
-        minority_share=options.minority_share,
-    ),
+    load_digits,
     options=frozenset({"num_devices", "minority_share"}),
     origin="Alpaydin, Kaynak 1998, UCI Optical Recognition of Handwritten Digits; comes with "
     "scikit-learn",
@@ -137,7 +133,7 @@ FORMAT: Final = Format(
 BY_WRITER: Final = Format(
     "digits-by-writer",
     "the same digits by the forms on which 13 or 14 people wrote them, a quarter to a device",
-    lambda _, split, __: load_digits_by_writer(split),
+    load_digits_by_writer,
     origin=FORMAT.origin,
     licence=FORMAT.licence,
 )

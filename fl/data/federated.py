@@ -8,7 +8,7 @@ order of files nor on the file system.
 import hashlib
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from deltafl.fl.errors import DataError
 
@@ -262,8 +263,22 @@ def split_samples(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceD
     )
 
 
+def text_under(x: Samples) -> Samples | None:
+    """Give the text, shape [n + L − 1], that x [n, L] is a view of; None if x is none.
+
+    >>> from numpy.lib.stride_tricks import sliding_window_view
+    >>> windows = sliding_window_view(np.arange(5, dtype=np.int8), 3)
+    >>> text_under(windows).tolist(), text_under(windows.copy())
+    ([0, 1, 2, 3, 4], None)
+    """
+    if x.ndim != 2 or len(x) == 0 or x.strides != (x.itemsize, x.itemsize):
+        return None
+    text: Samples = as_strided(x, (sum(x.shape) - 1,), (x.itemsize,), writeable=False)  # type: ignore[assignment]
+    return text
+
+
 def check_same_shape(device: DeviceData, first: DeviceData, prefix: str = "") -> None:
-    """Check that the inputs of two devices have one shape, but for how many they are.
+    """Check that inputs and targets of two devices have one shape, but for how many they are.
 
     Args:
         device: the one to check.
@@ -271,32 +286,49 @@ def check_same_shape(device: DeviceData, first: DeviceData, prefix: str = "") ->
         prefix: what the message begins with, such as the data set.
 
     Raises:
-        DataError: their inputs differ in shape.
+        DataError: they differ in shape.
     """
-    if device.x.shape[1:] != first.x.shape[1:]:
-        raise DataError(
-            f"{prefix}inputs of user {device.id!r} have shape {device.x.shape[1:]} and those of "
-            f"user {first.id!r} {first.x.shape[1:]}: bring them to one shape"
-        )
+    pairs = ("inputs", device.x, first.x), ("targets", device.y, first.y)
+    for what, mine, others in pairs:
+        if mine.shape[1:] != others.shape[1:]:
+            raise DataError(
+                f"{prefix}{what} of user {device.id!r} have shape {mine.shape[1:]} and those of "
+                f"user {first.id!r} {others.shape[1:]}: bring them to one shape"
+            )
 
 
-def written_alike(text: str) -> str:
+def check_classes(source: str, classes: Iterable[str]) -> None:
+    """Check that classes can be written down, and that no two of them are one in two encodings.
+
+    Raises:
+        DataError: a name cannot be encoded, or two are alike.
+    """
+    seen: dict[str, str] = {}
+    for name in classes:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{source}: class {name!a:.60} is no text that can be encoded: rename the class"
+            ) from error
+        alike = _written_alike(name)
+        if alike in seen:
+            raise DataError(
+                f"{source}: classes {seen[alike]!a:.60} and {name!a:.60} are one, written in two "
+                "ways: write each class in one way"
+            )
+        seen[alike] = name
+
+
+def _written_alike(text: str) -> str:
     """The same for names that people and programs take for one: 1 and 1.0; é in two encodings."""
     return _WHOLE.sub(r"\1", unicodedata.normalize("NFC", text.strip()))
-
-
-def _check_same_targets(device: DeviceData, first: DeviceData, name: str) -> None:
-    if device.y.shape[1:] != first.y.shape[1:]:
-        raise DataError(
-            f"{name}: targets of user {device.id!r} have shape {device.y.shape[1:]} and those of "
-            f"user {first.id!r} {first.y.shape[1:]}: bring them to one shape"
-        )
 
 
 def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int | None) -> None:
     seen: dict[str, str] = {}
     for device in devices:
-        alike = written_alike(device.id)
+        alike = _written_alike(device.id)
         if seen.get(alike) == device.id:
             raise DataError(f"{name}: user {device.id!r} appears twice: give every user its own id")
         if alike in seen:
@@ -318,7 +350,6 @@ def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int |
                 "pixels, which are divided by 255"
             )
         if device.has_numbers:
-            _check_same_targets(device, devices[0], name)
             continue
         highest = int(device.y.max())
         if num_classes is not None and highest >= num_classes:

@@ -219,12 +219,7 @@ def _leaf_writer(user: LeafUser) -> DeviceData:
 FORMAT: Final = Format(
     "femnist",
     "62 characters by 3,597 writers, 28×28",
-    lambda source, split, options: load_femnist(
-        Path(source),
-        split,
-        legacy_duplicates=options.legacy_duplicates,
-        subset=options.subset,
-    ),
+    load_femnist,
     Split(more_than=100, num_classes=62),
     needs="a folder with NIST's by_class/ and by_write/, or LEAF's JSON",
     options=frozenset({"legacy_duplicates", "subset"}),

@@ -55,16 +55,17 @@ class WordVectors:
         return [self.rows.get(word, self.unknown) for word in words]
 
 
-def load_glove(path: Path) -> WordVectors:
+def load_glove(path: Path | None) -> WordVectors:
     """Read a GloVe text file, or an .npz archive with the arrays words and vectors.
 
     Raises:
-        DataError: the file is missing or damaged; the line or the word is named.
+        DataError: no file is named, or it is missing or damaged; the line or the word is named.
     """
-    if not path.is_file():
+    if path is None or not path.is_file():
+        what = "no word vectors" if path is None else f"{path}: no such file"
         raise DataError(
-            f"{path}: no such file: word vectors come from glove.6B.50d.txt, or an .npz archive "
-            "with words and vectors"
+            f"{what}: give the file glove.6B.50d.txt, or an .npz archive with words and vectors "
+            "(data.vectors)"
         )
     words, vectors = _read_npz(path) if path.suffix == ".npz" else _read_text(path)
     rows = {word: row for row, word in enumerate(words)}

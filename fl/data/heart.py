@@ -75,7 +75,7 @@ def _read(path: Path, hospital: str) -> DeviceData:
 FORMAT: Final = Format(
     "heart",
     "heart disease in four hospitals",
-    lambda source, split, _: load_heart(Path(source), split),
+    load_heart,
     BY_SAMPLES,
     needs="the folder of processed.{cleveland,hungarian,switzerland,va}.data",
     origin="Janosi, Steinbrunn, Pfisterer, Detrano 1988, UCI Heart Disease",

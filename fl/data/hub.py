@@ -7,8 +7,7 @@ that is named by its repository ("flwrlabs/femnist"), needs that package:
 
 import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from deltafl.fl.data.checks import checked_device, rows_by_user
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.image_folder import read_image
-from deltafl.fl.data.registry import Format, Options
+from deltafl.fl.data.registry import Format
 from deltafl.fl.data.tables import check_whole, numbers_of, texts_of
 from deltafl.fl.errors import DataError
 
@@ -29,32 +28,17 @@ _BATCH: Final = 256  # rows that are decoded at once: a value may be long, and i
 _REPOSITORY: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which column is what.
-
-    Attributes:
-        user: whose sample it is, text or a whole number.
-        input: images, or lists of numbers of one length.
-        label: whole numbers from 0 on.
-    """
-
-    user: str
-    input: str
-    label: str
-
-
-KNOWN: Final[Mapping[str, Columns]] = {
-    "flwrlabs/femnist": Columns("writer_id", "image", "character"),
-    "flwrlabs/fed-isic2019": Columns("center", "image", "label"),
+KNOWN: Final[Mapping[str, tuple[str, str, str]]] = {
+    "flwrlabs/femnist": ("writer_id", "image", "character"),
+    "flwrlabs/fed-isic2019": ("center", "image", "label"),
 }
-"""The columns of data sets that are divided by user already."""
+"""The columns of user, input and label of data sets that are divided by user already."""
 
 _Arrays = npt.NDArray[np.generic]
 
 
 def load_hub(
-    source: str,
+    source: str | Path,
     split: Split,
     *,
     user_column: str = "",
@@ -79,34 +63,39 @@ def load_hub(
         DataError: the source is none of these, a column is missing or holds something else, or
             too few devices remain.
     """
-    default = KNOWN.get(source, KNOWN["flwrlabs/femnist"])
-    columns = Columns(
-        user_column or default.user, input_column or default.input, label_column or default.label
-    )
-    devices = devices_of(source, _tables(source), columns)
+    source = str(source)
+    known = KNOWN.get(source, KNOWN["flwrlabs/femnist"])
+    told = user_column, input_column, label_column
+    columns = [own or usual for own, usual in zip(told, known, strict=True)]
+    devices = _devices(source, _tables(source), columns)
     return federate(Path(source).stem or source, devices, split)
 
 
-def devices_of(source: str, tables: Iterable[pa.Table], columns: Columns) -> list[DeviceData]:
-    """Assign the rows of tables to their users.
+def devices_of(source: str, loaded: Any, columns: Sequence[str]) -> list[DeviceData]:  # noqa: ANN401
+    """Assign the rows of a `datasets.Dataset`, or of all splits of a `DatasetDict`, to their users.
 
     Args:
-        source: what to call them, in messages.
-        tables: the tables.
-        columns: which column is what.
+        source: what to call it, in messages.
+        loaded: the data set.
+        columns: that of the user, of texts or whole numbers; that of the inputs, of images or
+            lists of numbers of one length; and that of the labels, whole numbers from 0 on.
 
     Raises:
         DataError: as `load_hub`.
     """
-    wanted = [columns.user, columns.input, columns.label]
+    return _devices(source, _batches(loaded), columns)
+
+
+def _devices(source: str, tables: Iterable[pa.Table], columns: Sequence[str]) -> list[DeviceData]:
+    user_column, input_column, label_column = columns
     parts = []
     for part in tables:
-        if missing := [name for name in wanted if part.column_names.count(name) != 1]:
+        if missing := [name for name in columns if part.column_names.count(name) != 1]:
             raise DataError(
                 f"{source}: no column {missing[0]!r} (found: {', '.join(part.column_names)}), "
                 "or several: name the columns of user, input and label"
             )
-        parts.append(part.select(wanted))
+        parts.append(part.select(columns))
     try:
         table = pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException as error:
@@ -117,9 +106,9 @@ def devices_of(source: str, tables: Iterable[pa.Table], columns: Columns) -> lis
     if not table.num_rows:
         raise DataError(f"{source}: no rows: check the path")
     check_whole(source, table)
-    users = texts_of(source, columns.user, table)
-    labels = numbers_of(source, [columns.label], table)[:, 0]
-    values = (value for chunk in table.column(columns.input).chunks for value in chunk.to_pylist())
+    users = texts_of(source, user_column, table)
+    labels = numbers_of(source, [label_column], table)[:, 0]
+    values = (value for chunk in table.column(input_column).chunks for value in chunk.to_pylist())
     inputs: list[list[_Arrays]] = [[] for _ in users.names]
     for row, (user, value) in enumerate(zip(users.codes.tolist(), values, strict=True), start=1):
         inputs[user].append(_input(source, row, value))
@@ -191,34 +180,23 @@ def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:
         ) from error
     try:
         loaded = package.load_from_disk(source) if saved else package.load_dataset(source)
-        yield from batches_of(loaded)
+        yield from _batches(loaded)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(
             f"{source}: 'datasets' cannot load it ({error}): check the name and the connection"
         ) from error
 
 
-def batches_of(loaded: Any) -> Iterator[pa.Table]:  # noqa: ANN401
-    """The rows of a `datasets.Dataset`, or of all splits of a `DatasetDict`, in tables."""
+def _batches(loaded: Any) -> Iterator[pa.Table]:  # noqa: ANN401
     splits = list(loaded.values()) if isinstance(loaded, dict) else [loaded]
     for split in splits:
         yield from split.with_format("arrow").iter(_BATCH)
 
 
-def _load(source: str, split: Split, options: Options) -> FederatedDataset:
-    return load_hub(
-        source,
-        split,
-        user_column=options.user_column,
-        input_column=options.input_column,
-        label_column=options.label_column,
-    )
-
-
 FORMAT: Final = Format(
     "hub",
     "tables of the Hugging Face hub, by default flwrlabs/femnist",
-    _load,
+    load_hub,
     needs="a .parquet file or their folder, a saved data set, or a repository 'owner/name'",
     options=frozenset({"user_column", "input_column", "label_column"}),
     origin="huggingface.co/datasets",

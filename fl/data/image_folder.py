@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from deltafl.fl.data.checks import check_classes, checked_device
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, check_classes, federate
 from deltafl.fl.data.files import RAISED
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
@@ -177,6 +177,6 @@ def load_image_folder(folder: Path, split: Split) -> FederatedDataset:
 FORMAT: Final = Format(
     "images",
     "a folder of images: users, in them classes, in them PNG or JPEG files",
-    lambda source, split, _: load_image_folder(Path(source), split),
+    load_image_folder,
     needs="a folder with a folder for each user, in it one for each class",
 )

@@ -113,17 +113,8 @@ def numeric_device(user: LeafUser) -> DeviceData:
     Raises:
         DataError: the samples cannot be used.
     """
-    if not ("x" in user.samples and "y" in user.samples):
-        raise DataError(f"{user.source}: user {user.id!r} has no x and y in user_data: add them")
-    device = checked_device(
-        user.source, user.id, _array(user, user.samples["x"]), _array(user, user.samples["y"])
-    )
-    if device.num_samples != user.count:
-        raise DataError(
-            f"{user.source}: num_samples says {user.count} for user {user.id!r} and user_data has "
-            f"{device.num_samples}: correct num_samples"
-        )
-    return device
+    x, y = user.columns()
+    return checked_device(user.source, user.id, _array(user, x), _array(user, y))
 
 
 def leaf_users(path: Path) -> Iterator[LeafUser]:
@@ -133,14 +124,13 @@ def leaf_users(path: Path) -> Iterator[LeafUser]:
         DataError: the file is missing, broken or not LEAF, or lists a user twice, or one whose
             name cannot be encoded.
     """
-    content = _read_json(path)
-    users = content.get("users")
-    counts = content.get("num_samples")
-    user_data = content.get("user_data")
+    content = read_json_file(path, MAX_JSON_BYTES)
+    table = content if isinstance(content, dict) else {}
+    users, counts, user_data = map(table.get, ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(user_data, dict)):
         raise DataError(
-            f"{path}: not a LEAF file (keys: {', '.join(sorted(content)) or 'none'}): it needs "
-            "the lists users and num_samples and the object user_data"
+            f"{path}: not a LEAF file (keys: {', '.join(sorted(table)) or 'none'}): it needs an "
+            "object with the lists users and num_samples and the object user_data"
         )
     if len(users) != len(counts):
         raise DataError(
@@ -213,16 +203,6 @@ def _read_files(paths: Sequence[Path], convert: Convert) -> dict[str, DeviceData
     return devices
 
 
-def _read_json(path: Path) -> dict[str, object]:
-    content = read_json_file(path, MAX_JSON_BYTES)
-    if not isinstance(content, dict):
-        raise DataError(
-            f"{path}: not a LEAF file (a JSON {type(content).__name__}): it needs an object with "
-            "users, num_samples and user_data"
-        )
-    return content
-
-
 def _array(user: LeafUser, rows: object) -> npt.NDArray[np.generic]:
     try:
         return np.asarray(rows)
@@ -236,6 +216,6 @@ def _array(user: LeafUser, rows: object) -> npt.NDArray[np.generic]:
 FORMAT: Final = Format(
     "leaf",
     "a folder of LEAF JSON files whose inputs are numbers",
-    lambda source, split, _: load_leaf(Path(source), split),
+    load_leaf,
     needs="a folder with train/ and test/, or all_data/, or .json(.gz) files",
 )

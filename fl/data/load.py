@@ -5,8 +5,13 @@ Source: Hsu, Qi, Brown 2019, "Measuring the Effects of Non-Identical Data Distri
 Visual Classification" (arXiv 1909.06335), Section 2: each device has its own class proportions
 q ~ Dir(α·p), where p are those of all samples, and takes its samples without replacement until the
 classes run out. α → ∞ makes devices alike, α → 0 gives each of them one class.
+
+Features are scaled to mean 0 and standard deviation 1, or as the published code does. Constants
+come from train samples only. `legacy` is for comparison with arXiv 2002.11223, whose code divides
+by the mean instead of the deviation, and scales test devices by the constants of the test set.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -15,15 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of, unused_options
-from deltafl.fl.data.standardise import Standardise, standardise
+from deltafl.fl.data.lazy import LazyDevices
+from deltafl.fl.data.registry import DEFAULTS, Format, Options, format_of
 from deltafl.fl.errors import DataError
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Numbers of samples."""
-
-AUTO: Final = "auto"
-"""The format that follows from the kind of source."""
 
 
 class Partitioner(StrEnum):
@@ -37,6 +39,32 @@ class Partitioner(StrEnum):
 
     QUANTITY = "quantity"
     """New devices whose sizes differ (`assign_by_size`)."""
+
+
+STD_FLOOR: Final = 1e-2
+"""The smallest divisor. A feature that is (nearly) constant on train devices is not blown up."""
+
+MEAN_FLOOR: Final = 1e-6
+"""The smallest divisor of `legacy`, in absolute value; it keeps the sign of the mean."""
+
+_Numbers = npt.NDArray[np.float64]
+
+
+class Standardise(StrEnum):
+    """How features are scaled."""
+
+    NONE = "none"
+    """As they are; right for pixels in [0, 1]."""
+
+    TRAIN = "train"
+    """To mean 0 and standard deviation 1 over the train devices."""
+
+    DEVICE = "device"
+    """To mean 0 and standard deviation 1 over each device's own train samples; a device that only
+    tests has none and uses its own. So does Fed-Heart-Disease, by hospital."""
+
+    LEGACY = "legacy"
+    """(x − mean) / mean, test devices by the test devices' mean: the published code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +84,7 @@ class DatasetSpec:
     source: str
     split: Split = Split()  # noqa: RUF009 (a frozen value, safe to share)
     standardise: Standardise = Standardise.NONE
-    format: str = AUTO
+    format: str = "auto"
     options: Options = DEFAULTS
     partitioner: Partitioner = Partitioner.NATURAL
     concentration: float = 1.0
@@ -70,33 +98,27 @@ def load_dataset(spec: DatasetSpec) -> FederatedDataset:
             range.
         DataError: the source is none of the known kinds, or cannot be used as it is.
     """
-    if spec.format != AUTO and spec.format not in FORMATS:
-        raise ValueError(f"format={spec.format!r} is unknown: choose one of {', '.join(FORMATS)}")
-    kind = format_of(spec.source) if spec.format == AUTO else FORMATS[spec.format]
-    options = spec.options
-    if spec.partitioner is not Partitioner.NATURAL:
-        if not kind.needs:
-            raise ValueError(
-                f"the format {kind.name!r} makes its own devices and cannot be assigned anew: use "
-                f"{Partitioner.NATURAL.value!r}"
-            )
-        options = replace(options, num_devices=None)  # which is for the partitioner
-    if unused := unused_options(kind, options):
-        raise ValueError(f"the format {kind.name!r} does not use {unused[0]}: leave it out")
+    kind = format_of(spec.source, spec.format)
     if spec.partitioner is Partitioner.NATURAL:
-        dataset = kind.load(spec.source, spec.split, options)
+        dataset = kind.read(spec.source, spec.split, spec.options)
     else:
-        dataset = _assigned_anew(spec, kind, options)
+        dataset = _assigned_anew(spec, kind)
     return standardise(dataset, spec.standardise)
 
 
-def _assigned_anew(spec: DatasetSpec, kind: Format, options: Options) -> FederatedDataset:
+def _assigned_anew(spec: DatasetSpec, kind: Format) -> FederatedDataset:
+    if not kind.needs:
+        raise ValueError(
+            f"the format {kind.name!r} makes its own devices and cannot be assigned anew: use "
+            f"{Partitioner.NATURAL.value!r}"
+        )
+    options = replace(spec.options, num_devices=None)  # which is for the partitioner
     count = spec.options.num_devices
     if count is None:
         raise ValueError(f"partitioner {spec.partitioner.value!r} needs the number of devices")
     # everything is kept that its makers have: the rule is for the new devices
     everything = replace(spec.split, more_than=0, by=kind.split.by)
-    whole = kind.load(spec.source, everything, options)
+    whole = kind.read(spec.source, everything, options)
     generator = np.random.default_rng([spec.split.seed, 7])
     y = pooled_labels(whole)
     try:
@@ -223,3 +245,96 @@ def _check(num_samples: int, num_devices: int, concentration: float) -> None:
         )
     if not 0 < concentration < np.inf:
         raise ValueError(f"concentration={concentration} is not a positive number")
+
+
+def standardise(
+    dataset: FederatedDataset, mode: Standardise = Standardise.TRAIN
+) -> FederatedDataset:
+    """Scale every feature.
+
+    The result holds float32 inputs, also where the source held bytes. Tokens stay as they are.
+    """
+    if mode is Standardise.NONE or dataset.train[0].is_tokens:
+        return dataset
+    if mode is Standardise.DEVICE:
+        return _by_device(dataset)
+    if mode is Standardise.LEGACY:
+        train, test = _mean(dataset.train), _mean(dataset.test)
+        return replace(
+            dataset,
+            train=_scaled(dataset.train, train, _signed_floor(train), mode),
+            test=_scaled(dataset.test, test, _signed_floor(test), mode),
+        )
+    mean, std = scaling_constants(dataset.train)
+    return replace(
+        dataset,
+        train=_scaled(dataset.train, mean, std, mode),
+        test=_scaled(dataset.test, mean, std, mode),
+    )
+
+
+def scaling_constants(devices: Sequence[DeviceData]) -> tuple[_Numbers, _Numbers]:
+    """Compute the mean and the deviation of every feature over the samples of some devices.
+
+    With those of the train devices, `Standardise.TRAIN` makes (x − mean) / deviation of x.
+
+    Args:
+        devices: not scaled yet; their inputs are no tokens.
+
+    Returns:
+        Two arrays, float64 of an input's shape; no deviation is below `STD_FLOOR`.
+    """
+    mean = _mean(devices)
+    return mean, _deviation(devices, mean)
+
+
+def _by_device(dataset: FederatedDataset) -> FederatedDataset:
+    train = dataset.train
+    ids = train.ids if isinstance(train, LazyDevices) else [device.id for device in train]
+    places = {device_id: place for place, device_id in enumerate(ids)}
+
+    def change(device: DeviceData) -> DeviceData:
+        place = places.get(device.id)
+        return _scale(device, *scaling_constants([device if place is None else train[place]]))
+
+    return replace(
+        dataset,
+        train=_changed(train, change, Standardise.DEVICE),
+        test=_changed(dataset.test, change, Standardise.DEVICE),
+    )
+
+
+def _mean(devices: Sequence[DeviceData]) -> _Numbers:
+    count = sum(device.num_samples for device in devices)
+    total = sum(device.inputs().sum(axis=0, dtype=np.float64) for device in devices)
+    return np.asarray(total) / count
+
+
+def _deviation(devices: Sequence[DeviceData], mean: _Numbers) -> _Numbers:
+    count = sum(device.num_samples for device in devices)
+    # a second pass and not E[x²] − E[x]², which cancels
+    squares = sum(((device.inputs() - mean) ** 2).sum(axis=0) for device in devices)
+    return np.maximum(np.sqrt(np.asarray(squares) / count), STD_FLOOR)
+
+
+def _signed_floor(mean: _Numbers) -> _Numbers:
+    return np.copysign(np.maximum(np.abs(mean), MEAN_FLOOR), mean)
+
+
+def _scaled(
+    devices: Sequence[DeviceData], mean: _Numbers, divisor: _Numbers, mode: Standardise
+) -> Sequence[DeviceData]:
+    return _changed(devices, lambda device: _scale(device, mean, divisor), mode)
+
+
+def _changed(
+    devices: Sequence[DeviceData], change: Callable[[DeviceData], DeviceData], mode: Standardise
+) -> Sequence[DeviceData]:
+    if isinstance(devices, LazyDevices):
+        return devices.mapped(change, f"standardise={mode}")
+    return tuple(change(device) for device in devices)
+
+
+def _scale(device: DeviceData, mean: _Numbers, divisor: _Numbers) -> DeviceData:
+    x = ((device.inputs() - mean) / divisor).astype(np.float32)
+    return DeviceData(device.id, x, device.y)

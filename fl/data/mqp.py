@@ -18,14 +18,14 @@ import numpy.typing as npt
 from deltafl.fl.data.csv_file import read_frame, wrong_value
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
-from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published, word_vectors
+from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published
 
 _MAX_BYTES: Final = 1 << 24
 _QUESTIONS: Final = ("first", "second")
 _COLUMNS: Final = ("doctor", *_QUESTIONS, "label")
 
 
-def load_mqp(path: Path, split: Split, *, vectors: Path) -> FederatedDataset:
+def load_mqp(path: Path, split: Split, *, vectors: Path | None = None) -> FederatedDataset:
     """Read the pairs of every doctor.
 
     Args:
@@ -69,9 +69,7 @@ def _mean(words: WordVectors, text: str) -> npt.NDArray[np.float32]:
 FORMAT: Final = Format(
     "mqp",
     "whether two medical questions mean the same, by doctor",
-    lambda source, split, options: load_mqp(
-        Path(source), split, vectors=word_vectors(options, "mqp")
-    ),
+    load_mqp,
     BY_SAMPLES,
     needs="mqp.csv or its folder",
     options=frozenset({"vectors"}),

@@ -115,7 +115,7 @@ def _users(
 FORMAT: Final = Format(
     "npz",
     "an .npz archive with the arrays x, y and user",
-    lambda source, split, options: load_npz(Path(source), split, subset=options.subset),
+    load_npz,
     needs="an .npz file",
     note="The data unipen62 of some presets and tables are such a file, to be made of UNIPEN: "
     "`deltafl presets unipen62-linear` says how.",

@@ -140,7 +140,7 @@ def _read(path: Path, dtype: "np.dtype[_Number]", shape: tuple[int, ...]) -> npt
 FORMAT: Final = Format(
     "qmnist",
     "MNIST's ten digits by 836 writers, 28×28",
-    lambda source, split, options: load_qmnist(Path(source), split, subset=options.subset),
+    load_qmnist,
     Split(more_than=50, num_classes=10),
     needs="the folder of MNIST's four files and of QMNIST's two files of labels",
     options=frozenset({"subset"}),

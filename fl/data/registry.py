@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from deltafl.fl import registry
 from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy
@@ -17,13 +17,10 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.nearest import meant
 from deltafl.protocol.registry import Registry
 
-MINORITY_SHARE: Final = Fraction(1, 5)
-"""Of the devices of digits, the share that writes sideways."""
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What loaders can be told beside the source and the split; each uses some.
+    """What loaders can be told beside the source and the split; each uses some. None says nothing.
 
     Attributes:
         vectors: sent140, mqp: the file of the word vectors.
@@ -32,7 +29,7 @@ class Options:
         alphabet: shakespeare: "letters" or "leaf-80".
         legacy_duplicates: femnist: whether LEAF's duplicates are made too.
         subset: npz, shakespeare, sent140, femnist: which part to load.
-        num_devices: digits, synthetic*: how many devices to make; None is the format's own number.
+        num_devices: digits, synthetic*: how many devices to make.
         minority_share: digits: the share of the devices that write sideways.
         heterogeneity: synthetic-*: how far devices differ, in [0, 1].
         alpha: synthetic: α of Synthetic(α, β).
@@ -50,7 +47,7 @@ class Options:
     legacy_duplicates: bool = False
     subset: Subset = WHOLE
     num_devices: int | None = None
-    minority_share: Fraction = MINORITY_SHARE
+    minority_share: Fraction = Fraction(1, 5)
     heterogeneity: float = 0.5
     alpha: float = 1.0
     beta: float = 1.0
@@ -62,7 +59,8 @@ class Options:
 
 DEFAULTS: Final = Options()
 
-Loader: TypeAlias = Callable[[str, Split, Options], FederatedDataset]
+_AUTO: Final = "auto"
+"""The format that follows from the kind of source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ class Format:
     Attributes:
         name: of the format in settings and on the command line.
         title: what it is, in a line.
-        load: reads it.
+        load: reads it, from a path, where one is needed, and by a split; options are arguments.
         split: the rule and the sides that its source uses.
         needs: what the source is: "" for none, else in words.
         options: the fields of `Options` that it uses.
@@ -129,7 +127,7 @@ class Format:
 
     name: str
     title: str
-    load: Loader
+    load: Callable[..., FederatedDataset]
     split: Split = field(default_factory=Split)
     needs: str = ""
     options: frozenset[str] = frozenset()
@@ -140,12 +138,27 @@ class Format:
     downloads: tuple[Download, ...] = ()
     note: str = ""
 
+    def read(self, source: str, split: Split, options: Options) -> FederatedDataset:
+        """Read the data.
+
+        Raises:
+            ValueError: an option that the format does not use differs from its default, or one is
+                out of range.
+            DataError: the source cannot be used.
+        """
+        told = {one.name: getattr(options, one.name) for one in fields(Options)}
+        for name, value in told.items():
+            if name not in self.options and value != getattr(DEFAULTS, name):
+                raise ValueError(f"the format {self.name!r} does not use {name}: leave it out")
+        used = {name: told[name] for name in self.options if told[name] is not None}
+        places = (Path(source),) if self.needs else ()
+        return self.load(*places, split, **used)
+
 
 TABLE_1: Final = "arXiv 2002.11223, Table 1"
 TABLE_A2: Final = "arXiv 2405.20821, Table A2"
 BY_SAMPLES: Final = Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES, num_classes=2)
 UCI: Final = "https://archive.ics.uci.edu/ml/machine-learning-databases"
-MADE_UP: Final = "made up by this package from a seed"
 EMNIST_ROW: Final = Published(TABLE_1, 62, 865, 865, 179, 101, 447)
 SENT140_ROW: Final = Published(TABLE_1, 2, 438, 439, 69, 51, 549)
 
@@ -159,29 +172,20 @@ GLOVE: Final = Download(
 """The word vectors of the papers (Pennington et al. 2014), Public Domain Dedication and License."""
 
 
-def word_vectors(options: Options, name: str) -> Path:
-    """The file of word vectors that a format needs.
-
-    Raises:
-        DataError: none is named.
-    """
-    if options.vectors is None:
-        raise DataError(
-            f"{name}: no word vectors: give the file glove.6B.50d.txt, or an .npz archive with "
-            "words and vectors (data.vectors)"
-        )
-    return options.vectors
-
-
 _BY_SUFFIX: Final = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 
 
-def format_of(source: str) -> Format:
-    """Find the format by the kind of source: a name without a path, a file, or a folder.
+def format_of(source: str, name: str = _AUTO) -> Format:
+    """Find the format by its name, or by the kind of source: such a name, a file, or a folder.
 
     Raises:
-        DataError: it is none of these.
+        ValueError: there is no such format.
+        DataError: the source is none of these.
     """
+    if name != _AUTO:
+        if name not in FORMATS:
+            raise ValueError(f"format={name!r} is unknown: choose one of {', '.join(FORMATS)}")
+        return FORMATS[name]
     known = FORMATS.get(source)
     if known is not None and not known.needs:
         return known
@@ -217,13 +221,3 @@ def _no_format(path: Path) -> str:
         "neither a .csv, .npz or .parquet file nor a folder of LEAF files; if it is of another "
         "format, name that, as in --set data.format=hub (`deltafl data list`)"
     )
-
-
-def unused_options(format: Format, options: Options) -> list[str]:
-    """The options that differ from their defaults although the format does not use them."""
-    return [
-        option.name
-        for option in fields(Options)
-        if option.name not in format.options
-        and getattr(options, option.name) != getattr(DEFAULTS, option.name)
-    ]

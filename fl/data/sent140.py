@@ -25,8 +25,8 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.leaf import LeafUser, read_leaf
-from deltafl.fl.data.registry import SENT140_ROW, Download, Format, Options, word_vectors
-from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.data.registry import SENT140_ROW, Download, Format
+from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen, federate_part
 from deltafl.fl.errors import DataError
 
 TOKENS: Final = 20
@@ -81,7 +81,7 @@ def load_sent140(
     path: Path,
     split: Split,
     *,
-    vectors: Path,
+    vectors: Path | None = None,
     features: Features | str = Features.MEAN,
     lower_case: bool = False,
     subset: Subset = WHOLE,
@@ -104,7 +104,7 @@ def load_sent140(
         DataError: a file is missing or damaged (its line is named); too few accounts remain.
     """
     view = _View(load_glove(vectors), Features(features), lower_case)
-    test_ids: Collection[str] | None = None
+    split = replace(split, num_classes=split.num_classes or _NUM_CLASSES)
     files = _csv_files(path)
     if files:
         tweets = pd.concat([_tweets(file) for file in files])
@@ -114,19 +114,10 @@ def load_sent140(
             view.device(user, rows["text"], rows["polarity"].map(_LABELS))
             for user, rows in tweets[tweets["user"].isin(chosen)].groupby("user")
         ]
+        dataset = federate_chosen("sent140", devices, split, counts=counts, subset=subset)
     else:
         everybody, test_ids = read_leaf(path, lambda user: _leaf_device(user, view))
-        counts = {device.id: device.num_samples for device in everybody}
-        wanted = frozenset(choose_users(str(path), counts, split, subset))
-        devices = [device for device in everybody if device.id in wanted]
-    dataset = federate_chosen(
-        "sent140",
-        devices,
-        replace(split, num_classes=split.num_classes or _NUM_CLASSES),
-        counts=counts,
-        subset=subset,
-        test_ids=test_ids,
-    )
+        dataset = federate_part("sent140", everybody, split, subset, test_ids=test_ids)
     if view.features is Features.TOKENS:
         return replace(dataset, embedding=view.vectors.table)
     return dataset
@@ -178,21 +169,10 @@ def _leaf_device(user: LeafUser, view: _View) -> DeviceData:
     return view.device(user.id, texts, labels)
 
 
-def _load(source: str, split: Split, options: Options) -> FederatedDataset:
-    return load_sent140(
-        Path(source),
-        split,
-        vectors=word_vectors(options, "sent140"),
-        features=options.features,
-        lower_case=options.lower_case,
-        subset=options.subset,
-    )
-
-
 FORMAT: Final = Format(
     "sent140",
     "tweets by account, happy or sad",
-    _load,
+    load_sent140,
     Split(more_than=50, num_classes=2),
     needs="the folder of training.1600000...csv and testdata.manual...csv, or LEAF's JSON",
     options=frozenset({"vectors", "features", "lower_case", "subset"}),

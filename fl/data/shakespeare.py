@@ -31,12 +31,12 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, text_under
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import TABLE_1, Download, Format, Published
 from deltafl.fl.data.subset import WHOLE, Subset, federate_part
-from deltafl.fl.data.windows import split_text, windowed_device
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_regular
 
@@ -105,7 +105,7 @@ def load_shakespeare(
 ) -> FederatedDataset:
     """Read the roles and give their windows: x int8 [n, window] (views), y int64 [n].
 
-    A split by samples cuts each text in two (`deltafl.fl.data.windows.split_text`).
+    A split by samples cuts each text in two (`split_text`).
 
     Args:
         path: a .json or .json.gz file with the texts of the roles or with LEAF's windows, a .txt
@@ -147,6 +147,52 @@ def load_shakespeare(
     return replace(
         dataset, train=tuple(train for train, _ in sides), test=tuple(test for _, test in sides)
     )
+
+
+def windowed_device(device_id: str, text: npt.NDArray[np.int8], length: int) -> DeviceData:
+    """Give every window of a text and the character that follows it.
+
+    Args:
+        device_id: who wrote it.
+        text: the codes, shape [characters].
+        length: L, positive.
+
+    Returns:
+        x [n, L] a view of the text, y int64 [n], with n = max(0, characters − L).
+    """
+    if len(text) <= length:
+        return DeviceData(device_id, np.empty((0, length), text.dtype), np.empty(0, np.int64))
+    return DeviceData(
+        device_id, sliding_window_view(text[:-1], length), text[length:].astype(np.int64)
+    )
+
+
+def split_text(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceData]:
+    """Cut one text in two: the first part trains, the second tests.
+
+    Windows overlap, and a split at random would show a test window's characters to training. After
+    the cut no character is in a window, or a label, of both sides; that costs L windows.
+
+    Raises:
+        DataError: the windows are no text in one piece, or fewer than L + 2.
+    """
+    count, length = device.x.shape
+    text = text_under(device.x)
+    if text is None:
+        raise DataError(
+            f"user {device.id!r}: its windows are no text in one piece and can not be split "
+            "without a leak: split by devices, or give the text"
+        )
+    if count < length + 2:
+        raise DataError(
+            f"user {device.id!r} has {count} windows and a split by samples needs {length + 2}: "
+            "leave the user out (min_samples)"
+        )
+    usable = count - length
+    num_train = min(max(1, int(usable * split.train_fraction)), usable - 1)
+    train = DeviceData(device.id, device.x[:num_train], device.y[:num_train])
+    test = slice(num_train + length, None)
+    return train, DeviceData(device.id, device.x[test], device.y[test])
 
 
 def _gutenberg(path: Path) -> Path | None:
@@ -273,9 +319,7 @@ def _id(title: str, role: str) -> str:
 FORMAT: Final = Format(
     "shakespeare",
     "the next character of a role's lines",
-    lambda source, split, options: load_shakespeare(
-        Path(source), split, alphabet=options.alphabet, subset=options.subset
-    ),
+    load_shakespeare,
     Split(more_than=100),
     needs="a folder or file: the 1994 Gutenberg text, the roles' texts, or LEAF's windows",
     options=frozenset({"alphabet", "subset"}),

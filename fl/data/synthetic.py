@@ -11,7 +11,7 @@ how far the devices' labels differ.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Final
@@ -22,8 +22,9 @@ from scipy.ndimage import zoom
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily
-from deltafl.fl.data.registry import EMNIST_ROW, MADE_UP, SENT140_ROW, Format
+from deltafl.fl.data.registry import EMNIST_ROW, SENT140_ROW, Format
 
+MADE_UP: Final = "made up by this package from a seed"
 MAX_DEVICES: Final = 100_000
 EMNIST_DEVICES: Final = 865 + 865
 SENT140_DEVICES: Final = 438 + 439
@@ -44,38 +45,27 @@ _CLASSES: Final = 10
 _SLICE: Final = 512  # samples drawn at once, in float64: the largest devices have 100,000 and more
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How large devices are: the order statistics that a table gives.
+EMNIST_SIZES: Final = (101, 179, 447)
+SENT140_SIZES: Final = (51, 69, 549)
+"""How large devices are: the smallest, the median and the largest of Table 1."""
 
-    Attributes:
-        smallest: of all devices.
-        median: over the devices.
-        largest: of all devices.
+
+def spread(sizes: tuple[int, int, int], num_devices: int) -> npt.NDArray[np.int64]:
+    """Sizes in ascending order, int64 [num_devices], whose statistics are exactly these.
+
+    Between them they are geometric, and bent towards the median above it, as in natural data.
+
+    Args:
+        sizes: the smallest, the median and the largest.
+        num_devices: at least 3.
     """
-
-    smallest: int
-    median: int
-    largest: int
-
-    def spread(self, num_devices: int) -> npt.NDArray[np.int64]:
-        """Sizes in ascending order, int64 [num_devices], whose statistics are exactly these.
-
-        Between them they are geometric, and bent towards the median above it, as in natural data.
-
-        Args:
-            num_devices: at least 3.
-        """
-        place = np.linspace(-1, 1, num_devices)
-        below = self.median * (self.smallest / self.median) ** -np.minimum(place, 0)
-        above = (self.largest / self.median) ** np.maximum(place, 0) ** 1.5
-        sizes = np.rint(below * above).astype(np.int64)
-        sizes[(num_devices - 1) // 2 : num_devices // 2 + 1] = self.median
-        return sizes
-
-
-EMNIST_SIZES: Final = Sizes(101, 179, 447)
-SENT140_SIZES: Final = Sizes(51, 69, 549)
+    smallest, median, largest = sizes
+    place = np.linspace(-1, 1, num_devices)
+    below = median * (smallest / median) ** -np.minimum(place, 0)
+    above = (largest / median) ** np.maximum(place, 0) ** 1.5
+    found = np.rint(below * above).astype(np.int64)
+    found[(num_devices - 1) // 2 : num_devices // 2 + 1] = median
+    return found
 
 
 def load_synthetic_emnist(
@@ -261,7 +251,7 @@ def _stand_in(
     name: str,
     make: Callable[[tuple[str, ...], npt.NDArray[np.int64], int], DeviceData],
     split: Split,
-    sizes: Sizes,
+    sizes: tuple[int, int, int],
     num_devices: int,
     heterogeneity: float,
     num_classes: int,
@@ -271,7 +261,7 @@ def _stand_in(
     generator = np.random.default_rng([split.seed, 6])
     num_train = int(num_devices * split.train_fraction)
     sides = (max(3, num_train), num_devices - max(3, num_train))
-    all_sizes = np.concatenate([generator.permutation(sizes.spread(side)) for side in sides])
+    all_sizes = np.concatenate([generator.permutation(spread(sizes, side)) for side in sides])
     ids = tuple(
         f"{number:06}-{'minority' if _is_minority(number) else 'majority'}"
         for number in range(num_devices)
@@ -309,11 +299,7 @@ def _check(num_devices: int, heterogeneity: float) -> None:
 EMNIST: Final = Format(
     "synthetic-emnist",
     "made-up characters of 62 classes, 28×28",
-    lambda _, split, options: load_synthetic_emnist(
-        split,
-        num_devices=options.num_devices or EMNIST_DEVICES,
-        heterogeneity=options.heterogeneity,
-    ),
+    load_synthetic_emnist,
     Split(num_classes=62),
     options=frozenset({"num_devices", "heterogeneity"}),
     origin=MADE_UP,
@@ -325,12 +311,7 @@ EMNIST: Final = Format(
 SENT140: Final = Format(
     "synthetic-sent140",
     "made-up short texts of two classes",
-    lambda _, split, options: load_synthetic_sent140(
-        split,
-        num_devices=options.num_devices or SENT140_DEVICES,
-        heterogeneity=options.heterogeneity,
-        features=options.features,
-    ),
+    load_synthetic_sent140,
     Split(num_classes=2),
     options=frozenset({"num_devices", "heterogeneity", "features"}),
     origin=MADE_UP,
@@ -342,12 +323,7 @@ SENT140: Final = Format(
 FORMAT: Final = Format(
     "synthetic",
     "Synthetic(α, β): 60 features, 10 classes, up to 100,000 devices",
-    lambda _, split, options: load_synthetic(
-        split,
-        num_devices=options.num_devices or SYNTHETIC_DEVICES,
-        alpha=options.alpha,
-        beta=options.beta,
-    ),
+    load_synthetic,
     Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES, num_classes=10),
     options=frozenset({"num_devices", "alpha", "beta"}),
     origin=f"Li et al. 2020, arXiv 1812.06127, Section 5.1; {MADE_UP}",

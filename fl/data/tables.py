@@ -7,12 +7,12 @@ those of `deltafl.fl.data.hub`.)
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltafl.fl.data.checks import (
-    check_classes,
     check_column,
     checked_device,
     rows_by_user,
 )
 from deltafl.fl.data.csv_file import csv_names, csv_table
-from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, federate
+from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, check_classes, federate
 from deltafl.fl.data.files import bounded
-from deltafl.fl.data.registry import Format, Options
+from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 
 MAX_CSV_BYTES: Final = 1 << 30
@@ -60,14 +59,14 @@ class Columns:
     Attributes:
         user: whose a sample is.
         labels: its label; several are numbers that are to be predicted.
-        features: its numbers; empty for all other columns, None for no column.
+        features: its numbers; empty for all other columns.
     """
 
     user: str
     labels: tuple[str, ...]
-    features: tuple[str, ...] | None = ()
+    features: tuple[str, ...] = ()
 
-    def found_in(self, source: str, names: Sequence[str]) -> "Found":
+    def found_in(self, source: str, names: Sequence[str]) -> "Columns":
         """The same, with all features named, if a table has such columns.
 
         Raises:
@@ -81,9 +80,7 @@ class Columns:
                 f"are (data.user_column, data.label_column); there are {_few(names)}"
             )
         taken = {self.user, *self.labels}
-        features = self.features or ()
-        if self.features == ():
-            features = tuple(name for name in names if name not in taken)
+        features = self.features or tuple(name for name in names if name not in taken)
         used = (self.user, *self.labels, *features)
         for name in used:
             if name not in names:
@@ -96,17 +93,9 @@ class Columns:
                     f"{source}: the column {name!r:.200} is named twice: user, label and inputs "
                     "must be columns of their own, or the model is told what it is to predict"
                 )
-        if not features and self.features is not None:
+        if not features:
             raise DataError(f"{source}: no column is left for the inputs: there are {_few(names)}")
-        return Found(self.user, self.labels, features)
-
-
-class Found(NamedTuple):
-    """Which column of a table is what; see `Columns`."""
-
-    user: str
-    labels: tuple[str, ...]
-    features: tuple[str, ...]
+        return replace(self, features=features)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -230,7 +219,7 @@ def _check_commas(path: Path, names: Sequence[str]) -> None:
             )
 
 
-def _rows_of(source: str, found: Found, table: pa.Table) -> Rows:
+def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
     if not table.num_rows:
         raise DataError(f"{source}: no rows under the names of the columns: check the path")
     check_whole(source, table)
@@ -351,12 +340,26 @@ def name_of(value: object) -> str:
     return str(value)
 
 
-def _format(name: str, title: str, needs: str, read: Callable[[Path, Columns], Rows]) -> Format:
+READERS: Final[Mapping[str, Callable[[Path, Columns], Rows]]] = {
+    "csv": read_csv_table,
+    "parquet": read_parquet_table,
+}
+"""By format."""
+
+
+def _format(name: str, title: str, needs: str) -> Format:
     """The format of a kind of tables, whose columns the settings name."""
 
-    def load(source: str, split: Split, options: Options) -> FederatedDataset:
-        columns = Columns(options.user_column, (options.label_column,), options.feature_columns)
-        rows, file = read(Path(source), columns), Path(source).stem
+    def load(
+        path: Path,
+        split: Split,
+        *,
+        user_column: str,
+        label_column: str,
+        feature_columns: tuple[str, ...],
+    ) -> FederatedDataset:
+        rows = READERS[name](path, Columns(user_column, (label_column,), feature_columns))
+        file = path.stem
         return federate(file, [checked_device(file, *samples) for samples in rows.by_user()], split)
 
     used = frozenset({"user_column", "label_column", "feature_columns"})
@@ -372,12 +375,10 @@ CSV: Final = _format(
     "csv",
     "a CSV file with a row for each sample",
     "a .csv file whose first row names the columns",
-    read_csv_table,
 )
 
 PARQUET: Final = _format(
     "parquet",
     "a Parquet file with a row for each sample",
     "a .parquet file with a column for each number",
-    read_parquet_table,
 )

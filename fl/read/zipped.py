@@ -30,11 +30,6 @@ _RAISED: Final = (
 """What `zipfile` raises over bytes that are no archive, or one of a kind that it cannot read."""
 
 
-def allowance(packed: int) -> int:
-    """How many bytes may come of `packed` ones; what gives more was made to fill the memory."""
-    return max(ALWAYS_ALLOWED, MAX_RATIO * packed)
-
-
 @contextmanager
 def opened_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
     """Open an archive; whatever `zipfile` raises over its bytes, also later, is a ValueError.
@@ -72,7 +67,7 @@ def unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> Iter
     if file is None:
         raise ValueError("the archive is closed")
     held = file.seek(0, os.SEEK_END)
-    limit = min(most, allowance(min(info.compress_size, held)))
+    limit = min(most, max(ALWAYS_ALLOWED, MAX_RATIO * min(info.compress_size, held)))
     size = 0
     with archive.open(info) as member:
         while chunk := member.read(_CHUNK):

@@ -18,21 +18,21 @@ An entry is then a device's weight when it last took part, and λ as a whole sum
 devices always take part.
 """
 
-import math
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
+from deltafl.fl.errors import check_positive
 from deltafl.fl.simplex import project_to_simplex
-from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
-from deltafl.fl.strategies.mixture import (
+from deltafl.fl.strategies.aggregation import (
     ids_in_population,
     measure_losses,
     report_mixture,
     step_by_mixture,
 )
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
 
 MIXTURE: Final = "mixture"
@@ -56,21 +56,16 @@ class AFL:
         ValueError: γ_λ is not a positive number.
     """
 
+    name: ClassVar[str] = "afl"
+    """The name in configurations and tables."""
+
+    server_sees: ClassVar[Visibility] = Visibility.LOSSES
+    """Each device's loss; the server knows λ, so the updates could be summed securely."""
+
     mixture_rate: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.mixture_rate) and self.mixture_rate > 0):
-            raise ValueError(f"mixture_rate={self.mixture_rate} is not a positive number")
-
-    @property
-    def name(self) -> str:
-        """The name in configurations and tables."""
-        return "afl"
-
-    @property
-    def server_sees(self) -> Visibility:
-        """Each device's loss; the server knows λ, so the updates could be summed securely."""
-        return Visibility.LOSSES
+        check_positive(mixture_rate=self.mixture_rate)
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model` with equal weights."""

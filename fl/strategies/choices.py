@@ -1,6 +1,6 @@
 """Options of strategies that settings may choose; importing this module loads nothing else.
 
-Each is explained where it is used: `deltafl.fl.strategies.responses`,
+Each is explained where it is used: `deltafl.fl.strategies.aaggff`,
 `deltafl.fl.strategies.delta_fl`.
 """
 

@@ -9,14 +9,14 @@ that the w-step of Algorithm 1 takes T_η rounds instead of one: `eta_every`.
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
-from deltafl.fl.strategies.aggregation import add_mean_update
+from deltafl.fl.strategies.aggregation import add_mean_update, measure_losses
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
-from deltafl.fl.strategies.mixture import measure_losses
 from deltafl.fl.strategies.robust_mean import Robust, robustly_stepped
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
 from deltafl.fl.vectors import Vector
@@ -38,6 +38,12 @@ class DeltaFL:
         ValueError: θ is not in (0, 1], or T_η is not at least 1.
     """
 
+    name: ClassVar[str] = "delta-fl"
+    """The name in configurations and tables."""
+
+    server_sees: ClassVar[Visibility] = Visibility.LOSSES
+    """Each device's loss; the updates could be summed securely."""
+
     theta: Fraction
     weighting: DeviceWeights = DeviceWeights.SAMPLES
     eta_every: int = 1
@@ -47,16 +53,6 @@ class DeltaFL:
         object.__setattr__(self, "theta", parse_theta(self.theta))
         if self.eta_every < 1:
             raise ValueError(f"eta_every={self.eta_every} is not at least 1")
-
-    @property
-    def name(self) -> str:
-        """The name in configurations and tables."""
-        return "delta-fl"
-
-    @property
-    def server_sees(self) -> Visibility:
-        """Each device's loss; the updates could be summed securely."""
-        return Visibility.LOSSES
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model`; there is nothing else to remember."""

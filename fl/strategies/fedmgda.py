@@ -13,19 +13,18 @@ the limits, so there is always a solution.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import Reals, minimise_quadratic
-from deltafl.fl.strategies.aggregation import finite_updates
+from deltafl.fl.strategies.aggregation import finite_updates, report_mixture
 from deltafl.fl.strategies.base import (
     RoundReport,
     TrainingState,
     Visibility,
 )
-from deltafl.fl.strategies.mixture import report_mixture
 from deltafl.fl.vectors import Vector
 
 _BLOCK: Final = 65536  # parameters; bounds memory
@@ -42,21 +41,17 @@ class FedMGDA:
         ValueError: ε is not in [0, 1].
     """
 
+    name: ClassVar[str] = "fedmgda"
+    """The name in configurations and tables."""
+
+    server_sees: ClassVar[Visibility] = Visibility.UPDATES
+    """Each device's update: their inner products decide the mixture."""
+
     epsilon: float
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1:
             raise ValueError(f"epsilon={self.epsilon} is not in [0, 1]")
-
-    @property
-    def name(self) -> str:
-        """The name in configurations and tables."""
-        return "fedmgda"
-
-    @property
-    def server_sees(self) -> Visibility:
-        """Each device's update: their inner products decide the mixture."""
-        return Visibility.UPDATES
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model`; there is nothing else to remember."""

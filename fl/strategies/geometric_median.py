@@ -20,7 +20,6 @@ Source: Pillutla, Kakade, Harchaoui, "Robust Aggregation for Federated Learning"
 on Signal Processing 2022, algorithm 2; floor, rounding and the choice of ν are ours.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +27,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.fl.errors import check_positive
 from deltafl.fl.strategies.aggregation import mean_of
 from deltafl.fl.strategies.base import Memory, TrainingState
 from deltafl.fl.vectors import Vector
@@ -60,8 +60,7 @@ class Robustly:
     def __post_init__(self) -> None:
         if self.passes < 2:
             raise ValueError(f"passes={self.passes} is not at least 2: one pass is the mean")
-        if not (math.isfinite(self.smoothing) and self.smoothing > 0):
-            raise ValueError(f"smoothing={self.smoothing} is not a positive number")
+        check_positive(smoothing=self.smoothing)
 
     @property
     def sums(self) -> int:

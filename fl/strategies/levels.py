@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -131,6 +131,9 @@ class PrivateLevels:
         ValueError: the levels do not fall.
     """
 
+    server_sees: ClassVar[Visibility] = Visibility.SUMS
+    """Nothing but sums over the cohort."""
+
     levels: tuple[PrivateDeltaFL, ...]
 
     def __post_init__(self) -> None:
@@ -145,11 +148,6 @@ class PrivateLevels:
     def name(self) -> str:
         """The name in configurations and tables."""
         return f"{self.levels[0].name}-levels"
-
-    @property
-    def server_sees(self) -> Visibility:
-        """Nothing but sums over the cohort."""
-        return Visibility.SUMS
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from the levels' models, joined in order.

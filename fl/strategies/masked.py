@@ -40,11 +40,12 @@ which the first term is zero.
 import math
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, Local, check_cohort
+from deltafl.fl.errors import check_positive
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.strategies.base import Memory, TrainingState, Visibility
 from deltafl.fl.strategies.private_delta_fl import (
@@ -101,6 +102,9 @@ class MaskedMean:
         ValueError: θ is not 1, or the loss is not positive.
     """
 
+    server_sees: ClassVar[Visibility] = Visibility.SUMS
+    """Nothing but sums over the cohort."""
+
     mean: WeightedMean
     rounds: PrivateDeltaFL
     expected_loss: float = math.log(10)
@@ -114,18 +118,12 @@ class MaskedMean:
             )
         if self.rounds.theta != 1:
             raise ValueError(f"theta={self.rounds.theta} of the rounds is not 1: all take part")
-        if not (math.isfinite(self.expected_loss) and self.expected_loss > 0):
-            raise ValueError(f"expected_loss={self.expected_loss} is not a positive number")
+        check_positive(expected_loss=self.expected_loss)
 
     @property
     def name(self) -> str:
         """The name in configurations and tables."""
         return f"private-{self.mean.name}"
-
-    @property
-    def server_sees(self) -> Visibility:
-        """Nothing but sums over the cohort."""
-        return Visibility.SUMS
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """As in clear."""

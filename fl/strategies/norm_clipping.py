@@ -23,10 +23,11 @@ with Adaptive Clipping" (NeurIPS 2021), section 2, without their noise; the clip
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
+from deltafl.fl.errors import check_positive
 from deltafl.fl.strategies.aggregation import step_by_mean
 from deltafl.fl.strategies.base import Memory, TrainingState
 from deltafl.fl.vectors import Vector
@@ -53,6 +54,9 @@ class NormClipping:
         ValueError: a value is out of its range.
     """
 
+    sums: ClassVar[int] = 1
+    """One sum has all that a round needs."""
+
     quantile: float = 0.5
     rate: float = 0.2
     radius: float = 1.0
@@ -62,13 +66,7 @@ class NormClipping:
             raise ValueError(f"quantile={self.quantile} is not in [0, 1]")
         if not (math.isfinite(self.rate) and self.rate >= 0):
             raise ValueError(f"rate={self.rate} is not a number from 0")
-        if not (math.isfinite(self.radius) and self.radius > 0):
-            raise ValueError(f"radius={self.radius} is not a positive number")
-
-    @property
-    def sums(self) -> int:
-        """One sum has all that a round needs."""
-        return 1
+        check_positive(radius=self.radius)
 
     def step(
         self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
@@ -100,6 +101,12 @@ class PrivateDeltaFL:
         ValueError: θ is not in (0, 1].
     """
 
+    name: ClassVar[str] = "private-delta-fl"
+    """The name in configurations and tables."""
+
+    server_sees: ClassVar[Visibility] = Visibility.SUMS
+    """Nothing but sums over the cohort."""
+
     theta: Fraction
     encoding: Encoding = field(default_factory=Encoding)
     noise: Callable[[int], Noise | None] = no_noise
@@ -110,16 +117,6 @@ class PrivateDeltaFL:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
-
-    @property
-    def name(self) -> str:
-        """The name in configurations and tables."""
-        return "private-delta-fl"
-
-    @property
-    def server_sees(self) -> Visibility:
-        """Nothing but sums over the cohort."""
-        return Visibility.SUMS
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model`; there is nothing else to remember."""

@@ -14,7 +14,7 @@ u_k = F_k^q·L·Δ_k / h_k. Both are divided by F_k^q, which goes into the weigh
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from deltafl.fl.cohort import Local
 from deltafl.fl.strategies.choices import DeviceWeights
@@ -40,6 +40,15 @@ class QFFL(WeightedMean):
         ValueError: q is negative, NaN or infinite.
     """
 
+    name: ClassVar[str] = "q-ffl"
+    """The name in configurations and tables."""
+
+    has_whole_weights: ClassVar[bool] = False
+    """They are real numbers."""
+
+    asks_losses: ClassVar[bool] = True
+    """F_k is in the weight."""
+
     q: float
     learning_rate: Callable[[int], float]
     weighting: DeviceWeights = DeviceWeights.UNIFORM
@@ -47,21 +56,6 @@ class QFFL(WeightedMean):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.q) and self.q >= 0):
             raise ValueError(f"q={self.q} is not a non-negative number")
-
-    @property
-    def name(self) -> str:
-        """The name in configurations and tables."""
-        return "q-ffl"
-
-    @property
-    def has_whole_weights(self) -> bool:
-        """They are real numbers."""
-        return False
-
-    @property
-    def asks_losses(self) -> bool:
-        """F_k is in the weight."""
-        return True
 
     def share(self, own: Local, round_index: int) -> Share:
         """a_k = p_k·h_k, u_k = F_k^q·L·Δ_k / h_k.

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.objectives import PLAIN, LocalObjective
@@ -46,6 +46,9 @@ class RobustMean:
         ValueError: its weights are no numbers of samples.
     """
 
+    server_sees: ClassVar[Visibility] = Visibility.SUMS
+    """Each sum is one that secure aggregation can make."""
+
     mean: WeightedMean
     robustly: Robust
 
@@ -60,11 +63,6 @@ class RobustMean:
     def name(self) -> str:
         """The name in configurations and tables."""
         return self.mean.name
-
-    @property
-    def server_sees(self) -> Visibility:
-        """Each sum is one that secure aggregation can make."""
-        return Visibility.SUMS
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model`."""

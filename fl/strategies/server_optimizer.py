@@ -6,27 +6,23 @@ Classification"), FedAvgM. With Δ_t = the strategy's new model − w_t, the ser
 w_t+1 = w_t + η_s·(a function of Δ_t). It needs only Δ_t, so a strategy that sees only sums still
 sees only sums.
 
-Moments accumulate over the rounds, in the server's state. A server that creates a new optimiser in
+Memory accumulate over the rounds, in the server's state. A server that creates a new optimiser in
 every round would have neither momentum nor adaptivity.
 """
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.cohort import Cohort
-from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
+from deltafl.fl.errors import check_positive
+from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
-
-Moments: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
-"""What an optimiser remembers, by name; nothing before the first round."""
 
 MOMENTS_PREFIX: Final = "server_optimizer."
 """Before the names of moments, among what a strategy remembers; each is of shape (d,)."""
@@ -36,8 +32,8 @@ class ServerOptimizer(Protocol):
     """A rule that makes a step out of a change."""
 
     def step(
-        self, change: npt.NDArray[np.float64], moments: Moments
-    ) -> tuple[npt.NDArray[np.float64], Moments]:
+        self, change: npt.NDArray[np.float64], moments: Memory
+    ) -> tuple[npt.NDArray[np.float64], Memory]:
         """Make the server's step, and the moments after it.
 
         Args:
@@ -60,11 +56,11 @@ class Sgd:
     learning_rate: float
 
     def __post_init__(self) -> None:
-        _check_positive(learning_rate=self.learning_rate)
+        check_positive(learning_rate=self.learning_rate)
 
     def step(
-        self, change: npt.NDArray[np.float64], moments: Moments
-    ) -> tuple[npt.NDArray[np.float64], Moments]:
+        self, change: npt.NDArray[np.float64], moments: Memory
+    ) -> tuple[npt.NDArray[np.float64], Memory]:
         """η_s·Δ_t; see `ServerOptimizer`."""
         return self.learning_rate * change, moments
 
@@ -85,12 +81,12 @@ class Momentum:
     decay: float
 
     def __post_init__(self) -> None:
-        _check_positive(learning_rate=self.learning_rate)
+        check_positive(learning_rate=self.learning_rate)
         _check_decays(decay=self.decay)
 
     def step(
-        self, change: npt.NDArray[np.float64], moments: Moments
-    ) -> tuple[npt.NDArray[np.float64], Moments]:
+        self, change: npt.NDArray[np.float64], moments: Memory
+    ) -> tuple[npt.NDArray[np.float64], Memory]:
         """η_s·m; see `ServerOptimizer`."""
         first = self.decay * moments.get("m", np.zeros_like(change)) + change
         return self.learning_rate * first, {"m": first}
@@ -135,12 +131,12 @@ class Adaptive:
     tau: float
 
     def __post_init__(self) -> None:
-        _check_positive(learning_rate=self.learning_rate, tau=self.tau)
+        check_positive(learning_rate=self.learning_rate, tau=self.tau)
         _check_decays(beta1=self.beta1, beta2=self.beta2)
 
     def step(
-        self, change: npt.NDArray[np.float64], moments: Moments
-    ) -> tuple[npt.NDArray[np.float64], Moments]:
+        self, change: npt.NDArray[np.float64], moments: Memory
+    ) -> tuple[npt.NDArray[np.float64], Memory]:
         """η_s·m / (√v + τ); see `ServerOptimizer`."""
         square = change**2
         first = moments.get("m", np.zeros_like(change))
@@ -163,8 +159,8 @@ adagrad: Final = partial(Adaptive, SecondMoment.ADAGRAD)
 
 
 def step_along(
-    optimizer: ServerOptimizer, model: Vector, proposed: Vector, moments: Moments
-) -> tuple[Vector, Moments]:
+    optimizer: ServerOptimizer, model: Vector, proposed: Vector, moments: Memory
+) -> tuple[Vector, Memory]:
     """Step from a model along a strategy's change of it.
 
     Args:
@@ -240,12 +236,6 @@ class WithServerOptimizer:
             **{MOMENTS_PREFIX + name: array for name, array in after.items()},
         }
         return replace(played, model=model, memory=MappingProxyType(memory)), report
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name}={value} is not a positive number")
 
 
 def _check_decays(**values: float) -> None:

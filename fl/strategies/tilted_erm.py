@@ -13,6 +13,7 @@ the ratio, so the devices need not agree on one; in masked rounds the unit of th
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from deltafl.fl.cohort import Local
 from deltafl.fl.strategies.choices import DeviceWeights
@@ -32,27 +33,21 @@ class TiltedERM(WeightedMean):
         ValueError: t is negative, NaN or infinite.
     """
 
+    name: ClassVar[str] = "tilted-erm"
+    """The name in configurations and tables."""
+
+    has_whole_weights: ClassVar[bool] = False
+    """They are real numbers."""
+
+    asks_losses: ClassVar[bool] = True
+    """F_k is in the weight."""
+
     tilt: float
     weighting: DeviceWeights = DeviceWeights.UNIFORM
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tilt) and self.tilt >= 0):
             raise ValueError(f"tilt={self.tilt} is not a non-negative number")
-
-    @property
-    def name(self) -> str:
-        """The name in configurations and tables."""
-        return "tilted-erm"
-
-    @property
-    def has_whole_weights(self) -> bool:
-        """They are real numbers."""
-        return False
-
-    @property
-    def asks_losses(self) -> bool:
-        """F_k is in the weight."""
-        return True
 
     def share(self, own: Local, round_index: int) -> Share:
         """a_k = p_k·exp(t·F_k), u_k = Δ_k."""

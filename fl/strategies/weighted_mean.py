@@ -11,9 +11,9 @@ and only their ratios to the largest weight are computed.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,32 +48,26 @@ class Share:
         return math.log(self.weight) + self.log_scale if self.weight else -math.inf
 
 
+@dataclass(slots=True, eq=False)
 class Participant:
     """A device in one round; its loss and update are awaited once, when they are needed.
 
-    Args:
+    Attributes:
         device: its id.
         num_samples: n_k.
-        loss: F_k(w_t), in nats; None if it is not needed.
-        update: Δ_k.
+        asked_loss: F_k(w_t), in nats; None if it is not needed.
+        asked_update: Δ_k.
         shape: that of the model, and of Δ_k.
+        measured_loss: F_k(w_t), once it was awaited.
     """
 
-    def __init__(
-        self,
-        device: int,
-        num_samples: int,
-        loss: Pending[float] | None,
-        update: Pending[Vector],
-        shape: tuple[int, ...],
-    ) -> None:
-        self.device = device
-        self.num_samples = num_samples
-        self.measured_loss: float | None = None
-        self._loss = loss
-        self._pending = update
-        self._shape = shape
-        self._update: Vector | None = None
+    device: int
+    num_samples: int
+    asked_loss: Pending[float] | None
+    asked_update: Pending[Vector]
+    shape: tuple[int, ...]
+    measured_loss: float | None = None
+    _update: Vector | None = None
 
     def loss(self) -> float:
         """F_k(w_t), in nats.
@@ -82,9 +76,9 @@ class Participant:
             DivergenceError: it is NaN or infinite.
         """
         if self.measured_loss is None:
-            if self._loss is None:
+            if self.asked_loss is None:
                 raise RuntimeError("a rule that asks for no losses reads one: this is a bug")
-            self.measured_loss = finite_loss(self.device, self._loss)
+            self.measured_loss = finite_loss(self.device, self.asked_loss)
         return self.measured_loss
 
     def squared_norm(self) -> float:
@@ -105,39 +99,31 @@ class Participant:
         """
         update, self._update = self._update, None
         if update is None:
-            return finite_update(self.device, self._pending, self._shape)
+            return finite_update(self.device, self.asked_update, self.shape)
         return update
 
 
-class WeightedMean(ABC):
+class WeightedMean:
     """A strategy whose step is a weighted mean; without overrides, that of FedAvg."""
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The name in configurations and tables."""
+    name: ClassVar[str]
+    """The name in configurations and tables."""
 
-    @property
-    def server_sees(self) -> Visibility:
-        """Σ a_k·u_k and Σ a_k suffice."""
-        return Visibility.SUMS
+    server_sees: ClassVar[Visibility] = Visibility.SUMS
+    """Σ a_k·u_k and Σ a_k suffice."""
+
+    has_whole_weights: ClassVar[bool] = True
+    """Whether every a_k is the number of samples, so that nothing is lost in whole numbers."""
+
+    asks_losses: ClassVar[bool] = False
+    """Whether a device's part in the mean follows from its loss."""
 
     @property
     def objective(self) -> LocalObjective:
         """What devices minimise."""
         return PLAIN
-
-    @property
-    def has_whole_weights(self) -> bool:
-        """Whether every a_k is the number of samples, so that nothing is lost in whole numbers."""
-        return True
-
-    @property
-    def asks_losses(self) -> bool:
-        """Whether a device's part in the mean follows from its loss."""
-        return False
 
     def share(self, own: Local, round_index: int) -> Share:
         """Compute a device's part in the mean, on the device.

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.checks import check_classes
+from deltafl.fl.data.federated import check_classes
 from deltafl.fl.errors import DataError
 
 Arrays = tuple[npt.ArrayLike, npt.ArrayLike]

@@ -12,11 +12,9 @@ import numpy.typing as npt
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, federate
-from deltafl.fl.data.hub import Columns as HubColumns
-from deltafl.fl.data.hub import batches_of
 from deltafl.fl.data.hub import devices_of as hub_devices
 from deltafl.fl.data.image_folder import read_image_folder
-from deltafl.fl.data.tables import Columns, Rows, name_of, read_csv_table, read_parquet_table
+from deltafl.fl.data.tables import READERS, Columns, name_of
 from deltafl.fl.errors import DataError
 from deltafl.sim.api.arrays import (
     Arrays,
@@ -189,7 +187,7 @@ class Federation:
         Raises:
             DataError: the file cannot be read; it says in which row; or as `from_devices`.
         """
-        return cls._from_table(read_csv_table, path, (user, label, features), options)
+        return cls._from_table("csv", path, (user, label, features), options)
 
     @classmethod
     def from_parquet(
@@ -213,7 +211,7 @@ class Federation:
         Raises:
             DataError: the file cannot be read; or as `from_devices`.
         """
-        return cls._from_table(read_parquet_table, path, (user, label, features), options)
+        return cls._from_table("parquet", path, (user, label, features), options)
 
     @classmethod
     def from_folder(
@@ -268,14 +266,13 @@ class Federation:
             )
         _check_no_targets(options)
         name = options.setdefault("name", "a data set")
-        columns = HubColumns(user, inputs, label)
-        devices = hub_devices(name, batches_of(dataset), columns)
+        devices = hub_devices(name, dataset, (user, inputs, label))
         return cls.from_devices({one.id: (one.x, one.y) for one in devices}, **options)
 
     @classmethod
     def _from_table(
         cls,
-        read: Callable[[Path, Columns], Rows],
+        kind: str,
         path: str | Path,
         names: tuple[str, Names, Names],
         options: dict[str, Any],
@@ -288,7 +285,7 @@ class Federation:
                 f"{path}: labels in {len(columns.labels)} columns are numbers that are to be "
                 "predicted: say targets='numbers', or name one column"
             )
-        rows = read(Path(path), columns)
+        rows = READERS[kind](Path(path), columns)
         options.setdefault("name", Path(path).stem)
         if rows.classes and of_numbers:
             shown = ", ".join(f"{name:.40}" for name in rows.classes[:5])

@@ -209,7 +209,9 @@ class _Weighed(Participant):
     def take_update(self) -> Vector:
         """Δ_k, which may have NaN; see `Participant`."""
         update, self._update = self._update, None
-        return shaped_update(self.device, self._pending, self._shape) if update is None else update
+        if update is None:
+            return shaped_update(self.device, self.asked_update, self.shape)
+        return update
 
 
 class _Asked(Generic[T]):

@@ -1,26 +1,36 @@
-"""`deltafl data`: list, describe, convert and fetch data sets."""
+"""`deltafl data`: list, describe, convert and fetch data sets.
+
+A description stands next to the counts of the data set's paper (such as Table 1 of arXiv
+2002.11223).
+"""
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from deltafl.fl.data.federated import FederatedDataset
-from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format
+import numpy as np
+
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.lazy import LazyDevices
+from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format, Published
 from deltafl.fl.errors import DataError
 from deltafl.fl.nearest import nearest
-from deltafl.sim.data.convert import KINDS, convert, kind_of
+from deltafl.sim.data.convert import KINDS, convert
 from deltafl.sim.data.dataset import build_dataset, cache_key
-from deltafl.sim.data.describe import about, as_json, as_text, measure
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.record.memory import peak_memory_mb
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import Table, assignment, build_config
 from deltafl.sim.visible import visible
 
 _GLOVE: Final = "glove"
+_SILENT: Final = Published("no paper", 0, 0)
 
 _DESCRIPTION: Final = """\
 List the available data sets, download them, and inspect or convert them.
@@ -80,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     _add_source(to_other)
-    _add_renamed(to_other, "--out", "--to", metavar="PATH", help="where to write it")
+    to_other.add_argument("--out", metavar="PATH", help="where to write it")
     to_other.add_argument(
         "--as",
         dest="kind",
@@ -98,9 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     get.add_argument("name", metavar="NAME", help="the data set, or glove")
-    _add_renamed(
-        get, "--out", "--to", metavar="FOLDER", help="where to put it (default: data/NAME)"
-    )
+    get.add_argument("--out", metavar="FOLDER", help="where to put it (default: data/NAME)")
     add_quiet(get)
     get.add_argument(
         "--mirror",
@@ -123,20 +131,14 @@ def main(options: argparse.Namespace) -> int:
             _fetch(options.name, options.out, options.mirror)
         elif options.action == "describe":
             kind, _, dataset = _read(options)
-            described = measure(dataset)
-            print(
-                _json(as_json(kind, described))
-                if options.json
-                else visible(as_text(kind, described))
-            )
+            counts = _measured(dataset)
+            print(_as_json(kind, counts) if options.json else visible(_as_text(kind, counts)))
         else:
             if options.out is None:
                 raise UserError("--out is missing: name the file or folder to write")
             kind, config, dataset = _read(options)
-            to = Path(options.out)
-            written = options.kind or kind_of(to)
-            print(visible("\n".join(about(kind))))
-            print(convert(dataset, to, written, cache_key(config)))
+            print(visible("\n".join(_about(kind))))
+            print(convert(dataset, Path(options.out), options.kind, cache_key(config)))
     except DataError as error:
         raise UserError(str(error)) from error
     return 0
@@ -144,7 +146,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the data set (deltafl data list)")
-    _add_renamed(parser, "--data", "--from", metavar="PATH", help="where its files are")
+    parser.add_argument("--data", metavar="PATH", help="where its files are")
     parser.add_argument(
         "--set",
         action="append",
@@ -152,16 +154,6 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         dest="assignments",
         help="change a setting of [data], such as min_samples=50; may be repeated",
-    )
-
-
-def _add_renamed(
-    parser: argparse.ArgumentParser, flag: str, before: str, *, metavar: str, help: str
-) -> None:
-    """Declare a flag that had another name before, which is taken still."""
-    parser.add_argument(flag, metavar=metavar, help=help)
-    parser.add_argument(
-        before, dest=flag.removeprefix("--"), default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
 
 
@@ -194,6 +186,116 @@ def _listing(*, as_json: bool) -> str:
         if kind.note:
             lines.append(f"{'':<{width}}  note: {kind.note}")
     return "\n".join(lines)
+
+
+def _measured(dataset: FederatedDataset) -> dict[str, Any]:
+    """A data set in numbers; of devices generated on demand, only one is generated.
+
+    Returns:
+        What JSON has: the name; the number of classes; shape and stored type of an input; how many
+        samples the train devices have, the test devices, and all, each with all of its samples; how
+        many devices the rule left out, and the rule; the most memory of this process so far, in MB
+        (10^6 bytes).
+    """
+    train, test = _sizes(dataset.train), _sizes(dataset.test)
+    kept = Counter(train)
+    kept.update(test)
+    return {
+        "name": dataset.name,
+        "num_classes": dataset.num_classes,
+        "input_shape": dataset.input_shape,
+        "input_dtype": dataset.train[0].x.dtype.name,
+        "train": _spread(train),
+        "test": _spread(test),
+        "kept": _spread(kept),
+        "dropped": dataset.dropped,
+        "rule": dataset.rule,
+        "peak_memory_mb": peak_memory_mb(),
+    }
+
+
+def _sizes(devices: Sequence[DeviceData]) -> dict[str, int]:
+    if isinstance(devices, LazyDevices):
+        return dict(zip(devices.ids, devices.sizes.tolist(), strict=True))
+    return {device.id: device.num_samples for device in devices}
+
+
+def _spread(sizes: Mapping[str, int]) -> dict[str, float]:
+    """How many devices there are, and how many samples each has."""
+    values = np.array([*sizes.values()])
+    return {
+        "devices": len(values),
+        "median": float(np.median(values)),
+        "smallest": int(values.min()),
+        "largest": int(values.max()),
+        "samples": int(values.sum()),
+    }
+
+
+def _as_json(kind: Format, counts: Mapping[str, Any]) -> str:
+    return _json(
+        {
+            "format": kind.name,
+            "stand_in_for": kind.stands_for or None,
+            **counts,
+            "published": asdict(kind.published) if kind.published else None,
+            "origin": kind.origin,
+            "licence": kind.licence,
+        }
+    )
+
+
+def _as_text(kind: Format, counts: Mapping[str, Any]) -> str:
+    """A table, with a column for the paper where there is one."""
+    published = kind.published
+    rows = _rows(counts, published or _SILENT)
+    width = max(len(name) for name, _, _ in rows) + 2
+    head = f"{'':<{width}}{'here':>14}" + (f"{'published':>14}" if published else "")
+    lines = [*_about(kind), f"rule: {counts['rule']}", "", head]
+    for name, ours, theirs in rows:
+        line = f"{name:<{width}}{_number(ours):>14}"
+        lines.append((line + f"{_number(theirs):>14}") if published else line)
+    shape = " × ".join(map(str, counts["input_shape"]))
+    lines += ["", f"inputs: {shape} {counts['input_dtype']}"]
+    if published:
+        lines.append(f"published: {published.source}")
+    return "\n".join(lines)
+
+
+def _about(kind: Format) -> list[str]:
+    """What a user should know about a format, one line per fact."""
+    lines = [f"{kind.name}: {kind.title}"]
+    if kind.stands_for:
+        lines.append(f"THIS IS A STAND-IN for {kind.stands_for}: synthetic, only the counts match")
+    lines += [f"from: {kind.origin}", f"licence: {kind.licence}"]
+    if kind.note:
+        lines.append(f"note: {kind.note}")
+    return lines
+
+
+def _rows(counts: Mapping[str, Any], paper: Published) -> list[tuple[str, float, float | None]]:
+    """What is counted, the count, and the paper's."""
+    train, kept = counts["train"], counts["kept"]
+    return [
+        ("classes", counts["num_classes"], paper.num_classes),
+        ("train devices", train["devices"], paper.train_devices),
+        ("test devices", counts["test"]["devices"], paper.test_devices),
+        ("samples per train device: median", train["median"], paper.median),
+        ("samples per train device: min", train["smallest"], paper.smallest),
+        ("samples per train device: max", train["largest"], paper.largest),
+        ("devices kept", kept["devices"], None),
+        ("samples per kept device: median", kept["median"], None),
+        ("samples per kept device: min", kept["smallest"], None),
+        ("samples per kept device: max", kept["largest"], None),
+        ("samples", kept["samples"], paper.num_samples),
+        ("devices dropped", counts["dropped"], None),
+        ("peak memory, MB", round(counts["peak_memory_mb"]), None),
+    ]
+
+
+def _number(value: float | None) -> str:
+    """Format with thousands separators, and with a decimal only if it is not zero."""
+    return "–" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
 def _read(options: argparse.Namespace) -> tuple[Format, DataConfig, FederatedDataset]:
@@ -239,7 +341,7 @@ def _fetch(name: str, to: str | None, mirror: str | None) -> None:
         downloads: Sequence[Download] = (GLOVE,)
     else:
         kind = _format(name)
-        print(visible("\n".join(about(kind))))
+        print(visible("\n".join(_about(kind))))
         downloads = kind.downloads
         if not kind.needs:
             raise UserError(f"{name} is not read from files: there is nothing to fetch")
@@ -250,8 +352,7 @@ def _fetch(name: str, to: str | None, mirror: str | None) -> None:
         )
     folder = Path(to) if to else Path("data") / name
     for download in downloads:
-        for file in fetch(download, folder, mirror=mirror, tell=print):
-            print(f"{file.path}: {file.num_bytes:,} bytes, SHA-256 {file.sha256}")
+        fetch(download, folder, mirror=mirror, tell=print)
 
 
 def _json(value: object) -> str:

@@ -21,7 +21,7 @@ MAX_NUMBERS: Final = 1 << 28
 """Most input numbers to write as JSON or as one array; larger data sets need the cache."""
 
 
-def kind_of(to: Path) -> str:
+def _kind_of(to: Path) -> str:
     """The kind of file that somebody wants who names only the target.
 
     Raises:
@@ -35,18 +35,19 @@ def kind_of(to: Path) -> str:
     return "npz" if to.suffix == ".npz" else "leaf"
 
 
-def convert(dataset: FederatedDataset, to: Path, kind: str, key: SourceKey) -> str:
+def convert(dataset: FederatedDataset, to: Path, kind: str | None, key: SourceKey) -> str:
     """Write a data set and say what was written.
 
     Args:
         dataset: what to write.
         to: leaf: a folder, which gets train/ and test/; npz: a file; cache: the cache's folder.
-        kind: one of `KINDS`.
+        kind: one of `KINDS`; None for what the target is named like.
         key: cache: what the data set depends on.
 
     Raises:
         UserError: the format cannot store such data, or the target already exists.
     """
+    kind = kind or _kind_of(to)
     if kind == "cache":
         cached(key, lambda: dataset, to)
         return f"{to}: {len(dataset.train)} train and {len(dataset.test)} test devices"

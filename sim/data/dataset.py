@@ -2,17 +2,16 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from deltafl.fl.data.cache import SourceKey, cached, default_cache_folder
+from deltafl.fl.data.cache import SourceKey, cached
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.lazy import LazyDevices
-from deltafl.fl.data.load import AUTO, DatasetSpec, Partitioner, load_dataset
-from deltafl.fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of
-from deltafl.fl.data.standardise import Standardise
+from deltafl.fl.data.load import DatasetSpec, Partitioner, Standardise, load_dataset
+from deltafl.fl.data.registry import Format, Options, format_of
 from deltafl.fl.data.subset import Subset
 from deltafl.fl.errors import DataError
 from deltafl.fl.registry import OWN
@@ -61,29 +60,22 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
     # rotated_fraction, so ignore them where they are unused. Other unused settings are errors.
     uses = dataset_format(config).options
     is_partitioned = "num_devices" in uses or config.partitioner != Partitioner.NATURAL
-    own = DEFAULTS.minority_share
+    same = {
+        one.name: getattr(config, one.name) for one in fields(Options) if hasattr(config, one.name)
+    }
+    own: dict[str, Any] = {
+        "vectors": Path(config.vectors) if config.vectors else None,
+        "subset": subset,
+        "num_devices": (config.num_devices or None) if is_partitioned else None,
+    }
+    if "minority_share" in uses:
+        own["minority_share"] = config.rotated_fraction
     return DatasetSpec(
         source=config.source,
         split=_partition(config),
         standardise=Standardise(config.standardise),
         format=config.format,
-        options=Options(
-            vectors=Path(config.vectors) if config.vectors else None,
-            features=config.features,
-            lower_case=config.lower_case,
-            alphabet=config.alphabet,
-            legacy_duplicates=config.legacy_duplicates,
-            subset=subset,
-            num_devices=(config.num_devices or None) if is_partitioned else None,
-            minority_share=config.rotated_fraction if "minority_share" in uses else own,
-            heterogeneity=config.heterogeneity,
-            alpha=config.alpha,
-            beta=config.beta,
-            user_column=config.user_column,
-            input_column=config.input_column,
-            label_column=config.label_column,
-            feature_columns=config.feature_columns,
-        ),
+        options=Options(**{**same, **own}),
         partitioner=Partitioner(config.partitioner),
         concentration=config.concentration,
     )
@@ -95,7 +87,7 @@ def dataset_format(config: DataConfig) -> Format:
     Raises:
         DataError: the format is "auto", and the source is of no known format.
     """
-    return format_of(config.source) if config.format == AUTO else FORMATS[config.format]
+    return format_of(config.source, config.format)
 
 
 def cache_key(config: DataConfig) -> SourceKey:
@@ -164,4 +156,4 @@ def _from_cache(config: DataConfig, build: Callable[[], FederatedDataset]) -> Fe
             f"data.cache = true: {config.source!r} is not a file or folder, so there is nothing to "
             "cache: leave out data.cache"
         )
-    return cached(cache_key(config), build, default_cache_folder())
+    return cached(cache_key(config), build)

@@ -7,7 +7,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
@@ -24,24 +23,9 @@ _UNPACKED: Final = 16
 """How many times larger than the archive's bound a file in it may be; text packs by less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A downloaded file.
-
-    Attributes:
-        path: where it is stored.
-        num_bytes: its size.
-        sha256: SHA-256 of its content, in hex; worth noting, because most sources publish no hash.
-    """
-
-    path: Path
-    num_bytes: int
-    sha256: str
-
-
 def fetch(
     download: Download, folder: Path, *, mirror: str | None, tell: Callable[[str], None]
-) -> list[Fetched]:
+) -> None:
     """Download a file, check it, and extract the wanted members if it is an archive.
 
     Existing files are left as they are. An incomplete file never gets its final name.
@@ -51,7 +35,8 @@ def fetch(
         folder: where to put it; created if missing.
         mirror: the address of a folder that has the file under the same name, to use instead of the
             source's.
-        tell: receives progress messages, each a sentence.
+        tell: receives messages, each a sentence; for each file its SHA-256, which is worth noting,
+            because most sources publish no hash.
 
     Raises:
         UserError: the file cannot be reached, is too large, cut short or damaged, or is not an
@@ -65,15 +50,20 @@ def fetch(
     wanted = [folder / member for member in (download.members or (name,))]
     if all(path.exists() for path in wanted):
         tell(f"{', '.join(map(str, wanted))}: already there")
-        return []
+        return
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{name}.part"
     try:
         tell(f"fetching {url}")
         _receive(url, part, download)
-        if not download.members:
-            return [_keep(part, wanted[0])]
-        return [_unpack(part, path, download, url) for path in wanted]
+        for path in wanted:
+            if download.members:
+                _unpack(part, path, download, url)
+            else:
+                shutil.move(part, path)
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            tell(f"{path}: {path.stat().st_size:,} bytes, SHA-256 {digest}")
     finally:
         part.unlink(missing_ok=True)
 
@@ -128,7 +118,7 @@ def _copy(
     return size
 
 
-def _unpack(part: Path, path: Path, download: Download, url: str) -> Fetched:
+def _unpack(part: Path, path: Path, download: Download, url: str) -> None:
     """Extract one file of the archive by its base name, always into our own folder."""
     draft = path.with_name(f".{path.name}.part")
     try:
@@ -141,15 +131,8 @@ def _unpack(part: Path, path: Path, download: Download, url: str) -> Fetched:
                 )
             with draft.open("wb") as file:
                 file.writelines(unpacked(archive, found[0], _UNPACKED * download.max_bytes))
-        return _keep(draft, path)
+        shutil.move(draft, path)
     except ValueError as error:
         raise UserError(f"{url} is not a readable zip archive ({error}): fetch it again") from error
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _keep(part: Path, path: Path) -> Fetched:
-    with part.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    shutil.move(part, path)
-    return Fetched(path, path.stat().st_size, digest)

@@ -3,7 +3,7 @@
 config.toml      all settings; `deltafl run config.toml` runs the same again
 versions.json    software, machine, threads, and the digest of the data
 events.jsonl     one line of JSON per round
-metrics/         Parquet, one file per evaluation, one row per device; with several conformity
+metrics/         CSV, one file per evaluation, one row per device; with several conformity
                  levels in a folder of each, such as metrics/theta-0.5
 bundle.npz       the final models of Δ-FL by level, for `deltafl predict`
 checkpoints/     the last two states (.npz)
@@ -78,7 +78,7 @@ class RunDirectory:
 
     @property
     def metrics(self) -> Path:
-        """Folder of evaluations, Parquet."""
+        """Folder of evaluations, CSV."""
         return self.path / "metrics"
 
     def metrics_of(self, federation: FederationConfig) -> dict[Fraction, Path]:

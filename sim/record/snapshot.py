@@ -263,7 +263,7 @@ class Reader:
 
     def _tested(self, folder: Path) -> Iterator[Tested]:
         """The evaluations of a folder, by round; those that are damaged are left out."""
-        for path in sorted(folder.glob("round-*.parquet")):
+        for path in sorted(folder.glob("round-*.csv")):
             if (found := self._reread(path, self._reduced)) is not None:
                 yield found
 

@@ -17,9 +17,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy import optimize
 
-from deltafl.fl.alternating import AlternatingMinimisation, Inexactness, StepReport
 from deltafl.fl.simplex import Reals
-from deltafl.fl.smoothing import smoothed_objective, smoothed_weights
+from deltafl.fl.smoothing import (
+    AlternatingMinimisation,
+    Inexactness,
+    StepReport,
+    smoothed_objective,
+    smoothed_weights,
+)
 from deltafl.fl.superquantile import superquantile
 from deltafl.sim.charts.files import new_figure
 from deltafl.sim.reproduce.experiment import Cell, Finished, Record, Report, Request, Table

@@ -149,9 +149,9 @@ def speed_of(place: RunDirectory, rounds: int) -> Speed:
         rounds: how many it has, at least 2.
     """
     walls = [_number(event, "wall_s") for event in read_events(place.events)]
-    evaluated = _written(place.metrics / f"round-{rounds:06}.parquet")
+    evaluated = _written(place.metrics / f"round-{rounds:06}.csv")
     evaluation_s = max(0.0, evaluated - _written(place.checkpoints / f"round-{rounds:06}.npz"))
-    first = _written(place.metrics / f"round-{0:06}.parquet") - _written(place.config)
+    first = _written(place.metrics / f"round-{0:06}.csv") - _written(place.config)
     return Speed(
         round_s=sum(walls[1:]) / len(walls[1:]),
         evaluation_s=evaluation_s,

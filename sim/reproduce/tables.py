@@ -13,8 +13,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.data.federated import FederatedDataset
-from deltafl.fl.fairness import Fairness, summarise_fairness
-from deltafl.fl.metrics import PERCENTILES
+from deltafl.fl.metrics import PERCENTILES, Fairness, summarise_fairness
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.comparison import compare_methods, comparison_table, p_value

@@ -118,7 +118,7 @@ def test_a_run_of_numbers_passes_the_audit_and_one_with_impossible_ones_does_not
     out = tmp_path / "run"
     found = dfl.train(line, numbers, out=out, **FEW)
     assert found.audit().level == "open"
-    path = out / "metrics" / "round-000003.parquet"
+    path = out / "metrics" / "round-000003.csv"
     (last,) = found.final()
     first, *others = last.test
     write_evaluation(path.parent, replace(last, test=[replace(first, error=np.inf), *others]))

@@ -211,7 +211,7 @@ def test_what_a_stopped_run_may_lack_is_no_more_than_that(monkeypatch, tmp_path)
     ):
         leave(tmp_path / "run")
     directory = RunDirectory(tmp_path / "run")
-    (evaluation,) = directory.metrics.glob("*2.parquet")
+    (evaluation,) = directory.metrics.glob("*2.csv")
     kept = evaluation.read_bytes()
     evaluation.unlink()
     assert "record.disagrees" in serious(audit(directory.path, Options()))

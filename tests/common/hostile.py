@@ -8,8 +8,6 @@ import zlib
 
 import msgpack
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from frames import chained
 
 from deltafl.sim.record.transcript import TRANSCRIPT
@@ -321,42 +319,33 @@ def truths():
     ]
 
 
-def parquet(table, **options):
-    """A Parquet file."""
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, **options)
-    return buffer.getvalue()
+HEAD = "round,split,device,num_samples,loss,error"
 
 
-def evaluations(count=2, **columns):
-    """An evaluation with other columns."""
-    whole = {
-        "round": pa.array([1] * count, pa.int32()),
-        "split": ["train"] * count,
-        "device": [f"d{n}" for n in range(count)] if count < 10 else ["d"] * count,
-        "num_samples": pa.array([1] * count, pa.int32()),
-        "loss": [0.5] * count,
-        "error": [0.5] * count,
-    }
-    return parquet(pa.table(whole | columns), compression="zstd")
+def evaluations(row="1,train,d1,1,0.5,0.5", count=1, head=HEAD):
+    """An evaluation with other rows."""
+    return "\r\n".join([head, "1,test,d0,1,0.5,0.5", *[row] * count, ""]).encode()
 
 
 EVALUATIONS = [
-    evaluations(split=["train", "dev"]),
-    evaluations(split=["train", None]),
-    evaluations(device=[None, "a"]),
-    evaluations(device=[1, 2]),
-    evaluations(device=["x" * 10**6, "y"]),
-    evaluations(round=pa.array([1, 2], pa.int32())),
-    evaluations(round=pa.array([-1, -1], pa.int32())),
-    evaluations(round=["1", "x"]),
-    evaluations(num_samples=pa.array([-1, 1], pa.int32())),
-    evaluations(num_samples=pa.array([2**40, 1])),
-    evaluations(loss=["a", "b"]),
-    evaluations(loss=[[0.5], [0.5]]),
-    evaluations(count=0),
-    evaluations(count=2_000_000),
-    parquet(pa.table({"a": [1]})),
+    evaluations("1,dev,d1,1,0.5,0.5"),
+    evaluations("1,,d1,1,0.5,0.5"),
+    evaluations("1,train," + "x" * 10**6 + ",1,0.5,0.5"),
+    evaluations("1,train," + "x" * 5000 + ",1,0.5,0.5"),
+    evaluations("2,train,d1,1,0.5,0.5"),
+    evaluations("-1,train,d1,1,0.5,0.5"),
+    evaluations("x,train,d1,1,0.5,0.5"),
+    evaluations("1,train,d1,-1,0.5,0.5"),
+    evaluations(f"1,train,d1,{2**40},0.5,0.5"),
+    evaluations("1,train,d1," + "9" * 100_000 + ",0.5,0.5"),
+    evaluations("1,train,d1,1,a,0.5"),
+    evaluations("1,train,d1,1,0.5"),
+    evaluations("1,train,d1,1,0.5,0.5,0.5"),
+    evaluations('1,train,"d1,1,0.5,0.5'),
+    evaluations('1,train,"d"1,1,0.5,0.5'),
+    evaluations("", count=2_000_000),
+    evaluations(head="round,split,device,num_samples,error,loss"),
+    f"{HEAD}\r\n".encode(),
 ]
 
 

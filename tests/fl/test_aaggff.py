@@ -10,16 +10,17 @@ from toy_devices import Quadratic, begin, population
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.simplex import stationarity_gap
-from deltafl.fl.strategies.aaggff_device import (
+from deltafl.fl.strategies.aaggff import (
     DECISION,
     AAggFFDevice,
+    AAggFFSilo,
     doubly_robust,
     linearised_gradient,
+    newton_step,
+    respond,
 )
-from deltafl.fl.strategies.aaggff_silo import AAggFFSilo, newton_step
 from deltafl.fl.strategies.base import Visibility
 from deltafl.fl.strategies.choices import Response
-from deltafl.fl.strategies.responses import respond
 from deltafl.sim.cohort.simulated import cohort_of
 
 # --- responses -----------------------------------------------------------------------------------

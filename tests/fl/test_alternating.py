@@ -5,8 +5,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from deltafl.fl.alternating import AlternatingMinimisation, Inexactness
-from deltafl.fl.smoothing import smoothed_objective, smoothed_superquantile, smoothed_weights
+from deltafl.fl.smoothing import (
+    AlternatingMinimisation,
+    Inexactness,
+    smoothed_objective,
+    smoothed_superquantile,
+    smoothed_weights,
+)
 from deltafl.fl.superquantile import superquantile
 from deltafl.sim.reproduce import algorithm1
 from deltafl.sim.reproduce.algorithm1 import LeastSquares

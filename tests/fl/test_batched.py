@@ -19,7 +19,7 @@ from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.models import MODELS, build_model, convnet, convnet_groupnorm, m5
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.parameters import to_vector
-from deltafl.fl.stacked.generic import StackedByMapping
+from deltafl.fl.stacked import StackedByMapping
 
 VECTORS = np.random.default_rng(3).standard_normal((9, 5)).astype(np.float32)
 SHAPES = {

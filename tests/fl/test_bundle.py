@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
-from deltafl.fl.data.standardise import standardise
+from deltafl.fl.data.load import standardise
 from deltafl.fl.errors import DataError
 from deltafl.fl.local import Learner
 from deltafl.fl.models import MODELS, READ_TOKENS, build_model

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from deltafl.fl.data import cache
 from deltafl.fl.data.cache import SourceKey, cached, default_cache_folder
 from deltafl.fl.data.digits import load_digits
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, federate
-from deltafl.fl.data.windows import split_text, text_under, windowed_device
+from deltafl.fl.data.federated import (
+    DeviceData,
+    FederatedDataset,
+    Split,
+    SplitBy,
+    federate,
+    text_under,
+)
+from deltafl.fl.data.shakespeare import split_text, windowed_device
 from deltafl.fl.errors import DataError
 from deltafl.sim.data.dataset import dataset_digest
 

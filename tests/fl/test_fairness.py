@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.fairness import gini, summarise_fairness
+from deltafl.fl.metrics import gini, summarise_fairness
 
 accuracies = hnp.arrays(np.float64, st.integers(1, 40), elements=st.floats(0, 1, width=32))
 sizes = st.integers(1, 500)

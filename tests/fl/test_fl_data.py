@@ -9,8 +9,7 @@ from beside import shared
 
 from deltafl.fl.data.digits import load_digits
 from deltafl.fl.data.federated import DeviceData, Split, federate, split_ids
-from deltafl.fl.data.load import DatasetSpec, Standardise, load_dataset
-from deltafl.fl.data.standardise import STD_FLOOR, standardise
+from deltafl.fl.data.load import STD_FLOOR, DatasetSpec, Standardise, load_dataset, standardise
 from deltafl.fl.errors import DataError
 
 
@@ -345,7 +344,7 @@ def changed(key, user="u1", **entries):
         (changed("user_data", x=[[]] * 3), "samples without a number"),
         (leaf(["u1", "\ud800"]), r"user '\\ud800' is no text that can be encoded"),
         (changed("user_data", x=[[0, 1], [0], [1]]), "samples of unequal length"),
-        (changed("user_data", x=[], y=[]), "'u1' has no samples"),
+        (changed("user_data", x=[], y=[]), "num_samples says 3 .* has 0"),
         (changed("user_data", x=[[0, 1]] * 2), "do not pair up"),
         (changed("user_data", x=[[0, 1]] * 4, y=[0] * 4), "num_samples says 3 .* has 4"),
         (changed("user_data", y=[0, 1, 0.5]), "label 0.5"),
@@ -357,7 +356,7 @@ def changed(key, user="u1", **entries):
         (changed("user_data", x=[[0, 1, 2]] * 3), "inputs of user 'u2' have shape"),
         ({"train": [], "labels": []}, "not a LEAF file .keys: labels, train."),
         ({}, "keys: none"),
-        ([1, 2], "a JSON list"),
+        ([1, 2], "not a LEAF file .keys: none"),
         (leaf([]), "0 of 0 devices"),
         (leaf(["u1"]), "at least 2"),
     ],

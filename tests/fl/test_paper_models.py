@@ -22,7 +22,7 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.models import MODELS, build_model
 from deltafl.fl.models.binary import as_logits
-from deltafl.fl.models.gru_recurrence import last_state
+from deltafl.fl.models.gru import last_state
 from deltafl.fl.parameters import num_parameters, to_vector
 from deltafl.sim.settings.config import MODELS as CONFIGURED
 

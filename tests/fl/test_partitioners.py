@@ -8,14 +8,15 @@ from deltafl.fl.data.lazy import LazyDevices, federate_lazily
 from deltafl.fl.data.load import (
     DatasetSpec,
     Partitioner,
+    Standardise,
     assign_again,
     assign_by_label,
     assign_by_size,
     load_dataset,
     pooled_labels,
+    standardise,
 )
 from deltafl.fl.data.registry import Options
-from deltafl.fl.data.standardise import Standardise, standardise
 from deltafl.fl.errors import DataError
 
 PARTITIONERS = {

@@ -10,8 +10,7 @@ from deltafl.fl.objectives import PLAIN
 from deltafl.fl.strategies.base import TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.delta_fl import DeltaFL
-from deltafl.fl.strategies.fedavg import FedAvg
-from deltafl.fl.strategies.fedprox import FedProx
+from deltafl.fl.strategies.fedavg import FedAvg, FedProx
 from deltafl.fl.strategies.geometric_median import (
     SMOOTHING,
     Robustly,

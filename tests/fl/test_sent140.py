@@ -258,7 +258,7 @@ def test_archives_that_hold_no_word_vectors_are_refused(tmp_path, arrays):
 
 
 def test_word_vectors_that_are_missing_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"no such file: word vectors come from glove\.6B"):
+    with pytest.raises(DataError, match=r"no such file: give the file glove\.6B"):
         load_glove(tmp_path / "none.txt")
 
 

@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 
 from deltafl.fl.data import leaf as leaf_module
 from deltafl.fl.data import shakespeare
-from deltafl.fl.data.federated import DeviceData, Split, SplitBy, split_samples
-from deltafl.fl.data.shakespeare import ALPHABETS, load_shakespeare, read_plays
+from deltafl.fl.data.federated import DeviceData, Split, SplitBy, split_samples, text_under
+from deltafl.fl.data.shakespeare import (
+    ALPHABETS,
+    load_shakespeare,
+    read_plays,
+    split_text,
+    windowed_device,
+)
 from deltafl.fl.data.subset import Subset, choose_users
-from deltafl.fl.data.windows import split_text, text_under, windowed_device
 from deltafl.fl.errors import DataError
 
 MOBY = SHARED / "shakespeare_moby"

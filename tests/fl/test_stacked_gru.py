@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU
-from deltafl.fl.stacked.gru import StackedGRU
+from deltafl.fl.stacked import StackedGRU
 
 MODULES = [OneHotGRU, EmbeddingGRU]
 ALPHABET = 53

@@ -6,9 +6,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, pad
 
 from deltafl.fl.models import build_model
-from deltafl.fl.stacked import StackedDescent, stacked
-from deltafl.fl.stacked.generic import StackedByMapping
-from deltafl.fl.stacked.linear import StackedLinear
+from deltafl.fl.stacked import StackedByMapping, StackedDescent, StackedLinear, stacked
 
 CPU = torch.device("cpu")
 MODELS = {

@@ -15,9 +15,7 @@ from deltafl.fl.objectives import PLAIN
 from deltafl.fl.schedule import StepDecay
 from deltafl.fl.strategies.base import TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
-from deltafl.fl.strategies.fedavg import FedAvg
-from deltafl.fl.strategies.fedprox import FedProx
-from deltafl.fl.strategies.propfair import PropFair
+from deltafl.fl.strategies.fedavg import FedAvg, FedProx, PropFair
 from deltafl.fl.strategies.q_ffl import LOSS_GUARD, QFFL
 from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.fl.strategies.weighted_mean import Share, relative_weights

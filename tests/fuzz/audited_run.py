@@ -27,7 +27,7 @@ FILES = (
     "checkpoints/round-000002.npz",
     "events.jsonl",
     "bundle.npz",
-    "metrics/round-000001.parquet",
+    "metrics/round-000001.csv",
     "summary.json",
     "versions.json",
     "config.toml",

@@ -210,7 +210,7 @@ def _evaluations() -> list[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         device = DeviceMetrics("d1", 3, 0.5, 0.25)
         write_evaluation(Path(folder), Evaluation(1, [device, replace(device, id="d2")], [device]))
-        return [(Path(folder) / "round-000001.parquet").read_bytes()]
+        return [(Path(folder) / "round-000001.csv").read_bytes()]
 
 
 def _evaluation(path: Path) -> None:
@@ -510,7 +510,6 @@ def _preset(name: str):
 DATA = (DataError,)
 RUN = (UserError,)
 OF_FILES = ("fl/read/regular.py",)
-OF_PARQUET = (*OF_FILES, "fl/read/parquet.py")
 OF_NPZ = (*OF_FILES, "fl/read/npz.py", "fl/read/zipped.py")
 OF_JSON = (*OF_FILES, "fl/read/strict_json.py")
 
@@ -597,7 +596,7 @@ PARSERS: tuple[Target, ...] = (
     Target("events", (*OF_JSON, "sim/record/events.py"), "events.jsonl", read_events, RUN, _events),
     Target("checkpoint", (*OF_NPZ, "sim/record/checkpoint.py"), "round-000002.npz", _checkpoint,
            RUN, _checkpoints),
-    Target("evaluations", (*OF_PARQUET, "sim/record/evaluations.py"), "round-000001.parquet",
+    Target("evaluations", (*OF_FILES, "sim/record/evaluations.py"), "round-000001.csv",
            _evaluation, RUN, _evaluations),
     Target("transcript", (*OF_FILES, "sim/record/chain.py", "sim/record/transcript.py"),
            "transcript.bin", _transcript, (ChainError, OSError), lambda: [_staged()[0]]),

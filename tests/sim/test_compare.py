@@ -268,7 +268,7 @@ def test_one_method_alone_is_not_compared(tmp_path, capsys):
 
 def test_runs_that_are_not_finished_are_not_compared(experiment, capsys):
     """An evaluation on the way, or the first one, is no result."""
-    (last,) = experiment.arm("fedavg", 2).metrics.rglob("round-*.parquet")
+    (last,) = experiment.arm("fedavg", 2).metrics.rglob("round-*.csv")
     devices = read_evaluation(last).test
     last.unlink()
     write_evaluation(last.parent, Evaluation(0, devices, devices))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from toy_devices import population
 
-from deltafl.fl.strategies.aaggff_device import AAggFFDevice
+from deltafl.fl.strategies.aaggff import AAggFFDevice
 from deltafl.fl.strategies.afl import AFL, average_iterate
 from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.delta_fl import DeltaFL

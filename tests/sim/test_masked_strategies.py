@@ -20,11 +20,9 @@ from deltafl.fl.objectives import PLAIN
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.strategies.base import TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
-from deltafl.fl.strategies.fedavg import FedAvg
-from deltafl.fl.strategies.fedprox import FedProx
+from deltafl.fl.strategies.fedavg import FedAvg, FedProx, PropFair
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from deltafl.fl.strategies.propfair import PropFair
 from deltafl.fl.strategies.q_ffl import QFFL
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.fl.strategies.tilted_erm import TiltedERM

@@ -31,7 +31,7 @@ def unfinished(tiny, tmp_path, no_figures):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "round-000000.npz").write_text("precious")
-    (tmp_path / "photos" / "round-000009.parquet").write_text("precious")
+    (tmp_path / "photos" / "round-000009.csv").write_text("precious")
     return path
 
 

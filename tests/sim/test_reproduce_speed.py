@@ -31,11 +31,11 @@ def finished_probe(place: RunDirectory, walls=(9.0, 1.0, 3.0), start=5.0, evalua
     events = [json.dumps({"round": k + 1, "wall_s": wall}) for k, wall in enumerate(walls)]
     place.events.write_text("".join(f"{line}\n" for line in events))
     now = 1_000.0
-    written = {place.config: now, place.metrics / "round-000000.parquet": now + start + evaluation}
+    written = {place.config: now, place.metrics / "round-000000.csv": now + start + evaluation}
     end = now + start + evaluation + sum(walls)
     written |= {
         place.checkpoints / f"round-{len(walls):06}.npz": end,
-        place.metrics / f"round-{len(walls):06}.parquet": end + evaluation,
+        place.metrics / f"round-{len(walls):06}.csv": end + evaluation,
     }
     for path, at in written.items():
         path.touch()

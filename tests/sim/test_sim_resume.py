@@ -62,7 +62,7 @@ def test_cohorts_and_initial_weights_do_not_depend_on_the_algorithm(tiny, refere
     clear = reference(tiny)
     plain = reference(replace(tiny, federation=replace(tiny.federation, algorithm="fedavg")))
     assert [e["cohort"] for e in clear["events"]] == [e["cohort"] for e in plain["events"]]
-    assert clear["metrics"]["round-000000.parquet"] == plain["metrics"]["round-000000.parquet"]
+    assert clear["metrics"]["round-000000.csv"] == plain["metrics"]["round-000000.csv"]
     assert clear["model"] != plain["model"]
 
 
@@ -96,7 +96,7 @@ def test_killed_between_the_event_and_the_checkpoint(tiny, tmp_path, monkeypatch
             # what the next round writes before its own checkpoint, torn in the middle
             with (folder.parent / "events.jsonl").open("a") as file:
                 file.write('{"round": 3, "eta": 0.')
-            (folder.parent / "metrics" / "round-000003.parquet").write_bytes(b"PAR1")
+            (folder.parent / "metrics" / "round-000003.csv").write_bytes(b"PAR1")
             (folder / ".round-000003.npz.tmp").write_bytes(b"PK")
             raise Killed
 
@@ -336,7 +336,7 @@ def test_a_run_that_gave_up_tries_again_when_it_is_resumed(tiny, tmp_path):
         ("versions.json", b"{"),
         ("versions.json", b"[1]"),
         ("events.jsonl", b"no json\n" * 99),
-        ("metrics/round-000004.parquet", b"no parquet"),
+        ("metrics/round-000004.csv", b"no parquet"),
         ("summary.json", b"{"),
     ],
 )

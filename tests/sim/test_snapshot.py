@@ -86,7 +86,7 @@ def test_a_log_that_was_cut_back_is_read_again(tmp_path):
     [
         ("events.jsonl", b'{"round": 1}\nnonsense\n', "events.jsonl"),
         ("events.jsonl", b'{"round": "one"}\n', "round"),
-        ("metrics/round-000004.parquet", b"PAR1 nonsense PAR1", "round-000004.parquet"),
+        ("metrics/round-000004.csv", b"PAR1 nonsense PAR1", "round-000004.csv"),
         ("summary.json", b"[1, 2]", "summary.json"),
         ("versions.json", b"\xff", "versions.json"),
         ("arms/fedavg-seed-1/events.jsonl", b"[]\n", "fedavg-seed-1"),
@@ -212,10 +212,10 @@ def test_attackers_are_looked_for_only_where_the_settings_have_any(tmp_path):
 
 def test_links_that_lead_nowhere_are_a_sentence(tmp_path):
     make_run(tmp_path / "run")
-    link = tmp_path / "run" / "metrics" / "round-000003.parquet"
+    link = tmp_path / "run" / "metrics" / "round-000003.csv"
     link.symlink_to(link)
     (problem,) = Reader(tmp_path / "run").read().problems
-    assert "round-000003.parquet is damaged (Too many levels of symbolic links)" in problem
+    assert "round-000003.csv is damaged (Too many levels of symbolic links)" in problem
 
 
 def test_a_directory_that_may_not_be_entered_is_a_sentence(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ import msgpack
 import numpy as np
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.freed_memory import keep_freed_memory
+from deltafl.fl.local import keep_freed_memory
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec

@@ -33,8 +33,8 @@ FILES: Final = (
         "what the sums lead to",
         "the times, and at which stages devices were lost, if they can be any",
     ),
-    FileRow("metrics/*.parquet", "the rounds that must be evaluated, and the summary", ""),
-    FileRow("metrics/*/*.parquet", "the rounds that must be evaluated, and the summary", ""),
+    FileRow("metrics/*.csv", "the rounds that must be evaluated, and the summary", ""),
+    FileRow("metrics/*/*.csv", "the rounds that must be evaluated, and the summary", ""),
     FileRow("bundle.npz", "the models that the sums lead to", "the constants of the scaling"),
     FileRow(
         "checkpoints/round-*.npz",

@@ -33,7 +33,7 @@ OF_THE_MACHINE: Final = frozenset({"peak_memory_mb"})
 
 _MOST_MB: Final = 1e9
 _LONGEST_VERSION: Final = 128  # characters of a version, or of a device's name
-_NUMBERED: Final = re.compile(r"round-([0-9]+)\.(?:npz|parquet)")
+_NUMBERED: Final = re.compile(r"round-([0-9]+)\.(?:npz|csv)")
 
 
 @dataclass(slots=True, eq=False)
@@ -217,7 +217,7 @@ def evaluations_differ(
     devices: set[tuple[tuple[str, int], ...]] = set()
     for theta, folder in directory.metrics_of(config.federation).items():
         there = set()
-        for path in sorted(folder.glob("*.parquet")):
+        for path in sorted(folder.glob("*.csv")):
             try:
                 evaluation = read_evaluation(path)
             except UserError as error:
@@ -319,7 +319,7 @@ def _data_of(arm: RunConfig, directory: RunDirectory, said: Mapping[str, object]
         number = said.get("train_devices")
         return DataSize(str(said.get("data")), number if isinstance(number, int) else 0, 0)
     folder = next(iter(directory.metrics_of(arm.federation).values()))
-    paths: Sequence[Path] = sorted(folder.glob("*.parquet"))
+    paths: Sequence[Path] = sorted(folder.glob("*.csv"))
     if not paths:
         raise UserError(f"{folder} has no evaluation")
     if arm.attackers.lie:  # evaluations are over honest devices

@@ -4,16 +4,11 @@ A reader takes from a file what it knows. What it does not look at, such as anot
 comment, or bytes between the parts, is seen only if the file is written once more.
 """
 
-import io
 import platform
-import re
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from deltafl.fl.bundle import read_stored
 from deltafl.fl.errors import DataError
@@ -21,22 +16,21 @@ from deltafl.fl.read.regular import open_regular, read_regular
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.checkpoint import checkpoint_bytes, read_checkpoint
-from deltafl.sim.record.evaluations import COLUMNS, evaluation_bytes, read_evaluation
+from deltafl.sim.record.evaluations import evaluation_bytes, read_evaluation
 from deltafl.sim.record.events import MAX_LINE_BYTES, event_line
 from deltafl.sim.record.rundir import RunDirectory, json_bytes, read_json
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import merge, read_config_file, to_toml
 
 _MORE: Final = "has bytes that no run writes"
-_WRITER: Final = re.compile(r"parquet-cpp-arrow version [0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
-_UNREADABLE: Final = (UserError, DataError, OSError, MemoryError, ValueError, pa.ArrowException)
+_UNREADABLE: Final = (UserError, DataError, OSError, MemoryError, ValueError)
 
 
 def with_other_bytes(directory: RunDirectory, config: RunConfig) -> Iterator[str]:
     """Say which files are not what the run writes of what is in them.
 
-    Those that cannot be read are left to who reads them, and those that other versions of numpy or
-    pyarrow have written to `not_rewritten`.
+    Those that cannot be read are left to who reads them, and those that another version of numpy
+    has written to `not_rewritten`.
 
     Args:
         directory: The run.
@@ -57,27 +51,16 @@ def with_other_bytes(directory: RunDirectory, config: RunConfig) -> Iterator[str
                 yield f"{path.name} {_MORE}"
         if _is_not(directory.bundle, lambda path: read_stored(path).to_bytes()):
             yield f"{directory.bundle.name} {_MORE}"
-    for path in _evaluations(directory, config):
-        if what := _in_evaluation(path):
-            yield f"{path.name} {what}"
+    for folder in directory.metrics_of(config.federation).values():
+        for path in sorted(folder.glob("*.csv")):
+            if _is_not(path, lambda path: evaluation_bytes(read_evaluation(path))):
+                yield f"{path.name} {_MORE}"
 
 
-def not_rewritten(directory: RunDirectory, config: RunConfig) -> Iterator[str]:
-    """Say which files were written by other versions of the libraries than are here.
-
-    Args:
-        directory: The run.
-        config: Its settings.
-    """
+def not_rewritten(directory: RunDirectory) -> Iterator[str]:
+    """Say which files of a run were written by other versions of the libraries than are here."""
     if other := _other_numpy(directory):
         yield f"checkpoints and bundle: written by {other}, so not compared byte by byte"
-    if any(_writer(path) not in (_own_writer(), None) for path in _evaluations(directory, config)):
-        yield "metrics: written by another version of pyarrow, so not compared byte by byte"
-
-
-def _evaluations(directory: RunDirectory, config: RunConfig) -> Iterator[Path]:
-    for folder in directory.metrics_of(config.federation).values():
-        yield from sorted(folder.glob("*.parquet"))
 
 
 def _is_not(path: Path, written: Callable[[Path], bytes]) -> bool:
@@ -125,34 +108,3 @@ def _other_numpy(directory: RunDirectory) -> str:
         if isinstance(told, str) and tuple(told.split(".")[:2]) != version:
             return f"another {name}"
     return ""
-
-
-def _in_evaluation(path: Path) -> str:
-    """What is in an evaluation that a run does not write, in a few words; "" if nothing is."""
-    writer = _writer(path)
-    if writer is None:
-        return ""
-    if not _WRITER.fullmatch(writer):
-        return _MORE
-    if writer == _own_writer():
-        is_other = _is_not(path, lambda path: evaluation_bytes(read_evaluation(path)))
-        return _MORE if is_other else ""
-    with open_regular(path) as opened, pq.ParquetFile(opened) as file:
-        names = [*file.schema_arrow.names]
-        told = set(file.metadata.metadata or {}) - {b"ARROW:schema"}
-    return _MORE if names != [*COLUMNS] or told else ""
-
-
-def _writer(path: Path) -> str | None:
-    """What an evaluation says that wrote it; None if it cannot be read."""
-    try:
-        with open_regular(path) as opened, pq.ParquetFile(opened) as file:
-            return str(file.metadata.created_by)
-    except _UNREADABLE:
-        return None
-
-
-def _own_writer() -> str:
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({"": pa.array([0])}), buffer)
-    return str(pq.ParquetFile(buffer).metadata.created_by)

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.fl.strategies.server_optimizer import Moments, ServerOptimizer
+from deltafl.fl.strategies.base import Memory
+from deltafl.fl.strategies.server_optimizer import ServerOptimizer
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import LostSearch, Round, RoundOutcome
@@ -50,7 +51,7 @@ class PastModel:
     start: int | None = None
     lost: tuple[RoundConfig, LostSearch] | None = None
     following: bytes | None = None
-    moments: Moments | None = field(default_factory=dict)
+    moments: Memory | None = field(default_factory=dict)
 
 
 def copied(past: Mapping[int, PastModel]) -> dict[int, PastModel]:

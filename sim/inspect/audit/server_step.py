@@ -4,7 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.fl.strategies.server_optimizer import Moments, ServerOptimizer, Sgd, step_along
+from deltafl.fl.strategies.base import Memory
+from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, step_along
 from deltafl.protocol.round import RoundOutcome
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.run.algorithms import server_optimizer_of
@@ -20,8 +21,8 @@ def optimizer_of(source: Source) -> ServerOptimizer:
 
 
 def following(
-    model: bytes, outcome: RoundOutcome, optimizer: ServerOptimizer, moments: Moments | None
-) -> tuple[bytes | None, Moments | None]:
+    model: bytes, outcome: RoundOutcome, optimizer: ServerOptimizer, moments: Memory | None
+) -> tuple[bytes | None, Memory | None]:
     """The model that a round leads to, computed as the strategy does, and the moments after it.
 
     If the moments are not known, the model is not known either, unless the optimiser has none.

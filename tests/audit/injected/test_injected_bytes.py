@@ -5,8 +5,6 @@ import json
 import zipfile
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from run_directories import directory_of
 
@@ -47,26 +45,18 @@ def bytes_before(path):
     path.write_bytes(b"the loss of device 7 is 1.5" + path.read_bytes())
 
 
+def a_digit(path):
+    head, row, rest = path.read_bytes().split(b"\r\n", 2)
+    path.write_bytes(b"\r\n".join([head, row + b"0", rest]))
+
+
+def quotes(path):
+    path.write_bytes(path.read_bytes().replace(b"train", b'"train"', 1))
+
+
 def a_column(path):
-    table = pq.read_table(path)
-    pq.write_table(table.append_column("more", pa.array([1.5] * table.num_rows)), path)
-
-
-def metadata(path):
-    pq.write_table(pq.read_table(path).replace_schema_metadata({"loss": "1.5"}), path)
-
-
-def another_writer(path):
-    path.write_bytes(
-        path.read_bytes().replace(b"parquet-cpp-arrow version", b"the loss of 7 is 1.5 exact"[:25])
-    )
-
-
-def a_column_of_another_version(path):
-    a_column(path)
-    written = path.read_bytes()
-    at = written.rindex(b"parquet-cpp-arrow version ") + 26
-    path.write_bytes(written[:at] + b"9" + written[at + 1 :])
+    head, rest = path.read_bytes().split(b"\r\n", 1)
+    path.write_bytes(head + b",more\r\n" + rest.replace(b"\r\n", b",1.5\r\n"))
 
 
 def a_key(path):
@@ -98,14 +88,9 @@ CASES = {
     "bytes before the bundle": ("bundle.npz", bytes_before, f"bundle.npz {MORE}"),
     "an array of a checkpoint": ("checkpoints/*2.npz", an_array, f"round-000002.npz {MORE}"),
     "a comment of a checkpoint": ("checkpoints/*2.npz", a_comment, f"round-000002.npz {MORE}"),
-    "a column": ("metrics/*0.parquet", a_column, f"round-000000.parquet {MORE}"),
-    "metadata": ("metrics/*0.parquet", metadata, f"round-000000.parquet {MORE}"),
-    "a writer": ("metrics/*0.parquet", another_writer, f"round-000000.parquet {MORE}"),
-    "a column of another version": (
-        "metrics/*0.parquet",
-        a_column_of_another_version,
-        f"round-000000.parquet {MORE}",
-    ),
+    "a column": ("metrics/*0.csv", a_column, "cannot be read"),
+    "a digit": ("metrics/*0.csv", a_digit, f"round-000000.csv {MORE}"),
+    "quotes": ("metrics/*0.csv", quotes, f"round-000000.csv {MORE}"),
     "a key of the summary": ("summary.json", a_key, "summary.json has loss_of_7, which no run"),
     "a space in the summary": ("summary.json", a_space, f"summary.json {MORE}"),
     "a key of the versions": ("versions.json", a_key, "versions.json has 'loss_of_7'"),

@@ -213,7 +213,7 @@ class Account(Check):
             yield SETTINGS_UNKNOWN
             return
         yield from unchecked_files(source.directory.path)
-        yield from not_rewritten(source.directory, source.config)
+        yield from not_rewritten(source.directory)
         if self._retrace is not None and self._retrace.problem:
             yield f"the run was not followed to its end: {self._retrace.problem}"
         if self._followed.model_after(self._followed.rounds) is None:
@@ -394,7 +394,7 @@ def _num_devices(directory: RunDirectory, config: RunConfig) -> int | None:
         except UserError:
             return None  # `summary_differs` says so
     for folder in directory.metrics_of(config.federation).values():
-        for path in sorted(folder.glob("*.parquet")):
+        for path in sorted(folder.glob("*.csv")):
             try:
                 return len(read_evaluation(path).train)
             except UserError:
