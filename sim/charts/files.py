@@ -6,7 +6,7 @@ display.
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,16 +19,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.sim.charts import runs
-from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Pairs, round_ticks
+from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Numbers, Pairs, round_ticks
 from deltafl.sim.record.atomic import make_folder, write_file
 from deltafl.sim.record.snapshot import Method
 from deltafl.sim.writing import percent
 
 PAPER: Final = {"-one-column": 3.35, "-two-columns": 7.0}
 """Widths in inches, by what they add to names: 85 and 178 mm, as most journals have columns."""
-
-ONE: Final = {"": 7.0}
-"""One width, by what it adds to a name."""
 
 _FORMATS: Final[dict[str, dict[str, Any]]] = {
     "pdf": {"metadata": {"CreationDate": None}},
@@ -82,26 +79,25 @@ def figures_of(methods: Sequence[Method]) -> list[Plan]:
     titles = " and ".join(one.title[0].lower() + one.title[1:] for one in errors)
     found = [_plan("error", f"Test error by round: {titles}", errors)] if errors else []
     found += _distribution(methods)
-    for name, chart in (("kept", runs.kept_chart(methods)), ("queries", runs.query_chart(methods))):
+    for name in ("kept", "queries"):
+        chart = runs.chart_of(name, methods)
         if any(any(one.mean) for one in chart.curves):
             found.append(_plan(name, f"{chart.title}, by round", [chart]))
     return found
 
 
-def write_figures(
-    folder: Path, plans: Sequence[Plan], widths: Mapping[str, float], formats: Sequence[str]
-) -> list[Path]:
+def write_figures(folder: Path, plans: Sequence[Plan], *, for_paper: bool = False) -> list[Path]:
     """Draw figures into files.
 
     Args:
         folder: where; created where it is missing.
         plans: what to draw.
-        widths: in inches, by what they add to names.
-        formats: of pdf, png and svg.
+        for_paper: as PDF and SVG in the widths of columns; else as PNG and SVG in one width.
 
     Returns:
         The files.
     """
+    widths, formats = (PAPER, ("pdf", "svg")) if for_paper else ({"": 7.0}, ("png", "svg"))
     make_folder(folder)
     written = []
     with mpl.rc_context(_STYLE):
@@ -215,7 +211,7 @@ def _draw_curve(axes: Axes, one: Curve) -> None:
 
 def _distribution(methods: Sequence[Method]) -> list[Plan]:
     """The final test errors of devices, sorted, so that the worst served are to the right."""
-    finals = runs.final_errors(methods)
+    finals = _final_errors(methods)
     if not finals:
         return []
 
@@ -234,6 +230,19 @@ def _distribution(methods: Sequence[Method]) -> list[Plan]:
         "method; the mean over seeds at each rank."
     )
     return [Plan("devices", caption, (draw,), tuple((label, at) for label, at, _ in finals))]
+
+
+def _final_errors(methods: Sequence[Method]) -> list[tuple[str, int, Numbers]]:
+    """The final test errors of devices, sorted, by label and number of the method.
+
+    They are means over seeds at each rank, of methods that were tested on as many devices by each.
+    """
+    found = []
+    for number, method in enumerate(methods):
+        rows = [run.tested[-1].errors for run in method.runs if run.tested]
+        if rows and len({row.size for row in rows}) == 1 and rows[0].size:
+            found.append((method.label, number, np.sort(np.array(rows), axis=1).mean(axis=0)))
+    return found
 
 
 def _scatter(number: int, one: Pairs) -> Panel:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from deltafl.sim.charts import runs
-from deltafl.sim.charts.chart import Chart, drawn
+from deltafl.sim.charts.chart import drawn
 from deltafl.sim.record.snapshot import Method, Snapshot
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
 from deltafl.sim.settings.config_io import show
@@ -54,20 +54,7 @@ def attackers_of(snapshots: Sequence[Snapshot], methods: Sequence[Method]) -> di
         for one in snapshots
         if one.config is not None and one.config.attackers.lie
     ]
-    charts = drawn(
-        Chart(
-            "The attackers' share of the aggregate",
-            "share of the weight",
-            runs.corrupted_curves(methods),
-            write=percent,
-        ),
-        Chart(
-            "How often the backdoor works",
-            "share of samples",
-            runs.backdoor_curves(methods),
-            write=percent,
-        ),
-    )
+    charts = drawn(*(runs.chart_of(name, methods) for name in ("corrupted", "backdoor")))
     found = (_corrupted(method, at) for at, method in enumerate(methods))
     return {
         "about": [_about(one, lies) for one, lies in lying],

@@ -144,7 +144,6 @@ def _environment() -> jinja2.Environment:
         svg.line_chart,
         svg.distribution_chart,
         svg.pair_chart,
-        svg.neighbours,
         svg.swatch,
         in_points,
         p_value,

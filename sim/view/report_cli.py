@@ -104,7 +104,7 @@ def write_paper(folder: Path, methods: Sequence[Method], baseline: Method | None
         others = [(at, one) for at, one in enumerate(methods) if one is not baseline]
         found = [(at, paired) for at, one in others if (paired := pairs(one, baseline)) is not None]
         plans += files.pairs_of(found, baseline.label)
-    written = files.write_figures(folder, plans, files.PAPER, ("pdf", "svg"))
+    written = files.write_figures(folder, plans, for_paper=True)
     captions = folder / "captions.txt"
     write_file(captions, "".join(f"{one.name}: {one.caption}\n\n" for one in plans).encode())
     return [*written, captions]

@@ -228,16 +228,10 @@ def devices(page: Page) -> Content:
 
 def searches(page: Page) -> Content:
     """Charts of the searches for the threshold: of all, and of the first and last by question."""
-    thresholds = [runs.bracket_curve(method, at) for at, method in enumerate(page.methods)]
     charts = drawn(
-        runs.query_chart(page.methods),
-        Chart(
-            "The threshold η; band: what is known of it, η ± δ",
-            "nats",
-            [one for one in thresholds if one is not None],
-            from_zero=False,
-        ),
-        runs.kept_chart(page.methods),
+        runs.chart_of("queries", page.methods),
+        runs.threshold_chart(page.methods),
+        runs.chart_of("kept", page.methods),
         *(search_chart(one) for one in (page.traffic.searches if page.traffic else ())),
     )
     return {"charts": charts}
@@ -264,10 +258,9 @@ def _in_nats(value: float | None) -> str:
 
 def costs(page: Page) -> Content:
     """Seconds and bytes: of methods, of stages, and of kinds of messages."""
-    seconds_of_rounds = Chart("Seconds of a round", "s", runs.event_curves(page.methods, "wall_s"))
     return {
         "costs": page.costs,
-        "charts": drawn(seconds_of_rounds),
+        "charts": drawn(runs.chart_of("seconds", page.methods)),
         "stage_times": stage_times(page.methods[:MAX_METHODS]),
         "traffic": page.traffic,
     }
@@ -276,11 +269,10 @@ def costs(page: Page) -> Content:
 def dropouts(page: Page) -> Content:
     """Devices lost, by stage and by round, and what noisy sums have cost."""
     stages = sorted({stage for one in page.costs for stage in one.dropped})[:MAX_METHODS]
-    lost = Chart("Devices lost in a round", "devices", runs.dropout_curves(page.methods))
     return {
         "costs": page.costs,
         "stages": stages,
-        "charts": drawn(lost) if stages else (),
+        "charts": drawn(runs.chart_of("lost", page.methods)) if stages else (),
         "privacy": _privacy(page.snapshots),
     }
 
