@@ -162,15 +162,6 @@ def traffic_of(snapshot: Snapshot) -> Traffic | None:
     return Traffic(RunDirectory(snapshot.path).transcript, grid)
 
 
-def whole_traffic(snapshot: Snapshot) -> Seen | None:
-    """All that the transcript of a run has; None where there is none."""
-    traffic = traffic_of(snapshot)
-    if traffic is None:
-        return None
-    traffic.read_on(float("inf"))
-    return traffic.seen
-
-
 def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
     """The methods of several runs that have begun, each with a label of its own."""
     labels = Counter(method.label for one in snapshots for method in one.methods)

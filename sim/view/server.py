@@ -82,8 +82,8 @@ class Watched:
         with self._lock:
             snapshot = self._fresh()
             seen = None if self._traffic is None else self._traffic.seen
-            page = Page([snapshot], seen, self._audited(snapshot), wanted or None)
-        return page if wanted in page.labels else replace(page, wanted=None)
+            shown = Page([snapshot], seen, self._audited(snapshot), wanted or None)
+        return shown if wanted in shown.labels else replace(shown, wanted=None)
 
     def ask_audit(self) -> None:
         """Begin to audit the run, if it is over and nobody has asked before."""
@@ -262,8 +262,8 @@ class _Handler(BaseHTTPRequestHandler):
         watched = self.server.watched
         if path == "/":
             text = page.live_page(watched.page())
-            policy = page.policy(page.style(), page.script())
-            self._answer(HTTPStatus.OK, _HTML, text, f"{policy}; frame-ancestors 'none'")
+            policy = f"{page.live_policy()}; frame-ancestors 'none'"
+            self._answer(HTTPStatus.OK, _HTML, text, policy)
         elif path == "/state.json":
             wanted = _baseline(query)
             self._answer(HTTPStatus.OK, _JSON, json.dumps(page.state(watched.page(wanted))))

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.atomic import write_file
-from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory, check_output
-from deltafl.sim.record.snapshot import Reader
+from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.settings.argument import address
-from deltafl.sim.view.page import page_of_moment
-from deltafl.sim.view.sections import Page, whole_traffic
 from deltafl.sim.view.server import Server, Watched
 from deltafl.sim.visible import visible
 
@@ -33,11 +29,10 @@ examples:
       then open http://{DEFAULT}/ ; Ctrl-C ends it
   deltafl watch runs/quickstart --listen 127.0.0.1:0
       at any port that is free; the command says which
-  deltafl watch runs/quickstart --once now.html
-      write the page as it is now to a file, and end
 
 A run may be begun later: the page waits for it. RUN may also be the folder of `deltafl federation
-up`: the run in it is shown. On another machine, forward the port:
+up`: the run in it is shown. `deltafl report` writes a page to a file, of runs in progress too. On
+another machine, forward the port:
   ssh -L 8090:127.0.0.1:8090 MACHINE deltafl watch RUN
 """
 
@@ -52,9 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"where the page is ({DEFAULT}); whoever reaches it sees the errors of single devices",
     )
-    parser.add_argument(
-        "--once", type=Path, metavar="FILE.html", help="write the page to a file instead"
-    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -66,8 +58,6 @@ def main(options: argparse.Namespace) -> int:
     if options.run.exists() and not options.run.is_dir():
         raise UserError(f"{options.run} is not a directory: name the directory of a run")
     run = _run_in(options.run)
-    if options.once is not None:
-        return _write(run, options.once)
     host, port = address(options.listen, "--listen")
     with Server(Watched(run), host, port) as server, contextlib.suppress(KeyboardInterrupt):
         _say(f"{run} is shown at {server.url} (Ctrl-C ends it)")
@@ -81,17 +71,6 @@ def _run_in(folder: Path) -> Path:
     """The run that is meant: the folder, or of a federation on this machine, the run in it."""
     is_run = RunDirectory(folder).config.exists()
     return folder / FEDERATED if not is_run and (folder / DEVICES).exists() else folder
-
-
-def _write(run: Path, out: Path) -> int:
-    directory = RunDirectory(run)
-    if not directory.config.exists():
-        raise UserError(f"{run} is not a run directory (it has no config.toml)")
-    check_output(out, directory.files)
-    snapshot = Reader(run).read()
-    write_file(out, page_of_moment(Page([snapshot], whole_traffic(snapshot))).encode())
-    _say(f"The page is in {out}.")
-    return 0
 
 
 def _is_this_machine(host: str) -> bool:
