@@ -6,7 +6,8 @@ display.
 """
 
 import io
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -73,8 +74,36 @@ class Plan:
     legend: tuple[tuple[str, int], ...] = ()
 
 
-def figures_of(methods: Sequence[Method]) -> list[Plan]:
-    """The figures that runs have data for: `error`, `devices`, `kept` and `queries`."""
+def write_figures(folder: Path, methods: Sequence[Method]) -> list[Path]:
+    """Draw the figures that runs have data for, as PNG and SVG; the files.
+
+    They are `error`, `devices`, `kept` and `queries`.
+
+    Args:
+        folder: where; created where it is missing.
+        methods: what to draw.
+    """
+    return _drawn(folder, _plans_of(methods), {"": 7.0}, ("png", "svg"))
+
+
+def write_paper(
+    folder: Path, methods: Sequence[Method], found: Sequence[tuple[int, Pairs]]
+) -> list[Path]:
+    """Draw the same for a paper, and `paired`, as PDF and SVG, with captions.txt; the files.
+
+    Args:
+        folder: where; created where it is missing.
+        methods: what to draw.
+        found: devices under methods, by number, and under a baseline.
+    """
+    plans = _plans_of(methods) + _paired(found)
+    written = _drawn(folder, plans, PAPER, ("pdf", "svg"))
+    captions = folder / "captions.txt"
+    write_file(captions, "".join(f"{one.name}: {one.caption}\n\n" for one in plans).encode())
+    return [*written, captions]
+
+
+def _plans_of(methods: Sequence[Method]) -> list[Plan]:
     errors = [one for one in runs.error_charts(methods) if one.values]
     titles = " and ".join(one.title[0].lower() + one.title[1:] for one in errors)
     found = [_plan("error", f"Test error by round: {titles}", errors)] if errors else []
@@ -86,28 +115,19 @@ def figures_of(methods: Sequence[Method]) -> list[Plan]:
     return found
 
 
-def write_figures(folder: Path, plans: Sequence[Plan], *, for_paper: bool = False) -> list[Path]:
-    """Draw figures into files.
-
-    Args:
-        folder: where; created where it is missing.
-        plans: what to draw.
-        for_paper: as PDF and SVG in the widths of columns; else as PNG and SVG in one width.
-
-    Returns:
-        The files.
-    """
-    widths, formats = (PAPER, ("pdf", "svg")) if for_paper else ({"": 7.0}, ("png", "svg"))
+def _drawn(
+    folder: Path, plans: Sequence[Plan], widths: Mapping[str, float], formats: Sequence[str]
+) -> list[Path]:
+    """Draw figures into files, in widths in inches by what they add to names."""
     make_folder(folder)
     written = []
     with mpl.rc_context(_STYLE):
-        for plan in plans:
-            for suffix, width in widths.items():
-                figure = _figure(plan, width)
-                for kind in formats:
-                    path = folder / f"{plan.name}{suffix}.{kind}"
-                    write_file(path, encoded(figure, kind))
-                    written.append(path)
+        for plan, (suffix, width) in itertools.product(plans, widths.items()):
+            figure = _figure(plan, width)
+            for kind in formats:
+                path = folder / f"{plan.name}{suffix}.{kind}"
+                write_file(path, encoded(figure, kind))
+                written.append(path)
     return written
 
 
@@ -143,14 +163,13 @@ def line_style(number: int, *, marked: bool = True) -> dict[str, Any]:
     return {**looks, "marker": style.marker} if marked else looks
 
 
-def pairs_of(found: Sequence[tuple[int, Pairs]], baseline: str) -> list[Plan]:
-    """The figure of devices under methods, by number, and under a baseline; empty without any."""
+def _paired(found: Sequence[tuple[int, Pairs]]) -> list[Plan]:
     if not found:
         return []
     told = " ".join(f"{one.method}: {one.helped} helped, {one.hurt} hurt." for _, one in found)
     caption = (
-        f"Final test error of each test device under a method, against that under {baseline}; "
-        f"means over seeds. Below the line, a device is helped. {told}"
+        "Final test error of each test device under a method, against that under "
+        f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped. {told}"
     )
     return [Plan("paired", caption, tuple(_scatter(*one) for one in found[:_MOST_PAIRS]))]
 

@@ -111,8 +111,8 @@ def _mean(run: Trained) -> Values:
     for one in run.tested:
         if one.errors.size:
             yield one.round, float(one.errors.mean())
-    for one in run.summed:
-        yield one.round, one.error
+    for summed in run.summed:
+        yield summed.round, summed.error
 
 
 def _numbers(key: str, run: Trained) -> Values:

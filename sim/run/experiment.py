@@ -152,9 +152,9 @@ def run_experiment(
 
 def _draw(top: RunDirectory) -> None:
     # loads the plotting library only when needed
-    from deltafl.sim.charts.files import figures_of, write_figures
+    from deltafl.sim.charts.files import write_figures
 
-    write_figures(top.plots, figures_of(Reader(top.path).read().methods))
+    write_figures(top.plots, Reader(top.path).read().methods)
 
 
 def _subject_of(config: RunConfig) -> Subject:

@@ -8,7 +8,7 @@ script and style but its own.
 import base64
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib import metadata
 from typing import Final
@@ -126,27 +126,6 @@ def in_points(value: float) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(_HERE, ""),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=writing.shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: tuple[Callable[..., object], ...] = (
-        writing.number,
-        writing.count,
-        writing.size,
-        writing.quantity,
-        writing.percent,
-        svg.line_chart,
-        svg.distribution_chart,
-        svg.pair_chart,
-        svg.swatch,
-        in_points,
-        p_value,
-    )
-    environment.filters.update({one.__name__: one for one in filters})
-    environment.globals.update(NONE=writing.NONE, LEVEL=LEVEL, STAGES=STAGES)
-    return environment
+    drawn = (svg.line_chart, svg.distribution_chart, svg.pair_chart, svg.swatch)
+    written = (in_points, p_value)
+    return writing.templates([_HERE], *drawn, *written, LEVEL=LEVEL, STAGES=STAGES)

@@ -35,6 +35,14 @@ def distribution(method: Method, number: int, bins: int) -> Distribution | None:
     return Distribution(method.label, number, tuple(rounds), np.array(rows))
 
 
+def pairs_of(methods: Sequence[Method], baseline: Method | None) -> list[tuple[int, Pairs]]:
+    """Methods in pairs with the baseline, by number; of those that have such pairs."""
+    if baseline is None:
+        return []
+    others = ((at, pairs(one, baseline)) for at, one in enumerate(methods) if one is not baseline)
+    return [(at, found) for at, found in others if found is not None]
+
+
 def pairs(ours: Method, theirs: Method) -> Pairs | None:
     """Pair two methods by seed and device, at the latest round that both have evaluated.
 

@@ -200,8 +200,7 @@ def paired(page: Page) -> Content:
     if baseline is None:
         problem = "There is one method, and nothing to compare it with."
         return {"baseline": "", "found": [], "problem": problem}
-    others = [one for one in page.methods[:MAX_METHODS] if one is not baseline]
-    found = [one for method in others if (one := pairs.pairs(method, baseline)) is not None]
+    found = [one for _, one in pairs.pairs_of(page.methods[:MAX_METHODS], baseline)]
     problem = f"No method has been evaluated on the same devices and seed as {baseline.label} yet."
     return {"baseline": baseline.label, "found": found, "problem": "" if found else problem}
 

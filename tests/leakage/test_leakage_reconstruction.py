@@ -11,7 +11,7 @@ from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn, searched
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.counts import bucket_counts
-from deltafl.sim.inspect.leakage.equations import Region, set_up, whole_solutions
+from deltafl.sim.inspect.leakage.equations import Region, set_up
 from deltafl.sim.inspect.leakage.observations import Answer, beta_bits, simulate
 from deltafl.sim.inspect.leakage.reconstruction import reconstruct
 
@@ -103,7 +103,7 @@ def test_whole_ticks_are_checked_against_every_released_integer():
 
     def tried(centre):
         region = Region(np.array(centre, dtype=float), sharp, np.full(3, 0.3))
-        return whole_solutions(view, region, np.array(weights, dtype=float)).found
+        return region.whole_solutions(view, np.array(weights, dtype=float)).found
 
     assert tried(ticks) == (tuple(ticks),)
     assert tried([tick + 2 for tick in ticks]) == ()

@@ -13,7 +13,6 @@ from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.leakage.experiment import (
     METHODS,
     MITIGATIONS,
-    NONE,
     Cell,
     Plan,
     Record,
@@ -150,7 +149,7 @@ def main(options: argparse.Namespace) -> int:
 
 def plan_of(options: argparse.Namespace) -> Plan:
     """The plan that these arguments ask for."""
-    wanted = {NONE, *options.mitigations}
+    wanted = {MITIGATIONS[0].name, *options.mitigations}
     return Plan(
         methods=options.methods,
         cohorts=options.cohort,

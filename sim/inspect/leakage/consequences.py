@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.narrowing import BracketSearch
 from deltafl.protocol.quantile.registry import NOISY, quantile_method
@@ -178,21 +180,10 @@ def _ranks_in_clear(view: SearchView) -> tuple[Below, ...]:
 
 def _subset_sizes(weights: Sequence[int], total: int) -> tuple[int, int]:
     """Fewest and most of these weights that may sum to `total`, by their order alone."""
-    ascending = sorted(weights)
-    fewest = most = 0
-    room = total
-    for weight in reversed(ascending):
-        if room <= 0:
-            break
-        room -= weight
-        fewest += 1
-    room = total
-    for weight in ascending:
-        if weight > room:
-            break
-        room -= weight
-        most += 1
-    return fewest, most
+    ascending = np.sort(weights)
+    most = np.searchsorted(np.cumsum(ascending), total, side="right")
+    fewest = np.searchsorted(np.cumsum(ascending[::-1]), total) + 1 if total > 0 else 0
+    return min(int(fewest), len(weights)), int(most)
 
 
 def _add_tail(view: SearchView, found: dict[int, Below], total_weight: int) -> None:

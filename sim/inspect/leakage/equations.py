@@ -158,6 +158,32 @@ class Equations:
         unit = np.hypot(self.tolerances, looseness * self.sums)
         return (predicted - self.sums) / unit, jacobian / unit[:, None]
 
+    def region_around(self, unknowns: Numbers, row: int) -> "Region":
+        """Linearise the equations of one way around its solution."""
+        one = self.rows(np.array([row]))
+        values = unknowns[row : row + 1]
+        devices = self.devices
+        _, jacobian = one.predict(values)
+        share = _logistic(values[0, :devices])
+        slope = np.maximum(one.width[0] * share * (1 - share), 1e-9)
+        # the errors of m devices are even in ± half a unit each
+        deviations = self.tolerances / np.sqrt(3 * devices)
+        matrix = jacobian[0] / deviations[:, None]
+        scale = np.linalg.norm(matrix, axis=0)
+        scale[scale == 0] = 1.0
+        _, values_, rows = np.linalg.svd(matrix / scale, full_matrices=False)
+        rank = int((values_ > 1e-10 * max(values_.max(initial=0.0), 1e-300)).sum())
+        inverse = np.linalg.pinv(matrix / scale, rcond=1e-10)[:devices]
+        radius = _DEVIATIONS * np.linalg.norm(inverse, axis=1) / scale[:devices] * slope
+        # what of each direction no sum sees: the rest of a unit vector
+        seen = np.sum(rows[:rank, :devices] ** 2, axis=0)
+        free = np.sqrt(np.maximum(1 - seen, 0.0)) * (rank < matrix.shape[1])
+        return Region(
+            centre=one.positions(values)[0],
+            matrix=matrix[:, :devices] / slope,
+            radius=np.where(free > 1e-6, np.inf, radius),
+        )
+
 
 def set_up(
     view: SearchView,
@@ -363,32 +389,27 @@ class Region:
     matrix: Numbers
     radius: Numbers
 
+    def whole_solutions(self, view: SearchView, weights: Numbers) -> "WholeSolutions":
+        """Try the whole ticks of the region, all or, if they are too many, the nearest.
 
-def region_around(equations: Equations, unknowns: Numbers, row: int) -> Region:
-    """Linearise the equations of one way around its solution."""
-    one = equations.rows(np.array([row]))
-    values = unknowns[row : row + 1]
-    devices = equations.devices
-    _, jacobian = one.predict(values)
-    share = 1 / (1 + np.exp(-np.clip(values[0, :devices], -40, 40)))
-    slope = np.maximum(one.width[0] * share * (1 - share), 1e-9)
-    # the errors of m devices are even in ± half a unit each
-    deviations = equations.tolerances / np.sqrt(3 * devices)
-    matrix = jacobian[0] / deviations[:, None]
-    scale = np.linalg.norm(matrix, axis=0)
-    scale[scale == 0] = 1.0
-    _, values_, rows = np.linalg.svd(matrix / scale, full_matrices=False)
-    rank = int((values_ > 1e-10 * max(values_.max(initial=0.0), 1e-300)).sum())
-    inverse = np.linalg.pinv(matrix / scale, rcond=1e-10)[:devices]
-    radius = _DEVIATIONS * np.linalg.norm(inverse, axis=1) / scale[:devices] * slope
-    # what of each direction no sum sees: the rest of a unit vector
-    seen = np.sum(rows[:rank, :devices] ** 2, axis=0)
-    free = np.sqrt(np.maximum(1 - seen, 0.0)) * (rank < matrix.shape[1])
-    return Region(
-        centre=one.positions(values)[0],
-        matrix=matrix[:, :devices] / slope,
-        radius=np.where(free > 1e-6, np.inf, radius),
-    )
+        Args:
+            view: What the server saw.
+            weights: What the devices weigh in the search, in the order of the region's positions.
+        """
+        listed = _whole_points(self)
+        points = np.rint(self.centre).astype(np.int64)[None, :] if listed is None else listed
+        top = view.config.search.grid.max_tick
+        points = points[((points >= 0) & (points <= top)).all(axis=1)]
+        whole = np.rint(weights).astype(np.int64)
+        for answer in view.answers:
+            half_ticks = 2 * (points - answer.pivots[0]) + 1
+            distance = np.maximum(np.abs(half_ticks), 2 * view.config.search.epsilon_ticks)
+            beta = np.rint(np.ldexp(2.0 * whole / distance, beta_bits(view.config))).sum(axis=1)
+            signed = (whole * np.sign(half_ticks)).sum(axis=1)
+            agrees = (beta == answer.sums["beta"][0]) & (signed == answer.sums["signed_weight"][0])
+            points = points[agrees]
+        found = tuple(tuple(point.tolist()) for point in points)
+        return WholeSolutions(found, listed is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,30 +423,6 @@ class WholeSolutions:
 
     found: tuple[tuple[int, ...], ...]
     complete: bool
-
-
-def whole_solutions(view: SearchView, region: Region, weights: Numbers) -> WholeSolutions:
-    """Try the whole ticks of a region, all or, if they are too many, the nearest.
-
-    Args:
-        view: What the server saw.
-        region: Where to look.
-        weights: What the devices weigh in the search, in the order of the region's positions.
-    """
-    listed = _whole_points(region)
-    points = np.rint(region.centre).astype(np.int64)[None, :] if listed is None else listed
-    top = view.config.search.grid.max_tick
-    points = points[((points >= 0) & (points <= top)).all(axis=1)]
-    whole = np.rint(weights).astype(np.int64)
-    for answer in view.answers:
-        half_ticks = 2 * (points - answer.pivots[0]) + 1
-        distance = np.maximum(np.abs(half_ticks), 2 * view.config.search.epsilon_ticks)
-        beta = np.rint(np.ldexp(2.0 * whole / distance, beta_bits(view.config))).sum(axis=1)
-        signed = (whole * np.sign(half_ticks)).sum(axis=1)
-        agrees = (beta == answer.sums["beta"][0]) & (signed == answer.sums["signed_weight"][0])
-        points = points[agrees]
-    found = tuple(tuple(point.tolist()) for point in points)
-    return WholeSolutions(found, listed is not None)
 
 
 def _whole_points(region: Region) -> npt.NDArray[np.int64] | None:

@@ -30,24 +30,20 @@ from deltafl.protocol.quantile.search import SearchConfig, SearchParams, SearchR
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
 from deltafl.sim.inspect.leakage.consequences import vanished_device
-from deltafl.sim.inspect.leakage.counts import infer_counts
-from deltafl.sim.inspect.leakage.labels import probabilities
 from deltafl.sim.inspect.leakage.measure import (
     RECOVERED_NATS,
     Belief,
-    device_bits,
+    bits_of_counts,
     measure,
-    order_bits,
 )
 from deltafl.sim.inspect.leakage.observations import (
     PLAIN,
     Prior,
-    SearchView,
     Simulated,
     simulate,
     without_search,
 )
-from deltafl.sim.inspect.leakage.reconstruction import from_ranks, reconstruct
+from deltafl.sim.inspect.leakage.reconstruction import reconstruct
 from deltafl.sim.run.accounting import rho_of
 
 Record: TypeAlias = dict[str, str | int | float | None]
@@ -383,7 +379,7 @@ def _search(plan: Plan, cell: Cell, repeat: int, draw: int) -> Columns:
     truth = [grid.tick(loss)[0] for loss in cohort.losses]
     bits, labelled_bits = None, None
     if cell.method == NOISY:
-        bits, labelled_bits = _bits_of_answer(replace(view, tail=None), prior, truth)
+        bits, labelled_bits = bits_of_counts(replace(view, tail=None), prior, truth)
     return {
         **measure(Belief.of(view, prior, found), truth)._asdict(),
         "exact": found.exact and np.array_equal(np.rint(found.sorted_ticks), np.sort(truth)),
@@ -391,14 +387,6 @@ def _search(plan: Plan, cell: Cell, repeat: int, draw: int) -> Columns:
         "search_bits": bits,
         "search_labelled_bits": labelled_bits,
     }
-
-
-def _bits_of_answer(view: SearchView, prior: Prior, truth: Sequence[int]) -> tuple[float, float]:
-    """Bits, and labelled bits, of a view without the update, in which there is nothing to solve."""
-    counts = infer_counts(view, prior)
-    places = probabilities(view, counts, prior)
-    belief = Belief(view, prior, counts, places, from_ranks(counts, prior))
-    return order_bits(belief, truth), device_bits(belief, truth)
 
 
 def _rho(cell: Cell) -> float | None:

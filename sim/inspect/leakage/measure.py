@@ -359,6 +359,14 @@ class LeakageFacts:
     within: float
 
 
+def bits_of_counts(view: SearchView, prior: Prior, truth: Sequence[int]) -> tuple[float, float]:
+    """Unlabelled and labelled bits of a view in which there is nothing to solve."""
+    counts = infer_counts(view, prior)
+    places = probabilities(view, counts, prior)
+    belief = Belief(view, prior, counts, places, from_ranks(counts, prior))
+    return order_bits(belief, truth), device_bits(belief, truth)
+
+
 def search_facts(
     view: SearchView,
     *,

@@ -25,11 +25,8 @@ from deltafl.sim.inspect.leakage.consequences import Bucket, ranks
 from deltafl.sim.inspect.leakage.counts import BucketCounts, infer_counts
 from deltafl.sim.inspect.leakage.equations import (
     Equations,
-    Region,
-    region_around,
     set_up,
     solve,
-    whole_solutions,
 )
 from deltafl.sim.inspect.leakage.labels import assignments, puzzles
 from deltafl.sim.inspect.leakage.observations import Numbers, Prior, SearchView
@@ -217,7 +214,7 @@ class _Solutions:
         self._misfits: list[Numbers] = []
         self._exact: set[tuple[int, ...]] = set()
         self._best = np.inf
-        self._region: Region | None = None
+        self._radius: Numbers | None = None
         self._is_verified = False
 
     @property
@@ -239,13 +236,13 @@ class _Solutions:
         best = int(np.argmin(misfits))
         if misfits[best] < self._best:
             self._best = float(misfits[best])
-            self._region = region_around(equations, unknowns, best)
+            self._radius = equations.region_around(unknowns, best).radius
         if equations.shares is not None or not len(equations.betas):
             return
         for row in np.argsort(misfits)[:_SEARCHED]:
             if misfits[row] <= _NEARLY:
-                region = region_around(equations, unknowns, int(row))
-                whole = whole_solutions(self._view, region, equations.weight[row])
+                region = equations.region_around(unknowns, int(row))
+                whole = region.whole_solutions(self._view, equations.weight[row])
                 self._is_verified |= bool(whole.found)
                 if whole.complete:
                     self._exact.update(whole.found)
@@ -261,7 +258,7 @@ class _Solutions:
             linear = np.zeros(size)
         elif fitting.any():
             positions = positions[fitting]
-            linear = linear if self._region is None else self._region.radius
+            linear = linear if self._radius is None else self._radius
         else:
             positions = positions[np.argsort(misfits)[: max(len(misfits) // 8, 1)]]
         known = bool(self._exact) or int(fitting.sum()) >= _ENOUGH_FITS
