@@ -144,14 +144,10 @@ def new_figure(
 ) -> tuple[Figure, list[list[Axes]]]:
     """A figure with a grid of panels of this size in inches, by row and column."""
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
-    panels = [
-        [figure.add_subplot(rows, columns, row * columns + column + 1) for column in range(columns)]
-        for row in range(rows)
-    ]
-    for row in panels:
-        for panel in row:
-            panel.spines[["top", "right"]].set_visible(False)
-            panel.grid(alpha=0.25)
+    panels: list[list[Axes]] = figure.subplots(rows, columns, squeeze=False).tolist()
+    for panel in figure.axes:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(alpha=0.25)
     return figure, panels
 
 

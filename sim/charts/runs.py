@@ -51,10 +51,7 @@ def curve(label: str, number: int, seeds: Sequence[Values]) -> Curve | None:
 def chart_of(name: str, methods: Sequence[Method]) -> Chart:
     """A chart of runs by its name in the table, over the methods that have such values."""
     chart, values = _CHARTS[name]
-    found = (
-        curve(method.label, number, [values(run) for run in method.runs])
-        for number, method in enumerate(methods)
-    )
+    found = (curve(method.label, number, values(method)) for number, method in enumerate(methods))
     return replace(chart, curves=[one for one in found if one is not None])
 
 
@@ -69,44 +66,29 @@ def error_charts(methods: Sequence[Method]) -> tuple[Chart, Chart]:
     return chart_of("tail", methods), mean
 
 
-def threshold_chart(methods: Sequence[Method]) -> Chart:
-    """The threshold by round, of the methods that search for one."""
-    found = [bracket_curve(method, number) for number, method in enumerate(methods)]
-    return Chart(
-        "The threshold η; band: what is known of it, η ± δ",
-        "nats",
-        [one for one in found if one is not None],
-        from_zero=False,
-    )
+def _bracket(method: Method) -> list[list[tuple[int, float]]]:
+    """What the first seed knows of the threshold: its ends and, as their mean, its middle."""
+    known = [
+        (_round_of(event), eta, reach)
+        for event in method.runs[0].events
+        if isinstance(eta := event.get("eta"), int | float)
+        and isinstance(reach := event.get("half_width"), int | float)
+    ]
+    return [[(at, eta + side * reach) for at, eta, reach in known] for side in (-1, 0, 1)]
 
 
-def bracket_curve(method: Method, number: int) -> Curve | None:
-    """The threshold of the first seed by round, with the interval that is known to contain it."""
-    found = {}
-    for event in method.runs[0].events:
-        eta, reach = event.get("eta"), event.get("half_width")
-        if isinstance(eta, int | float) and isinstance(reach, int | float):
-            found[_round_of(event)] = float(eta), float(reach)
-    if not found:
-        return None
-    rounds = sorted(found)
-    return Curve(
-        method.label,
-        number,
-        tuple(rounds),
-        tuple(found[at][0] for at in rounds),
-        tuple(found[at][0] - found[at][1] for at in rounds),
-        tuple(found[at][0] + found[at][1] for at in rounds),
-        has_range=True,
-    )
+def _by_seed(values: Callable[[Trained], Values]) -> Callable[[Method], list[Values]]:
+    return lambda method: [values(run) for run in method.runs]
 
 
+@_by_seed
 def _tail(run: Trained) -> Values:
     for one in run.tested:
         if one.errors.size:
             yield one.round, float(np.percentile(one.errors, TAIL))
 
 
+@_by_seed
 def _mean(run: Trained) -> Values:
     for one in run.tested:
         if one.errors.size:
@@ -123,15 +105,18 @@ def _numbers(key: str, run: Trained) -> Values:
             yield _round_of(event), float(value)
 
 
+@_by_seed
 def _kept(run: Trained) -> Values:
     return _numbers("kept_devices", run) if any(_numbers("eta", run)) else ()
 
 
+@_by_seed
 def _queries(run: Trained) -> Values:
     asked = tuple(_numbers("num_queries", run))
     return asked if any(value for _, value in asked) else ()
 
 
+@_by_seed
 def _lost(run: Trained) -> Values:
     """Devices lost; of methods in clear, nothing."""
     for event in run.events:
@@ -139,10 +124,12 @@ def _lost(run: Trained) -> Values:
             yield _round_of(event), float(sum(cast("dict[str, int]", dropped).values()))
 
 
+@_by_seed
 def _corrupted(run: Trained) -> Values:
     return () if run.attacked is None else run.attacked.shares.items()
 
 
+@_by_seed
 def _backdoor(run: Trained) -> Values:
     return () if run.attacked is None else run.attacked.backdoor.items()
 
@@ -151,12 +138,19 @@ def _round_of(event: Event) -> int:
     return int(cast("float", event.get("round") or 0))
 
 
-_CHARTS: Final[Mapping[str, tuple[Chart, Callable[[Trained], Values]]]] = {
-    "tail": (Chart(f"{TAIL}th percentile over devices", "test error", write=percent), _tail),
+_CHARTS: Final[Mapping[str, tuple[Chart, Callable[[Method], Sequence[Values]]]]] = {
+    "tail": (
+        Chart(f"{TAIL}th percentile over devices", "test error", write=percent),
+        _tail,
+    ),
     "mean": (Chart("Mean over devices", "test error", write=percent), _mean),
+    "threshold": (
+        Chart("The threshold η; band: what is known of it, η ± δ", "nats", from_zero=False),
+        _bracket,
+    ),
     "kept": (Chart("Devices that passed the filter", "devices"), _kept),
     "queries": (Chart("Secure sums to find the threshold η", "secure sums"), _queries),
-    "seconds": (Chart("Seconds of a round", "s"), partial(_numbers, "wall_s")),
+    "seconds": (Chart("Seconds of a round", "s"), _by_seed(partial(_numbers, "wall_s"))),
     "lost": (Chart("Devices lost in a round", "devices"), _lost),
     "corrupted": (
         Chart("The attackers' share of the aggregate", "share of the weight", write=percent),
@@ -167,4 +161,4 @@ _CHARTS: Final[Mapping[str, tuple[Chart, Callable[[Trained], Values]]]] = {
         _backdoor,
     ),
 }
-"""Charts by name, without their curves, and what is drawn of a run."""
+"""Charts by name, without their curves, and what is drawn of a method, by seed."""

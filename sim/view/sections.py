@@ -39,9 +39,6 @@ QUIET_S: Final = 60.0
 _MOST_VERSIONS: Final = 40
 _LONGEST: Final = 200  # of what files say
 
-_SOFTWARE: Final = ("deltafl", "python", "torch", "numpy", "scikit-learn")
-_MACHINE: Final = ("machine", "device", "backend", "cpu_capability")
-
 Content = Mapping[str, object]
 """What a section shows, by the names of its macro's arguments."""
 
@@ -220,7 +217,7 @@ def searches(page: Page) -> Content:
     """Charts of the searches for the threshold: of all, and of the first and last by question."""
     charts = drawn(
         runs.chart_of("queries", page.methods),
-        runs.threshold_chart(page.methods),
+        runs.chart_of("threshold", page.methods),
         runs.chart_of("kept", page.methods),
         *(search_chart(one) for one in (page.traffic.searches if page.traffic else ())),
     )
@@ -436,10 +433,6 @@ def _about(one: Snapshot) -> tuple[tuple[str, str], ...]:
     ended = time.gmtime(one.written)
     known = one.summary
     sizes = [known.get(key) for key in ("train_devices", "test_devices")]
-    software = [
-        f"{name} {_short(one.versions[name])}" for name in _SOFTWARE if name in one.versions
-    ]
-    machine = [_short(one.versions[name]) for name in _MACHINE if name in one.versions]
     facts = (
         ("Run", str(one.path)),
         ("Written last", time.strftime("%Y-%m-%d %H:%M UTC", ended) if one.written else ""),
@@ -453,8 +446,6 @@ def _about(one: Snapshot) -> tuple[tuple[str, str], ...]:
         ("Seeds", f"{count(experiment.num_seeds, 'seed')}, from {experiment.seed}"),
         ("Methods", ", ".join(method.label for method in one.methods)),
         ("Sums", config.privacy.sums if federation.is_private else "in clear"),
-        ("Software", ", ".join(software)),
-        ("Machine", ", ".join(machine)),
     )
     return tuple((name, value) for name, value in facts if value)
 

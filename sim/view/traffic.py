@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query
-from deltafl.secagg.stages import Stage
-from deltafl.secagg.wire import Kind
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.inventory import name_of
 from deltafl.sim.inspect.audit.seen import Decoder
@@ -31,23 +29,6 @@ from deltafl.sim.record.transcript import (
 SECONDS_AT_A_TIME: Final = 0.4
 """So long is a transcript read on at a time while its run is watched."""
 
-_OF_STAGE: Final = {
-    Kind.OPEN: (Stage.ADVERTISE,),
-    Kind.ADVERTISE: (Stage.ADVERTISE,),
-    Kind.ROSTER: (Stage.SHARE,),
-    Kind.SHARE_KEYS: (Stage.SHARE,),
-    Kind.DELIVERY: (Stage.RECEIPT,),
-    Kind.RECEIPT: (Stage.RECEIPT,),
-    Kind.SLOT: (Stage.MASK,),
-    Kind.OPENING: (Stage.MASK,),  # it comes with a question
-    Kind.MASKED: (Stage.MASK,),
-    Kind.CHECK: (Stage.LIST, Stage.CONFIRM),
-    Kind.SIGNATURE: (Stage.LIST, Stage.CONFIRM),
-    Kind.REQUEST: (Stage.UNMASK,),
-    Kind.SHARES: (Stage.UNMASK,),
-}
-"""The stage of each kind of message; of some, their slot tells."""
-
 _QUERY: Final = "question of the search"
 _UPDATES: Final = "request for updates"
 
@@ -58,14 +39,12 @@ class Carried:
 
     Attributes:
         name: what they are.
-        stage: of the session, as events call it; of some kinds, two; "" if unknown.
         sent: whether the server sent them; else it received them.
         count: how many.
         size: their bytes.
     """
 
     name: str
-    stage: str
     sent: bool
     count: int
     size: int
@@ -189,9 +168,7 @@ class Traffic:
         if isinstance(asked, Ask):
             name = _QUERY if isinstance(asked.question, Query) else _UPDATES
             self._note_question(record.round, asked)
-        of_stage = () if content.kind is None else _OF_STAGE[content.kind]
-        stage = " or ".join(stage.name.lower() for stage in of_stage)
-        known = self._carried.get((record.sent, name), Carried(name, stage, record.sent, 0, 0))
+        known = self._carried.get((record.sent, name), Carried(name, record.sent, 0, 0))
         self._carried[record.sent, name] = replace(
             known, count=known.count + 1, size=known.size + record.size
         )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import error_of, make_run
 
-from deltafl.sim.charts.runs import bracket_curve, chart_of, curve
+from deltafl.sim.charts.runs import chart_of, curve
 from deltafl.sim.record.snapshot import Reader
 
 
@@ -59,9 +59,10 @@ def test_a_curve_lies_within_its_range(seeds):
 def test_the_bracket_is_that_of_the_first_seed():
     log = [{"round": 1, "eta": 2.0, "half_width": 0.5}, {"round": 2, "eta": None}]
     method = SimpleNamespace(label="m", runs=[SimpleNamespace(events=log)])
-    found = bracket_curve(method, 3)
+    (found,) = chart_of("threshold", [method]).curves
     assert (found.rounds, found.mean, found.low, found.high) == ((1,), (2.0,), (1.5,), (2.5,))
-    assert bracket_curve(SimpleNamespace(label="m", runs=[SimpleNamespace(events=[])]), 0) is None
+    method = SimpleNamespace(label="m", runs=[SimpleNamespace(events=[])])
+    assert chart_of("threshold", [method]).curves == []
 
 
 def test_numbers_of_events_keep_the_number_of_their_method(methods):

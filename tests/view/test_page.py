@@ -148,8 +148,6 @@ def test_devices_that_lie_are_shown_as_what_only_the_simulator_knows(pages):
         "Share that is asked for": "0.1",
         "Devices that lie": "3 of 30 training devices",
         "Kind": "backdoor",
-        "Scale": "2",
-        "Label of the trigger": "7",
         "Loss that they claim": "top",
         "Samples that they claim": "their own",
     }
@@ -181,9 +179,7 @@ def test_attackers_of_a_run_that_has_not_begun_are_those_of_its_settings(tmp_pat
     text = page.page_of_results(Page([Reader(tmp_path / "run").read()]))
     told, facts = section_of(text, "attackers")
     assert facts["Devices that lie"] == "not known yet"
-    assert facts["Labels"] == "every y to C − 1 − y"
     assert facts["Samples that they claim"] == "largest"
-    assert "Scale" not in facts
     assert "Share of the aggregate" not in told
 
 

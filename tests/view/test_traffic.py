@@ -157,11 +157,3 @@ def test_a_transcript_that_was_damaged_and_is_mended_is_read(played, tmp_path):
     one.read_on(float("inf"))
     assert one.problem == ""
     assert one.seen.carried == read_all(played.transcript).seen.carried
-
-
-@pytest.mark.slow
-def test_every_kind_of_message_has_a_stage(played):
-    stages = {one.name: one.stage for one in read_all(played.transcript).seen.carried}
-    assert stages["masked vector"] == stages["question of the search"] == "mask"
-    assert stages["sealed shares"] == stages["roster"] == "share"
-    assert "" not in stages.values()
