@@ -6,7 +6,7 @@
     attackers   devices that lie, in a simulation
     sections    what each section of a page shows
     page        whole pages: live, and of results
-    server      the live page for a browser, on this machine
+    watch       the live page for a browser, on this machine
 
 Everything is read only. Names in a run directory are text of others: templates escape them.
 """

@@ -13,7 +13,7 @@ import pytest
 from made_runs import make_run
 
 from deltafl.sim.cli import main
-from deltafl.sim.view import watch_cli
+from deltafl.sim.view import watch
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def test_of_a_federation_on_this_machine_the_run_in_its_folder_is_shown(tmp_path
         shown.append(watched.path)
         return nullcontext(SimpleNamespace(url="", serve_forever=lambda: None))
 
-    monkeypatch.setattr(watch_cli, "Server", server)
+    monkeypatch.setattr(watch, "Server", server)
     assert main(["watch", str(tmp_path)]) == 0
     assert shown == [tmp_path / "run"]
