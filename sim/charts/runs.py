@@ -139,10 +139,7 @@ def _round_of(event: Event) -> int:
 
 
 _CHARTS: Final[Mapping[str, tuple[Chart, Callable[[Method], Sequence[Values]]]]] = {
-    "tail": (
-        Chart(f"{TAIL}th percentile over devices", "test error", write=percent),
-        _tail,
-    ),
+    "tail": (Chart(f"{TAIL}th percentile over devices", "test error", write=percent), _tail),
     "mean": (Chart("Mean over devices", "test error", write=percent), _mean),
     "threshold": (
         Chart("The threshold η; band: what is known of it, η ± δ", "nats", from_zero=False),

@@ -324,25 +324,18 @@ def price(plan: Plan, cohort: Cohort, result: SearchResult) -> Columns:
         those that Algorithm 2 keeps; and how far the weight below the threshold is from 1 - θ of
         all, beyond the one device on the boundary, a share of the weight.
     """
-    ticks = [result.grid.tick(loss)[0] for loss in cohort.losses]
-    kept = [result.passes(tick) for tick in ticks]
-    eta = _algorithm_two(cohort, plan.theta)
-    wanted = (1 - plan.theta) * sum(cohort.weights)
-    lowest = min(
-        (loss for loss, stays in zip(cohort.losses, kept, strict=True) if stays), default=0.0
-    )
-    below = sum(weight for weight, stays in zip(cohort.weights, kept, strict=True) if not stays)
-    boundary = sum(
-        weight
-        for loss, weight, stays in zip(cohort.losses, cohort.weights, kept, strict=True)
-        if stays and loss <= lowest
-    )
+    losses, weights = np.array(cohort.losses), np.array(cohort.weights)
+    kept = np.array([result.passes(result.grid.tick(loss)[0]) for loss in cohort.losses])
+    total, below = int(weights.sum()), int(weights[~kept].sum())
+    wanted = (1 - plan.theta) * total
+    lowest = losses[kept].min(initial=np.inf)
+    boundary = int(weights[kept & (losses <= lowest)].sum())
     beyond = max(below - wanted, wanted - below - boundary, Fraction(0))
     return {
         "queries": result.num_queries,
         "certified": result.certified,
-        "same_kept": kept == [loss >= eta for loss in cohort.losses],
-        "rank_error": float(beyond / sum(cohort.weights)),
+        "same_kept": np.array_equal(kept, losses >= _algorithm_two(cohort, plan.theta)),
+        "rank_error": float(beyond / total),
     }
 
 
