@@ -1,6 +1,6 @@
 """From raw arrays of one user to `DeviceData`, or a sentence that says what is wrong with them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,16 +62,12 @@ def check_user(source: str, user: str) -> None:
         ) from error
 
 
-def check_classes(source: str, classes: Sequence[str]) -> None:
-    """Check that there are two, that they can be written down, and none is another, encoded anew.
+def check_classes(source: str, classes: Iterable[str]) -> None:
+    """Check that classes can be written down, and that no two of them are one in two encodings.
 
     Raises:
-        DataError: there is one, a name cannot be encoded, or two are alike.
+        DataError: a name cannot be encoded, or two are alike.
     """
-    if len(classes) == 1:
-        raise DataError(
-            f"{source}: all labels are {classes[0]!a:.60}: give samples of at least two classes"
-        )
     seen: dict[str, str] = {}
     for name in classes:
         try:

@@ -1,7 +1,7 @@
 """Data of your own, by device: from arrays, a DataFrame, a table of devices, or files."""
 
 import html
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -309,6 +309,7 @@ class Federation:
         if rows.classes and of_numbers:
             shown = ", ".join(f"{name:.40}" for name in rows.classes[:5])
             raise DataError(f"{source}: labels such as {shown} are no numbers (targets='numbers')")
+        _check_several(source, rows.classes)
         made = cls.from_devices({name: (x, y) for name, x, y in rows.by_user()}, **options)
         return replace(made, classes=rows.classes)
 
@@ -449,6 +450,13 @@ def _check_whole(name: str, labels: Mapping[Any, Values]) -> None:
             )
 
 
+def _check_several(name: str, classes: Sequence[str]) -> None:
+    if len(classes) == 1:
+        raise DataError(
+            f"{name}: all labels are {classes[0]!a:.60}: give samples of at least two classes"
+        )
+
+
 def _numbered(name: str, labels: Mapping[Any, Values]) -> tuple[dict[Any, Values], tuple[str, ...]]:
     """Labels as numbers from 0, and what they were; whole numbers from 0 stay as they are.
 
@@ -466,6 +474,7 @@ def _numbered(name: str, labels: Mapping[Any, Values]) -> tuple[dict[Any, Values
     if all(one.dtype.kind in _NUMBERS for one in parts):
         return dict(labels), ()
     classes = np.unique(np.concatenate([one.astype(str) for one in parts]))
+    _check_several(name, classes.tolist())
     check_classes(name, classes.tolist())
     places = {
         key: np.searchsorted(classes, one.astype(str)) if one.ndim == 1 and one.size else one
