@@ -57,7 +57,7 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "predict with the models of a finished run, at a conformity level you choose",
     ),
     ("watch",): (
-        "deltafl.sim.view.watch_cli",
+        "deltafl.sim.view.watch",
         "show a run in progress, or a finished one, as a page",
     ),
     ("report",): (

@@ -1,11 +1,15 @@
 """How values are written for people: sizes, numbers, shares, and text that others wrote."""
 
 import math
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
 from deltafl.sim.visible import visible
+
+if TYPE_CHECKING:  # loaded by pages alone
+    import jinja2
 
 NONE: Final = "—"
 """Stands for a missing value."""
@@ -105,3 +109,29 @@ def percent(value: float | None) -> str:
     ('12.5 %', '100 %', '—')
     """
     return quantity(None) if value is None else f"{100 * value:.1f}".removesuffix(".0") + " %"
+
+
+def templates(
+    packages: Sequence[str], *filters: Callable[..., object], **constants: object
+) -> "jinja2.Environment":
+    """The templates of some packages: they escape all that they print, and write values as here.
+
+    Args:
+        packages: whose files they are.
+        filters: what else they know, by the functions' names.
+        constants: by their names.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one, "") for one in packages]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    known = (number, count, span, size, quantity, share, percent, *filters)
+    environment.filters.update({one.__name__: one for one in known})
+    environment.globals.update(NONE=NONE, **constants)
+    return environment

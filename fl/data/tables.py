@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, check_c
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_CSV_BYTES: Final = 1 << 30
 """The largest CSV file that is read; for larger ones, Parquet takes less room and time."""
@@ -193,6 +196,26 @@ def read_parquet_table(path: Path, columns: Columns) -> Rows:
     return _rows_of(str(path), found, table)
 
 
+def read_frame(source: str, frame: "pd.DataFrame", columns: Columns) -> Rows:
+    """Read a DataFrame, as the file that it would be written to.
+
+    Args:
+        source: what to call it in messages.
+        frame: the DataFrame.
+        columns: which column is what.
+
+    Raises:
+        DataError: as `read_parquet_table`.
+    """
+    found = columns.found_in(source, list(map(str, frame.columns)))
+    used = frame.rename(columns=str)[[*found.texts, *found.numbers]]
+    try:
+        table = pa.Table.from_pandas(used, preserve_index=False)
+    except pa.ArrowException as error:
+        raise DataError(f"{source}: {error}: give a column values of one type") from error
+    return _rows_of(source, found, table)
+
+
 def _check_quotes(file: BufferedReader) -> None:
     """Refuse quotes other than those of RFC 4180: an open one makes pyarrow lose rows in a text."""
     if any(b'"' in piece for piece in iter(partial(file.read, _PIECE), b"")):
@@ -221,7 +244,7 @@ def _check_commas(path: Path, names: Sequence[str]) -> None:
 
 def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
     if not table.num_rows:
-        raise DataError(f"{source}: no rows under the names of the columns: check the path")
+        raise DataError(f"{source}: no rows under the names of the columns: give some")
     check_whole(source, table)
     users = texts_of(source, found.user, table)
     x = numbers_of(source, found.features, table).astype(np.float32)
@@ -340,7 +363,7 @@ def name_of(value: object) -> str:
     return str(value)
 
 
-READERS: Final[Mapping[str, Callable[[Path, Columns], Rows]]] = {
+_READERS: Final[Mapping[str, Callable[[Path, Columns], Rows]]] = {
     "csv": read_csv_table,
     "parquet": read_parquet_table,
 }
@@ -358,7 +381,7 @@ def _format(name: str, title: str, needs: str) -> Format:
         label_column: str,
         feature_columns: tuple[str, ...],
     ) -> FederatedDataset:
-        rows = READERS[name](path, Columns(user_column, (label_column,), feature_columns))
+        rows = _READERS[name](path, Columns(user_column, (label_column,), feature_columns))
         file = path.stem
         return federate(file, [checked_device(file, *samples) for samples in rows.by_user()], split)
 

@@ -1,37 +1,47 @@
 """Data of your own, by device: from arrays, a DataFrame, a table of devices, or files."""
 
 import html
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.checks import checked_device
-from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, federate
+from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, check_classes, federate
 from deltafl.fl.data.hub import devices_of as hub_devices
 from deltafl.fl.data.image_folder import read_image_folder
-from deltafl.fl.data.tables import READERS, Columns, name_of
-from deltafl.fl.errors import DataError
-from deltafl.sim.api.arrays import (
-    Arrays,
-    Names,
-    array_of,
-    check_whole,
-    is_nothing,
-    named,
-    numbered,
-    pair_of,
+from deltafl.fl.data.tables import (
+    Columns,
+    Rows,
+    name_of,
+    read_csv_table,
+    read_frame,
+    read_parquet_table,
 )
-from deltafl.sim.api.frame import frame_inputs
+from deltafl.fl.errors import DataError
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.settings.config_io import build_config
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Arrays = tuple[npt.ArrayLike, npt.ArrayLike]
+"""The inputs of a device's samples, [n, ...], and their labels, [n]."""
+
+Names: TypeAlias = str | Iterable[str]
+"""A column, or several."""
+
+Values: TypeAlias = npt.NDArray[np.generic]
+
+_NUMBERS: Final = "biuf"
+"""The kinds of types that are numbers."""
+
+_NUMERIC: Final = (int, float, np.integer, np.floating, np.bool_)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,11 +93,11 @@ class Federation:
                 "{'ann': (x, y), …}"
             )
         of_numbers = targets == "numbers"
-        pairs = {key: pair_of(name, key, pair) for key, pair in devices.items()}
+        pairs = {key: _pair_of(name, key, pair) for key, pair in devices.items()}
         labels = {key: y for key, (_, y) in pairs.items()}
         if not of_numbers:
-            check_whole(name, labels)
-        targeted, classes = (labels, ()) if of_numbers else numbered(name, labels)
+            _check_whole(name, labels)
+        targeted, classes = (labels, ()) if of_numbers else _numbered(name, labels)
         made = [
             checked_device(name, name_of(key), x, targeted[key], numbers=of_numbers)
             for key, (x, _) in pairs.items()
@@ -115,7 +125,7 @@ class Federation:
         """
         name = options.get("name", "own data")
         inputs, labels, users = (
-            array_of(f"{name}: {what}", values)
+            _array_of(f"{name}: {what}", values)
             for what, values in (("x", x), ("y", y), ("user", user))
         )
         is_flat = labels.ndim == 1 or (labels.ndim and options.get("targets") == "numbers")
@@ -131,7 +141,7 @@ class Federation:
             )
         rows: dict[str, list[int]] = {}
         for row, one in enumerate(users.astype(object) if users.dtype.kind != "M" else users):
-            if is_nothing(one):
+            if _is_nothing(one):
                 raise DataError(f"{name}: sample {row} has the user {one}: say whose it is")
             rows.setdefault(name_of(one), []).append(row)
         return cls.from_devices({k: (inputs[r], labels[r]) for k, r in rows.items()}, **options)
@@ -143,7 +153,7 @@ class Federation:
         *,
         user: str,
         label: Names,
-        features: Names | None = None,
+        features: Names = (),
         **options: Any,  # noqa: ANN401
     ) -> Self:
         """A DataFrame with a row for each sample.
@@ -159,11 +169,14 @@ class Federation:
             DataError: a column is missing, or has something else than numbers; or as
                 `from_devices`.
         """
+        if not hasattr(table, "columns"):
+            raise DataError(
+                f"a {type(table).__name__} is no DataFrame: give a pandas.DataFrame, or take "
+                "from_csv, from_parquet or from_arrays"
+            )
         name = options.setdefault("name", "a DataFrame")
-        wanted = named(label)
-        inputs = frame_inputs(name, table, user, wanted, features)
-        labels = table[wanted[0] if len(wanted) == 1 else wanted].to_numpy()
-        return cls.from_arrays(inputs, labels, table[user].to_numpy(), **options)
+        read = partial(read_frame, name, table)
+        return cls._from_table(name, read, (user, label, features), options)
 
     @classmethod
     def from_csv(
@@ -187,7 +200,9 @@ class Federation:
         Raises:
             DataError: the file cannot be read; it says in which row; or as `from_devices`.
         """
-        return cls._from_table("csv", path, (user, label, features), options)
+        options.setdefault("name", Path(path).stem)
+        read = partial(read_csv_table, Path(path))
+        return cls._from_table(str(path), read, (user, label, features), options)
 
     @classmethod
     def from_parquet(
@@ -211,7 +226,9 @@ class Federation:
         Raises:
             DataError: the file cannot be read; or as `from_devices`.
         """
-        return cls._from_table("parquet", path, (user, label, features), options)
+        options.setdefault("name", Path(path).stem)
+        read = partial(read_parquet_table, Path(path))
+        return cls._from_table(str(path), read, (user, label, features), options)
 
     @classmethod
     def from_folder(
@@ -272,24 +289,24 @@ class Federation:
     @classmethod
     def _from_table(
         cls,
-        kind: str,
-        path: str | Path,
+        source: str,
+        read: Callable[[Columns], Rows],
         names: tuple[str, Names, Names],
         options: dict[str, Any],
     ) -> Self:
         user, label, features = names
-        columns = Columns(user, tuple(named(label)), tuple(named(features)))
+        columns = Columns(str(user), _named(label), _named(features))
         of_numbers = options.get("targets") == "numbers"
         if len(columns.labels) > 1 and not of_numbers:
             raise DataError(
-                f"{path}: labels in {len(columns.labels)} columns are numbers that are to be "
+                f"{source}: labels in {len(columns.labels)} columns are numbers that are to be "
                 "predicted: say targets='numbers', or name one column"
             )
-        rows = READERS[kind](Path(path), columns)
-        options.setdefault("name", Path(path).stem)
+        rows = read(columns)
         if rows.classes and of_numbers:
             shown = ", ".join(f"{name:.40}" for name in rows.classes[:5])
-            raise DataError(f"{path}: labels such as {shown} are no numbers (targets='numbers')")
+            raise DataError(f"{source}: labels such as {shown} are no numbers (targets='numbers')")
+        _check_several(source, rows.classes)
         made = cls.from_devices({name: (x, y) for name, x, y in rows.by_user()}, **options)
         return replace(made, classes=rows.classes)
 
@@ -367,3 +384,97 @@ def _split(test: float, split: str, seed: int) -> Split:
     except ValueError:
         raise ValueError(f"split={split!r}: must be 'devices' or 'samples'") from None
     return Split(train_fraction=1 - share, seed=int(seed), by=by)
+
+
+def _named(names: Names) -> tuple[str, ...]:
+    """Names of columns; a text is one name, and so is a number."""
+    several = names if isinstance(names, Iterable) and not isinstance(names, str) else [names]
+    return tuple(map(str, several))
+
+
+def _pair_of(name: str, device: object, pair: Arrays) -> tuple[Values, Values]:
+    """The inputs and the labels of a device.
+
+    Raises:
+        DataError: these are not two, or no arrays.
+    """
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise DataError(
+            f"{name}: user {str(device)!r}: a {type(pair).__name__} is not inputs and labels: give "
+            "(x, y)"
+        )
+    x, y = (
+        _array_of(f"{name}: user {str(device)!r}: {which}", values)
+        for which, values in zip("xy", pair, strict=True)
+    )
+    return x, y
+
+
+def _array_of(where: str, values: npt.ArrayLike) -> Values:
+    """An array; numbers that are held as objects become plain ones.
+
+    Raises:
+        DataError: it is none, or has hidden elements, which NumPy would take for the others.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise DataError(f"{where} is a masked array: fill in what is hidden, or leave it out")
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O" and all(isinstance(one, _NUMERIC) for one in array.flat):
+            return np.asarray(array.tolist())
+        return array
+    except (ValueError, TypeError, RuntimeError) as error:  # a tensor that has a gradient
+        raise DataError(f"{where} is no array: {error}") from None
+
+
+def _is_nothing(value: object) -> bool:
+    """None, NaN, or a date that is none: what stands where a table has nothing."""
+    return value is None or value != value
+
+
+def _check_whole(name: str, labels: Mapping[Any, Values]) -> None:
+    """Check that labels that are to be classes have no fractions.
+
+    Raises:
+        DataError: one has.
+    """
+    for key, values in labels.items():
+        if values.dtype.kind == "f" and values.size and not (values == np.floor(values)).all():
+            wrong = values[values != np.floor(values)].flat[0]
+            raise DataError(
+                f"{name}: user {str(key)!r} has the label {wrong}, which is no class: if numbers "
+                "are to be predicted, say targets='numbers'; else encode classes as 0, 1, ..."
+            )
+
+
+def _check_several(name: str, classes: Sequence[str]) -> None:
+    if len(classes) == 1:
+        raise DataError(
+            f"{name}: all labels are {classes[0]!a:.60}: give samples of at least two classes"
+        )
+
+
+def _numbered(name: str, labels: Mapping[Any, Values]) -> tuple[dict[Any, Values], tuple[str, ...]]:
+    """Labels as numbers from 0, and what they were; whole numbers from 0 stay as they are.
+
+    Raises:
+        DataError: a label is missing, there is one class, or two classes are one in two encodings.
+    """
+    for key, values in labels.items():
+        for row, value in enumerate(values.flat if values.dtype.kind == "O" else ()):
+            if _is_nothing(value):
+                raise DataError(
+                    f"{name}: user {str(key)!r}: sample {row} has the label {value}: fill it, or "
+                    "leave the sample out"
+                )
+    parts = [one for one in labels.values() if one.ndim == 1 and one.size]
+    if all(one.dtype.kind in _NUMBERS for one in parts):
+        return dict(labels), ()
+    classes = np.unique(np.concatenate([one.astype(str) for one in parts]))
+    _check_several(name, classes.tolist())
+    check_classes(name, classes.tolist())
+    places = {
+        key: np.searchsorted(classes, one.astype(str)) if one.ndim == 1 and one.size else one
+        for key, one in labels.items()
+    }
+    return places, tuple(classes.tolist())

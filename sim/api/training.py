@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tqdm import auto, notebook, tqdm
+
 from deltafl.fl.criterion import Criterion, Samplewise, criterion_of
 from deltafl.fl.registry import CROSS_ENTROPY, OWN
 from deltafl.fl.strategies.base import Strategy
-from deltafl.sim.api.bars import bars_here
 from deltafl.sim.api.federation import Federation
 from deltafl.sim.api.methods import Method, Settings, method_of
 from deltafl.sim.api.modules import Model, factory
@@ -18,7 +19,7 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.engine import Progress, Stop
 from deltafl.sim.run.experiment import Subject, run_experiment
-from deltafl.sim.run.progress import Several
+from deltafl.sim.run.progress import ProgressBars, Several
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_config_file
 
@@ -122,7 +123,7 @@ def train(
     _check_alone(config)
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) / "run" if out is None else Path(out)
     subject = Subject(federation.dataset, own, criterion, method.strategy)
-    bars = bars_here(quiet=not progress)
+    bars = _bars_here(quiet=not progress)
     try:
         run_experiment(
             config,
@@ -248,3 +249,14 @@ def _criterion(
 
 def _plain(settings: Settings | None) -> Table:
     return {section: dict(values) for section, values in (settings or {}).items()}
+
+
+def _bars_here(*, quiet: bool) -> ProgressBars:
+    """Bars as a notebook draws them, or a terminal."""
+    if issubclass(auto.tqdm, notebook.tqdm_notebook):
+        return ProgressBars(quiet=quiet, new=_in_notebook)
+    return ProgressBars(quiet=quiet)
+
+
+def _in_notebook(*, quiet: bool, **arguments: Any) -> "tqdm[Any]":  # noqa: ANN401 (so are tqdm's)
+    return auto.tqdm(disable=quiet, **arguments)

@@ -45,6 +45,9 @@ NUM_DISTINCT: Final = len(COLOURS) * len(DASHES)
 MOST_ROWS: Final = 80
 """The most rounds of which a chart says the values, and draws a distribution."""
 
+MOST_PAIRS: Final = 150
+"""Pairs that are drawn one by one; of more devices, neighbours are drawn together."""
+
 _HUGE: Final = 1e12  # larger values cannot be measurements
 
 
@@ -122,7 +125,7 @@ class Chart:
 
     title: str
     unit: str
-    curves: Sequence[Curve]
+    curves: Sequence[Curve] = ()
     across: str = "round"
     write: Write = quantity
     from_zero: bool = True
@@ -228,6 +231,11 @@ class Pairs:
     theirs: Numbers
     round: int
     seeds: int
+
+    @property
+    def together(self) -> int:
+        """Of how many devices one pair of a chart is the mean."""
+        return -(-len(self.devices) // MOST_PAIRS)
 
     @property
     def helped(self) -> int:

@@ -6,6 +6,7 @@ display.
 """
 
 import io
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +20,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.sim.charts import runs
-from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Pairs, round_ticks
+from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Numbers, Pairs, round_ticks
 from deltafl.sim.record.atomic import make_folder, write_file
 from deltafl.sim.record.snapshot import Method
 from deltafl.sim.writing import percent
 
 PAPER: Final = {"-one-column": 3.35, "-two-columns": 7.0}
 """Widths in inches, by what they add to names: 85 and 178 mm, as most journals have columns."""
-
-ONE: Final = {"": 7.0}
-"""One width, by what it adds to a name."""
 
 _FORMATS: Final[dict[str, dict[str, Any]]] = {
     "pdf": {"metadata": {"CreationDate": None}},
@@ -76,42 +74,60 @@ class Plan:
     legend: tuple[tuple[str, int], ...] = ()
 
 
-def figures_of(methods: Sequence[Method]) -> list[Plan]:
-    """The figures that runs have data for: `error`, `devices`, `kept` and `queries`."""
+def write_figures(folder: Path, methods: Sequence[Method]) -> list[Path]:
+    """Draw the figures that runs have data for, as PNG and SVG; the files.
+
+    They are `error`, `devices`, `kept` and `queries`.
+
+    Args:
+        folder: where; created where it is missing.
+        methods: what to draw.
+    """
+    return _drawn(folder, _plans_of(methods), {"": 7.0}, ("png", "svg"))
+
+
+def write_paper(
+    folder: Path, methods: Sequence[Method], found: Sequence[tuple[int, Pairs]]
+) -> list[Path]:
+    """Draw the same for a paper, and `paired`, as PDF and SVG, with captions.txt; the files.
+
+    Args:
+        folder: where; created where it is missing.
+        methods: what to draw.
+        found: devices under methods, by number, and under a baseline.
+    """
+    plans = _plans_of(methods) + _paired(found)
+    written = _drawn(folder, plans, PAPER, ("pdf", "svg"))
+    captions = folder / "captions.txt"
+    write_file(captions, "".join(f"{one.name}: {one.caption}\n\n" for one in plans).encode())
+    return [*written, captions]
+
+
+def _plans_of(methods: Sequence[Method]) -> list[Plan]:
     errors = [one for one in runs.error_charts(methods) if one.values]
     titles = " and ".join(one.title[0].lower() + one.title[1:] for one in errors)
     found = [_plan("error", f"Test error by round: {titles}", errors)] if errors else []
     found += _distribution(methods)
-    for name, chart in (("kept", runs.kept_chart(methods)), ("queries", runs.query_chart(methods))):
+    for name in ("kept", "queries"):
+        chart = runs.chart_of(name, methods)
         if any(any(one.mean) for one in chart.curves):
             found.append(_plan(name, f"{chart.title}, by round", [chart]))
     return found
 
 
-def write_figures(
+def _drawn(
     folder: Path, plans: Sequence[Plan], widths: Mapping[str, float], formats: Sequence[str]
 ) -> list[Path]:
-    """Draw figures into files.
-
-    Args:
-        folder: where; created where it is missing.
-        plans: what to draw.
-        widths: in inches, by what they add to names.
-        formats: of pdf, png and svg.
-
-    Returns:
-        The files.
-    """
+    """Draw figures into files, in widths in inches by what they add to names."""
     make_folder(folder)
     written = []
     with mpl.rc_context(_STYLE):
-        for plan in plans:
-            for suffix, width in widths.items():
-                figure = _figure(plan, width)
-                for kind in formats:
-                    path = folder / f"{plan.name}{suffix}.{kind}"
-                    write_file(path, encoded(figure, kind))
-                    written.append(path)
+        for plan, (suffix, width) in itertools.product(plans, widths.items()):
+            figure = _figure(plan, width)
+            for kind in formats:
+                path = folder / f"{plan.name}{suffix}.{kind}"
+                write_file(path, encoded(figure, kind))
+                written.append(path)
     return written
 
 
@@ -128,14 +144,10 @@ def new_figure(
 ) -> tuple[Figure, list[list[Axes]]]:
     """A figure with a grid of panels of this size in inches, by row and column."""
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
-    panels = [
-        [figure.add_subplot(rows, columns, row * columns + column + 1) for column in range(columns)]
-        for row in range(rows)
-    ]
-    for row in panels:
-        for panel in row:
-            panel.spines[["top", "right"]].set_visible(False)
-            panel.grid(alpha=0.25)
+    panels: list[list[Axes]] = figure.subplots(rows, columns, squeeze=False).tolist()
+    for panel in figure.axes:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(alpha=0.25)
     return figure, panels
 
 
@@ -147,14 +159,13 @@ def line_style(number: int, *, marked: bool = True) -> dict[str, Any]:
     return {**looks, "marker": style.marker} if marked else looks
 
 
-def pairs_of(found: Sequence[tuple[int, Pairs]], baseline: str) -> list[Plan]:
-    """The figure of devices under methods, by number, and under a baseline; empty without any."""
+def _paired(found: Sequence[tuple[int, Pairs]]) -> list[Plan]:
     if not found:
         return []
     told = " ".join(f"{one.method}: {one.helped} helped, {one.hurt} hurt." for _, one in found)
     caption = (
-        f"Final test error of each test device under a method, against that under {baseline}; "
-        f"means over seeds. Below the line, a device is helped. {told}"
+        "Final test error of each test device under a method, against that under "
+        f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped. {told}"
     )
     return [Plan("paired", caption, tuple(_scatter(*one) for one in found[:_MOST_PAIRS]))]
 
@@ -215,7 +226,7 @@ def _draw_curve(axes: Axes, one: Curve) -> None:
 
 def _distribution(methods: Sequence[Method]) -> list[Plan]:
     """The final test errors of devices, sorted, so that the worst served are to the right."""
-    finals = runs.final_errors(methods)
+    finals = _final_errors(methods)
     if not finals:
         return []
 
@@ -234,6 +245,19 @@ def _distribution(methods: Sequence[Method]) -> list[Plan]:
         "method; the mean over seeds at each rank."
     )
     return [Plan("devices", caption, (draw,), tuple((label, at) for label, at, _ in finals))]
+
+
+def _final_errors(methods: Sequence[Method]) -> list[tuple[str, int, Numbers]]:
+    """The final test errors of devices, sorted, by label and number of the method.
+
+    They are means over seeds at each rank, of methods that were tested on as many devices by each.
+    """
+    found = []
+    for number, method in enumerate(methods):
+        rows = [run.tested[-1].errors for run in method.runs if run.tested]
+        if rows and len({row.size for row in rows}) == 1 and rows[0].size:
+            found.append((method.label, number, np.sort(np.array(rows), axis=1).mean(axis=0)))
+    return found
 
 
 def _scatter(number: int, one: Pairs) -> Panel:

@@ -32,9 +32,6 @@ RIGHT: Final = 390
 TOP: Final = 26
 BOTTOM: Final = 192
 
-MOST_PAIRS: Final = 150
-"""Pairs that are drawn one by one; of more devices, neighbours are drawn together."""
-
 _MOST_TICKS: Final = 5
 _MOST_MARKERS: Final = 24
 _MOST_POINTS: Final = 600  # of a line
@@ -147,7 +144,7 @@ def distribution_chart(one: Distribution) -> Svg:
 def pair_chart(found: Pairs) -> Svg:
     """Draw pairs from left to right: the devices that the baseline serves best come first."""
     size = len(found.devices)
-    together = neighbours(found)
+    together = found.together
     marks = _steps(0.0, max(float(found.ours.max()), float(found.theirs.max())))
     firsts = range(0, size, together)
     x_axis = Axis(-0.5, len(firsts) - 0.5, LEFT, RIGHT)
@@ -164,11 +161,6 @@ def pair_chart(found: Pairs) -> Svg:
             for place, first in enumerate(firsts)
         ),
     )
-
-
-def neighbours(found: Pairs) -> int:
-    """Of how many devices one pair of a chart is the mean."""
-    return -(-len(found.devices) // MOST_PAIRS)
 
 
 def swatch(at: int) -> Svg:

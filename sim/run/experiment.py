@@ -151,14 +151,10 @@ def run_experiment(
 
 
 def _draw(top: RunDirectory) -> None:
-    from deltafl.sim.charts.files import (  # loads the plotting library only when needed
-        ONE,
-        figures_of,
-        write_figures,
-    )
+    # loads the plotting library only when needed
+    from deltafl.sim.charts.files import write_figures
 
-    plans = figures_of(Reader(top.path).read().methods)
-    write_figures(top.plots, plans, ONE, ("png", "svg"))
+    write_figures(top.plots, Reader(top.path).read().methods)
 
 
 def _subject_of(config: RunConfig) -> Subject:

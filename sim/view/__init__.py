@@ -5,8 +5,8 @@
     costs       seconds, bytes and drop-outs by method, and seconds by stage
     attackers   devices that lie, in a simulation
     sections    what each section of a page shows
-    page        whole pages: live, of a moment, of results
-    server      the live page for a browser, on this machine
+    page        whole pages: live, and of results
+    watch       the live page for a browser, on this machine
 
 Everything is read only. Names in a run directory are text of others: templates escape them.
 """

@@ -1,25 +1,15 @@
 """What a page says of devices that lie: only a simulation has any, and only it knows of them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from deltafl.sim.charts import runs
-from deltafl.sim.charts.chart import Chart, drawn
+from deltafl.sim.charts.chart import drawn
 from deltafl.sim.record.snapshot import Method, Snapshot
-from deltafl.sim.settings.attackers import AttackersConfig, Kind
+from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.config_io import show
-from deltafl.sim.writing import count, number, percent, quantity
-
-_SCALED: Final = (
-    Kind.BACKDOOR,
-    Kind.SCALED,
-    Kind.SIGN_FLIPPED,
-    Kind.GAUSSIAN,
-    Kind.INNER_PRODUCT,
-    Kind.NOISE,
-)
-"""The kinds that read `attackers.scale`."""
+from deltafl.sim.writing import count, number, percent
 
 _OWN: Final = "their own"
 
@@ -54,20 +44,7 @@ def attackers_of(snapshots: Sequence[Snapshot], methods: Sequence[Method]) -> di
         for one in snapshots
         if one.config is not None and one.config.attackers.lie
     ]
-    charts = drawn(
-        Chart(
-            "The attackers' share of the aggregate",
-            "share of the weight",
-            runs.corrupted_curves(methods),
-            write=percent,
-        ),
-        Chart(
-            "How often the backdoor works",
-            "share of samples",
-            runs.backdoor_curves(methods),
-            write=percent,
-        ),
-    )
+    charts = drawn(*(runs.chart_of(name, methods) for name in ("corrupted", "backdoor")))
     found = (_corrupted(method, at) for at, method in enumerate(methods))
     return {
         "about": [_about(one, lies) for one, lies in lying],
@@ -84,29 +61,14 @@ def _about(one: Snapshot, lies: AttackersConfig) -> tuple[tuple[str, str], ...]:
     else:
         devices = count(known.population.devices, "training device")
         many = f"{number(len(known.population.attackers))} of {devices}"
-    facts = (
+    return (
         ("Run", str(one.path)),
         ("Share that is asked for", show(lies.share)),
         ("Devices that lie", many),
         ("Kind", lies.kind),
-        *_details(lies),
         ("Loss that they claim", _OWN if lies.loss == "own" else lies.loss),
         ("Samples that they claim", _OWN if lies.weight == "own" else lies.weight),
     )
-    return tuple(facts)
-
-
-def _details(lies: AttackersConfig) -> Iterable[tuple[str, str]]:
-    """What else the kind reads."""
-    if lies.kind in _SCALED:
-        yield "Scale", quantity(lies.scale)
-    if lies.kind == Kind.LITTLE:
-        yield "Deviations", quantity(lies.deviations)
-    if lies.kind == Kind.BACKDOOR:
-        yield "Label of the trigger", str(lies.to_class)
-    if lies.kind == Kind.FLIPPED_LABELS:
-        every = "every y to C − 1 − y"
-        yield "Labels", every if lies.from_class < 0 else f"{lies.from_class} to {lies.to_class}"
 
 
 def _corrupted(method: Method, at: int) -> Corrupted | None:

@@ -122,7 +122,7 @@ class StageTimes:
 
     Attributes:
         label: of the method.
-        rounds: how many rounds were measured; 0 if their stages were not recorded.
+        rounds: how many rounds were measured.
         parts: the stages that there were, and the rest.
     """
 
@@ -152,14 +152,13 @@ def stage_times(methods: Sequence[Method]) -> tuple[StageTimes, ...]:
     for method in methods:
         runs = [run.path for run in method.runs]
         events = [event for run in method.runs for event in run.events]
-        played = [event for event in events if event.get("stage_s") != {}]
-        if not method.is_private or not played:
+        measured = [event for event in events if event.get("stage_s")]
+        if not method.is_private or not measured:
             continue
         if runs_before == runs:
             medians[-1] = (f"{method.algorithm}, all levels", *medians[-1][1:])
             continue
         runs_before = [*runs]
-        measured = [event for event in played if event.get("stage_s")]
         medians.append((method.label, len(measured), _medians(measured)))
     longest = max((sum(one.values()) for _, _, one in medians), default=0.0)
     return tuple(StageTimes(label, rounds, _parts(one, longest)) for label, rounds, one in medians)

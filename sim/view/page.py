@@ -1,4 +1,4 @@
-"""Whole pages: a live one, one of a moment, and one of results.
+"""Whole pages: a live one, and one of results.
 
 Names of devices, methods and files are text of others. The templates escape all that they print,
 what is invisible is written as escapes, and the page's policy forbids every request, and every
@@ -8,7 +8,7 @@ script and style but its own.
 import base64
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib import metadata
 from typing import Final
@@ -27,14 +27,18 @@ from deltafl.sim.visible import visible
 _HERE: Final = "deltafl.sim.view"
 
 
-def policy(style: str, script: str) -> str:
+def live_policy() -> str:
+    """The policy of a live page."""
+    return _policy(_script())
+
+
+def _policy(script: str) -> str:
     """The policy of a page: no request leaves it, and it runs its own script alone.
 
     Args:
-        style: the text of its style sheet.
-        script: that of its script; without one, it asks for nothing at all.
+        script: its text; without one, the page asks for nothing at all.
     """
-    rules = ["default-src 'none'", f"style-src '{_digest(style)}'", "img-src data:"]
+    rules = ["default-src 'none'", f"style-src '{_digest(_style())}'", "img-src data:"]
     if script:
         rules += [f"script-src '{_digest(script)}'", "connect-src 'self'"]
     return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
@@ -42,12 +46,7 @@ def policy(style: str, script: str) -> str:
 
 def live_page(page: Page) -> str:
     """The page of a run that asks for its own sections again and again."""
-    return _page(page, OF_A_RUN, "Δ-FL run", script())
-
-
-def page_of_moment(page: Page) -> str:
-    """The page of a run as it is now; it runs nothing, and asks for nothing."""
-    return _page(page, OF_A_RUN, "Δ-FL run")
+    return _page(page, OF_A_RUN, "Δ-FL run", _script())
 
 
 def page_of_results(page: Page) -> str:
@@ -82,9 +81,9 @@ def _page(page: Page, sections: Sequence[str], kicker: str, own_script: str = ""
             page=page,
             sections=fragments(page, sections),
             kicker=kicker,
-            style=Markup(style()),  # noqa: S704 - ours
+            style=Markup(_style()),  # noqa: S704 - ours
             script=Markup(own_script),  # noqa: S704 - ours
-            policy=policy(style(), own_script),
+            policy=_policy(own_script),
             moment=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
             version=metadata.version("deltafl"),
         )
@@ -103,13 +102,13 @@ def _text(package: str, name: str) -> str:
 
 
 @functools.cache
-def script() -> str:
+def _script() -> str:
     """The script of a live page."""
     return _text(_HERE, "view.js")
 
 
 @functools.cache
-def style() -> str:
+def _style() -> str:
     """The style sheets of the audit's page and of charts, and what there is here beside them."""
     audits = _text("deltafl.sim.inspect.audit.html", "style.css")
     return audits + _text("deltafl.sim.charts", "charts.css") + _text(_HERE, "view.css")
@@ -127,28 +126,6 @@ def in_points(value: float) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(_HERE, ""),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=writing.shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: tuple[Callable[..., object], ...] = (
-        writing.number,
-        writing.count,
-        writing.size,
-        writing.quantity,
-        writing.percent,
-        svg.line_chart,
-        svg.distribution_chart,
-        svg.pair_chart,
-        svg.neighbours,
-        svg.swatch,
-        in_points,
-        p_value,
-    )
-    environment.filters.update({one.__name__: one for one in filters})
-    environment.globals.update(NONE=writing.NONE, LEVEL=LEVEL, STAGES=STAGES)
-    return environment
+    drawn = (svg.line_chart, svg.distribution_chart, svg.pair_chart, svg.swatch)
+    written = (in_points, p_value)
+    return writing.templates([_HERE], *drawn, *written, LEVEL=LEVEL, STAGES=STAGES)

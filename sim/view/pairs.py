@@ -8,10 +8,10 @@ import numpy as np
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.charts.chart import Distribution, Numbers, Pairs
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.record.snapshot import Method
+from deltafl.sim.record.snapshot import Method, Tested
 from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.methods import FEDAVG
-from deltafl.sim.reproduce.statistics import Comparison, error_matrix
+from deltafl.sim.reproduce.statistics import Comparison
 
 LEVEL: Final = 0.95
 """The coverage of intervals."""
@@ -35,6 +35,14 @@ def distribution(method: Method, number: int, bins: int) -> Distribution | None:
     return Distribution(method.label, number, tuple(rounds), np.array(rows))
 
 
+def pairs_of(methods: Sequence[Method], baseline: Method | None) -> list[tuple[int, Pairs]]:
+    """Methods in pairs with the baseline, by number; of those that have such pairs."""
+    if baseline is None:
+        return []
+    others = ((at, pairs(one, baseline)) for at, one in enumerate(methods) if one is not baseline)
+    return [(at, found) for at, found in others if found is not None]
+
+
 def pairs(ours: Method, theirs: Method) -> Pairs | None:
     """Pair two methods by seed and device, at the latest round that both have evaluated.
 
@@ -44,54 +52,38 @@ def pairs(ours: Method, theirs: Method) -> Pairs | None:
     found = _common(ours, theirs)
     if not found:
         return None
-    number = max(at for at, _, _ in found)
-    chosen = [(mine, his) for at, mine, his in found if at == number]
-    ids, mine = error_matrix([one for one, _ in chosen])
-    _, his = error_matrix([one for _, one in chosen])
-    mean, base = mine.mean(axis=0), his.mean(axis=0)
-    order = np.lexsort((mean, base))
-    return Pairs(
-        ours.label,
-        theirs.label,
-        tuple(ids[at] for at in order),
-        mean[order],
-        base[order],
-        number,
-        len(chosen),
+    number = max(mine.round for mine, _ in found)
+    chosen = [pair for pair in found if pair[0].round == number]
+    mean, base = (
+        np.mean([_by_device(one) for one in side], axis=0) for side in zip(*chosen, strict=True)
     )
+    ids, order = sorted(chosen[0][0].devices), np.lexsort((mean, base))
+    devices = tuple(ids[at] for at in order)
+    return Pairs(ours.label, theirs.label, devices, mean[order], base[order], number, len(chosen))
 
 
-def _common(ours: Method, theirs: Method) -> list[tuple[int, Evaluation, Evaluation]]:
-    """Of each seed: the latest round that both have evaluated, and these evaluations."""
-    by_seed = {run.seed: run for run in theirs.runs}
-    found: list[tuple[int, Evaluation, Evaluation]] = []
+def _common(ours: Method, theirs: Method) -> list[tuple[Tested, Tested]]:
+    """Of each seed: what both have measured on the same devices, after the latest such round."""
+    by_seed = {run.seed: {one.round: one for one in run.tested} for run in theirs.runs}
+    found: list[tuple[Tested, Tested]] = []
     for run in ours.runs:
-        if (other := by_seed.get(run.seed)) is None:
-            continue
-        mine = {one.round: one for one in run.tested if one.devices}
-        his = {one.round: one for one in other.tested if one.devices}
+        his = by_seed.get(run.seed, {})
         shared = [
-            at
-            for at in mine.keys() & his.keys()
-            if set(mine[at].devices) == set(his[at].devices)
-            and len(set(mine[at].devices)) == len(mine[at].devices) == len(his[at].devices)
+            one
+            for one in run.tested
+            if one.devices
+            and one.round in his
+            and set(one.devices) == set(his[one.round].devices)
+            and len(set(one.devices)) == len(one.devices) == len(his[one.round].devices)
         ]
-        if shared:
-            at = max(shared)
-            pair = (
-                _evaluation(mine[at].devices, mine[at].errors, at),
-                _evaluation(his[at].devices, his[at].errors, at),
-            )
-            if found and {one.id for one in found[0][1].test} != {one.id for one in pair[0].test}:
-                continue
-            found.append((at, *pair))
+        if shared and (not found or set(shared[-1].devices) == set(found[0][0].devices)):
+            found.append((shared[-1], his[shared[-1].round]))
     return found
 
 
-def _evaluation(devices: Sequence[str], errors: Numbers, number: int) -> Evaluation:
-    """What the statistics need of an evaluation."""
-    test = [DeviceMetrics(one, 1, 0.0, float(e)) for one, e in zip(devices, errors, strict=True)]
-    return Evaluation(number, (), test)
+def _by_device(one: Tested) -> Numbers:
+    """The errors in the order of the devices' names."""
+    return one.errors[sorted(range(len(one.devices)), key=one.devices.__getitem__)]
 
 
 def baseline_of(methods: Sequence[Method], wanted: str | None = None) -> Method | None:
@@ -127,13 +119,16 @@ def comparisons(
             raise ValueError(
                 f"{method.label} and {baseline.label} do not have the same seeds and last rounds"
             )
-        finals[method.label] = [
-            _evaluation(run.tested[-1].devices, run.tested[-1].errors, run.tested[-1].round)
-            for run in runs
-        ]
+        finals[method.label] = [_evaluation(run.tested[-1]) for run in runs]
     return compare_methods(
         finals,
         baseline=baseline.label,
         percentile=percentile,
         level=LEVEL,
     )
+
+
+def _evaluation(one: Tested) -> Evaluation:
+    """What the statistics need of an evaluation."""
+    pairs = zip(one.devices, one.errors.tolist(), strict=True)
+    return Evaluation(one.round, (), [DeviceMetrics(name, 1, 0.0, error) for name, error in pairs])

@@ -14,8 +14,8 @@ from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.record.snapshot import Method, Reader, Snapshot
 from deltafl.sim.view.page import page_of_results
-from deltafl.sim.view.pairs import pairs
-from deltafl.sim.view.sections import AuditState, Page, whole_traffic
+from deltafl.sim.view.pairs import pairs_of
+from deltafl.sim.view.sections import AuditState, Page, traffic_of
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\
@@ -64,7 +64,11 @@ def main(options: argparse.Namespace) -> int:
     snapshots = [_read(path) for path in dict.fromkeys(options.runs)]
     files = [file for one in snapshots for file in RunDirectory(one.path).files]
     check_output(options.out, files)
-    page = Page(snapshots, whole_traffic(snapshots[0]), wanted=options.baseline)
+    traffic = traffic_of(snapshots[0])
+    if traffic is not None:
+        traffic.read_on(float("inf"))
+    seen = None if traffic is None else traffic.seen
+    page = Page(snapshots, seen, wanted=options.baseline)
     try:
         baseline = page.baseline
     except ValueError as error:
@@ -81,33 +85,14 @@ def main(options: argparse.Namespace) -> int:
 def _draw(
     folder: Path, methods: Sequence[Method], baseline: Method | None, files: Sequence[Path]
 ) -> None:
+    from deltafl.sim.charts.files import write_paper  # loads the plotting library
+
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--figures {folder}: it is not a folder; name another")
     if folder.is_dir():  # otherwise it is made
         check_output(folder / "captions.txt", files)
-    written = write_paper(folder, methods, baseline)
+    written = write_paper(folder, methods, pairs_of(methods, baseline))
     _say(f"{len(written)} files with figures and captions are in {folder}.")
-
-
-def write_paper(folder: Path, methods: Sequence[Method], baseline: Method | None) -> list[Path]:
-    """Draw all figures that the runs have data for, and write captions.txt; the files.
-
-    Args:
-        folder: where; created where it is missing.
-        methods: what to draw.
-        baseline: what the others are compared with; None if there is nothing to compare.
-    """
-    from deltafl.sim.charts import files  # loads the plotting library
-
-    plans = files.figures_of(methods)
-    if baseline is not None:
-        others = [(at, one) for at, one in enumerate(methods) if one is not baseline]
-        found = [(at, paired) for at, one in others if (paired := pairs(one, baseline)) is not None]
-        plans += files.pairs_of(found, baseline.label)
-    written = files.write_figures(folder, plans, files.PAPER, ("pdf", "svg"))
-    captions = folder / "captions.txt"
-    write_file(captions, "".join(f"{one.name}: {one.caption}\n\n" for one in plans).encode())
-    return [*written, captions]
 
 
 def _read(path: Path) -> Snapshot:

@@ -39,9 +39,6 @@ QUIET_S: Final = 60.0
 _MOST_VERSIONS: Final = 40
 _LONGEST: Final = 200  # of what files say
 
-_SOFTWARE: Final = ("deltafl", "python", "torch", "numpy", "scikit-learn")
-_MACHINE: Final = ("machine", "device", "backend", "cpu_capability")
-
 Content = Mapping[str, object]
 """What a section shows, by the names of its macro's arguments."""
 
@@ -162,15 +159,6 @@ def traffic_of(snapshot: Snapshot) -> Traffic | None:
     return Traffic(RunDirectory(snapshot.path).transcript, grid)
 
 
-def whole_traffic(snapshot: Snapshot) -> Seen | None:
-    """All that the transcript of a run has; None where there is none."""
-    traffic = traffic_of(snapshot)
-    if traffic is None:
-        return None
-    traffic.read_on(float("inf"))
-    return traffic.seen
-
-
 def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
     """The methods of several runs that have begun, each with a label of its own."""
     labels = Counter(method.label for one in snapshots for method in one.methods)
@@ -209,8 +197,7 @@ def paired(page: Page) -> Content:
     if baseline is None:
         problem = "There is one method, and nothing to compare it with."
         return {"baseline": "", "found": [], "problem": problem}
-    others = [one for one in page.methods[:MAX_METHODS] if one is not baseline]
-    found = [one for method in others if (one := pairs.pairs(method, baseline)) is not None]
+    found = [one for _, one in pairs.pairs_of(page.methods[:MAX_METHODS], baseline)]
     problem = f"No method has been evaluated on the same devices and seed as {baseline.label} yet."
     return {"baseline": baseline.label, "found": found, "problem": "" if found else problem}
 
@@ -228,16 +215,10 @@ def devices(page: Page) -> Content:
 
 def searches(page: Page) -> Content:
     """Charts of the searches for the threshold: of all, and of the first and last by question."""
-    thresholds = [runs.bracket_curve(method, at) for at, method in enumerate(page.methods)]
     charts = drawn(
-        runs.query_chart(page.methods),
-        Chart(
-            "The threshold η; band: what is known of it, η ± δ",
-            "nats",
-            [one for one in thresholds if one is not None],
-            from_zero=False,
-        ),
-        runs.kept_chart(page.methods),
+        runs.chart_of("queries", page.methods),
+        runs.chart_of("threshold", page.methods),
+        runs.chart_of("kept", page.methods),
         *(search_chart(one) for one in (page.traffic.searches if page.traffic else ())),
     )
     return {"charts": charts}
@@ -264,10 +245,9 @@ def _in_nats(value: float | None) -> str:
 
 def costs(page: Page) -> Content:
     """Seconds and bytes: of methods, of stages, and of kinds of messages."""
-    seconds_of_rounds = Chart("Seconds of a round", "s", runs.event_curves(page.methods, "wall_s"))
     return {
         "costs": page.costs,
-        "charts": drawn(seconds_of_rounds),
+        "charts": drawn(runs.chart_of("seconds", page.methods)),
         "stage_times": stage_times(page.methods[:MAX_METHODS]),
         "traffic": page.traffic,
     }
@@ -276,11 +256,10 @@ def costs(page: Page) -> Content:
 def dropouts(page: Page) -> Content:
     """Devices lost, by stage and by round, and what noisy sums have cost."""
     stages = sorted({stage for one in page.costs for stage in one.dropped})[:MAX_METHODS]
-    lost = Chart("Devices lost in a round", "devices", runs.dropout_curves(page.methods))
     return {
         "costs": page.costs,
         "stages": stages,
-        "charts": drawn(lost) if stages else (),
+        "charts": drawn(runs.chart_of("lost", page.methods)) if stages else (),
         "privacy": _privacy(page.snapshots),
     }
 
@@ -454,10 +433,6 @@ def _about(one: Snapshot) -> tuple[tuple[str, str], ...]:
     ended = time.gmtime(one.written)
     known = one.summary
     sizes = [known.get(key) for key in ("train_devices", "test_devices")]
-    software = [
-        f"{name} {_short(one.versions[name])}" for name in _SOFTWARE if name in one.versions
-    ]
-    machine = [_short(one.versions[name]) for name in _MACHINE if name in one.versions]
     facts = (
         ("Run", str(one.path)),
         ("Written last", time.strftime("%Y-%m-%d %H:%M UTC", ended) if one.written else ""),
@@ -471,8 +446,6 @@ def _about(one: Snapshot) -> tuple[tuple[str, str], ...]:
         ("Seeds", f"{count(experiment.num_seeds, 'seed')}, from {experiment.seed}"),
         ("Methods", ", ".join(method.label for method in one.methods)),
         ("Sums", config.privacy.sums if federation.is_private else "in clear"),
-        ("Software", ", ".join(software)),
-        ("Machine", ", ".join(machine)),
     )
     return tuple((name, value) for name, value in facts if value)
 

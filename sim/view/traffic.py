@@ -5,16 +5,13 @@ for a limited time.
 """
 
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query
-from deltafl.secagg.stages import Stage
-from deltafl.secagg.wire import Kind
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.inventory import name_of
 from deltafl.sim.inspect.audit.seen import Decoder
@@ -32,23 +29,6 @@ from deltafl.sim.record.transcript import (
 SECONDS_AT_A_TIME: Final = 0.4
 """So long is a transcript read on at a time while its run is watched."""
 
-_OF_STAGE: Final = {
-    Kind.OPEN: (Stage.ADVERTISE,),
-    Kind.ADVERTISE: (Stage.ADVERTISE,),
-    Kind.ROSTER: (Stage.SHARE,),
-    Kind.SHARE_KEYS: (Stage.SHARE,),
-    Kind.DELIVERY: (Stage.RECEIPT,),
-    Kind.RECEIPT: (Stage.RECEIPT,),
-    Kind.SLOT: (Stage.MASK,),
-    Kind.OPENING: (Stage.MASK,),  # it comes with a question
-    Kind.MASKED: (Stage.MASK,),
-    Kind.CHECK: (Stage.LIST, Stage.CONFIRM),
-    Kind.SIGNATURE: (Stage.LIST, Stage.CONFIRM),
-    Kind.REQUEST: (Stage.UNMASK,),
-    Kind.SHARES: (Stage.UNMASK,),
-}
-"""The stage of each kind of message; of some, their slot tells."""
-
 _QUERY: Final = "question of the search"
 _UPDATES: Final = "request for updates"
 
@@ -59,21 +39,18 @@ class Carried:
 
     Attributes:
         name: what they are.
-        stage: of the session, as events call it; of some kinds, two; "" if unknown.
         sent: whether the server sent them; else it received them.
         count: how many.
         size: their bytes.
     """
 
     name: str
-    stage: str
     sent: bool
     count: int
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(NamedTuple):
     """The questions of one search, in their order.
 
     Attributes:
@@ -85,8 +62,7 @@ class Steps:
     pivots: tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """What has been read of a transcript at a moment.
 
     Attributes:
@@ -117,9 +93,7 @@ class Traffic:
     grid: LossGrid
     mark: Mark = TRANSCRIPT.start
     problem: str = ""
-    _counts: Counter[tuple[bool, str]] = field(default_factory=Counter)
-    _sizes: Counter[tuple[bool, str]] = field(default_factory=Counter)
-    _stages: dict[str, str] = field(default_factory=dict)
+    _carried: dict[tuple[bool, str], Carried] = field(default_factory=dict)
     _decoder: Decoder = field(default_factory=Decoder)
     _first: Steps | None = None
     _last: Steps | None = None
@@ -131,28 +105,16 @@ class Traffic:
     @property
     def seen(self) -> Seen:
         """What has been read so far."""
-        return Seen(tuple(self.carried), tuple(self.searches), self.share, self.problem)
-
-    @property
-    def carried(self) -> list[Carried]:
-        """The messages read so far: sent ones first, the kinds with most bytes first."""
-        order = sorted(self._sizes, key=lambda key: (not key[0], -self._sizes[key]))
-        return [
-            Carried(
-                name,
-                self._stages[name],
-                sent,
-                self._counts[sent, name],
-                self._sizes[sent, name],
-            )
-            for sent, name in order
-        ]
-
-    @property
-    def searches(self) -> list[Steps]:
-        """The first search, and the last one that is over."""
-        known = [one for one in (self._first, self._over) if one is not None]
-        return known[:1] if len(known) > 1 and known[0].round == known[1].round else known
+        carried = sorted(self._carried.values(), key=lambda one: (not one.sent, -one.size))
+        searches = [one for one in (self._first, self._over) if one is not None]
+        if len(searches) > 1 and searches[0].round == searches[1].round:
+            searches.pop()
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            size = 0
+        share = min(1.0, self.mark.size / size) if size else 1.0
+        return Seen(tuple(carried), tuple(searches), share, self.problem)
 
     def read_on(self, seconds: float = SECONDS_AT_A_TIME) -> None:
         """Read what is new, for so long at most."""
@@ -190,18 +152,8 @@ class Traffic:
 
     def _start_over(self) -> None:
         self.mark, self.problem, self._tail = TRANSCRIPT.start, "", Tail()
-        self._counts.clear()
-        self._sizes.clear()
+        self._carried.clear()
         self._first = self._last = self._over = None
-
-    @property
-    def share(self) -> float:
-        """How much of the file has been read, from 0 to 1."""
-        try:
-            size = self.path.stat().st_size
-        except OSError:
-            size = 0
-        return min(1.0, self.mark.size / size) if size else 1.0
 
     def _add(self, record: Record) -> None:
         if isinstance(record, Begin):
@@ -216,10 +168,10 @@ class Traffic:
         if isinstance(asked, Ask):
             name = _QUERY if isinstance(asked.question, Query) else _UPDATES
             self._note_question(record.round, asked)
-        of_stage = () if content.kind is None else _OF_STAGE[content.kind]
-        self._stages[name] = " or ".join(stage.name.lower() for stage in of_stage)
-        self._counts[record.sent, name] += 1
-        self._sizes[record.sent, name] += record.size
+        known = self._carried.get((record.sent, name), Carried(name, record.sent, 0, 0))
+        self._carried[record.sent, name] = replace(
+            known, count=known.count + 1, size=known.size + record.size
+        )
 
     def _note_question(self, round_number: int, asked: Ask) -> None:
         if not isinstance(asked.question, Query):

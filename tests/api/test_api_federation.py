@@ -65,6 +65,11 @@ def test_all_ways_lead_to_the_same_data():
     assert len({dataset_digest(one.dataset) for one in made}) == 1
 
 
+def test_a_column_of_several_types_is_refused():
+    with pytest.raises(DataError, match="give a column values of one type"):
+        Federation.from_pandas(table(who=["a", 1] * 6), user="who", label="answer")
+
+
 def test_labels_that_are_numbers_stay_as_they_are():
     federation = Federation.from_pandas(table(answer=[0, 2] * 6), user="who", label="answer")
     assert federation.classes == ()
@@ -106,23 +111,23 @@ def test_settings_that_are_none_are_refused():
 @pytest.mark.parametrize(
     ("source", "named", "complaint"),
     [
-        (table(), {"user": "who", "label": "x"}, "has no column 'x': its columns are who, height"),
+        (table(), {"user": "who", "label": "x"}, "no column 'x': there are who, height"),
         (table(height=["a"] * 12), {}, "column 'height' has .*, not numbers: encode it"),
-        (table(height=[np.nan] + [1.0] * 11), {}, "'height' has nothing in row 0: fill it"),
+        (table(height=[np.nan] + [1.0] * 11), {}, "'height' has nothing in row 1 of the sam"),
         (table(who=["ann"] * 12), {}, "1 of 1 devices are left"),
         (table(answer=[0.5] * 12), {}, "user 'ann'.*label"),
         (
             table(height=[np.inf] + [1.0] * 11),
             {},
-            "'height' has inf in row 0, which is not",
+            "'height' has inf in row 1 of the samples, which is not",
         ),
-        (table(height=[1e300] + [1.0] * 11), {}, r"'height' has 1e\+300 in row 0"),
-        (table().iloc[:0], {}, "0 of 0 devices"),
+        (table(height=[1e300] + [1.0] * 11), {}, r"'height' has 1e\+300 in row 1 of"),
+        (table().iloc[:0], {}, "no rows under the names"),
         (pd.concat([table(), table()[["height"]]], axis=1), {}, "several columns are called 'hei"),
         (table(), {"features": ["height", "answer"]}, "'answer' is named twice: .*to predict"),
         (table(), {"user": "answer"}, "'answer' is named twice"),
-        (table(answer="yes"), {}, "all labels are yes: give samples of at least two classes"),
-        ({"who": USERS}, {}, "a dict is none: give a pandas.DataFrame"),
+        (table(answer="yes"), {}, "all labels are 'yes': give samples of at least two classes"),
+        ({"who": USERS}, {}, "a dict is no DataFrame: give a pandas.DataFrame"),
     ],
 )
 def test_tables_that_cannot_be_used_are_refused(source, named, complaint):

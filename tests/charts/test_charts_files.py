@@ -7,10 +7,9 @@ import pytest
 from made_runs import SCRIPT, make_run, private
 
 from deltafl.sim.charts.chart import COLOURS, DASHES, NUM_DISTINCT, LineStyle
-from deltafl.sim.charts.files import PAPER
+from deltafl.sim.charts.files import PAPER, write_paper
 from deltafl.sim.record.snapshot import Reader
-from deltafl.sim.view.pairs import baseline_of
-from deltafl.sim.view.report_cli import write_paper
+from deltafl.sim.view.pairs import baseline_of, pairs_of
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def drawn(tmp_path_factory):
         rounds=6,
     )
     methods = Reader(folder / "run").read().methods
-    files = write_paper(folder / "figures", methods, baseline_of(methods))
+    files = write_paper(folder / "figures", methods, pairs_of(methods, baseline_of(methods)))
     return methods, folder / "figures", files
 
 
@@ -71,7 +70,7 @@ def test_captions_say_what_bands_are(drawn):
 @pytest.mark.slow
 def test_equal_runs_make_equal_files(drawn, tmp_path):
     methods, folder, _ = drawn
-    for path in write_paper(tmp_path / "again", methods, baseline_of(methods)):
+    for path in write_paper(tmp_path / "again", methods, pairs_of(methods, baseline_of(methods))):
         assert path.read_bytes() == (folder / path.name).read_bytes()
 
 
@@ -82,7 +81,7 @@ def test_names_are_letters_and_no_mathematics(tmp_path):
     from dataclasses import replace
 
     odd = [replace(one, label=f"$\\undefined_{at}$") for at, one in enumerate(methods)]
-    assert write_paper(tmp_path / "figures", odd, odd[1])
+    assert write_paper(tmp_path / "figures", odd, pairs_of(odd, odd[1]))
 
 
 def test_lines_differ_in_colour_and_dashes_together():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import error_of, make_run
 
-from deltafl.sim.charts.runs import bracket_curve, curve, error_curves, event_curves
+from deltafl.sim.charts.runs import chart_of, curve
 from deltafl.sim.record.snapshot import Reader
 
 
@@ -23,8 +23,8 @@ def errors(method, seed, number):
 
 
 def test_the_test_error_is_averaged_over_seeds_with_its_range(methods):
-    tail = error_curves(methods, 90)
-    mean = error_curves(methods, None)
+    tail = chart_of("tail", methods).curves
+    mean = chart_of("mean", methods).curves
     assert [one.rounds for one in tail] == [(0, 2, 4)] * 2
     for method in range(2):
         by_seed = [np.percentile(errors(method, seed, 4), 90) for seed in range(2)]
@@ -38,7 +38,7 @@ def test_the_test_error_is_averaged_over_seeds_with_its_range(methods):
 def test_seeds_that_have_not_come_so_far_do_not_count(tmp_path):
     make_run(tmp_path / "run", played=[4, 2, None, None])
     methods = Reader(tmp_path / "run").read().methods
-    (found,) = error_curves(methods, None)
+    (found,) = chart_of("mean", methods).curves
     assert found.rounds == (0, 2, 4)
     assert found.mean[-1] == pytest.approx(errors(0, 0, 4).mean())
     assert found.mean[1] == pytest.approx(np.mean([errors(0, s, 2).mean() for s in range(2)]))
@@ -59,11 +59,12 @@ def test_a_curve_lies_within_its_range(seeds):
 def test_the_bracket_is_that_of_the_first_seed():
     log = [{"round": 1, "eta": 2.0, "half_width": 0.5}, {"round": 2, "eta": None}]
     method = SimpleNamespace(label="m", runs=[SimpleNamespace(events=log)])
-    found = bracket_curve(method, 3)
+    (found,) = chart_of("threshold", [method]).curves
     assert (found.rounds, found.mean, found.low, found.high) == ((1,), (2.0,), (1.5,), (2.5,))
-    assert bracket_curve(SimpleNamespace(label="m", runs=[SimpleNamespace(events=[])]), 0) is None
+    method = SimpleNamespace(label="m", runs=[SimpleNamespace(events=[])])
+    assert chart_of("threshold", [method]).curves == []
 
 
 def test_numbers_of_events_keep_the_number_of_their_method(methods):
-    assert [one.number for one in event_curves(methods, "wall_s")] == [0, 1]
-    assert event_curves(methods, "num_queries") == []
+    assert [one.number for one in chart_of("seconds", methods).curves] == [0, 1]
+    assert chart_of("queries", methods).curves == []

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from made_runs import SCRIPT
 
 from deltafl.sim.charts import svg
-from deltafl.sim.charts.chart import Chart, Curve, Distribution, LineStyle, Pairs, drawn
+from deltafl.sim.charts.chart import (
+    MOST_PAIRS,
+    Chart,
+    Curve,
+    Distribution,
+    LineStyle,
+    Pairs,
+    drawn,
+)
 from deltafl.sim.view.sections import search_chart
 from deltafl.sim.view.traffic import Steps
 from deltafl.sim.writing import percent
@@ -155,12 +163,12 @@ def pairs_of(size):
     return Pairs("a", "b", tuple(f"d{n}" for n in range(size)), ours, theirs, 4, 2)
 
 
-@pytest.mark.parametrize("size", [1, 7, svg.MOST_PAIRS, svg.MOST_PAIRS + 1, 3000])
+@pytest.mark.parametrize("size", [1, 7, MOST_PAIRS, MOST_PAIRS + 1, 3000])
 def test_every_pair_is_drawn_alone_or_together_with_its_neighbours(size):
     found = pairs_of(size)
-    text, together = svg.pair_chart(found), svg.neighbours(found)
+    text, together = svg.pair_chart(found), found.together
     drawn_pairs = parts(text, "pair")
-    assert len(drawn_pairs) == -(-size // together) <= svg.MOST_PAIRS
+    assert len(drawn_pairs) == -(-size // together) <= MOST_PAIRS
     assert found.helped + found.hurt + found.same == size
     assert is_within(places(parts(text, "after")))
     before = [(float(one["cx"]), float(one["cy"])) for one in parts(text, "before")]

@@ -9,9 +9,8 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.registry import quantile_method
 from deltafl.protocol.quantile.search import SearchConfig, SearchParams
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, Mitigation
-from deltafl.sim.inspect.leakage.observations import SearchView, simulate
-from deltafl.sim.inspect.leakage.prior import Prior
+from deltafl.sim.inspect.leakage.experiment import MITIGATIONS, Mitigation
+from deltafl.sim.inspect.leakage.observations import Prior, SearchView, simulate
 from deltafl.sim.inspect.leakage.reconstruction import Reconstruction, reconstruct
 
 GRID = LossGrid()

@@ -14,6 +14,7 @@ from deltafl.sim.inspect.leakage.consequences import (
     order_intervals,
     ranks,
     threshold_interval,
+    vanished_device,
 )
 from deltafl.sim.inspect.leakage.labels import (
     Puzzle,
@@ -23,7 +24,6 @@ from deltafl.sim.inspect.leakage.labels import (
     puzzles,
 )
 from deltafl.sim.inspect.leakage.observations import Answer, simulate
-from deltafl.sim.inspect.leakage.vanished import vanished_device
 
 
 @pytest.mark.slow

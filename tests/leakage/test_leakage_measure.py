@@ -10,14 +10,11 @@ import pytest
 from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn
 
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.inspect.leakage.belief import Belief, order_law
 from deltafl.sim.inspect.leakage.consequences import buckets
 from deltafl.sim.inspect.leakage.counts import bucket_counts
-from deltafl.sim.inspect.leakage.facts import search_facts
 from deltafl.sim.inspect.leakage.labels import probabilities
-from deltafl.sim.inspect.leakage.measure import measure
-from deltafl.sim.inspect.leakage.observations import SearchView, simulate, without_search
-from deltafl.sim.inspect.leakage.prior import Prior
+from deltafl.sim.inspect.leakage.measure import Belief, measure, order_law, search_facts
+from deltafl.sim.inspect.leakage.observations import Prior, SearchView, simulate, without_search
 
 
 def leaked(view, ticks, seed=0):

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn, searched
 
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.counts import bucket_counts
-from deltafl.sim.inspect.leakage.equations import set_up
-from deltafl.sim.inspect.leakage.observations import Answer, answer_of, beta_bits, simulate
+from deltafl.sim.inspect.leakage.equations import Region, set_up
+from deltafl.sim.inspect.leakage.observations import Answer, beta_bits, simulate
 from deltafl.sim.inspect.leakage.reconstruction import reconstruct
-from deltafl.sim.inspect.leakage.whole_ticks import Region, whole_solutions
 
 
 @pytest.mark.slow
@@ -105,7 +103,7 @@ def test_whole_ticks_are_checked_against_every_released_integer():
 
     def tried(centre):
         region = Region(np.array(centre, dtype=float), sharp, np.full(3, 0.3))
-        return whole_solutions(view, region, np.array(weights, dtype=float)).found
+        return region.whole_solutions(view, np.array(weights, dtype=float)).found
 
     assert tried(ticks) == (tuple(ticks),)
     assert tried([tick + 2 for tick in ticks]) == ()
@@ -186,8 +184,10 @@ def test_counts_are_inferred_from_weights():
 
 
 def test_a_simulated_sum_is_that_of_the_encoded_contributions():
-    config = config_of("mm", 3)
-    sums = answer_of(config, Query("mm", (1000,)), [0, 999, 1000], [3, 5, 7])
+    config = config_of("mm", 3, warm_start=1000)
+    (answer,) = simulate(config, "mm", [0, 999, 1000], [3, 5, 7], stop_after=1).view.answers
+    assert answer.pivots == (1000,)
+    sums = answer.sums
     assert sums["signed_weight"] == (7 - 8,)
     assert sums["weight"] == (15,)
     beta = 2 * 3 / 1999 + 2 * 5 / 1 + 2 * 7 / 1

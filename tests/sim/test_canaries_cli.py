@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from deltafl.sim.cli import main
-from deltafl.sim.inspect.canaries.bound import guesses_to_make
-from deltafl.sim.inspect.canaries.cli import Comparison, Measured, describe
+from deltafl.sim.inspect.canaries.cli import describe
+from deltafl.sim.inspect.canaries.experiment import Comparison, Measured, guesses_to_make
 
 PRESET = ["audit", "canaries", "--preset", "population-100k-dp", "--sums", "ideal"]
 SMALL = [

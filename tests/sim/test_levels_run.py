@@ -24,7 +24,7 @@ from deltafl.fl.strategies.levels import (
 )
 from deltafl.protocol.levels import MAX_LEVELS
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.charts.runs import kept_chart
+from deltafl.sim.charts.runs import chart_of
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import ConfigError
@@ -165,7 +165,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(played, tmp_path, no_figures):
 def test_figures_draw_every_level(played):
     methods = Reader(played[0]).read().methods[: len(LEVELS)]
     assert methods[1].label == "private-delta-fl, θ = 0.5"
-    kept = [one.mean for one in kept_chart(methods).curves]
+    kept = [one.mean for one in chart_of("kept", methods).curves]
     assert len(kept) == len(LEVELS)
     assert all(first >= last for first, last in zip(kept[0], kept[-1], strict=True))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from doubles import Silent, run
 
-from deltafl.sim.charts.files import ONE, figures_of, write_figures
+from deltafl.sim.charts.files import write_figures
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.record.chain import ChainWriter
 from deltafl.sim.record.events import EventLog
@@ -95,8 +95,7 @@ def test_figures_are_not_drawn_through_links(unfinished, tmp_path):
     (unfinished / "plots").mkdir()
     for name in ("error.png", "error.svg"):
         (unfinished / "plots" / name).symlink_to(tmp_path / "precious")
-    plans = figures_of(Reader(unfinished).read().methods)
-    write_figures(unfinished / "plots", plans, ONE, ("png", "svg"))
+    write_figures(unfinished / "plots", Reader(unfinished).read().methods)
     assert precious(tmp_path) == ["precious"] * 3
     assert (unfinished / "plots" / "error.png").read_bytes().startswith(b"\x89PNG")
     assert (unfinished / "plots" / "error.svg").read_bytes().startswith(b"<?xml")

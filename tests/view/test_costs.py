@@ -5,7 +5,6 @@ from made_runs import event, make_run, private
 
 from deltafl.secagg.stages import Stage
 from deltafl.sim.record.snapshot import Reader
-from deltafl.sim.view import page
 from deltafl.sim.view.costs import REST, STAGES, stage_times
 from deltafl.sim.view.sections import Page, methods_of, status
 
@@ -63,15 +62,7 @@ def test_times_that_cannot_be_are_drawn_all_the_same(tmp_path, seconds, expected
     assert all(0 <= part.x <= 100 and 0 <= part.width <= 100 for part in one.parts)
 
 
-@pytest.mark.slow
-def test_runs_of_earlier_versions_and_sums_without_messages(tmp_path):
-    def earlier(number):
-        return {key: value for key, value in private(number).items() if key != "stage_s"}
-
-    (one,) = times(tmp_path, make_event=earlier)
-    assert (one.rounds, one.parts) == (0, ())
-    text = page.page_of_moment(Page([Reader(tmp_path / "run").read()]))
-    assert "private-delta-fl: not recorded." in text
+def test_sums_without_messages_have_no_stages(tmp_path):
     assert times(tmp_path / "ideal", make_event=lambda n: private(n, stage_s={})) == ()
     assert times(tmp_path / "clear", algorithm="delta-fl", make_event=event) == ()
 

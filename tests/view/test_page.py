@@ -78,11 +78,7 @@ def all_shown(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(all_shown):
-    return {
-        (name, kind.__name__): kind(one)
-        for name, one in all_shown.items()
-        for kind in (page.page_of_moment, page.page_of_results)
-    }
+    return {name: page.page_of_results(one) for name, one in all_shown.items()}
 
 
 def words(text):
@@ -95,13 +91,13 @@ def test_a_page_loads_nothing_runs_nothing_and_is_labelled(pages):
 
 
 def test_control_a_page_with_a_fault_is_noticed(pages):
-    text = pages["rich", "page_of_results"]
+    text = pages["rich"]
     assert faults(text.replace("</main>", "<script>1</script></main>")) == ["element script"]
     assert faults(text.replace("</main>", "<svg></svg></main>")) == ["figure without text"]
 
 
 def test_the_policy_allows_the_pages_own_style_and_script_alone(all_shown, pages):
-    (policy,) = re.findall('Security-Policy" content="([^"]*)"', pages["rich", "page_of_moment"])
+    (policy,) = re.findall('Security-Policy" content="([^"]*)"', pages["rich"])
     assert "default-src &#39;none&#39;" in policy
     assert "script-src" not in policy
     assert "connect-src" not in policy
@@ -119,7 +115,7 @@ def test_names_are_text_wherever_they_are(all_shown, pages):
         assert "<img" not in text
         assert "\u202e" not in text
         assert "\x1b" not in text
-    text = pages["hostile", "page_of_results"]
+    text = pages["hostile"]
     assert text.count("&lt;script&gt;") > 5
     assert "{{ 7 * 7 }}" in text
     assert text.count("</style>") == 1
@@ -127,12 +123,12 @@ def test_names_are_text_wherever_they_are(all_shown, pages):
 
 
 def test_the_page_says_how_far_the_run_is_and_what_cannot_be_read(pages):
-    assert "32 of 32 rounds of 8 runs" in words(pages["rich", "page_of_moment"])
-    early = words(pages["early", "page_of_moment"])
+    assert "32 of 32 rounds of 8 runs" in words(pages["rich"])
+    early = words(pages["early"])
     assert "0 of 16 rounds of 4 runs. Now: delta-fl, seed 1, after round 0 of 4" in early
     assert "No round has been played yet" in early
-    assert "There is no run here yet" in words(pages["absent", "page_of_moment"])
-    hostile = words(pages["hostile", "page_of_moment"])
+    assert "There is no run here yet" in words(pages["absent"])
+    hostile = words(pages["hostile"])
     assert "Not everything can be read" in hostile
     assert "fedavg-seed-2/events.jsonl is damaged" in hostile
 
@@ -143,9 +139,8 @@ def section_of(text, name):
     return words(section), dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", section))
 
 
-@pytest.mark.parametrize("kind", ["page_of_moment", "page_of_results"])
-def test_devices_that_lie_are_shown_as_what_only_the_simulator_knows(pages, kind):
-    text, facts = section_of(pages["lying", kind], "attackers")
+def test_devices_that_lie_are_shown_as_what_only_the_simulator_knows(pages):
+    text, facts = section_of(pages["lying"], "attackers")
     assert "Only the simulator knows what this section says: no server does" in text
     assert "All errors on this page are of honest devices" in text
     assert facts.pop("Run").endswith("alert(1)&gt;")
@@ -153,8 +148,6 @@ def test_devices_that_lie_are_shown_as_what_only_the_simulator_knows(pages, kind
         "Share that is asked for": "0.1",
         "Devices that lie": "3 of 30 training devices",
         "Kind": "backdoor",
-        "Scale": "2",
-        "Label of the trigger": "7",
         "Loss that they claim": "top",
         "Samples that they claim": "their own",
     }
@@ -172,7 +165,7 @@ def test_the_share_is_drawn_by_round_and_method(all_shown):
 @pytest.mark.parametrize("name", ["rich", "hostile", "early", "absent"])
 def test_where_nobody_lies_by_the_settings_the_page_says_no_more(pages, all_shown, name):
     assert not any(lying(all_shown[name]).values())
-    text, facts = section_of(pages[name, "page_of_moment"], "attackers")
+    text, facts = section_of(pages[name], "attackers")
     assert text.startswith("Devices that lie By the settings, no device lies.")
     assert facts == {}
 
@@ -183,17 +176,15 @@ def test_attackers_of_a_run_that_has_not_begun_are_those_of_its_settings(tmp_pat
         attackers={**LIES, "kind": "flipped-labels", "weight": "largest"},
         played=[None] * 4,
     )
-    text = page.page_of_moment(Page([Reader(tmp_path / "run").read()]))
+    text = page.page_of_results(Page([Reader(tmp_path / "run").read()]))
     told, facts = section_of(text, "attackers")
     assert facts["Devices that lie"] == "not known yet"
-    assert facts["Labels"] == "every y to C − 1 − y"
     assert facts["Samples that they claim"] == "largest"
-    assert "Scale" not in facts
     assert "Share of the aggregate" not in told
 
 
 def test_results_have_differences_settings_and_versions(pages, all_shown):
-    text = words(pages["rich", "page_of_results"])
+    text = words(pages["rich"])
     for expected in ("paired differences", "data_sha256", "[federation]", "Nothing was found."):
         assert expected in text
     tables = compared(all_shown["rich"])["tables"]
@@ -232,7 +223,7 @@ def test_ten_thousand_rounds_and_devices_make_a_page_of_bounded_size(tmp_path):
         make_event=lambda n: {"round": n, "wall_s": 1.0, "eta": 1.0, "half_width": 0.5},
         federation={"evaluate_every": 5_000},
     )
-    text = page.page_of_moment(Page([Reader(tmp_path / "run").read()]))
+    text = page.page_of_results(Page([Reader(tmp_path / "run").read()]))
     assert len(text) < 700_000
 
 
@@ -275,7 +266,7 @@ def visit(browser, tmp_path):
 def test_a_browser_opens_the_page_and_nothing_else_and_needs_no_sideways_scrolling(
     pages, visit, name
 ):
-    with visit(pages[name, "page_of_results"]) as seen:
+    with visit(pages[name]) as seen:
         for width in (1200, 390):
             seen.page.set_viewport_size({"width": width, "height": 900})
             assert seen.page.evaluate(OVERFLOW) == 0
@@ -287,7 +278,7 @@ def test_a_browser_opens_the_page_and_nothing_else_and_needs_no_sideways_scrolli
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_has_contrast(pages, visit, scheme):
     for name in ("rich", "hostile"):
-        with visit(pages[name, "page_of_results"], color_scheme=scheme) as seen:
+        with visit(pages[name], color_scheme=scheme) as seen:
             seen.page.evaluate(
                 "document.querySelectorAll('details').forEach(d => { d.open = true })"
             )
@@ -311,7 +302,7 @@ def light(colour):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_lines_have_the_contrast_that_graphics_need_and_differ_in_dashes(pages, visit, scheme):
-    with visit(pages["rich", "page_of_results"], color_scheme=scheme) as seen:
+    with visit(pages["rich"], color_scheme=scheme) as seen:
         lines = seen.page.evaluate(LINES)
         assert len(lines) == 4
         for stroke, behind, _ in lines:
@@ -322,7 +313,7 @@ def test_lines_have_the_contrast_that_graphics_need_and_differ_in_dashes(pages, 
 
 @pytest.mark.slow
 def test_tables_open_by_keyboard_and_everything_can_be_printed(pages, visit):
-    with visit(pages["rich", "page_of_results"]) as seen:
+    with visit(pages["rich"]) as seen:
         summary = seen.page.locator("details.numbers summary").first
         table = seen.page.locator("details.numbers table").first
         assert not table.is_visible()

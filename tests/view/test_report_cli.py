@@ -8,6 +8,7 @@ from deltafl.sim.cli import main
 
 def test_a_page_of_results_is_written(tmp_path, capsys):
     make_run(tmp_path / "run", finished=True)
+    before = sorted((tmp_path / "run").rglob("*"))
     out = tmp_path / "results.html"
     assert main(["report", str(tmp_path / "run"), "--out", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
@@ -15,6 +16,7 @@ def test_a_page_of_results_is_written(tmp_path, capsys):
         assert expected in text
     assert "<script" not in text
     assert str(out) in capsys.readouterr().err
+    assert sorted((tmp_path / "run").rglob("*")) == before
 
 
 def test_several_runs_are_on_one_page(tmp_path):
@@ -41,6 +43,7 @@ def test_figures_are_written_beside_it(tmp_path):
         (["{folder}/none", "--out", "{folder}/x.html"], "it has no config.toml"),
         (["{folder}/run", "--out", "{folder}/run/config.toml"], "choose another file"),
         (["{folder}/run", "--out", "{folder}/run/metrics/x.html"], "is a file of the run"),
+        (["{folder}/run", "--out", "{folder}/run"], "is a folder"),
         (
             ["{folder}/run", "--out", "{folder}/x.html", "--baseline", "q-ffl"],
             "'q-ffl' is not one of the methods: delta-fl, fedavg",

@@ -44,7 +44,7 @@ def read_all(path):
 def test_every_message_is_counted_once(played):
     records = read_transcript(played.transcript)
     messages = [record for record in records if isinstance(record, Message)]
-    found = read_all(played.transcript)
+    found = read_all(played.transcript).seen
     for sent in (False, True):
         mine = [one for one in found.carried if one.sent == sent]
         assert sum(one.count for one in mine) == sum(m.sent == sent for m in messages)
@@ -57,7 +57,7 @@ def test_every_message_is_counted_once(played):
 
 @pytest.mark.slow
 def test_the_questions_of_the_first_and_the_last_search_narrow_down_on_the_threshold(played):
-    first, last = read_all(played.transcript).searches
+    first, last = read_all(played.transcript).seen.searches
     events = read_events(played.events)
     for event, search in zip(events, (first, last), strict=True):
         assert search.round == event["round"]
@@ -76,17 +76,17 @@ def test_a_transcript_that_grows_is_read_on_and_a_half_record_waits(played, tmp_
         path.write_bytes(whole[:size])
         one.read_on(float("inf"))
         assert one.problem == ""
-    assert one.carried == read_all(played.transcript).carried
+    assert one.seen.carried == read_all(played.transcript).seen.carried
 
 
 @pytest.mark.slow
 def test_a_look_reads_for_a_limited_time(played):
     one = reader(played.transcript)
     one.read_on(0.0)
-    assert 0 < one.share < 1
+    assert 0 < one.seen.share < 1
     for _ in range(10_000):
         one.read_on(0.0)
-    assert one.share == 1
+    assert one.seen.share == 1
 
 
 @pytest.mark.slow
@@ -96,12 +96,12 @@ def test_a_transcript_that_was_cut_back_is_read_again(played, tmp_path):
     path.write_bytes(whole)
     one = reader(path)
     one.read_on(float("inf"))
-    before = one.carried
+    before = one.seen.carried
     path.write_bytes(whole[: len(whole) // 2])
     one.read_on(float("inf"))
     path.write_bytes(whole)
     one.read_on(float("inf"))
-    assert one.carried == before
+    assert one.seen.carried == before
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_a_transcript_that_is_damaged_is_a_sentence(played, tmp_path):
     path.write_bytes(data)
     one = read_all(path)
     assert "transcript.bin cannot be read at frame" in one.problem
-    assert one.carried  # what came before
+    assert one.seen.carried  # what came before
     path.write_bytes(b"nonsense\n" * 9)
     assert "does not begin as" in read_all(path).problem
 
@@ -129,7 +129,7 @@ def test_the_transcript_of_another_run_is_read_from_its_beginning(played, tmp_pa
     whole, path = played.transcript.read_bytes(), tmp_path / "transcript.bin"
     path.write_bytes(whole)
     one = read_all(path)
-    first = one.carried
+    first = one.seen.carried
     config = build_config(
         [
             {
@@ -143,8 +143,8 @@ def test_the_transcript_of_another_run_is_read_from_its_beginning(played, tmp_pa
     run(config, tmp_path / "other")
     path.write_bytes(RunDirectory(tmp_path / "other").transcript.read_bytes())
     one.read_on(float("inf"))
-    assert one.carried == read_all(path).carried != first
-    assert (one.problem, one.share) == ("", 1.0)
+    assert one.seen.carried == read_all(path).seen.carried != first
+    assert (one.problem, one.seen.share) == ("", 1.0)
 
 
 @pytest.mark.slow
@@ -156,12 +156,4 @@ def test_a_transcript_that_was_damaged_and_is_mended_is_read(played, tmp_path):
     path.write_bytes(whole)
     one.read_on(float("inf"))
     assert one.problem == ""
-    assert one.carried == read_all(played.transcript).carried
-
-
-@pytest.mark.slow
-def test_every_kind_of_message_has_a_stage(played):
-    stages = {one.name: one.stage for one in read_all(played.transcript).carried}
-    assert stages["masked vector"] == stages["question of the search"] == "mask"
-    assert stages["sealed shares"] == stages["roster"] == "share"
-    assert "" not in stages.values()
+    assert one.seen.carried == read_all(played.transcript).seen.carried

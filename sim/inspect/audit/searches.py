@@ -15,8 +15,12 @@ from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
 from deltafl.sim.inspect.leakage.consequences import ranks
-from deltafl.sim.inspect.leakage.facts import LeakageFacts, fitted_prior, search_facts
-from deltafl.sim.inspect.leakage.measure import RECOVERED_NATS
+from deltafl.sim.inspect.leakage.measure import (
+    RECOVERED_NATS,
+    LeakageFacts,
+    fitted_prior,
+    search_facts,
+)
 from deltafl.sim.inspect.leakage.observations import Answer, SearchView, Tail
 
 ATTACKED: Final = 10

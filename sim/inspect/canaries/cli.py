@@ -6,18 +6,18 @@ Exit codes: 0 the bound is below the claim, and above it without noise; 1 one of
 
 import argparse
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.run.bound import rounded_down, rounded_up
-from deltafl.sim.settings.config import SUMS, RunConfig
-from deltafl.sim.settings.config_io import assignment, build_config
+from deltafl.sim.settings.config import SUMS
+from deltafl.sim.settings.config_io import build_config
 from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
 
 if TYPE_CHECKING:  # loads torch and scipy, which help and refusals do not need
-    from deltafl.sim.inspect.canaries.rounds import Told
+    from deltafl.sim.inspect.canaries.experiment import Comparison, Measured
 
 _DESCRIPTION: Final = """\
 Measure a lower bound on ε, and compare it with the ε that a run of these settings claims.
@@ -47,70 +47,17 @@ be measured (no noise in the settings, other settings that do not fit).
 docs/how-to/differentially-private-runs.md explains the figures.
 """
 
-_FLAGS: Final = {
-    "rounds": "federation.rounds",
-    "sums": "privacy.sums",
-    "seed": "experiment.seed",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What guesses came to.
-
-    Attributes:
-        canaries: Coins tossed.
-        guesses: Coins guessed.
-        right: Guesses that were right.
-        epsilon: The bound that follows.
-    """
-
-    canaries: int
-    guesses: int
-    right: int
-    epsilon: float
-
-    @classmethod
-    def of(cls, told: "Told", num_guesses: int, delta: float) -> "Measured":
-        """Guess so many coins."""
-        from deltafl.sim.inspect.canaries.bound import epsilon_at_least
-
-        number, right = len(told.coins), told.right(num_guesses)
-        bound = epsilon_at_least(right, num_guesses, number, delta)
-        return cls(number, num_guesses, right, bound)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The two bounds, and the claim between them.
-
-    Attributes:
-        claimed: ε of the settings, by the accountant.
-        delta: δ of all three.
-        confidence: Of each bound.
-        rounds: Rounds played.
-        participations: In how many of them a device is invited at most.
-        with_noise: The run as it is.
-        without_noise: The control.
-    """
-
-    claimed: float
-    delta: float
-    confidence: float
-    rounds: int
-    participations: int
-    with_noise: Measured
-    without_noise: Measured
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing refutes the claim."""
-        return self.with_noise.epsilon <= self.claimed
-
-    @property
-    def control(self) -> bool:
-        """Whether the canaries would have told that noise is missing."""
-        return self.without_noise.epsilon > self.claimed
+_SETTINGS: Final = (
+    ("--rounds", "federation.rounds", "N", "number of rounds"),
+    ("--seed", "experiment.seed", "S", "seed of cohorts, drop-outs and coins"),
+    (
+        "--sums",
+        "privacy.sums",
+        "|".join(SUMS),
+        "secure sums with cryptography, or without (faster)",
+    ),
+)
+"""Flags that set a setting, with the setting."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,13 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     parser.usage = "deltafl audit canaries [CONFIG.toml] [--preset NAME] [more flags]"
     add_settings(parser)
-    parser.add_argument("--rounds", metavar="N", help="number of rounds")
-    parser.add_argument("--seed", metavar="S", help="seed of cohorts, drop-outs and coins")
-    parser.add_argument(
-        "--sums",
-        metavar="|".join(SUMS),
-        help="secure sums with cryptography, or without (faster)",
-    )
+    for flag, key, metavar, told in _SETTINGS:
+        parser.add_argument(
+            flag,
+            dest="assignments",
+            action="append",
+            type=f"{key}={{}}".format,
+            metavar=metavar,
+            help=told,
+        )
     add_json(parser)
     add_quiet(parser)
 
@@ -135,12 +84,15 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: nothing can be measured with these settings.
     """
-    config = _config(options)
+    layers = files_of(options) + single_settings_of(options) + data_of(options)
+    config = build_config(layers)
     if not config.dp.noise:
         raise UserError(
             "dp.noise = 0: such a run claims no ε; set dp.noise, or begin with "
             "--preset population-100k-dp"
         )
+    from deltafl.sim.inspect.canaries.experiment import measure
+
     found = measure(config, quiet=options.quiet or options.json)
     if options.json:
         verdict = {"holds": found.holds, "control": found.control}
@@ -150,68 +102,7 @@ def main(options: argparse.Namespace) -> int:
     return 0 if found.holds and found.control else 1
 
 
-def measure(config: RunConfig, *, quiet: bool = False) -> Comparison:
-    """Play a run with canaries, with noise and without.
-
-    Args:
-        config: Settings with noise in the sums of updates.
-        quiet: Whether to show no progress.
-
-    Raises:
-        UserError: the settings, or the data that they name, do not fit together.
-    """
-    from deltafl.fl.errors import DataError
-    from deltafl.protocol.errors import ProtocolError
-    from deltafl.secagg.errors import SecAggError
-
-    try:
-        return _measure(next(iter(config.arms())), quiet=quiet)
-    except (DataError, RunError, ProtocolError, SecAggError) as error:
-        raise UserError(str(error)) from error
-
-
-def _measure(config: RunConfig, *, quiet: bool) -> Comparison:
-    from deltafl.secagg.session import NoObserver
-    from deltafl.sim.data.dataset import build_dataset
-    from deltafl.sim.inspect.canaries.bound import CONFIDENCE, guesses_to_make
-    from deltafl.sim.inspect.canaries.rounds import play, signal, without_noise
-    from deltafl.sim.progress import Bar
-    from deltafl.sim.run.algorithms import build_rounds
-    from deltafl.sim.run.first_model import first_model
-    from deltafl.sim.run.fitting import check_fit
-    from deltafl.sim.run.simulated import spec_of
-    from deltafl.sim.run.spending import account_of
-
-    dataset = build_dataset(config.data)
-    spec = spec_of(config, dataset)
-    check_fit(config, dataset, spec)
-    number, length = len(dataset.train), first_model(config, spec).size
-    account, rounds = account_of(config, number, length), config.federation.rounds
-    if account is None:
-        raise TypeError("a run with noise has no account: this is a bug")
-    account.check(rounds)
-    spent = account.after(rounds)
-    with Bar(total=2 * rounds, unit="round", desc="canaries", quiet=quiet) as bar:
-        told = play(config, number, length, build_rounds(config, NoObserver()), bar.update)
-        bar.set_description("canaries without noise")
-        off = without_noise(config)
-        bare = play(off, number, length, build_rounds(off, NoObserver()), bar.update)
-    if not len(told.coins) or not len(bare.coins):
-        raise UserError("all rounds were lost, so nothing was summed: lower faults.dropout")
-    strength = signal(config, length, spent.participations)
-    guesses = guesses_to_make(strength, len(told.coins), spent.delta)
-    return Comparison(
-        claimed=spent.epsilon,
-        delta=spent.delta,
-        confidence=CONFIDENCE,
-        rounds=rounds,
-        participations=spent.participations,
-        with_noise=Measured.of(told, guesses, spent.delta),
-        without_noise=Measured.of(bare, len(bare.coins), spent.delta),
-    )
-
-
-def describe(found: Comparison) -> str:
+def describe(found: "Comparison") -> str:
     """What was found, for people."""
     on, off = found.with_noise, found.without_noise
     rows = [
@@ -228,11 +119,11 @@ def describe(found: Comparison) -> str:
     return "\n".join([*(f"{name:<{width}}{text}" for name, text in rows), "", _verdict(found)])
 
 
-def _guesses(one: Measured) -> str:
+def _guesses(one: "Measured") -> str:
     return f"{one.right:,} of {one.guesses:,} guesses right, of {one.canaries:,} canaries"
 
 
-def _verdict(found: Comparison) -> str:
+def _verdict(found: "Comparison") -> str:
     if not found.holds:
         return (
             "The sums tell more than the settings claim: the noise or the accountant is wrong, or "
@@ -244,11 +135,3 @@ def _verdict(found: Comparison) -> str:
             "not show as much as the settings claim. Take more devices, rounds or parameters."
         )
     return "Nothing refutes the claim; the same canaries refute it without noise."
-
-
-def _config(options: argparse.Namespace) -> RunConfig:
-    layers = files_of(options) + single_settings_of(options)
-    for flag, key in _FLAGS.items():
-        if (value := getattr(options, flag)) is not None:
-            layers.append(assignment(f"{key}={value}"))
-    return build_config([*layers, *data_of(options)])

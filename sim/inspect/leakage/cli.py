@@ -2,11 +2,9 @@
 
 import argparse
 import json
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeVar
 
 from deltafl.fl.nearest import meant
 from deltafl.fl.read.exact import exact_number
@@ -14,26 +12,23 @@ from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.leakage.experiment import (
     METHODS,
+    MITIGATIONS,
     Cell,
     Plan,
-    Row,
-    VanishingRow,
+    Record,
     Weights,
     run_vanishing,
 )
 from deltafl.sim.inspect.leakage.experiment import run as run_plan
-from deltafl.sim.inspect.leakage.measure import Leakage
-from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, NONE, Mitigation
 from deltafl.sim.progress import Bar
+from deltafl.sim.settings.argument import whole
+
+_Part = TypeVar("_Part")
 
 _LOST: Final = """
 A device vanishes in the middle of a search, and the search ends (the protocol's frozen cohort) or
 goes on over the rest. What the server then knows of that device:"""
 
-Record = dict[str, str | int | float | None]
-"""A row of a table by its columns."""
-
-_LARGEST_COHORT: Final = 1000
 _LEAST_NOISE: Final = Fraction(1, 1000)
 _MOST_NOISE: Final = 1000
 
@@ -86,39 +81,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOGUE.format(mitigations=listed)
     parser.add_argument(
-        "--methods", default="all", metavar="all|LIST", help=f"some of {', '.join(METHODS)} (all)"
+        "--methods",
+        type=_some_of(METHODS),
+        default="all",
+        metavar="all|LIST",
+        help=f"some of {', '.join(METHODS)} (all)",
     )
     parser.add_argument(
-        "--cohort", default="3,5,10,30,100", metavar="LIST", help="devices (3,5,10,30,100)"
+        "--cohort",
+        type=_several(whole("[1, 1000]")),
+        default="3,5,10,30,100",
+        metavar="LIST",
+        help="devices (3,5,10,30,100)",
     )
     parser.add_argument(
         "--mitigations",
+        type=_some_of([one.name for one in MITIGATIONS]),
         default="all",
         metavar="all|none|LIST",
         help="what to try against it; none is always measured beside them (all)",
     )
     parser.add_argument(
         "--weights",
+        type=_some_of([one.value for one in Weights]),
         default="all",
         metavar="all|LIST",
         help=f"some of {', '.join(Weights)} (all)",
     )
     parser.add_argument(
         "--noise",
+        type=_several(_sigma),
         default="1,2,4",
         metavar="LIST",
         help="σ of noisy: standard deviation of each count, of all noise that is due, in devices "
         "(1,2,4)",
     )
-    parser.add_argument("--theta", default="0.5", metavar="θ", help="conformity level (0.5)")
+    parser.add_argument(
+        "--theta", type=_level, default="0.5", metavar="θ", help="conformity level (0.5)"
+    )
     parser.add_argument(
         "--repeats",
-        type=int,
+        type=whole("[1, inf)"),
         metavar="N",
         help="cohorts of each size (20 up to 5 devices, 12 up to 10, 6 up to 30, then 4)",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="of cohorts and starts (1)"
+        "--seed", type=whole("[0, inf)"), default=1, metavar="S", help="of cohorts and starts (1)"
     )
     add_json(parser)
     add_quiet(parser)
@@ -126,13 +134,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the experiment and print what was measured; the exit code."""
-    try:
-        plan = plan_of(options)
-    except ValueError as error:
-        print(f"deltafl: {error}", file=sys.stderr)
-        return 2
-    rows, vanishing = _measured(plan)
-    searches, lost = records(rows), vanishing_records(vanishing)
+    plan = plan_of(options)
+    searches, lost = _measured(plan)
     if options.json:
         about = {"theta": str(plan.theta), "seed": plan.seed}
         print(json.dumps({**about, "searches": searches, "vanishing": lost}, indent=2))
@@ -145,79 +148,71 @@ def main(options: argparse.Namespace) -> int:
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    """The plan that these arguments ask for.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range.
-    """
-    sizes = []
-    for text in _listed(options.cohort):
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _LARGEST_COHORT:
-            raise ValueError(f"--cohort: {text!r} is not a number from 1 to {_LARGEST_COHORT}")
-        sizes.append(int(text))
-    if not sizes:
-        raise ValueError("--cohort: name at least one number of devices, such as 3,10")
-    theta: Fraction = parse_theta(options.theta)
-    if theta == 1:
-        raise ValueError("--theta: at θ = 1 nothing is searched; choose one below")
-    if options.repeats is not None and options.repeats < 1:
-        raise ValueError(f"--repeats={options.repeats} is less than 1")
-    if options.seed < 0:
-        raise ValueError(f"--seed={options.seed} is negative")
+    """The plan that these arguments ask for."""
+    wanted = {MITIGATIONS[0].name, *options.mitigations}
     return Plan(
-        methods=_chosen("--methods", options.methods, METHODS),
-        cohorts=tuple(sizes),
-        mitigations=_mitigations(options.mitigations),
-        weights=tuple(Weights(one) for one in _chosen("--weights", options.weights, list(Weights))),
-        theta=theta,
+        methods=options.methods,
+        cohorts=options.cohort,
+        mitigations=tuple(one for one in MITIGATIONS if one.name in wanted),
+        weights=tuple(map(Weights, options.weights)),
+        theta=options.theta,
         seed=options.seed,
         repeats=options.repeats,
-        noise=_noises(options.noise),
+        noise=options.noise,
     )
 
 
-def _noises(text: str) -> tuple[Fraction, ...]:
-    noises = []
-    for part in _listed(text):
-        try:
-            noise = exact_number(part)
-        except ValueError:
-            noise = Fraction(0)
-        if not _LEAST_NOISE <= noise <= _MOST_NOISE:
-            raise ValueError(
-                f"--noise: {part!r} is not a number from {_LEAST_NOISE} to {_MOST_NOISE}"
-            )
-        noises.append(noise)
-    if not noises:
-        raise ValueError("--noise: name at least one standard deviation, such as 1,4")
-    return tuple(noises)
+def _several(convert: Callable[[str], _Part]) -> Callable[[str], tuple[_Part, ...]]:
+    """A type for `argparse`: values between commas."""
+
+    def read(text: str) -> tuple[_Part, ...]:
+        parts = tuple(convert(part.strip()) for part in text.split(",") if part.strip())
+        if not parts:
+            raise argparse.ArgumentTypeError(f"{text!r} names nothing: give at least one")
+        return parts
+
+    return read
 
 
-def _mitigations(text: str) -> tuple[Mitigation, ...]:
-    names = [one.name for one in MITIGATIONS]
-    chosen = {NONE, *_chosen("--mitigations", text, names)}
-    return tuple(one for one in MITIGATIONS if one.name in chosen)
+def _some_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """A type for `argparse`: all of these names, or some, in their order."""
 
-
-def _chosen(flag: str, text: str, known: Iterable[str]) -> tuple[str, ...]:
-    names = [str(name) for name in known]
-    wanted = names if text == "all" else _listed(text)
-    for name in wanted:
+    def known(name: str) -> str:
         if name not in names:
-            raise ValueError(
-                f"{flag}: unknown {name!r}; choose from {', '.join(names)}, or all"
-                f"{meant(name, names)}"
-            )
-    if not wanted:
-        raise ValueError(f"{flag}: name at least one of {', '.join(names)}, or all")
-    return tuple(name for name in names if name in wanted)
+            told = f"unknown {name!r}; choose from {', '.join(names)}, or all{meant(name, names)}"
+            raise argparse.ArgumentTypeError(told)
+        return name
+
+    def read(text: str) -> tuple[str, ...]:
+        wanted = names if text == "all" else _several(known)(text)
+        return tuple(name for name in names if name in wanted)
+
+    return read
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def _sigma(text: str) -> Fraction:
+    try:
+        noise = exact_number(text)
+    except ValueError:
+        noise = Fraction(0)
+    if not _LEAST_NOISE <= noise <= _MOST_NOISE:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number from {_LEAST_NOISE} to {_MOST_NOISE}"
+        )
+    return noise
 
 
-def _measured(plan: Plan) -> tuple[list[Row], list[VanishingRow]]:
+def _level(text: str) -> Fraction:
+    try:
+        theta: Fraction = parse_theta(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if theta == 1:
+        raise argparse.ArgumentTypeError("at θ = 1 nothing is searched; choose one below")
+    return theta
+
+
+def _measured(plan: Plan) -> tuple[list[Record], list[Record]]:
     num_cells = sum(1 for _ in plan.cells())
     with Bar(total=num_cells, unit="cell", desc="searches") as bar:
 
@@ -230,34 +225,6 @@ def _measured(plan: Plan) -> tuple[list[Row], list[VanishingRow]]:
         return rows, run_vanishing(plan)
 
 
-def records(rows: Sequence[Row]) -> list[Record]:
-    """The rows as flat records; those from "search_bits" on are None but for `noisy`.
-
-    "bits" and "labelled_bits" include the update; "search_bits" and "search_labelled_bits" do not.
-    """
-    return [
-        {
-            "devices": row.cell.cohort,
-            "weights": row.cell.weights.value,
-            "method": row.cell.method,
-            "noise": None if row.cell.noise is None else float(row.cell.noise),
-            "mitigation": row.cell.mitigation.name,
-            "repeats": row.repeats,
-            **_rounded(row.leakage),
-            **_rounded(row),
-        }
-        for row in rows
-    ]
-
-
-def vanishing_records(rows: Sequence[VanishingRow]) -> list[Record]:
-    """The same for devices that drop out."""
-    return [
-        {"cohort": row.cohort, "method": row.method, "repeats": row.repeats, **_rounded(row)}
-        for row in rows
-    ]
-
-
 def as_markdown(flat: Sequence[Record]) -> str:
     """Records as a Markdown table."""
     headings = [name.replace("_", " ") for name in flat[0]]
@@ -267,13 +234,3 @@ def as_markdown(flat: Sequence[Record]) -> str:
     ]
     lines = [headings, ["---"] * len(headings), *cells]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _rounded(row: Leakage | Row | VanishingRow) -> Record:
-    """The fields that are numbers with a fraction, or may be, without ever giving -0."""
-    values = {each.name: getattr(row, each.name) for each in fields(row)}
-    return {
-        name: value if value is None else round(value, 6) + 0.0
-        for name, value in values.items()
-        if value is None or isinstance(value, float)
-    }

@@ -4,17 +4,25 @@ Every answer holds the exact weighted rank at its pivots. The pivots divide the 
 whose weight is known, and whose number of devices is known or bounded. Nothing here is an estimate:
 whatever the losses and weights were, they lie where this module says. Nothing follows from noisy
 counts with certainty. Then only the update tells how many devices are in the tail.
+
+If a device drops out and the search goes on over the rest, the server has ranks of the cohort with
+and without the device. At the same pivot, the difference is the device's own contribution, in
+clear. At neighbouring pivots it must still fit: the rank of the rest never falls from one pivot to
+the next, which leaves only some places where the device can have been (`vanished_device`).
 """
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
 
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.narrowing import BracketSearch
 from deltafl.protocol.quantile.registry import NOISY, quantile_method
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.inspect.leakage.observations import PLAIN, SearchView
+from deltafl.sim.inspect.leakage.observations import PLAIN, SearchView, beta_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +60,6 @@ class Bucket:
     fewest: int
     most: int
 
-    @property
-    def width(self) -> int:
-        """Ticks inside."""
-        return self.high - self.low
-
 
 def ranks(view: SearchView) -> tuple[Below, ...]:
     """What is known below every pivot, from 0 to the pivot above all ticks, in order.
@@ -84,7 +87,10 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
                     raise SearchError(
                         f"two answers differ at pivot {rank.pivot}: not the same cohort"
                     )
-    total_weight = _total_weight(view, None if total is None else total.weight)
+    weights = view.search_weights
+    total_weight = None if weights is None else sum(weights)
+    if total is not None:
+        total_weight = total.weight
     if total_weight is None:
         # nothing was asked and nothing is known: everybody is somewhere
         return (Below(0, 0, 0, 0), Below(top, 0, view.devices, view.devices))
@@ -172,29 +178,12 @@ def _ranks_in_clear(view: SearchView) -> tuple[Below, ...]:
     return tuple(rows)
 
 
-def _total_weight(view: SearchView, summed: int | None) -> int | None:
-    if summed is not None:
-        return summed
-    return None if view.search_weights is None else sum(view.search_weights)
-
-
 def _subset_sizes(weights: Sequence[int], total: int) -> tuple[int, int]:
     """Fewest and most of these weights that may sum to `total`, by their order alone."""
-    ascending = sorted(weights)
-    fewest = most = 0
-    room = total
-    for weight in reversed(ascending):
-        if room <= 0:
-            break
-        room -= weight
-        fewest += 1
-    room = total
-    for weight in ascending:
-        if weight > room:
-            break
-        room -= weight
-        most += 1
-    return fewest, most
+    ascending = np.sort(weights)
+    most = np.searchsorted(np.cumsum(ascending), total, side="right")
+    fewest = np.searchsorted(np.cumsum(ascending[::-1]), total) + 1 if total > 0 else 0
+    return min(int(fewest), len(weights)), int(most)
 
 
 def _add_tail(view: SearchView, found: dict[int, Below], total_weight: int) -> None:
@@ -223,3 +212,116 @@ def _tightened(rows: list[Below]) -> tuple[Below, ...]:
         Below(row.pivot, row.weight, low, high)
         for row, low, high in zip(rows, fewest, most, strict=True)
     )
+
+
+_MARGIN_BITS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """What is known about the device that dropped out.
+
+    Attributes:
+        weight: Its weight in the search, exactly.
+        places: Intervals [low, high) of ticks in one of which its loss lies, in order.
+    """
+
+    weight: int
+    places: tuple[tuple[int, int], ...]
+
+    @property
+    def width(self) -> int:
+        """Ticks in all places."""
+        return sum(high - low for low, high in self.places)
+
+
+def vanished_device(before: SearchView, after: SearchView) -> Vanished:
+    """Locate the device that is in the sums of `before` and missing in those of `after`.
+
+    Args:
+        before: The search over the whole cohort, as far as it went.
+        after: The search over all but one of its devices.
+
+    Raises:
+        SearchError: The two views are not of cohorts that differ by one device.
+    """
+    if before.devices != after.devices + 1:
+        raise SearchError(
+            f"cohorts of {before.devices} and {after.devices} devices do not differ by one"
+        )
+    whole, rest = ranks(before), ranks(after)
+    weight = whole[-1].weight - rest[-1].weight
+    if weight < 0:
+        raise SearchError("the rest of a cohort weighs more than the cohort")
+    pivots = sorted({row.pivot for row in (*whole, *rest)})
+    places = [
+        (low, high) for low, high in itertools.pairwise(pivots) if _fits(whole, rest, weight, low)
+    ]
+    if before.method == "mm":
+        places = _from_beta(before, after, weight, places)
+    if not places:
+        raise SearchError("no place of one device explains both searches")
+    return Vanished(weight, _joined(places))
+
+
+def _fits(whole: tuple[Below, ...], rest: tuple[Below, ...], weight: int, tick: int) -> bool:
+    """Whether the ranks of the rest never fall if the device lies on `tick`."""
+    weights = [(row.pivot, row.weight - weight * (tick < row.pivot)) for row in whole]
+    counts = [(row.pivot, row.fewest, row.most, tick < row.pivot) for row in whole]
+    by_pivot = sorted([*weights, *((row.pivot, row.weight) for row in rest)])
+    for (pivot, below), (next_pivot, above) in itertools.pairwise(by_pivot):
+        if above < below or (pivot == next_pivot and above != below):
+            return False
+    bounds = sorted(
+        [(pivot, low - lies, high - lies) for pivot, low, high, lies in counts]
+        + [(row.pivot, row.fewest, row.most) for row in rest]
+    )
+    fewest = 0
+    for _, low, high in bounds:
+        fewest = max(fewest, low)
+        if high < 0 or high < fewest:
+            return False
+    return True
+
+
+def _from_beta(
+    before: SearchView, after: SearchView, weight: int, places: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Narrow the places by β at pivots that both searches asked: n / max(|F − μ|, ε)."""
+    bits = beta_bits(before.config) + _MARGIN_BITS + 1
+    betas = {answer.pivots[0]: answer.sums["beta"][0] for answer in after.answers}
+    epsilon = 2 * before.config.search.epsilon_ticks
+    for answer in before.answers:
+        pivot = answer.pivots[0]
+        if weight == 0 or pivot not in betas:
+            continue
+        # rounded once, on the device: the fraction is off by half a unit and a float's error
+        beta = (answer.sums["beta"][0] - betas[pivot]) << _MARGIN_BITS
+        margin = (1 << (_MARGIN_BITS - 1)) + 1
+        near = -((weight << bits) // -(beta + margin))  # half ticks from the pivot, at least
+        far = (
+            (weight << bits) // (beta - margin)
+            if beta > margin
+            else 2 * before.config.search.grid.top_pivot
+        )
+        if near <= epsilon:
+            near = 1
+        below = (pivot - (far + 1) // 2, pivot + 1 - (near + 2) // 2)
+        above = (pivot + near // 2, pivot + (far + 1) // 2)
+        places = [
+            (max(low, first), min(high, last))
+            for low, high in places
+            for first, last in (below, above)
+            if max(low, first) < min(high, last)
+        ]
+    return places
+
+
+def _joined(places: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(places):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+        else:
+            joined.append((low, high))
+    return tuple(joined)

@@ -1,20 +1,31 @@
-"""The sums of `mm` and of the tail as equations, in variables that keep the ranks.
+"""The sums of `mm` and of the tail as equations, and their solutions.
 
 Device k is somewhere in a bucket whose ends are pivots that were asked. Its position is the
 bucket's low end plus its width times a logistic function of the unknown. If the weights are not
 known, the devices of a bucket share its weight by a softmax of further unknowns.
+
+`solve` fits the unknowns by damped Gauss-Newton, Levenberg (1944), Marquardt (1963), from many
+starts. All of them advance together as one batch of matrices, which for a few unknowns each is a
+hundred times faster than one after the other.
+
+In the end, losses are whole ticks, and the released sums are whole numbers. Around a solution the
+sums are linear in the losses, so those that rounding allows are the whole points in an ellipsoid.
+They are listed as in Fincke & Pohst (1985), from the coordinate that is known best to the one that
+is known least, and each is put to the test: whether it reproduces every released integer. The
+rounding on the devices is known to the last bit, so the truth always does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.quantile.registry import NOISY
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.inspect.leakage.observations import SearchView, beta_bits
-from deltafl.sim.inspect.leakage.prior import Numbers
+from deltafl.sim.inspect.leakage.observations import Numbers, SearchView, beta_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,32 @@ class Equations:
         unit = np.hypot(self.tolerances, looseness * self.sums)
         return (predicted - self.sums) / unit, jacobian / unit[:, None]
 
+    def region_around(self, unknowns: Numbers, row: int) -> "Region":
+        """Linearise the equations of one way around its solution."""
+        one = self.rows(np.array([row]))
+        values = unknowns[row : row + 1]
+        devices = self.devices
+        _, jacobian = one.predict(values)
+        share = _logistic(values[0, :devices])
+        slope = np.maximum(one.width[0] * share * (1 - share), 1e-9)
+        # the errors of m devices are even in ± half a unit each
+        deviations = self.tolerances / np.sqrt(3 * devices)
+        matrix = jacobian[0] / deviations[:, None]
+        scale = np.linalg.norm(matrix, axis=0)
+        scale[scale == 0] = 1.0
+        _, values_, rows = np.linalg.svd(matrix / scale, full_matrices=False)
+        rank = int((values_ > 1e-10 * max(values_.max(initial=0.0), 1e-300)).sum())
+        inverse = np.linalg.pinv(matrix / scale, rcond=1e-10)[:devices]
+        radius = _DEVIATIONS * np.linalg.norm(inverse, axis=1) / scale[:devices] * slope
+        # what of each direction no sum sees: the rest of a unit vector
+        seen = np.sum(rows[:rank, :devices] ** 2, axis=0)
+        free = np.sqrt(np.maximum(1 - seen, 0.0)) * (rank < matrix.shape[1])
+        return Region(
+            centre=one.positions(values)[0],
+            matrix=matrix[:, :devices] / slope,
+            radius=np.where(free > 1e-6, np.inf, radius),
+        )
+
 
 def set_up(
     view: SearchView,
@@ -206,3 +243,215 @@ def set_up(
 
 def _logistic(values: Numbers) -> Numbers:
     return np.asarray(1 / (1 + np.exp(-np.clip(values, -40, 40))))
+
+
+Model: TypeAlias = Callable[[Numbers], tuple[Numbers, Numbers]]
+"""From unknowns, shape (S, P), to residuals (S, R) and their derivatives (S, R, P)."""
+
+_SCREENING: Final = ((1e-4, False, 8), (0.0, False, 12), (0.0, True, 12))
+"""Looseness, scaling and steps, after the logarithms."""
+_RELATIVE_STEPS: Final = 30
+_REFINING: Final = ((4, 30), (2, 30))
+"""Of how many one is kept, and gets how many steps more of either kind."""
+_LONGEST_STEP: Final = 2.0
+_DAMPING_RANGE: Final = (1e-20, 1e6)
+
+
+def solve(equations: Equations, unknowns: Numbers) -> tuple[Equations, Numbers]:
+    """Least squares from many starts; the better ones, which get the most steps."""
+    unknowns = _minimise(equations.relative, unknowns, steps=_RELATIVE_STEPS, scaled=False)
+    for looseness, scaled, steps in _SCREENING:
+        model = partial(equations.scaled, looseness=looseness)
+        unknowns = _minimise(model, unknowns, steps=steps, scaled=scaled)
+    for part, steps in _REFINING:
+        misfits = equations.misfits(unknowns)
+        if (misfits <= 1).mean() < 1 / part:
+            best = np.argsort(misfits)[: max(len(misfits) // part, 1)]
+            equations, unknowns = equations.rows(best), unknowns[best]
+            model = partial(equations.scaled, looseness=0.0)
+            for scaled in (False, True):
+                unknowns = _minimise(model, unknowns, steps=steps, scaled=scaled)
+    return equations, unknowns
+
+
+def _minimise(model: Model, start: Numbers, *, steps: int, scaled: bool) -> Numbers:
+    """Reduce the sum of squared residuals of every row of unknowns on its own.
+
+    A step that would make a row worse is not taken, and the next one is shorter. With more unknowns
+    than residuals the solution nearest to where the row started is approached.
+
+    Args:
+        model: The residuals.
+        start: Where to start, shape (S, P).
+        steps: How many steps to try.
+        scaled: Whether every unknown is damped by its own influence (Marquardt) or all alike
+            (Levenberg). A device half a tick from a pivot moves its sum 10^10 times as much as one
+            a nat away: damped alike, the latter hardly moves. But far from a solution, and where
+            there are more unknowns than residuals, that is as it should be.
+
+    Returns:
+        The unknowns afterwards, shape (S, P).
+    """
+    unknowns = start.copy()
+    residuals, jacobian = model(unknowns)
+    cost = np.sum(residuals**2, axis=1)
+    damping = np.full(len(start), 1e-3)
+    factors = _Factors.of(jacobian) if scaled else None
+    for _ in range(steps):
+        if factors is None:
+            step = _alike(residuals, jacobian, damping)
+        else:
+            step = factors.step(residuals, damping)
+        longest = np.max(np.abs(step), axis=1, keepdims=True)
+        trial = unknowns + step * np.minimum(1, _LONGEST_STEP / np.maximum(longest, 1e-300))
+        new_residuals, new_jacobian = model(trial)
+        new_cost = np.sum(new_residuals**2, axis=1)
+        better = new_cost < cost
+        unknowns[better] = trial[better]
+        residuals[better] = new_residuals[better]
+        jacobian[better] = new_jacobian[better]
+        cost[better] = new_cost[better]
+        if factors is not None and better.any():
+            factors.replace(better, _Factors.of(new_jacobian[better]))
+        damping = np.clip(np.where(better, damping * 0.2, damping * 5), *_DAMPING_RANGE)
+    return unknowns
+
+
+def _alike(residuals: Numbers, jacobian: Numbers, damping: Numbers) -> Numbers:
+    """The step with all unknowns damped alike, from the smaller one of the two normal equations."""
+    transposed = np.swapaxes(jacobian, 1, 2)
+    wide = jacobian.shape[1] < jacobian.shape[2]
+    normal = jacobian @ transposed if wide else transposed @ jacobian
+    right = residuals[:, :, None] if wide else transposed @ residuals[:, :, None]
+    size = normal.shape[1]
+    trace = np.trace(normal, axis1=1, axis2=2) / size + 1e-300
+    normal[:, range(size), range(size)] += (np.maximum(damping, 1e-14) * trace)[:, None]
+    solved = np.linalg.solve(normal, right)
+    return np.asarray(-((transposed @ solved) if wide else solved)[:, :, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Factors:
+    """Singular values of derivatives, for Marquardt's step.
+
+    Normal equations would square a large condition. These cost the most of a step, so rows that did
+    not get better keep theirs.
+
+    Attributes:
+        scale: Influence of every unknown, shape (S, P).
+        left: Left singular vectors, shape (S, R, K).
+        values: Singular values, shape (S, K).
+        right: Right singular vectors, shape (S, K, P).
+    """
+
+    scale: Numbers
+    left: Numbers
+    values: Numbers
+    right: Numbers
+
+    @classmethod
+    def of(cls, jacobian: Numbers) -> "_Factors":
+        scale = np.linalg.norm(jacobian, axis=1)
+        scale = np.maximum(scale, 1e-12 * scale.max(axis=1, keepdims=True) + 1e-300)
+        return cls(scale, *np.linalg.svd(jacobian / scale[:, None, :], full_matrices=False))
+
+    def replace(self, rows: npt.NDArray[np.bool_], new: "_Factors") -> None:
+        """Write new factors into these rows."""
+        self.scale[rows] = new.scale
+        self.left[rows] = new.left
+        self.values[rows] = new.values
+        self.right[rows] = new.right
+
+    def step(self, residuals: Numbers, damping: Numbers) -> Numbers:
+        """The step with every unknown damped by its own influence."""
+        projected = np.einsum("srk,sr->sk", self.left, residuals)
+        filtered = projected * self.values / (self.values**2 + damping[:, None])
+        return np.asarray(-np.einsum("skp,sk->sp", self.right, filtered) / self.scale)
+
+
+_MOST_POINTS: Final = 50_000
+_DEVIATIONS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The losses near a solution that rounding allows, to first order.
+
+    Attributes:
+        centre: The least-squares solution, positions in ticks, shape (m,).
+        matrix: Derivatives of the sums by the positions, in standard deviations of what rounding on
+            m devices adds to a sum, shape (R, m).
+        radius: How far each loss can be from its place, in ticks: three standard deviations;
+            infinite where others can make up for any move of it.
+    """
+
+    centre: Numbers
+    matrix: Numbers
+    radius: Numbers
+
+    def whole_solutions(self, view: SearchView, weights: Numbers) -> "WholeSolutions":
+        """Try the whole ticks of the region, all or, if they are too many, the nearest.
+
+        Args:
+            view: What the server saw.
+            weights: What the devices weigh in the search, in the order of the region's positions.
+        """
+        listed = _whole_points(self)
+        points = np.rint(self.centre).astype(np.int64)[None, :] if listed is None else listed
+        top = view.config.search.grid.max_tick
+        points = points[((points >= 0) & (points <= top)).all(axis=1)]
+        whole = np.rint(weights).astype(np.int64)
+        for answer in view.answers:
+            half_ticks = 2 * (points - answer.pivots[0]) + 1
+            distance = np.maximum(np.abs(half_ticks), 2 * view.config.search.epsilon_ticks)
+            beta = np.rint(np.ldexp(2.0 * whole / distance, beta_bits(view.config))).sum(axis=1)
+            signed = (whole * np.sign(half_ticks)).sum(axis=1)
+            agrees = (beta == answer.sums["beta"][0]) & (signed == answer.sums["signed_weight"][0])
+            points = points[agrees]
+        found = tuple(tuple(point.tolist()) for point in points)
+        return WholeSolutions(found, listed is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSolutions:
+    """Whole ticks near a solution that reproduce every sum of `mm`.
+
+    Attributes:
+        found: Them, in the order of the region's positions.
+        complete: Whether all whole ticks that rounding allows there were tried.
+    """
+
+    found: tuple[tuple[int, ...], ...]
+    complete: bool
+
+
+def _whole_points(region: Region) -> npt.NDArray[np.int64] | None:
+    """The whole points of the ellipsoid; None if they are too many."""
+    rows, size = region.matrix.shape
+    if rows < size or not np.isfinite(region.radius).all():
+        return None
+    order = np.argsort(-region.radius, kind="stable")
+    _, triangle = np.linalg.qr(region.matrix[:, order])
+    centre = region.centre[order]
+    diagonal = np.abs(np.diag(triangle))
+    if (diagonal == 0).any():
+        return None
+    bound = rows + 4 * np.sqrt(2.0 * rows)
+    points = np.empty((1, 0))
+    costs = np.zeros(1)
+    for index in range(size - 1, -1, -1):
+        later = (points - centre[index + 1 :]) @ triangle[index, index + 1 :]
+        middle = centre[index] - later / triangle[index, index]
+        reach = np.sqrt(np.maximum(bound - costs, 0)) / diagonal[index]
+        first = np.ceil(middle - reach).astype(np.int64)
+        numbers = np.maximum(np.floor(middle + reach).astype(np.int64) - first + 1, 0)
+        if numbers.sum() > _MOST_POINTS:
+            return None
+        parent = np.repeat(np.arange(len(points)), numbers)
+        step = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+        chosen = (first[parent] + step).astype(float)
+        costs = costs[parent] + ((chosen - middle[parent]) * diagonal[index]) ** 2
+        points = np.column_stack([chosen, points[parent]])
+    listed = np.empty(points.shape, dtype=np.int64)
+    listed[:, order] = points.astype(np.int64)
+    return listed

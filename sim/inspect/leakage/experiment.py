@@ -12,11 +12,11 @@ The noise is exactly as much as promised. Shares of additional devices would onl
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,28 +29,28 @@ from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, default_
 from deltafl.protocol.quantile.search import SearchConfig, SearchParams, SearchResult
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
-from deltafl.sim.inspect.leakage.belief import Belief
-from deltafl.sim.inspect.leakage.labels import probabilities
+from deltafl.sim.inspect.leakage.consequences import vanished_device
 from deltafl.sim.inspect.leakage.measure import (
     RECOVERED_NATS,
-    Leakage,
-    device_bits,
+    Belief,
+    bits_of_counts,
     measure,
-    order_bits,
 )
-from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, NONE, Mitigation
-from deltafl.sim.inspect.leakage.noisy_counts import infer_counts
 from deltafl.sim.inspect.leakage.observations import (
     PLAIN,
-    SearchView,
+    Prior,
     Simulated,
     simulate,
     without_search,
 )
-from deltafl.sim.inspect.leakage.prior import Prior
-from deltafl.sim.inspect.leakage.reconstruction import from_ranks, reconstruct
-from deltafl.sim.inspect.leakage.vanished import vanished_device
+from deltafl.sim.inspect.leakage.reconstruction import reconstruct
 from deltafl.sim.run.accounting import rho_of
+
+Record: TypeAlias = dict[str, str | int | float | None]
+"""A row of a table by its columns."""
+
+Columns: TypeAlias = dict[str, float | None]
+"""Those that are measured."""
 
 METHODS: Final = (PLAIN, *QUANTILE_METHODS, NOISY)
 """Every way to find the threshold, from Algorithm 2 on."""
@@ -61,6 +61,71 @@ _REPEATS: Final = ((5, 20), (10, 12), (30, 6))
 """Cohorts of a size, up to so many devices; larger ones take longer and scatter less."""
 _LEAST_NOISY: Final = 8
 """Noisy searches of a cell, at least; several over each cohort differ by their noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mitigation:
+    """One way to search more discreetly, or several at once.
+
+    Attributes:
+        name: Its name on the command line and in tables.
+        text: What it does, for help and legends.
+        warm_start: Start near the last round's threshold, which is a few per cent off.
+        max_queries: Most queries; None for as many as certify any search.
+        epsilon: ε of `mm` in nats; 0 never acts.
+        weighting: What a device weighs in the search.
+        resolution_bits: Binary digits of the loss grid; None for those of the plan.
+        min_cohort: Fewest devices to search over; with fewer nothing is asked.
+    """
+
+    name: str
+    text: str
+    warm_start: bool = False
+    max_queries: int | None = None
+    epsilon: float = 0.0
+    weighting: Weighting = Weighting.SAMPLES
+    resolution_bits: int | None = None
+    min_cohort: int = 0
+
+    def applies_to(self, method: str, cohort: int) -> bool:
+        """Whether it changes anything about searches by this method over so many devices."""
+        if self.name == "min-cohort" and cohort >= self.min_cohort:
+            return False
+        if method == "plain":
+            return self.name == NONE
+        if method == NOISY:
+            return self.name in _ABOUT_NOISY
+        return method == "mm" or not (self.epsilon and self.name.startswith("epsilon"))
+
+
+NONE: Final = "none"
+_ABOUT_NOISY: Final = (NONE, "warm-start", "combined")
+"""Others change nothing about it, which has one query, equal weights and wide bins in any case, or
+only whether it is asked at all."""
+
+MITIGATIONS: Final = (
+    Mitigation(NONE, "the protocol's defaults; a search stops as soon as its result is proved"),
+    Mitigation("warm-start", "start near the last round's threshold, 3 % off", warm_start=True),
+    Mitigation("early-stop", "at most 6 queries, then the nearest of their pivots", max_queries=6),
+    Mitigation("epsilon-0.01", "β sees nothing nearer than 0.01 nats (mm)", epsilon=0.01),
+    Mitigation("epsilon-0.05", "β sees nothing nearer than 0.05 nats (mm)", epsilon=0.05),
+    Mitigation(
+        "powers-of-two", "weights rounded down to powers of two", weighting=Weighting.POWERS_OF_TWO
+    ),
+    Mitigation("equal-weights", "every device weighs one in the search", weighting=Weighting.EQUAL),
+    Mitigation("coarse-grid", "losses rounded to 1/256 nats", resolution_bits=8),
+    Mitigation("min-cohort", "no search over fewer than 10 devices", min_cohort=10),
+    Mitigation(
+        "combined",
+        "warm start, ε = 0.05 nats, equal weights, losses rounded to 1/256, at least 10 devices",
+        warm_start=True,
+        epsilon=0.05,
+        weighting=Weighting.EQUAL,
+        resolution_bits=8,
+        min_cohort=10,
+    ),
+)
+"""Every mitigation that is measured, the first of which is none."""
 
 
 class Weights(StrEnum):
@@ -151,82 +216,7 @@ class Cell:
         return None if self.noise is None else Noise(self.noise**2, self.cohort)
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a search cost, and how good its result was.
-
-    Attributes:
-        queries: Secure sums.
-        certified: Whether the kept devices are proved to be the right ones.
-        same_kept: Whether they are those that Algorithm 2 keeps.
-        rank_error: How far the weight below the threshold is from 1 - θ of all, beyond the one
-            device on the boundary; a share of the weight.
-    """
-
-    queries: int
-    certified: bool
-    same_kept: bool
-    rank_error: float
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A cell and what was measured in it, means over repeats.
-
-    Attributes:
-        cell: The cell.
-        repeats: Cohorts.
-        leakage: What was given away.
-        exact: Share of the searches from which every loss of the cohort was recovered exactly.
-        queries: Secure sums per search.
-        certified: Share of the searches that were certified.
-        same_kept: Share that kept the devices that Algorithm 2 keeps.
-        rank_error: See `Price`.
-        search_bits: Unlabelled bits that a noisy answer gives away without the sums of the update;
-            None for other methods.
-        search_labelled_bits: The same, labelled.
-        rho: ρ of a noisy search, in zero-concentrated differential privacy
-            (`deltafl.sim.run.accounting`); None for other methods, which have no such bound.
-    """
-
-    cell: Cell
-    repeats: int
-    leakage: Leakage
-    exact: float
-    queries: float
-    certified: float
-    same_kept: float
-    rank_error: float
-    search_bits: float | None = None
-    search_labelled_bits: float | None = None
-    rho: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class VanishingRow:
-    """What the server learns about a device that drops out in the middle of a search, as means.
-
-    Attributes:
-        cohort: Devices before.
-        method: Quantile method.
-        repeats: Cohorts.
-        bits_if_frozen: Labelled bits of that device if the search ends, as in the protocol.
-        bits_if_not: The same if the search goes on over the rest.
-        recovered_if_not: Share of the devices whose loss is then known to 10⁻³ nats.
-        width_if_not: Median width of the places that are then left for the loss, in nats.
-    """
-
-    cohort: int
-    method: str
-    repeats: int
-    bits_if_frozen: float
-    bits_if_not: float
-    recovered_if_not: float
-    width_if_not: float
-
-
-@dataclass(frozen=True, slots=True)
-class Cohort:
+class Cohort(NamedTuple):
     """Devices with losses and weights.
 
     Attributes:
@@ -238,8 +228,14 @@ class Cohort:
     weights: tuple[int, ...]
 
 
-def run(plan: Plan, *, told: Callable[[Cell], None] = lambda _: None) -> list[Row]:
-    """Measure every cell of a plan.
+def run(plan: Plan, *, told: Callable[[Cell], None] = lambda _: None) -> list[Record]:
+    """Measure every cell of a plan: means over its searches, a row for each.
+
+    Columns: what is searched; those of `Leakage`; "exact", the share of the searches from which
+    every loss of the cohort was recovered exactly; those of `price`. Those from "search_bits" on
+    are None but for `noisy`: bits, unlabelled and labelled, that its answer gives away without the
+    sums of the update, which the first columns include; and ρ in zero-concentrated differential
+    privacy (`deltafl.sim.run.accounting`), for which other methods have no bound.
 
     Args:
         plan: What to measure.
@@ -320,71 +316,70 @@ def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> Sear
     return SearchConfig(plan.theta, search, UpdateParams().max_weight, cell.cohort, warm_start)
 
 
-def price(plan: Plan, cohort: Cohort, result: SearchResult) -> Price:
-    """What a search cost and how good it was."""
-    ticks = [result.grid.tick(loss)[0] for loss in cohort.losses]
-    kept = [result.passes(tick) for tick in ticks]
-    eta = _algorithm_two(cohort, plan.theta)
-    wanted = (1 - plan.theta) * sum(cohort.weights)
-    lowest = min(
-        (loss for loss, stays in zip(cohort.losses, kept, strict=True) if stays), default=0.0
-    )
-    below = sum(weight for weight, stays in zip(cohort.weights, kept, strict=True) if not stays)
-    boundary = sum(
-        weight
-        for loss, weight, stays in zip(cohort.losses, cohort.weights, kept, strict=True)
-        if stays and loss <= lowest
-    )
+def price(plan: Plan, cohort: Cohort, result: SearchResult) -> Columns:
+    """What a search cost, and how good its result was.
+
+    Returns:
+        Secure sums; whether the kept devices are proved to be the right ones; whether they are
+        those that Algorithm 2 keeps; and how far the weight below the threshold is from 1 - θ of
+        all, beyond the one device on the boundary, a share of the weight.
+    """
+    losses, weights = np.array(cohort.losses), np.array(cohort.weights)
+    kept = np.array([result.passes(result.grid.tick(loss)[0]) for loss in cohort.losses])
+    total, below = int(weights.sum()), int(weights[~kept].sum())
+    wanted = (1 - plan.theta) * total
+    lowest = losses[kept].min(initial=np.inf)
+    boundary = int(weights[kept & (losses <= lowest)].sum())
     beyond = max(below - wanted, wanted - below - boundary, Fraction(0))
-    return Price(
-        queries=result.num_queries,
-        certified=result.certified,
-        same_kept=kept == [loss >= eta for loss in cohort.losses],
-        rank_error=float(beyond / sum(cohort.weights)),
-    )
+    return {
+        "queries": result.num_queries,
+        "certified": result.certified,
+        "same_kept": np.array_equal(kept, losses >= _algorithm_two(cohort, plan.theta)),
+        "rank_error": float(beyond / total),
+    }
 
 
-def _measured(plan: Plan, cell: Cell) -> Row:
-    leaks: list[Leakage] = []
-    prices: list[Price] = []
-    alone: list[tuple[float, float]] = []
-    exact = 0
-    repeats = plan.num_repeats(cell.cohort)
-    draws = plan.num_draws(cell)
-    for repeat, draw in itertools.product(range(repeats), range(draws)):
-        cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
-        generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 1])
-        played = play(plan, cell, cohort, generator, noise_source(plan, cell.cohort, repeat, draw))
-        view = played.view
-        if cell.weights is Weights.UNKNOWN and view.losses is None:
-            view = view.anonymous()
-        grid = view.config.search.grid
-        prior = Prior(grid)
-        found = reconstruct(view, prior, generator)
-        truth = [grid.tick(loss)[0] for loss in cohort.losses]
-        leaks.append(measure(Belief.of(view, prior, found), truth))
-        if cell.method == NOISY:
-            alone.append(_bits_of_answer(replace(view, tail=None), prior, truth))
-        exact += found.exact and np.array_equal(np.rint(found.sorted_ticks), np.sort(truth))
-        prices.append(price(plan, cohort, played.result))
-    return Row(
-        cell=cell,
-        repeats=repeats,
-        leakage=Leakage(**_means(leaks)),
-        exact=exact / (repeats * draws),
-        **_means(prices),
-        search_bits=_mean([bits for bits, _ in alone]) if alone else None,
-        search_labelled_bits=_mean([bits for _, bits in alone]) if alone else None,
-        rho=_rho(cell),
-    )
+def _measured(plan: Plan, cell: Cell) -> Record:
+    repeats, draws = plan.num_repeats(cell.cohort), plan.num_draws(cell)
+    return {
+        "devices": cell.cohort,
+        "weights": cell.weights.value,
+        "method": cell.method,
+        "noise": None if cell.noise is None else float(cell.noise),
+        "mitigation": cell.mitigation.name,
+        "repeats": repeats,
+        **_means(
+            [
+                _search(plan, cell, repeat, draw)
+                for repeat, draw in itertools.product(range(repeats), range(draws))
+            ]
+        ),
+        "rho": _rho(cell),
+    }
 
 
-def _bits_of_answer(view: SearchView, prior: Prior, truth: Sequence[int]) -> tuple[float, float]:
-    """Bits, and labelled bits, of a view without the update, in which there is nothing to solve."""
-    counts = infer_counts(view, prior)
-    places = probabilities(view, counts, prior)
-    belief = Belief(view, prior, counts, places, from_ranks(counts, prior))
-    return order_bits(belief, truth), device_bits(belief, truth)
+def _search(plan: Plan, cell: Cell, repeat: int, draw: int) -> Columns:
+    """Play one search of a cell, attack it, and compare with the truth."""
+    cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
+    generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 1])
+    played = play(plan, cell, cohort, generator, noise_source(plan, cell.cohort, repeat, draw))
+    view = played.view
+    if cell.weights is Weights.UNKNOWN and view.losses is None:
+        view = view.anonymous()
+    grid = view.config.search.grid
+    prior = Prior(grid)
+    found = reconstruct(view, prior, generator)
+    truth = [grid.tick(loss)[0] for loss in cohort.losses]
+    bits, labelled_bits = None, None
+    if cell.method == NOISY:
+        bits, labelled_bits = bits_of_counts(replace(view, tail=None), prior, truth)
+    return {
+        **measure(Belief.of(view, prior, found), truth)._asdict(),
+        "exact": found.exact and np.array_equal(np.rint(found.sorted_ticks), np.sort(truth)),
+        **price(plan, cohort, played.result),
+        "search_bits": bits,
+        "search_labelled_bits": labelled_bits,
+    }
 
 
 def _rho(cell: Cell) -> float | None:
@@ -394,11 +389,15 @@ def _rho(cell: Cell) -> float | None:
         return None
     if cell.cohort < cell.mitigation.min_cohort:
         return 0.0
-    return rho_of(noise, NoisyHistogram(noise).num_bins)
+    return round(rho_of(noise, NoisyHistogram(noise).num_bins), 6)
 
 
-def run_vanishing(plan: Plan) -> list[VanishingRow]:
+def run_vanishing(plan: Plan) -> list[Record]:
     """Measure what a search reveals about a device that drops out in the middle of it.
+
+    Columns beside the cohort: labelled bits of that device if the search ends, as in the protocol,
+    and if it goes on over the rest; the share of the devices whose loss is then known to 10⁻³ nats;
+    and the median width of the places that are then left for the loss, in nats.
 
     The server knows all weights. With a frozen cohort, the search ends, and the server learns
     nothing more. Otherwise the search goes on over the rest, from its current pivot.
@@ -407,29 +406,20 @@ def run_vanishing(plan: Plan) -> list[VanishingRow]:
         plan: Which methods and cohorts; its mitigations are not used, nor is `noisy`, which asks
             once.
     """
-    rows = []
+    rows: list[Record] = []
     for size, method in itertools.product(plan.cohorts, plan.methods):
         if method in (PLAIN, NOISY) or size < 2:
             continue
         cell = Cell(size, Weights.KNOWN, method, MITIGATIONS[0])
         repeats = max(plan.num_repeats(size) // 2, 1)
         measured = [_vanishing(plan, cell, repeat) for repeat in range(repeats)]
-        frozen, going_on, widths = zip(*measured, strict=True)
-        rows.append(
-            VanishingRow(
-                cohort=size,
-                method=method,
-                repeats=repeats,
-                bits_if_frozen=_mean(frozen),
-                bits_if_not=_mean(going_on),
-                recovered_if_not=_mean([width / 2 <= RECOVERED_NATS for width in widths]),
-                width_if_not=float(np.median(widths)),
-            )
-        )
+        width = float(np.median([one["width_if_not"] for one in measured]))
+        known = {**_means(measured), "width_if_not": round(width, 6)}
+        rows.append({"cohort": size, "method": method, "repeats": repeats, **known})
     return rows
 
 
-def _vanishing(plan: Plan, cell: Cell, repeat: int) -> tuple[float, float, float]:
+def _vanishing(plan: Plan, cell: Cell, repeat: int) -> dict[str, float]:
     """Bits about the device that drops out, with and without freeze; the width without, in nats."""
     cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
     generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 2])
@@ -461,22 +451,23 @@ def _vanishing(plan: Plan, cell: Cell, repeat: int) -> tuple[float, float, float
     known = vanished_device(before, after)
     places = sum(float(prior.mass(low, high)) for low, high in known.places)
     bits = math.log2(max(frozen, 1e-30) / float(prior.mass(tick, tick + 1)))
-    return (
-        bits,
-        max(-math.log2(places), bits),  # whichever of the two tells more
-        known.width * 2.0**-grid.resolution_bits,
-    )
+    width = known.width * 2.0**-grid.resolution_bits
+    return {
+        "bits_if_frozen": bits,
+        "bits_if_not": max(-math.log2(places), bits),  # whichever of the two tells more
+        "recovered_if_not": width / 2 <= RECOVERED_NATS,
+        "width_if_not": width,
+    }
 
 
 def _algorithm_two(cohort: Cohort, theta: Fraction) -> float:
     return weighted_quantile(cohort.losses, cohort.weights, theta)
 
 
-def _means(measured: Sequence[Leakage | Price]) -> dict[str, float]:
-    """The means of each field."""
-    names = [each.name for each in fields(measured[0])]
-    return {name: _mean([getattr(one, name) for one in measured]) for name in names}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
+def _means(measured: Sequence[Mapping[str, float | None]]) -> Columns:
+    """The mean of each column, to six digits and never -0; None where there is no value."""
+    means: Columns = {}
+    for name in measured[0]:
+        values = [value for one in measured if (value := one[name]) is not None]
+        means[name] = round(float(np.mean(values)), 6) + 0.0 if values else None
+    return means

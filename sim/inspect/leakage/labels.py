@@ -18,8 +18,7 @@ from deltafl.protocol.errors import SearchError
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.consequences import Below, Bucket, between, buckets, ranks
 from deltafl.sim.inspect.leakage.counts import BucketCounts
-from deltafl.sim.inspect.leakage.observations import SearchView
-from deltafl.sim.inspect.leakage.prior import Numbers, Prior
+from deltafl.sim.inspect.leakage.observations import Numbers, Prior, SearchView
 
 _FEW = 4  # devices in a bucket up to which all its subsets are looked at
 _SMALLEST = 1e-12
@@ -110,7 +109,10 @@ def device_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
 def _possible(puzzle: Puzzle) -> npt.NDArray[np.bool_]:
     """Which device can be in which box; asked for several times, and not to be written to."""
     possible = np.array(
-        [[_may_hold(box, weight) for box in puzzle.boxes] for weight in puzzle.weights]
+        [
+            [box.most > 0 and weight <= box.weight for box in puzzle.boxes]
+            for weight in puzzle.weights
+        ]
     )
     possible &= _by_pivots(puzzle.edges, puzzle.weights)
     _propagate(possible, puzzle.boxes, puzzle.weights)
@@ -274,10 +276,6 @@ def _fit(bucket: Bucket, possible: Numbers, count: int, weights: Sequence[int]) 
     return np.asarray(np.exp(-0.5 * ((rest - values.mean()) / deviation) ** 2) + _SMALLEST)
 
 
-def _may_hold(bucket: Bucket, weight: int) -> bool:
-    return bucket.most > 0 and weight <= bucket.weight
-
-
 def _by_pivots(known: Sequence[Below], weights: Sequence[int]) -> npt.NDArray[np.bool_]:
     """Which buckets a device can be in as far as the weights below single pivots tell.
 
@@ -292,21 +290,20 @@ def _by_pivots(known: Sequence[Below], weights: Sequence[int]) -> npt.NDArray[np
     for weight in reversed(weights[1:]):
         after.append(after[-1] | after[-1] >> weight)
     after.reverse()
-    possible = np.zeros((size, len(known) - 1), dtype=bool)
-    can_be_below = np.zeros((size, len(known)), dtype=bool)
-    can_be_above = np.zeros((size, len(known)), dtype=bool)
-    cache: dict[tuple[int, int], bool] = {}
-    for column, rank in enumerate(known):
-        for device, weight in enumerate(weights):
-            for inside, wanted in ((True, rank.weight - weight), (False, rank.weight)):
-                if (device, wanted) not in cache:
-                    cache[device, wanted] = _reaches(before[device], after[device], total, wanted)
-                enough = rank.most > 0 if inside else rank.fewest < size
-                (can_be_below if inside else can_be_above)[device, column] = (
-                    enough and cache[device, wanted]
-                )
-    possible[:] = can_be_above[:, :-1] & can_be_below[:, 1:]
-    return possible
+
+    @functools.cache
+    def others_reach(device: int, wanted: int) -> bool:
+        return _reaches(before[device], after[device], total, wanted)
+
+    can_be_below = [
+        [edge.most > 0 and others_reach(device, edge.weight - weight) for edge in known]
+        for device, weight in enumerate(weights)
+    ]
+    can_be_above = [
+        [edge.fewest < size and others_reach(device, edge.weight) for edge in known]
+        for device in range(size)
+    ]
+    return np.asarray(np.array(can_be_above)[:, :-1] & np.array(can_be_below)[:, 1:])
 
 
 def _reaches(before: int, after: int, total: int, wanted: int) -> bool:

@@ -1,4 +1,10 @@
-"""How much a search gave away, in bits and in nats.
+"""How much a search gave away, in bits and in nats: what the attacker believes, and what is true.
+
+There are two separate questions. *Unlabelled*: what is the i-th smallest loss of the cohort?
+*Labelled*: what is the loss of device k? The beliefs are those of an attacker that knows the
+prior and computes; they do not use the truth. Where the reconstruction claims a place, the belief
+is there, with the rest left for the case that the claim is wrong. Elsewhere it is the posterior
+that follows from the ranks.
 
 **Bits** are the gain of the attacker's forecast over its prior, in log score: log2 of the
 probability that it gives to the true loss after the search, minus the same before. If the
@@ -6,10 +12,10 @@ attacker's belief is the exact posterior, this is what the released sums reveale
 Otherwise it is less, because a wrong belief costs bits. If a loss is known exactly, all bits that
 the prior left open have leaked, about 16 for a loss of one nat on the default grid.
 
-- *Unlabelled* bits are about the i-th smallest loss of the cohort, the mean over i. The prior of an
-  order statistic is narrow in a large cohort, so there is less to lose.
-- *Labelled* bits are about the loss of device k, the mean over k. Not knowing which of m devices
-  has a known loss leaves log2 m of them.
+- *Unlabelled* bits are the mean over i. The prior of an order statistic is narrow in a large
+  cohort, so there is less to lose.
+- *Labelled* bits are the mean over k. Not knowing which of m devices has a known loss leaves log2 m
+  of them.
 
 Neither adds up over devices: neighbours in order know of each other.
 
@@ -17,21 +23,215 @@ Neither adds up over devices: neighbours in order know of each other.
 device's loss. The errors of a guess from the prior alone are given as well.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from deltafl.sim.inspect.leakage.belief import Belief, Claims, order_law
-from deltafl.sim.inspect.leakage.prior import Numbers, Prior
+from deltafl.sim.inspect.leakage.consequences import (
+    buckets,
+    order_intervals,
+    ranks,
+    threshold_interval,
+)
+from deltafl.sim.inspect.leakage.counts import BucketCounts, infer_counts
+from deltafl.sim.inspect.leakage.labels import device_intervals, probabilities
+from deltafl.sim.inspect.leakage.observations import Numbers, Prior, SearchView
+from deltafl.sim.inspect.leakage.reconstruction import Reconstruction, from_ranks, reconstruct
+
+_DOUBT: Final = 0.1
+"""Probability that a claimed place is wrong."""
+_DOUBT_IF_EXACT: Final = 2.0**-10
+_FAR: Final = 10.0
+_SURE: Final = 0.95
+_NEGLIGIBLE: Final = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Where the attacker claims that losses are: a place and its possible error, in ticks.
+
+    Attributes:
+        ticks: The places.
+        radius: The possible error of each.
+    """
+
+    ticks: Numbers
+    radius: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """The attacker's belief after a search.
+
+    Attributes:
+        view: What it saw.
+        prior: What it knew before.
+        counts: How many devices it thinks are in each bucket.
+        places: Its probability that device k is in bucket j, shape (m, J).
+        reconstruction: What its attack found.
+    """
+
+    view: SearchView
+    prior: Prior
+    counts: BucketCounts
+    places: Numbers
+    reconstruction: Reconstruction
+    _by_ranks_of: dict[tuple[int, ...], Numbers] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, view: SearchView, prior: Prior, reconstruction: Reconstruction) -> "Belief":
+        """The belief of an attacker with this view, prior and reconstruction.
+
+        Raises:
+            SearchError: The sums contradict each other.
+        """
+        counts = infer_counts(view, prior)
+        return cls(view, prior, counts, probabilities(view, counts, prior), reconstruction)
+
+    def of_order(self, ticks: Sequence[int]) -> Numbers:
+        """Probability that the i-th smallest loss is on each of these ticks, shape (m, K)."""
+        different, columns = np.unique(ticks, return_inverse=True)
+        key = tuple(different.tolist())
+        if key not in self._by_ranks_of:
+            self._by_ranks_of[key] = self._by_ranks(key)
+        by_ranks = self._by_ranks_of[key][:, columns]
+        found = self.reconstruction
+        doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
+        claimed = np.isfinite(found.sorted_radius)
+        near = _nearness(ticks, found.sorted_ticks, found.sorted_radius, exact=found.exact)
+        mixed = (1 - doubt) * near + doubt * by_ranks
+        return np.asarray(np.where(claimed[:, None], mixed, by_ranks))
+
+    def of_devices(self, ticks: Sequence[int]) -> Numbers:
+        """Probability that device k is on the k-th of these ticks, shape (m,)."""
+        lows = [bucket.low for bucket in self.counts.buckets]
+        inside = np.searchsorted(lows, ticks, side="right") - 1
+        expected = np.maximum(self.places.sum(axis=0), _NEGLIGIBLE)[inside]
+        devices = np.arange(self.view.devices)
+        anybody = self.of_order(ticks).sum(axis=0)
+        by_place = np.minimum(anybody * self.places[devices, inside] / expected, 1.0)
+        found = self.reconstruction
+        if found.ticks is None or found.radius is None:
+            return np.asarray(by_place)
+        doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
+        near = np.diagonal(_nearness(ticks, found.ticks, found.radius, exact=found.exact))
+        mixed = (1 - doubt) * near + doubt * by_place
+        return np.asarray(np.where(np.isfinite(found.radius), mixed, by_place))
+
+    def order_claims(self) -> Claims:
+        """Where the attacker says that the i-th smallest loss is."""
+        edges = np.array(order_intervals(self.view), dtype=float).reshape(-1, 2)
+        found = self.reconstruction
+        return _narrower(edges, Claims(found.sorted_ticks, found.sorted_radius))
+
+    def device_claims(self) -> Claims:
+        """Where the attacker says that device k is; nowhere if it can not tell devices apart."""
+        edges = np.array(device_intervals(self.view), dtype=float).reshape(-1, 2)
+        found = self.reconstruction
+        nowhere = np.full(self.view.devices, np.inf)
+        ticks = found.sorted_ticks if found.ticks is None else found.ticks
+        claims = _narrower(edges, Claims(ticks, nowhere if found.radius is None else found.radius))
+        order = self.order_claims()
+        certain = buckets(self.view)  # where counts are noisy, there are fewer of them
+        lows = np.array([bucket.low for bucket in self.counts.buckets])
+        first = np.searchsorted(lows, [bucket.low for bucket in certain])
+        places = np.add.reduceat(self.places, first, axis=1)
+        single = np.array([bucket.fewest == bucket.most == 1 for bucket in certain])
+        for device, place in enumerate(np.argmax(places, axis=1)):
+            if places[device, place] < _SURE or not single[place]:
+                continue
+            index = sum(self.counts.likeliest()[: first[place]])
+            if order.radius[index] < claims.radius[device]:
+                claims.ticks[device] = order.ticks[index]
+                claims.radius[device] = order.radius[index]
+        return claims
+
+    def _by_ranks(self, ticks: Sequence[int]) -> Numbers:
+        """The posterior of order statistics from the ranks alone, shape (m, K)."""
+        table = np.zeros((self.view.devices, len(ticks)))
+        for index, bucket in enumerate(self.counts.buckets):
+            inside = [k for k, tick in enumerate(ticks) if bucket.low <= tick < bucket.high]
+            if not inside:
+                continue
+            joint = self.counts.joint(index)
+            here = np.array([ticks[k] for k in inside])
+            law_of = _order_laws(self.prior, bucket.low, bucket.high, here)
+            for before, count in np.argwhere(joint > _NEGLIGIBLE).tolist():
+                if count:
+                    table[before : before + count, inside] += joint[before, count] * law_of(count)
+        return table
+
+
+def order_law(prior: Prior, low: int, high: int, count: int, ticks: Numbers) -> Numbers:
+    """P(the r-th smallest of `count` losses in [low, high) is on these ticks), (count, K).
+
+    To first order in the width of a tick, which is exact but where many share one.
+    """
+    return _order_laws(prior, low, high, ticks)(count)
+
+
+def _order_laws(prior: Prior, low: int, high: int, ticks: Numbers) -> Callable[[int], Numbers]:
+    """`order_law` by `count`, each computed once."""
+    whole = prior.mass(low, high)
+    single = prior.mass(ticks, ticks + 1) / whole
+    below = np.clip(prior.mass(np.full(len(ticks), low), ticks + 0.5) / whole, 1e-12, 1 - 1e-12)
+    log_below, log_above = np.log(below), np.log1p(-below)
+
+    @functools.cache
+    def law(count: int) -> Numbers:
+        if high - low == 1:
+            return np.ones((count, len(ticks)))
+        rank = np.arange(1, count + 1)[:, None]
+        log_choose = np.array(
+            [
+                math.lgamma(count) - math.lgamma(r) - math.lgamma(count - r + 1)
+                for r in range(1, count + 1)
+            ]
+        )[:, None]
+        log = log_choose + (rank - 1) * log_below + (count - rank) * log_above
+        return np.asarray(np.minimum(count * np.exp(log) * single, 1.0))
+
+    return law
+
+
+def _nearness(ticks: Sequence[int], places: Numbers, radius: Numbers, *, exact: bool) -> Numbers:
+    """Probability of ticks near claimed places: Laplace, narrow and, with doubt, wide; (m, K)."""
+    distance = np.abs(np.asarray(ticks)[None, :] - places[:, None])
+    if exact:
+        return (distance < 0.5).astype(float)
+    scale = np.where(np.isfinite(radius), radius, 0.0)[:, None] / 2 + 0.3
+    narrow = _laplace(distance, scale)
+    return np.asarray((1 - _DOUBT) * narrow + _DOUBT * _laplace(distance, _FAR * scale))
+
+
+def _laplace(distance: Numbers, scale: Numbers) -> Numbers:
+    """Mass of the tick at this distance."""
+    near, far = np.maximum(distance - 0.5, 0), distance + 0.5
+    mass = (np.exp(-near / scale) - np.exp(-far / scale)) / 2
+    across = np.maximum(0.5 - distance, 0)
+    return np.asarray(mass + np.where(distance < 0.5, (1 - np.exp(-across / scale)) / 2, 0))
+
+
+def _narrower(edges: Numbers, claims: Claims) -> Claims:
+    """The interval or the claim, whichever is more precise."""
+    half = (edges[:, 1] - edges[:, 0]) / 2
+    middle = (edges[:, 1] + edges[:, 0] - 1) / 2
+    use = half <= claims.radius
+    return Claims(np.where(use, middle, claims.ticks), np.where(use, half, claims.radius))
+
 
 RECOVERED_NATS: Final = 1e-3
 """A loss is recovered if the attacker claims it to within this, and is right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leakage:
+class Leakage(NamedTuple):
     """What one search gave away.
 
     Attributes:
@@ -118,3 +318,138 @@ def _recovered(claims: Claims, true: Numbers, unit: float) -> float:
     # a tick known exactly is a loss known to half a tick
     right = (claims.radius + 0.5 <= allowed) & (np.abs(claims.ticks - true) <= allowed)
     return float(np.mean(right))
+
+
+_SEED = 1
+_LEAST_MEAN = 2.0**-16  # nats
+_NARROWEST = 1e4  # shape: a deviation of a hundredth of the mean
+
+
+@dataclass(frozen=True, slots=True)
+class LeakageFacts:
+    """The figures of `deltafl.sim.inspect.audit.report.SearchFacts` that follow from a view.
+
+    Attributes:
+        queries: Public queries that were answered.
+        numbers: Sums that the answers consist of.
+        buckets: Intervals between pivots that hold at least one device.
+        smallest_bucket: Devices in the least crowded of them; None if that is not known.
+        threshold_low: Loss above which the quantile is known to lie, in nats.
+        threshold_high: Loss below which it is known to lie, in nats.
+        bits: Unlabelled bits given away per device. They are computed at the true losses if these
+            are known, and otherwise at the attacker's best guess, which flatters the attacker.
+            None without devices.
+        error: Mean error of the reconstructed losses, in nats; None without truth.
+        prior_error: The same for a guess without the sums; None without truth.
+        exact: Whether the attack found every loss to the tick.
+        within: Within how many nats the attacker knows every loss, by the attack or because all in
+            an interval of the ranks are that close; infinite where there is one that it does not.
+    """
+
+    queries: int
+    numbers: int
+    buckets: int
+    smallest_bucket: int | None
+    threshold_low: float
+    threshold_high: float
+    bits: float | None
+    error: float | None
+    prior_error: float | None
+    exact: bool
+    within: float
+
+
+def bits_of_counts(view: SearchView, prior: Prior, truth: Sequence[int]) -> tuple[float, float]:
+    """Unlabelled and labelled bits of a view in which there is nothing to solve."""
+    counts = infer_counts(view, prior)
+    places = probabilities(view, counts, prior)
+    belief = Belief(view, prior, counts, places, from_ranks(counts, prior))
+    return order_bits(belief, truth), device_bits(belief, truth)
+
+
+def search_facts(
+    view: SearchView,
+    *,
+    truth_ticks: Sequence[int] | None = None,
+    time_limit: float = 0.0,
+    prior: Prior | None = None,
+) -> LeakageFacts:
+    """Compute the figures of one search.
+
+    Args:
+        view: What the server saw.
+        truth_ticks: Every device's loss on the grid, where it is known; in any order.
+        time_limit: Seconds for the attack; 0 for what follows directly from the ranks, which takes
+            milliseconds.
+        prior: What the attacker knows of losses and weights; if None, losses of one nat on the
+            average, and weights from nothing to twice the average.
+
+    Raises:
+        SearchError: The sums contradict each other: they are those of no cohort.
+    """
+    grid = view.config.search.grid
+    if prior is None:
+        prior = _prior(view)
+    counts = infer_counts(view, prior)
+    found = from_ranks(counts, prior)
+    if time_limit > 0 or view.losses is not None:
+        found = reconstruct(view, prior, np.random.default_rng(_SEED), time_limit=time_limit)
+    nobody = np.zeros((view.devices, len(counts.buckets)))  # devices are not told apart here
+    belief = Belief(view, prior, counts, nobody, found)
+    error = prior_error = None
+    if truth_ticks is not None and len(truth_ticks) == view.devices:
+        assumed = list(truth_ticks)
+        error, prior_error = order_error(belief, truth_ticks), prior_order_error(prior, truth_ticks)
+    else:
+        guess = np.clip(np.rint(found.sorted_ticks), 0, grid.max_tick)
+        assumed = guess.astype(int).tolist()
+    held = [bucket for bucket in buckets(view) if bucket.weight > 0 or bucket.fewest > 0]
+    are_counted = all(bucket.fewest == bucket.most for bucket in held)
+    low, high = threshold_interval(view)
+    return LeakageFacts(
+        queries=len(view.answers),
+        numbers=sum(len(sums) for answer in view.answers for sums in answer.sums.values()),
+        buckets=len(held),
+        smallest_bucket=min((b.fewest for b in held), default=None) if are_counted else None,
+        threshold_low=max(grid.value(Fraction(2 * low - 1, 2)), 0.0),
+        threshold_high=min(grid.value(Fraction(2 * high - 1, 2)), float(grid.bound)),
+        bits=order_bits(belief, assumed) if view.devices else None,
+        error=error,
+        prior_error=prior_error,
+        exact=found.exact,
+        within=_within(counts, found) * 2.0**-grid.resolution_bits,
+    )
+
+
+def _within(counts: BucketCounts, found: Reconstruction) -> float:
+    """Within how many ticks every loss is known."""
+    if not counts.are_known or not len(found.sorted_radius):
+        return math.inf
+    half_widths = [
+        (bucket.high - bucket.low - 1) / 2
+        for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
+        for _ in range(count)
+    ]
+    return float(np.minimum(found.sorted_radius, half_widths).max())
+
+
+def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:
+    """The prior of somebody who knows the distribution of this cohort's losses, but not whose.
+
+    It is a Gamma distribution with their mean and variance. A weaker prior would count earlier
+    knowledge as leaked.
+
+    Args:
+        view: What the server saw.
+        ticks: Every device's loss on the grid, at least one.
+    """
+    losses = np.array(ticks, dtype=np.float64) * 2.0**-view.config.search.grid.resolution_bits
+    mean = max(float(losses.mean()), _LEAST_MEAN)
+    shape = min(mean**2 / max(float(losses.var()), 1e-300), _NARROWEST)
+    return replace(_prior(view), scale=mean / shape, shape=shape)
+
+
+def _prior(view: SearchView) -> Prior:
+    known = ranks(view)
+    mean = known[-1].weight / max(view.devices, 1)
+    return Prior(view.config.search.grid, lightest=1, heaviest=max(round(2 * mean), 1))

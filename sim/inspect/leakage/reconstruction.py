@@ -15,7 +15,6 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,20 +22,15 @@ import numpy as np
 from deltafl.protocol.quantile.registry import NOISY
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.consequences import Bucket, ranks
-from deltafl.sim.inspect.leakage.counts import BucketCounts
-from deltafl.sim.inspect.leakage.equations import Equations, set_up
+from deltafl.sim.inspect.leakage.counts import BucketCounts, infer_counts
+from deltafl.sim.inspect.leakage.equations import (
+    Equations,
+    set_up,
+    solve,
+)
 from deltafl.sim.inspect.leakage.labels import assignments, puzzles
-from deltafl.sim.inspect.leakage.least_squares import minimise
-from deltafl.sim.inspect.leakage.noisy_counts import infer_counts
-from deltafl.sim.inspect.leakage.observations import SearchView
-from deltafl.sim.inspect.leakage.prior import Numbers, Prior
-from deltafl.sim.inspect.leakage.whole_ticks import Region, region_around, whole_solutions
+from deltafl.sim.inspect.leakage.observations import Numbers, Prior, SearchView
 
-_SCREENING: Final = ((1e-4, False, 8), (0.0, False, 12), (0.0, True, 12))
-"""Looseness, scaling and steps, after the logarithms."""
-_RELATIVE_STEPS: Final = 30
-_REFINING: Final = ((4, 30), (2, 30))
-"""Of how many one is kept, and gets how many steps more of either kind."""
 _MANY_FITS: Final = 24
 _ENOUGH_FITS: Final = 8  # to say what they have in common
 _FEW_FITS: Final = 4  # where all agree to the tick
@@ -68,10 +62,10 @@ class Reconstruction:
 
     sorted_ticks: Numbers
     sorted_radius: Numbers
-    ticks: Numbers | None
-    radius: Numbers | None
-    verified: bool
-    exact: bool
+    ticks: Numbers | None = None
+    radius: Numbers | None = None
+    verified: bool = False
+    exact: bool = False
 
 
 def reconstruct(
@@ -102,7 +96,7 @@ def reconstruct(
         return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True)
     counts = infer_counts(view, prior)
     if starts is None:
-        starts = default_starts(view.devices)
+        starts = max(4_000 // view.devices, 48)  # a second's work or so
         if view.method == NOISY:
             starts = min(starts, _STARTS_FOR_ONE_SUM)  # the tail's weighted loss is all there is
     ranked, rank_spread = from_ranks(counts, prior), spread_of_ranks(counts, prior)
@@ -118,7 +112,7 @@ def reconstruct(
         return ranked
     collected = _Solutions(view, ranked, rank_spread, labelled=placer.labelled)
     central = _in_buckets(one, ranked.sorted_ticks)
-    collected.add_central(one, _solve(one, one.unknowns(central))[1])
+    collected.add_central(one, solve(one, one.unknowns(central))[1])
     begun = time.monotonic()
     tried = 0
     size = max(_BATCH_SIZE // (view.devices * max(len(view.answers), view.devices)), 8)
@@ -130,7 +124,7 @@ def reconstruct(
             equations.low + equations.width + 0.5,
             generator.uniform(size=equations.low.shape),
         )
-        collected.add(*_solve(equations, equations.unknowns(start)))
+        collected.add(*solve(equations, equations.unknowns(start)))
         tried += size
         late = time.monotonic() - begun > time_limit
         if collected.is_enough or tried >= starts or late:
@@ -142,28 +136,6 @@ def _in_buckets(equations: Equations, in_order: Numbers) -> Numbers:
     places = np.empty_like(equations.low)
     places[0, np.argsort(equations.low[0], kind="stable")] = in_order
     return np.clip(places, equations.low, equations.low + equations.width)
-
-
-def default_starts(devices: int) -> int:
-    """From how many starts a cohort of so many devices is attacked, a second's work or so."""
-    return max(4_000 // devices, 48)
-
-
-def _solve(equations: Equations, unknowns: Numbers) -> tuple[Equations, Numbers]:
-    """Least squares from many starts; the better ones, which get the most steps."""
-    unknowns = minimise(equations.relative, unknowns, steps=_RELATIVE_STEPS, scaled=False)
-    for looseness, scaled, steps in _SCREENING:
-        model = partial(equations.scaled, looseness=looseness)
-        unknowns = minimise(model, unknowns, steps=steps, scaled=scaled)
-    for part, steps in _REFINING:
-        misfits = equations.misfits(unknowns)
-        if (misfits <= 1).mean() < 1 / part:
-            best = np.argsort(misfits)[: max(len(misfits) // part, 1)]
-            equations, unknowns = equations.rows(best), unknowns[best]
-            model = partial(equations.scaled, looseness=0.0)
-            for scaled in (False, True):
-                unknowns = minimise(model, unknowns, steps=steps, scaled=scaled)
-    return equations, unknowns
 
 
 class _Placer:
@@ -242,7 +214,7 @@ class _Solutions:
         self._misfits: list[Numbers] = []
         self._exact: set[tuple[int, ...]] = set()
         self._best = np.inf
-        self._region: Region | None = None
+        self._radius: Numbers | None = None
         self._is_verified = False
 
     @property
@@ -264,13 +236,13 @@ class _Solutions:
         best = int(np.argmin(misfits))
         if misfits[best] < self._best:
             self._best = float(misfits[best])
-            self._region = region_around(equations, unknowns, best)
+            self._radius = equations.region_around(unknowns, best).radius
         if equations.shares is not None or not len(equations.betas):
             return
         for row in np.argsort(misfits)[:_SEARCHED]:
             if misfits[row] <= _NEARLY:
-                region = region_around(equations, unknowns, int(row))
-                whole = whole_solutions(self._view, region, equations.weight[row])
+                region = equations.region_around(unknowns, int(row))
+                whole = region.whole_solutions(self._view, equations.weight[row])
                 self._is_verified |= bool(whole.found)
                 if whole.complete:
                     self._exact.update(whole.found)
@@ -286,7 +258,7 @@ class _Solutions:
             linear = np.zeros(size)
         elif fitting.any():
             positions = positions[fitting]
-            linear = linear if self._region is None else self._region.radius
+            linear = linear if self._radius is None else self._radius
         else:
             positions = positions[np.argsort(misfits)[: max(len(misfits) // 8, 1)]]
         known = bool(self._exact) or int(fitting.sum()) >= _ENOUGH_FITS
@@ -360,14 +332,7 @@ def from_draws(
 
 
 def _without_claims(sorted_ticks: Numbers) -> Reconstruction:
-    return Reconstruction(
-        sorted_ticks=sorted_ticks,
-        sorted_radius=np.full(len(sorted_ticks), np.inf),
-        ticks=None,
-        radius=None,
-        verified=False,
-        exact=False,
-    )
+    return Reconstruction(sorted_ticks, np.full(len(sorted_ticks), np.inf))
 
 
 def spread_of_ranks(counts: BucketCounts, prior: Prior) -> Numbers:

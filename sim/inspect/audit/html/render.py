@@ -1,7 +1,6 @@
 """An audit report as one HTML page."""
 
 import functools
-from collections.abc import Callable
 from importlib import metadata
 from typing import Final
 
@@ -66,38 +65,20 @@ def render(report: AuditReport) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one, "") for one in _STYLED]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=writing.shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: tuple[Callable[..., object], ...] = (
-        writing.number,
-        writing.count,
-        writing.span,
-        writing.size,
-        writing.quantity,
-        writing.share,
+    return writing.templates(
+        _STYLED,
         place,
         searches.width,
         svg.line_chart,
         svg.swatch,
-    )
-    environment.filters.update({one.__name__: one for one in filters})
-    environment.globals.update(
         SHOWN_PER_RULE=SHOWN_PER_RULE,
         SHOWN_STEPS=SHOWN_STEPS,
         SHOWN_SEARCHES=SHOWN_SEARCHES,
         SHOWN_EVIDENCE=SHOWN_EVIDENCE,
         REPORT_VERSION=REPORT_VERSION,
         VERSION=metadata.version("deltafl"),
-        NONE=writing.NONE,
         MEDIUM=Severity.MEDIUM,
     )
-    return environment
 
 
 def place(evidence: Evidence) -> str:

@@ -6,31 +6,19 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from made_runs import make_run
 
 from deltafl.sim.cli import main
-
-
-def test_once_writes_the_page_to_a_file(tmp_path, capsys):
-    make_run(tmp_path / "run", finished=True)
-    before = sorted((tmp_path / "run").rglob("*"))
-    out = tmp_path / "now.html"
-    assert main(["watch", str(tmp_path / "run"), "--once", str(out)]) == 0
-    text = out.read_text(encoding="utf-8")
-    assert "Test error" in text
-    assert "<script" not in text
-    assert str(out) in capsys.readouterr().err
-    assert sorted((tmp_path / "run").rglob("*")) == before
+from deltafl.sim.view import watch
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{folder}", "--once", "{folder}/x.html"], "it has no config.toml"),
-        (["{folder}/run", "--once", "{folder}/run/summary.json"], "choose another file"),
-        (["{folder}/run", "--once", "{folder}/run"], "is a folder"),
         (["{folder}/run/config.toml"], "is not a directory"),
         (["{folder}/run", "--listen", "8090"], "must be HOST:PORT"),
         (["{folder}/run", "--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
@@ -68,9 +56,15 @@ def test_the_page_is_served_until_the_user_ends_it(tmp_path):
             process.kill()
 
 
-def test_of_a_federation_on_this_machine_the_run_in_its_folder_is_shown(tmp_path):
+def test_of_a_federation_on_this_machine_the_run_in_its_folder_is_shown(tmp_path, monkeypatch):
     make_run(tmp_path / "run", finished=True)
     (tmp_path / "devices.txt").write_text("")
-    out = tmp_path / "now.html"
-    assert main(["watch", str(tmp_path), "--once", str(out)]) == 0
-    assert f"<h1>{tmp_path / 'run'}</h1>" in out.read_text(encoding="utf-8")
+    shown = []
+
+    def server(watched, *_):
+        shown.append(watched.path)
+        return nullcontext(SimpleNamespace(url="", serve_forever=lambda: None))
+
+    monkeypatch.setattr(watch, "Server", server)
+    assert main(["watch", str(tmp_path)]) == 0
+    assert shown == [tmp_path / "run"]

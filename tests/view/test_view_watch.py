@@ -16,7 +16,7 @@ from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.events import event_line
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.view.sections import AuditState
-from deltafl.sim.view.server import MAX_CONNECTIONS, Server, Watched
+from deltafl.sim.view.watch import MAX_CONNECTIONS, Server, Watched
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def test_only_the_page_itself_may_ask_for_an_audit(tmp_path, monkeypatch):
         federation={"cohort_size": 10},
     )
     asked = []
-    monkeypatch.setattr("deltafl.sim.view.server.Audit.start", lambda one: asked.append(one))
+    monkeypatch.setattr("deltafl.sim.view.watch.Audit.start", lambda one: asked.append(one))
     with served(tmp_path / "run") as server:
         own = f"127.0.0.1:{server.server_address[1]}"
         for origin in ("http://evil.example", "null", f"https://{own}"):
@@ -124,7 +124,7 @@ def test_only_the_page_itself_may_ask_for_an_audit(tmp_path, monkeypatch):
 
 def test_a_run_that_is_not_over_is_not_audited(tmp_path, monkeypatch):
     make_run(tmp_path / "run", algorithm="private-delta-fl", federation={"cohort_size": 10})
-    monkeypatch.setattr("deltafl.sim.view.server.Audit.start", pytest.fail)
+    monkeypatch.setattr("deltafl.sim.view.watch.Audit.start", pytest.fail)
     watched = Watched(tmp_path / "run")
     watched.ask_audit()
     assert watched.page().audit.state == "early"
@@ -221,11 +221,9 @@ def test_who_sends_slowly_makes_room_for_who_comes_later(tmp_path):
 def test_an_audit_of_another_run_is_not_that_of_this_one(tmp_path, monkeypatch):
     what = {"algorithm": "private-delta-fl", "finished": True, "federation": {"cohort_size": 10}}
     make_run(tmp_path / "run", **what)
-    monkeypatch.setattr(
-        "deltafl.sim.view.server.Audit.start", lambda one: setattr(one, "report", 1)
-    )
-    monkeypatch.setattr("deltafl.sim.view.server.verdict", lambda _: None)
-    monkeypatch.setattr("deltafl.sim.view.server.render", lambda _: "the report")
+    monkeypatch.setattr("deltafl.sim.view.watch.Audit.start", lambda one: setattr(one, "report", 1))
+    monkeypatch.setattr("deltafl.sim.view.watch.verdict", lambda _: None)
+    monkeypatch.setattr("deltafl.sim.view.watch.render", lambda _: "the report")
     clock = iter(range(0, 10_000, 5))
     watched = Watched(tmp_path / "run", clock=lambda: next(clock))
     watched.ask_audit()
@@ -344,9 +342,9 @@ def test_an_audit_that_is_asked_for_is_shown(tmp_path, browser, monkeypatch):
         federation={"cohort_size": 10},
     )
     reached = Verdict("clean", "Nothing was found.", "All was checked.", ())
-    monkeypatch.setattr("deltafl.sim.view.server.Audit.start", lambda _: None)
+    monkeypatch.setattr("deltafl.sim.view.watch.Audit.start", lambda _: None)
     monkeypatch.setattr(
-        "deltafl.sim.view.server.Audit.state", lambda _: AuditState("done", 1.0, reached)
+        "deltafl.sim.view.watch.Audit.state", lambda _: AuditState("done", 1.0, reached)
     )
     with served(tmp_path / "run") as server, opened(browser, server) as seen:
         seen.page.locator("#ask-audit").press("Enter")

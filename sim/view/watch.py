@@ -1,4 +1,4 @@
-"""The live page of a run for a browser on this machine; its audit, when somebody asks for it.
+"""The command `deltafl watch`: the live page of a run for a browser, and its audit, on demand.
 
 Any page that a browser has open could send requests here, and a name server could give this
 machine's address to a name of its own. So a request must name the host by an address, or by a name
@@ -7,6 +7,7 @@ itself. Nothing is read from requests but their first line and headers. There ar
 `MAX_CONNECTIONS` of them: who sends slowly makes room for who comes later.
 """
 
+import argparse
 import contextlib
 import json
 import re
@@ -28,11 +29,84 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html import render
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.record.snapshot import Reader, Snapshot
-from deltafl.sim.settings.argument import joined
+from deltafl.sim.settings.argument import address, joined
 from deltafl.sim.view import page
 from deltafl.sim.view.sections import AuditState, Page, traffic_of
 from deltafl.sim.view.traffic import Traffic
+from deltafl.sim.visible import visible
+
+DEFAULT: Final = "127.0.0.1:8090"
+"""Where the page is, by default."""
+
+_DESCRIPTION: Final = """\
+Show a run as a page for a browser: test errors by round with their spread over seeds, how they lie
+over devices, who is helped and who is hurt, the search for the threshold, seconds and bytes,
+drop-outs. The page follows a run in progress, and shows one that is over. It asks nobody but this
+program, and changes nothing in the run directory.
+"""
+
+_EXAMPLES: Final = f"""\
+examples:
+  deltafl watch runs/quickstart
+      then open http://{DEFAULT}/ ; Ctrl-C ends it
+  deltafl watch runs/quickstart --listen 127.0.0.1:0
+      at any port that is free; the command says which
+
+A run may be begun later: the page waits for it. RUN may also be the folder of `deltafl federation
+up`: the run in it is shown. `deltafl report` writes a page to a file, of runs in progress too. On
+another machine, forward the port:
+  ssh -L 8090:127.0.0.1:8090 MACHINE deltafl watch RUN
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument(
+        "--listen",
+        default=DEFAULT,
+        metavar="HOST:PORT",
+        help=f"where the page is ({DEFAULT}); whoever reaches it sees the errors of single devices",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Show the page until the user ends it; the exit code.
+
+    Raises:
+        UserError: there is no such run, or nothing can listen there.
+    """
+    if options.run.exists() and not options.run.is_dir():
+        raise UserError(f"{options.run} is not a directory: name the directory of a run")
+    run = _run_in(options.run)
+    host, port = address(options.listen, "--listen")
+    with Server(Watched(run), host, port) as server, contextlib.suppress(KeyboardInterrupt):
+        _say(f"{run} is shown at {server.url} (Ctrl-C ends it)")
+        if not _is_this_machine(host):
+            _say("note: others can reach this address, and see the errors of single devices there")
+        server.serve_forever()
+    return 0
+
+
+def _run_in(folder: Path) -> Path:
+    """The run that is meant: the folder, or of a federation on this machine, the run in it."""
+    is_run = RunDirectory(folder).config.exists()
+    return folder / FEDERATED if not is_run and (folder / DEVICES).exists() else folder
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _say(sentence: str) -> None:
+    print(visible(sentence), file=sys.stderr, flush=True)
+
 
 Request: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """What a server is handed for each connection; of TCP, a socket."""
@@ -82,8 +156,8 @@ class Watched:
         with self._lock:
             snapshot = self._fresh()
             seen = None if self._traffic is None else self._traffic.seen
-            page = Page([snapshot], seen, self._audited(snapshot), wanted or None)
-        return page if wanted in page.labels else replace(page, wanted=None)
+            shown = Page([snapshot], seen, self._audited(snapshot), wanted or None)
+        return shown if wanted in shown.labels else replace(shown, wanted=None)
 
     def ask_audit(self) -> None:
         """Begin to audit the run, if it is over and nobody has asked before."""
@@ -262,8 +336,8 @@ class _Handler(BaseHTTPRequestHandler):
         watched = self.server.watched
         if path == "/":
             text = page.live_page(watched.page())
-            policy = page.policy(page.style(), page.script())
-            self._answer(HTTPStatus.OK, _HTML, text, f"{policy}; frame-ancestors 'none'")
+            policy = f"{page.live_policy()}; frame-ancestors 'none'"
+            self._answer(HTTPStatus.OK, _HTML, text, policy)
         elif path == "/state.json":
             wanted = _baseline(query)
             self._answer(HTTPStatus.OK, _JSON, json.dumps(page.state(watched.page(wanted))))
