@@ -7,11 +7,9 @@ server and devices need together. The server's CPU time is its own. `deltafl ben
 as many sums in one process, without connections.
 """
 
-import argparse
 import asyncio
-import math
-import multiprocessing
 import os
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -19,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
 
@@ -38,22 +37,7 @@ from deltafl.secagg.identity import Identity, generate
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.wire import max_bytes
-from deltafl.sim.bench.harness import (
-    Clients,
-    Dim,
-    Dropout,
-    Flag,
-    Graph,
-    Report,
-    Seed,
-    Signed,
-    add_flags,
-    case_of,
-    check_dropout,
-    check_least,
-    command,
-    timed,
-)
+from deltafl.sim.bench.harness import Report, command, timed
 from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -86,26 +70,16 @@ class NetBenchmark:
     Half of the devices that vanish do so at the first query, the others when their update is due.
     """
 
-    clients: Clients = 100
-    dim: Dim = 115_646
-    queries: Annotated[int, Flag("most sums of the search", "Q")] = 24
-    graph: Graph = GraphKind.SPARSE
-    signed: Signed = False
-    dropout: Dropout = 0.0
-    processes: Annotated[int, Flag("processes of devices", "P")] = os.cpu_count() or 1
-    no_tls: Annotated[bool, Flag("without encryption")] = False
-    wait: Annotated[
-        float | None,
-        Flag("seconds for an answer (30 if devices vanish, else 600)", "S", float),
-    ] = None
-    seed: Seed = 1
-
-    def __post_init__(self) -> None:
-        numbers = {name: (getattr(self, name), 1) for name in ("dim", "queries", "processes")}
-        check_least(clients=(self.clients, 5), **numbers, seed=(self.seed, 0))
-        check_dropout(self.dropout)
-        if not 0 < self.patience < math.inf:
-            raise ValueError(f"wait={self.wait} is not a positive number")
+    clients: int = 100
+    dim: int = 115_646
+    queries: int = 24
+    graph: GraphKind = GraphKind.SPARSE
+    signed: bool = False
+    dropout: float = 0.0
+    processes: int = os.cpu_count() or 1
+    no_tls: bool = False
+    wait: float | None = None
+    seed: int = 1
 
     @property
     def patience(self) -> float:
@@ -150,17 +124,6 @@ class NetBenchmark:
         return frozenset(gone[: number // 2]), frozenset(gone[number // 2 :])
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.description = (
-        "Measure one round of private Δ-FL with N devices that are connected over loopback: wall "
-        "clock and the server's CPU by stage, bytes, and peak memory of the server. The devices "
-        "are coroutines in a few processes, which share this machine with the server. Half of the "
-        "devices that vanish do so at the first query, the others when their update is due."
-    )
-    add_flags(parser, NetBenchmark)
-
-
 def measure(benchmark: NetBenchmark) -> Report:
     """Play one round and return what it cost.
 
@@ -185,7 +148,12 @@ def measure(benchmark: NetBenchmark) -> Report:
         url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
         trusted = None if tls is None else str(folder / "ca.pem")
         started = time.perf_counter()
-        processes = stack.enter_context(_devices(benchmark, url, trusted))
+        shares = [
+            (benchmark, url, trusted, range(i, benchmark.clients, benchmark.processes))
+            for i in range(benchmark.processes)
+        ]
+        pool = stack.enter_context(get_context("spawn").Pool(benchmark.processes))
+        parts = pool.starmap_async(_take_part, shares, error_callback=_failed)
         site = Site(
             post,
             directory,
@@ -203,8 +171,7 @@ def measure(benchmark: NetBenchmark) -> Report:
         played = timed(lambda: strategy.apply(state, cohort))
         watch.end()
         post.finish()
-        for process in processes:
-            process.join(_ENDING_S)
+        parts.wait(_ENDING_S)
     state, report = played.result
     _check(benchmark, state.model, report)
     return {
@@ -230,31 +197,7 @@ def _certificates(folder: Path) -> Tls:
     return Tls(folder / "server.pem", folder / "key.pem")
 
 
-@contextmanager
-def _devices(
-    benchmark: NetBenchmark, url: str, trusted: str | None
-) -> Iterator[list[multiprocessing.process.BaseProcess]]:
-    """Processes of devices; those that have not ended by themselves are ended."""
-    context = multiprocessing.get_context("spawn")
-    shares = [
-        list(range(i, benchmark.clients, benchmark.processes)) for i in range(benchmark.processes)
-    ]
-    processes = [
-        context.Process(target=_take_part, args=(benchmark, url, trusted, share), daemon=True)
-        for share in shares
-        if share
-    ]
-    for process in processes:
-        process.start()
-    try:
-        yield list(processes)
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: list[int]) -> None:
+def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: range) -> None:
     """Be some of the devices until the round is over."""
     allow_connections()
     server, directory, config = Server(url, trusted), benchmark.directory(), benchmark.config()
@@ -275,6 +218,10 @@ def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: li
         await asyncio.gather(*(taking_part(server, one, _ignored, one.stop) for one in sides))
 
     asyncio.run(all_of_them())
+
+
+def _failed(error: BaseException) -> None:
+    print(f"deltafl: note: devices have ended: {error}", file=sys.stderr)
 
 
 def _ignored(said: str) -> None:
@@ -417,4 +364,11 @@ def _slow(benchmark: NetBenchmark) -> str:
     )
 
 
-main = command(lambda options: measure(case_of(NetBenchmark, options)))
+add_arguments, main = command(
+    NetBenchmark,
+    measure,
+    "Measure one round of private Δ-FL with N devices that are connected over loopback: wall clock "
+    "and the server's CPU by stage, bytes, and peak memory of the server. The devices are "
+    "coroutines in a few processes, which share this machine with the server. Half of the devices "
+    "that vanish do so at the first query, the others when their update is due.",
+)

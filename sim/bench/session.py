@@ -4,14 +4,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fractions import Fraction
 from statistics import median
 from typing import Final
 
 import numpy as np
 
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import (
     ClientId,
     DevicePolicy,
+    GraphKind,
     SessionParams,
     SlotSum,
     Stage,
@@ -22,6 +27,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.harness import Report, timed
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.memory import peak_memory_mb
 
 _DIFFERENT_VECTORS: Final = 8
@@ -115,6 +121,22 @@ class Stopwatch:
             "kb_up_per_device": round(self._bytes[False][stage] / devices / 1e3, 6),
             "kb_down_per_device": round(self._bytes[True][stage] / devices / 1e3, 6),
         }
+
+
+def session_of(
+    config: RoundConfig, *, graph: GraphKind, signed: bool, seed: int
+) -> tuple[RoundPolicy, SessionParams]:
+    """What devices insist on, and the session; small cohorts and long searches are welcome."""
+    pivots = max(1, config.search.max_queries * config.quantile.num_pivots)
+    policy = RoundPolicy(
+        min_honest_tail=0,
+        min_search_cohort=0,
+        max_pivots=pivots,
+        max_pivots_if_equal=pivots,
+        max_mm_pivots_per_device=Fraction(pivots),
+    )
+    sessions = Sessions(policy, graph=graph, min_cohort=5, signed=signed)
+    return policy, sessions.params(config, b"", Seeds(seed).digest(Purpose.GRAPH))
 
 
 def made_up(params: SessionParams, generator: np.random.Generator) -> dict[ClientId, list[Vector]]:

@@ -1,17 +1,20 @@
 """What a round of a run with some settings is like, before it is run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median_high
 from typing import Final
 
+import numpy as np
+from scipy.special import bdtr
+
 from deltafl.protocol.anonymity import expected_tail
+from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams, ring, wire
 from deltafl.secagg.threat import at_most
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import Trip, trips
-from deltafl.sim.plan.search import typical_queries
-from deltafl.sim.plan.survival import fewer_stay
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.algorithms import looser_limits, policy_of
 from deltafl.sim.run.arms import check_arms, check_data, session_of
@@ -20,6 +23,10 @@ from deltafl.sim.run.spending import account_of
 from deltafl.sim.run.workable import fewest_devices, largest_dropout, losable_rounds
 from deltafl.sim.settings.config import RunConfig
 
+_DEVICES_DRAWN: Final = 600  # in all draws together: playing takes microseconds for each and query
+_DRAWS: Final = 5
+_SPREAD: Final = 0.5
+_MAX_SAMPLES: Final = 100
 _WORD_BYTES: Final = {True: 4, False: 8}  # of a sum, by whether its ring fits 32 bits
 
 
@@ -249,7 +256,7 @@ def _session(params: SessionParams, dropout: float, losable: int | None) -> Sess
         quorum=params.min_cohort,
         survives=params.num_invited - params.min_cohort,
         expected_dropout=dropout,
-        loss=fewer_stay(params.num_invited, dropout, params.min_cohort),
+        loss=float(bdtr(params.min_cohort - 1, params.num_invited, 1 - dropout)),
         losable_rounds=losable,
     )
 
@@ -270,7 +277,7 @@ def _search(config: RunConfig, levels: Levels, params: SessionParams) -> SearchP
 def _costs(levels: Levels, params: SessionParams, num_parameters: int) -> Costs:
     longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
     return Costs(
-        typical=_cost(levels, params, num_parameters, [typical_queries(c) for c in levels.rounds]),
+        typical=_cost(levels, params, num_parameters, [_typical_queries(c) for c in levels.rounds]),
         most=_cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds]),
         ring_bits=levels.common.update_layout.ring_bits,
         numbers=levels.common.update_layout.length,
@@ -307,6 +314,43 @@ def _cost(
         server_bytes_out=down * params.num_invited,
         server_bytes_in=up * params.num_invited,
     )
+
+
+def _typical_queries(config: RoundConfig) -> int:
+    """Queries until a search that starts afresh is done: the median over a few draws.
+
+    Losses are log-normal about one nat, as those of a model that has learnt something; weights are
+    uniform. A search that starts from the last round's η asks fewer.
+
+    Args:
+        config: of the round; its search has no noise, or asks as often as it may.
+    """
+    if not config.selects or config.noise is not None:
+        return config.num_query_slots
+    draws = max(1, min(_DRAWS, _DEVICES_DRAWN // config.cohort_size))
+    return median_high(_played(config, draws))
+
+
+def _played(config: RoundConfig, draws: int) -> Iterator[int]:
+    random = np.random.default_rng(0)
+    num = min(config.cohort_size, _DEVICES_DRAWN)
+    params, layout = config.search_config, config.search_layout
+    most = min(_MAX_SAMPLES, config.update.max_weight)
+    for _ in range(draws):
+        losses = random.lognormal(0, _SPREAD, num).tolist()
+        ticks = [config.search.grid.tick(loss)[0] for loss in losses]
+        weights = [
+            config.search.weighting.of(int(n)) for n in random.integers(1, most, num, endpoint=True)
+        ]
+        search = config.start_search()
+        while (query := search.query) is not None:
+            total = ring.zeros(layout.length, layout.ring_bits)
+            for tick, weight in zip(ticks, weights, strict=True):
+                answer = config.quantile.contribution(params, query, tick, weight)
+                np.add(total, layout.encode(answer)[0], out=total)
+            ring.reduce(total, layout.ring_bits)
+            search = search.update(layout.decode(total))
+        yield search.result().num_queries
 
 
 def _memory(params: SessionParams, num_parameters: int) -> int:

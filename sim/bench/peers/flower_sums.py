@@ -23,8 +23,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module, metadata
 from statistics import fmean, median
+from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -57,10 +59,6 @@ _MODULUS_RANGE: Final = 1 << 32
 
 _RUN_ID: Final = 1
 _ROUND: Final = 1
-
-
-class FlowerUnavailable(UserError):
-    """The package flwr is not installed, or not in the release that this module is written for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +108,9 @@ def measure(
             flwr, rounding from NumPy's global generator.
 
     Raises:
-        ValueError: an argument is out of its range.
-        FlowerUnavailable: flwr is not installed, or in another release.
+        UserError: flwr is not installed, or in another release.
         RunError: Flower halted the round, because too few of some device's neighbours survived.
     """
-    _check(clients, neighbours, threshold, dropped)
     with _silence():
         flwr = import_flwr(*_MODULES)
         generator = Seeds(seed).generator(Purpose.DROPOUT)
@@ -148,18 +144,6 @@ def measure(
         bytes_up_per_device={stage: fmean(sizes) for stage, sizes in grid.reply_bytes.items()},
         max_error=float(np.abs(aggregate - mean).max()),
     )
-
-
-class _Device:
-    """A client whose training is done: `fit` hands out its update, once."""
-
-    def __init__(self, result: OfFlower) -> None:
-        self._result = result
-
-    def fit(self, instructions: object) -> OfFlower:
-        """Return the update, whatever the model."""
-        del instructions
-        return self._result
 
 
 class _MemoryGrid:
@@ -224,34 +208,22 @@ class _MemoryGrid:
         return sum(sum(spent) for spent in self.device_cpu_s.values())
 
 
-def _check(clients: int, neighbours: int | None, threshold: int, dropped: int) -> None:
-    # flwr 1.41 tells clients an even number of shares (k + 1) and itself uses one more.
-    if neighbours is not None and not (2 <= neighbours < clients and neighbours % 2 == 0):
-        raise ValueError(f"neighbours={neighbours} must be even and lie in [2, clients={clients})")
-    # flwr takes a threshold of 1 for "all shares", and SecAgg+ wants less than all.
-    most = clients if neighbours is None else neighbours
-    if not 2 <= threshold <= most:
-        raise ValueError(f"threshold={threshold} is not in [2, {most}]")
-    if not 0 <= dropped < clients:
-        raise ValueError(f"dropped={dropped} is not in [0, clients={clients})")
-
-
 def import_flwr(*modules: str) -> OfFlower:
     """Import parts of flwr; the package.
 
     Raises:
-        FlowerUnavailable: it is not installed, or in another release.
+        UserError: it is not installed, or in another release.
     """
     try:
         version = metadata.version("flwr")
         if not version.startswith(f"{_RELEASE}."):
-            raise FlowerUnavailable(f"flwr is {version}, not {_RELEASE}: {_EXTRA}")
+            raise UserError(f"flwr is {version}, not {_RELEASE}: {_EXTRA}")
         # Nothing used here reports home; this keeps it so.
         os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
         for name in modules:
             import_module(name)
     except ImportError as error:
-        raise FlowerUnavailable(f"flwr is not installed ({error}): {_EXTRA}") from error
+        raise UserError(f"flwr is not installed ({error}): {_EXTRA}") from error
     return sys.modules["flwr"]
 
 
@@ -285,7 +257,7 @@ def _devices(
     dim: int,
     vanishing: frozenset[int],
     generator: np.random.Generator,
-) -> tuple[dict[int, _Device], npt.NDArray[np.float64]]:
+) -> tuple[dict[int, SimpleNamespace], npt.NDArray[np.float64]]:
     """Draw an update per device, float32 in [0, 1); the devices and the survivors' mean."""
     common = flwr.common
     devices, total = {}, np.zeros(dim)
@@ -293,26 +265,28 @@ def _devices(
         update = generator.random(dim, dtype=np.float32)
         if node not in vanishing:
             total += update
-        devices[node] = _Device(
-            common.FitRes(
-                status=common.Status(common.Code.OK, ""),
-                parameters=common.ndarrays_to_parameters([update]),
-                num_examples=1,
-                metrics={},
-            )
+        result = common.FitRes(
+            status=common.Status(common.Code.OK, ""),
+            parameters=common.ndarrays_to_parameters([update]),
+            num_examples=1,
+            metrics={},
         )
+        devices[node] = SimpleNamespace(fit=partial(_trained, result))
     return devices, total / (len(nodes) - len(vanishing))
 
 
-def _client_app(flwr: OfFlower, devices: dict[int, _Device], neighbours: int | None) -> OfFlower:
+def _client_app(
+    flwr: OfFlower, devices: dict[int, SimpleNamespace], neighbours: int | None
+) -> OfFlower:
     mods = flwr.client.mod
+    mod = mods.secagg_mod if neighbours is None else mods.secaggplus_mod
+    return flwr.clientapp.ClientApp(lambda context: devices[context.node_id], mods=[mod])
 
-    def find_device(context: OfFlower) -> _Device:
-        return devices[context.node_id]
 
-    return flwr.clientapp.ClientApp(
-        find_device, mods=[mods.secagg_mod if neighbours is None else mods.secaggplus_mod]
-    )
+def _trained(result: OfFlower, instructions: object) -> OfFlower:
+    """What a client whose training is done answers to `fit`, whatever the model."""
+    del instructions
+    return result
 
 
 def _workflow(flwr: OfFlower, clients: int, neighbours: int | None, threshold: int) -> OfFlower:
