@@ -18,8 +18,8 @@ from typing import Final
 from deltafl import __version__
 from deltafl.fl.nearest import alike
 from deltafl.sim.errors import UserError
+from deltafl.sim.flags import quieted
 from deltafl.sim.parser import Parser
-from deltafl.sim.quiet import quieted
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = (

@@ -5,23 +5,18 @@ numbers. The first query and the update are tolerant slots, the other queries ar
 message is encoded, sent, decoded and checked. All parties share this process. The benchmark
 measures CPU time, which depends less on other load than the wall clock. In a verified search,
 devices also check a proof of each sum; that is measured apart (`deltafl bench votes`).
-
-Round trips are counted in sessions of few devices with the same slots, one unsigned and one signed.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Final
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.quantile.search import SearchParams
-from deltafl.secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, ring
+from deltafl.secagg import ClientId, GraphKind, Stage, Step, Vanish, ring
 from deltafl.sim.bench.harness import Report, command
-from deltafl.sim.bench.session import Stopwatch, made_up, play, session_of
+from deltafl.sim.bench.session import made_up, play, session_of
 from deltafl.sim.bench.votes import answers_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-
-_FEW: Final = 8  # devices of a session in which round trips are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,42 +46,21 @@ class RoundBenchmark:
 
 
 def measure(benchmark: RoundBenchmark) -> Report:
-    """Run one round and return what it cost.
+    """Play one round and return what it cost.
+
+    Vectors are random; in a verified search answers are real, for they are proved.
 
     Raises:
         SecAggError: no session withstands the threat with so few devices, or too many vanished.
     """
-    watch, params, report = _played(benchmark)
-    last = params.slots[-1]
-    packed = ring.packed_size(last.length, last.ring_bits)
-    return {
-        **asdict(benchmark),
-        "ring_bits": last.ring_bits,
-        **report,
-        "bytes_up_beside_update": round(watch.bytes_up(benchmark.clients) - packed, 1),
-        "trips": {
-            "unsigned": num_trips(replace(benchmark, signed=False, verified=False)),
-            "signed": num_trips(replace(benchmark, signed=True)),
-        },
-    }
-
-
-def num_trips(benchmark: RoundBenchmark) -> int:
-    """The round trips of such a round from which nobody drops out, counted in a small session."""
-    small = replace(benchmark, clients=_FEW, dim=1, graph=GraphKind.COMPLETE, dropout=0.0)
-    watch, _, _ = _played(small)
-    return watch.num_trips
-
-
-def _played(benchmark: RoundBenchmark) -> tuple[Stopwatch, SessionParams, Report]:
-    """Play it with random vectors; in a verified search with real answers, which are proved."""
+    config = benchmark.config()
     policy, params = session_of(
-        benchmark.config(), graph=benchmark.graph, signed=benchmark.signed, seed=benchmark.seed
+        config, graph=benchmark.graph, signed=benchmark.signed, seed=benchmark.seed
     )
     generator = Seeds(benchmark.seed).generator(Purpose.DROPOUT)
     inputs = made_up(params, generator)
     if benchmark.verified and benchmark.slots > 1:
-        answers = answers_of(benchmark.config(), generator)
+        answers = answers_of(config, generator)
         for vectors, answer in zip(inputs.values(), answers, strict=True):
             vectors[:-1] = [answer] * (benchmark.slots - 1)
     gone = generator.permutation(benchmark.clients)[: round(benchmark.dropout * benchmark.clients)]
@@ -97,7 +71,15 @@ def _played(benchmark: RoundBenchmark) -> tuple[Stopwatch, SessionParams, Report
         for index in gone
     }
     _, watch, report = play(params, inputs, policy, vanishing)
-    return watch, params, report
+    last = params.slots[-1]
+    packed = ring.packed_size(last.length, last.ring_bits)
+    return {
+        **asdict(benchmark),
+        "ring_bits": last.ring_bits,
+        **report,
+        "bytes_up_beside_update": round(watch.bytes_up(benchmark.clients) - packed, 1),
+        "trips": watch.num_trips,
+    }
 
 
 add_arguments, main = command(

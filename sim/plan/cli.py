@@ -79,8 +79,7 @@ def main(options: argparse.Namespace) -> int:
             "begins with 'private-'"
         )
     # imported here, so that help and refusals of single settings are instant
-    from deltafl.sim.plan.models import known_data, known_parameters
-    from deltafl.sim.plan.plan import plan_of
+    from deltafl.sim.plan.plan import known_data, known_parameters, plan_of
     from deltafl.sim.plan.table import as_text
     from deltafl.sim.run.noisy_updates import note_on_delta
 

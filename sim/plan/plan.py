@@ -1,7 +1,14 @@
-"""What a round of a run with some settings is like, before it is run."""
+"""What a round of a run with some settings is like, before it is run.
 
-from collections.abc import Iterator, Sequence
+A model is built from the shape of the data, which takes torch and the files. How many numbers it
+has is known here for the models and data of the presets, whose shape is published; a test builds
+each and counts.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median_high
 from typing import Final
 
@@ -28,6 +35,25 @@ _DRAWS: Final = 5
 _SPREAD: Final = 0.5
 _MAX_SAMPLES: Final = 100
 _WORD_BYTES: Final = {True: 4, False: 8}  # of a sum, by whether its ring fits 32 bits
+
+
+_SHAPES: Final[Mapping[str, tuple[tuple[int, ...], int]]] = {
+    "digits": ((8, 8), 10),
+    "digits-by-writer": ((8, 8), 10),
+    "femnist": ((28, 28), 62),
+    "unipen62": ((28, 28), 62),
+    "qmnist": ((28, 28), 10),
+    "synthetic-emnist": ((28, 28), 62),
+    "synthetic-sent140": ((50,), 2),
+}
+"""The shape of an input, and classes, by format or by the name of the file."""
+
+_COUNTS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "linear": lambda inputs, classes: inputs * classes,
+    "logistic": lambda inputs, classes: inputs * (1 if classes == 2 else classes),
+    "logistic-bias": lambda inputs, classes: (inputs + 1) * (1 if classes == 2 else classes),
+    "convnet": lambda inputs, classes: 52_096 + (1024 + 1) * classes if inputs == 784 else 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,3 +385,40 @@ def _memory(params: SessionParams, num_parameters: int) -> int:
     longest = max(params.slots, key=lambda slot: slot.wire_length)
     total = longest.wire_length * _WORD_BYTES[longest.ring_bits <= 32]
     return boxes + total + 4 * num_parameters
+
+
+def known_parameters(config: RunConfig) -> int:
+    """Parameters of the model of one conformity level.
+
+    Raises:
+        ConfigError: they are not known before the data are read.
+    """
+    data, name = known_data(config), config.model.name
+    count = _COUNTS.get(name)
+    if data.input_shape is None or not data.num_classes or count is None:
+        found = 0
+    else:
+        found = count(math.prod(data.input_shape), data.num_classes)
+    if found:
+        return found
+    raise ConfigError(
+        f"how many parameters the model {name!r} has on {data.name!r} is not known before the "
+        "data are read: say it with --parameters N (a run prints it, and summary.json has it as "
+        "model_parameters)"
+    )
+
+
+def known_data(config: RunConfig, num_devices: int | None = None) -> KnownData:
+    """What is known of the data before they are read.
+
+    Args:
+        config: settings.
+        num_devices: how many train, if somebody knows it.
+    """
+    data = config.data
+    keys = (data.format, data.source, Path(data.source).name.partition(".")[0])
+    found = next((_SHAPES[key] for key in keys if key in _SHAPES), None)
+    if found is None or data.features != "mean":
+        return KnownData(data.source, num_devices, data.num_classes or None)
+    shape, classes = found
+    return KnownData(data.source, num_devices, data.num_classes or classes, shape, is_tokens=False)

@@ -6,8 +6,8 @@ update of weight 1, so that the aggregate is the plain mean.
 
 CPU time is that of the whole process, all threads. A device's share is its calls of the client
 app, the mod included; the server's is all the rest of the workflow. Carrying messages counts for
-neither: flwr encodes and decodes each of them once, which gives its size and keeps the parties from
-sharing objects. `deltafl bench round` counts this work; leaving it out here favours Flower.
+neither: flwr encodes and decodes each of them once, which keeps the parties from sharing objects.
+`deltafl bench round` counts this work; leaving it out here favours Flower.
 
 Devices drop out only before their masked vector, because a single device that drops out earlier
 ends a round of flwr 1.41. This module is written for the version that the extra `bench` installs.
@@ -23,10 +23,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module, metadata
-from statistics import fmean, median
-from types import SimpleNamespace
+from statistics import median
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -74,8 +72,6 @@ class FlowerCost:
         server_cpu_s: the workflow without its devices, seconds. Flower's strategy, which averages
             one copy of the aggregate per device, is part of it.
         total_cpu_s: devices and server, seconds.
-        bytes_up_per_device: by stage, the mean size of the replies' records in flwr's protobuf
-            encoding, bytes.
         max_error: greatest absolute difference between the aggregate and the mean of the survivors'
             updates. Rounding accounts for about 16 / 2^22 at most with fewer than 1024 devices.
     """
@@ -87,7 +83,6 @@ class FlowerCost:
     devices_cpu_s: float
     server_cpu_s: float
     total_cpu_s: float
-    bytes_up_per_device: dict[str, float]
     max_error: float
 
 
@@ -141,9 +136,20 @@ def measure(
         devices_cpu_s=devices_cpu_s,
         server_cpu_s=total - devices_cpu_s,
         total_cpu_s=total,
-        bytes_up_per_device={stage: fmean(sizes) for stage, sizes in grid.reply_bytes.items()},
         max_error=float(np.abs(aggregate - mean).max()),
     )
+
+
+class _Device:
+    """A client whose training is done: `fit` hands out its update, whatever the model."""
+
+    def __init__(self, result: OfFlower) -> None:
+        self._result = result
+
+    def fit(self, instructions: object) -> OfFlower:
+        """Return the update."""
+        del instructions
+        return self._result
 
 
 class _MemoryGrid:
@@ -153,7 +159,6 @@ class _MemoryGrid:
 
     Attributes:
         device_cpu_s: by stage, the CPU seconds of each device that took part.
-        reply_bytes: by stage, the size of each reply.
         carrying_cpu_s: CPU seconds of the grid itself.
     """
 
@@ -166,7 +171,6 @@ class _MemoryGrid:
         self._contexts = {node: _context(flwr, node) for node in nodes}
         self._vanishing = vanishing
         self.device_cpu_s: dict[str, list[float]] = defaultdict(list)
-        self.reply_bytes: dict[str, list[int]] = defaultdict(list)
         self.carrying_cpu_s = 0.0
 
     @property
@@ -190,19 +194,17 @@ class _MemoryGrid:
         return replies
 
     def _deliver(self, message: OfFlower, stage: str) -> OfFlower:
-        message.content, _ = self._carry(message.content)
+        message.content = self._carry(message.content)
         context = self._contexts[message.metadata.dst_node_id]
         start = time.process_time()
         reply = self._app(message, context)
         self.device_cpu_s[stage].append(time.process_time() - start)
-        reply.content, size = self._carry(reply.content)
-        self.reply_bytes[stage].append(size)
+        reply.content = self._carry(reply.content)
         return reply
 
-    def _carry(self, content: OfFlower) -> tuple[OfFlower, int]:
-        """Encode and decode records; the copy and its size in bytes."""
-        encoded = self._serde.recorddict_to_proto(content)
-        return self._serde.recorddict_from_proto(encoded), encoded.ByteSize()
+    def _carry(self, content: OfFlower) -> OfFlower:
+        """Encode and decode records."""
+        return self._serde.recorddict_from_proto(self._serde.recorddict_to_proto(content))
 
     def _all_devices_cpu_s(self) -> float:
         return sum(sum(spent) for spent in self.device_cpu_s.values())
@@ -257,7 +259,7 @@ def _devices(
     dim: int,
     vanishing: frozenset[int],
     generator: np.random.Generator,
-) -> tuple[dict[int, SimpleNamespace], npt.NDArray[np.float64]]:
+) -> tuple[dict[int, _Device], npt.NDArray[np.float64]]:
     """Draw an update per device, float32 in [0, 1); the devices and the survivors' mean."""
     common = flwr.common
     devices, total = {}, np.zeros(dim)
@@ -271,22 +273,14 @@ def _devices(
             num_examples=1,
             metrics={},
         )
-        devices[node] = SimpleNamespace(fit=partial(_trained, result))
+        devices[node] = _Device(result)
     return devices, total / (len(nodes) - len(vanishing))
 
 
-def _client_app(
-    flwr: OfFlower, devices: dict[int, SimpleNamespace], neighbours: int | None
-) -> OfFlower:
+def _client_app(flwr: OfFlower, devices: dict[int, _Device], neighbours: int | None) -> OfFlower:
     mods = flwr.client.mod
     mod = mods.secagg_mod if neighbours is None else mods.secaggplus_mod
     return flwr.clientapp.ClientApp(lambda context: devices[context.node_id], mods=[mod])
-
-
-def _trained(result: OfFlower, instructions: object) -> OfFlower:
-    """What a client whose training is done answers to `fit`, whatever the model."""
-    del instructions
-    return result
 
 
 def _workflow(flwr: OfFlower, clients: int, neighbours: int | None, threshold: int) -> OfFlower:
