@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from multiprocessing import current_process
 from multiprocessing.connection import Connection
 from typing import Any, Final, TypeAlias
 
@@ -145,6 +146,7 @@ def _module(task: BenchmarkTask, model: Vector) -> _Module:
 def _import_pfl(environment: Mapping[str, str]) -> None:
     """Meet the other processes, which is what pfl does when it learns that it runs on torch."""
     os.environ |= environment
+    current_process().name = "MainProcess"  # pfl takes any other for a loader of data
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     import_module("pfl.model.pytorch")
