@@ -183,7 +183,7 @@ def measure(benchmark: NetBenchmark) -> Report:
         "connecting_s": round(connecting, 3),
         "wall_s": round(played.wall_s, 3),
         "server_cpu_s": round(played.cpu_s, 3),
-        "protocol_cpu_s": round(sum(watch.server_cpu_s.values()), 3),
+        "protocol_cpu_s": round(watch.totals()[0], 3),
         "memory_before_mb": before,
         "peak_memory_mb": peak_memory_mb(),
         "by_stage": watch.by_stage(benchmark.clients),
@@ -323,7 +323,7 @@ class _Timeline(Stopwatch):
             stage.name.lower(): {
                 "wall_s": round(self._wall_s[stage], 3),
                 "waited_in_vain_s": round(self._waited_s[stage], 3),
-                "protocol_cpu_s": round(self.server_cpu_s[stage], 3),
+                "protocol_cpu_s": round(self.cpu_s[stage][None], 3),
                 **self.traffic(stage, devices),
             }
             for stage in sorted(self._wall_s)
