@@ -9,7 +9,6 @@ as many sums in one process, without connections.
 
 import asyncio
 import os
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -138,7 +137,7 @@ def measure(benchmark: NetBenchmark) -> Report:
     if params is None:
         raise RuntimeError("the benchmark's algorithm has no secure sums: this is a bug")
     post = Post(time.monotonic, 1)
-    watch = _Timeline()
+    watch, context = _Timeline(), get_context("spawn")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         tls = None if benchmark.no_tls else _certificates(folder)
@@ -148,12 +147,18 @@ def measure(benchmark: NetBenchmark) -> Report:
         url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
         trusted = None if tls is None else str(folder / "ca.pem")
         started = time.perf_counter()
-        shares = [
-            (benchmark, url, trusted, range(i, benchmark.clients, benchmark.processes))
+        processes = [
+            context.Process(
+                target=_take_part,
+                args=(benchmark, url, trusted, range(i, benchmark.clients, benchmark.processes)),
+                daemon=True,
+            )
             for i in range(benchmark.processes)
         ]
-        pool = stack.enter_context(get_context("spawn").Pool(benchmark.processes))
-        parts = pool.starmap_async(_take_part, shares, error_callback=_failed)
+        for process in processes:
+            process.start()
+            stack.callback(process.join)
+            stack.callback(process.kill)  # first, if it has not ended by itself
         site = Site(
             post,
             directory,
@@ -171,7 +176,8 @@ def measure(benchmark: NetBenchmark) -> Report:
         played = timed(lambda: strategy.apply(state, cohort))
         watch.end()
         post.finish()
-        parts.wait(_ENDING_S)
+        for process in processes:
+            process.join(_ENDING_S)
     state, report = played.result
     _check(benchmark, state.model, report)
     return {
@@ -179,7 +185,7 @@ def measure(benchmark: NetBenchmark) -> Report:
         "neighbours": params.degree,
         "threshold": params.threshold,
         "sums": watch.sums,
-        "trips": watch.trips,
+        "trips": watch.num_trips,
         "connecting_s": round(connecting, 3),
         "wall_s": round(played.wall_s, 3),
         "server_cpu_s": round(played.cpu_s, 3),
@@ -218,10 +224,6 @@ def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: ra
         await asyncio.gather(*(taking_part(server, one, _ignored, one.stop) for one in sides))
 
     asyncio.run(all_of_them())
-
-
-def _failed(error: BaseException) -> None:
-    print(f"deltafl: note: devices have ended: {error}", file=sys.stderr)
 
 
 def _ignored(said: str) -> None:
@@ -278,14 +280,10 @@ class _Timeline(Stopwatch):
 
     A trip lasts until the next one begins. Of that, the server waits for nobody's answer from the
     last answer to the moment at which it goes on. CPU time is that of the round's own thread.
-
-    Attributes:
-        trips: messages out and answers back.
     """
 
     def __init__(self) -> None:
         super().__init__(time.thread_time)
-        self.trips = 0
         self._wall_s: dict[Stage, float] = defaultdict(float)
         self._waited_s: dict[Stage, float] = defaultdict(float)
         self._began = self._free = time.perf_counter()
@@ -296,7 +294,6 @@ class _Timeline(Stopwatch):
         """A trip begins."""
         del asked
         self.end()
-        self.trips += 1
         self._stage = server.step.stage
 
     def end(self) -> None:

@@ -75,10 +75,11 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Its algorithm, and its level if it has one."""
+        """Its given name, its algorithm, and its level, as far as it has them."""
         federation = self.config.federation
+        given = f"{self.given}: " if self.given else ""
         level = f" θ={show(federation.theta)}" if federation.algorithm in WITH_LEVELS else ""
-        return f"{federation.algorithm}{level}"
+        return f"{given}{federation.algorithm}{level}"
 
     @property
     def settings(self) -> Settings:
@@ -136,7 +137,7 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
                     "results: leave one out, or name them apart (NAME=RUN)"
                 )
     firsts = [next(iter(runs.values())) for runs in groups.values()]
-    labels = _labels([(given, first) for (given, _), first in zip(groups, firsts, strict=True)])
+    labels = _labels(firsts)
     return tuple(
         Method(label, dict(sorted(runs.items())))
         for label, runs in zip(labels, groups.values(), strict=True)
@@ -189,30 +190,24 @@ def _of_level(config: RunConfig, theta: Fraction) -> RunConfig:
     return replace(config, federation=replace(federation, theta=theta, levels=()))
 
 
-def _labels(groups: Sequence[tuple[str, Run]]) -> list[str]:
+def _labels(firsts: Sequence[Run]) -> list[str]:
     """Short names; the settings that tell them apart are added where two would be the same."""
-    names = [given for given, _ in groups]
-    short = [
-        given if given and names.count(given) == 1 else _joined(given, run) for given, run in groups
-    ]
+    names = [run.given for run in firsts]
+    short = [run.given if run.given and names.count(run.given) == 1 else run.name for run in firsts]
     labels = []
-    for label, (_, run) in zip(short, groups, strict=True):
+    for label, run in zip(short, firsts, strict=True):
         alike = [
-            one.settings for other, (_, one) in zip(short, groups, strict=True) if other == label
+            dict(one.settings) for other, one in zip(short, firsts, strict=True) if other == label
         ]
         differing = [
             f"{key}={show(value)}"
-            for place, (key, value) in enumerate(run.settings)
-            if any(settings[place][1] != value for settings in alike)
+            for key, value in run.settings
+            if any(settings[key] != value for settings in alike)
         ]
         labels.append(", ".join((label, *differing)))
     if len(set(labels)) < len(labels):
         raise UserError("two methods have one name: name each differently (NAME=RUN)")
     return labels
-
-
-def _joined(given: str, run: Run) -> str:
-    return f"{given}: {run.name}" if given else run.name
 
 
 def compare_in_pairs(

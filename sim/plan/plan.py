@@ -21,7 +21,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams, ring, wire
 from deltafl.secagg.threat import at_most
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.plan.messages import Trip, trips
+from deltafl.sim.plan.messages import trips
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.algorithms import looser_limits, policy_of
 from deltafl.sim.run.arms import check_arms, check_data, session_of
@@ -66,8 +66,6 @@ class RoundCost:
         trips: exchanges between server and devices.
         bytes_down: to each device.
         bytes_up: from each device.
-        server_bytes_out: to all devices.
-        server_bytes_in: from all devices.
     """
 
     queries: int
@@ -75,8 +73,6 @@ class RoundCost:
     trips: int
     bytes_down: int
     bytes_up: int
-    server_bytes_out: int
-    server_bytes_in: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,16 +325,13 @@ def _privacy(config: RunConfig, num_parameters: int, *, searches: bool) -> Priva
 def _cost(
     levels: Levels, params: SessionParams, num_parameters: int, queries: Sequence[int]
 ) -> RoundCost:
-    exchanges: Sequence[Trip] = trips(levels, params, num_parameters, queries)
-    down, up = sum(trip.down for trip in exchanges), sum(trip.up for trip in exchanges)
+    exchanges = trips(levels, params, num_parameters, queries)
     return RoundCost(
         queries=sum(queries),
         secure_sums=sum(queries) + len(levels.rounds),
         trips=len(exchanges),
-        bytes_down=down,
-        bytes_up=up,
-        server_bytes_out=down * params.num_invited,
-        server_bytes_in=up * params.num_invited,
+        bytes_down=sum(trip.down for trip in exchanges),
+        bytes_up=sum(trip.up for trip in exchanges),
     )
 
 

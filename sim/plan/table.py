@@ -49,8 +49,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.masked:
         yield "a device sends", _both(plan, lambda cost: size(cost.bytes_up))
         yield "a device receives", _both(plan, lambda cost: size(cost.bytes_down))
-        yield "the server sends", _both(plan, lambda cost: size(cost.server_bytes_out))
-        yield "the server receives", _both(plan, lambda cost: size(cost.server_bytes_in))
+        yield "the server sends", _both(plan, lambda cost: size(cost.bytes_down * plan.cohort))
+        yield "the server receives", _both(plan, lambda cost: size(cost.bytes_up * plan.cohort))
         yield (
             "server's memory",
             f"{size(costs.server_memory)} for shares, a sum and the model; "
