@@ -133,7 +133,7 @@ def test_another_shuffle_is_no_agreement():
 
 
 def test_a_party_that_ends_says_why():
-    with pytest.raises(RunError, match="first has ended: .*guess"):
+    with pytest.raises(RunError, match=r"first has ended: .*guess"):
         Party("first", ours.main, tiny("linear"), np.zeros(1, dtype=np.float32), "guess")
 
 
