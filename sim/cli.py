@@ -12,13 +12,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from deltafl import __version__
 from deltafl.fl.nearest import alike
 from deltafl.sim.errors import UserError
+from deltafl.sim.flags import quieted
 from deltafl.sim.parser import Parser
-from deltafl.sim.quiet import quieted
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = (
@@ -29,88 +30,68 @@ _EPILOG: Final = "Each command explains itself: deltafl run --help. Begin with: 
 _BENCH: Final = "Run a benchmark. Each explains itself, as in: deltafl bench round --help"
 
 TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
-    ("run",): ("deltafl.sim.run.cli", "train, evaluate and compare; write a run directory"),
-    ("plan",): (
-        "deltafl.sim.plan.cli",
-        "say before a run what it survives, costs and reveals",
-    ),
-    ("presets",): ("deltafl.sim.settings.presets_cli", "list the presets, or show one"),
+    ("run",): ("run.cli", "train, evaluate and compare; write a run directory"),
+    ("plan",): ("plan.cli", "say before a run what it survives, costs and reveals"),
+    ("presets",): ("settings.presets_cli", "list the presets, or show one"),
     ("doctor",): (
-        "deltafl.sim.doctor.cli",
+        "doctor.cli",
         "check what is installed, what this machine has, and that sums work",
     ),
     ("audit", "leakage"): (
-        "deltafl.sim.inspect.leakage.cli",
+        "inspect.leakage.cli",
         "measure what the searches for the threshold reveal about single devices",
     ),
     ("audit", "canaries"): (
-        "deltafl.sim.inspect.canaries.cli",
+        "inspect.canaries.cli",
         "measure a lower bound on ε, beside what a differentially private run claims",
     ),
-    ("audit",): (
-        "deltafl.sim.inspect.audit.cli",
-        "show what the server of a run saw and what it can infer",
-    ),
-    ("reproduce",): ("deltafl.sim.reproduce.cli", "reproduce the papers' tables and figures"),
+    ("audit",): ("inspect.audit.cli", "show what the server of a run saw and what it can infer"),
+    ("reproduce",): ("reproduce.cli", "reproduce the papers' tables and figures"),
     ("predict",): (
-        "deltafl.sim.run.predict",
+        "run.predict",
         "predict with the models of a finished run, at a conformity level you choose",
     ),
-    ("watch",): (
-        "deltafl.sim.view.watch",
-        "show a run in progress, or a finished one, as a page",
-    ),
-    ("report",): (
-        "deltafl.sim.view.report_cli",
-        "write results as one page to send, and figures for a paper",
-    ),
+    ("watch",): ("view.watch", "show a run in progress, or a finished one, as a page"),
+    ("report",): ("view.report_cli", "write results as one page to send, and figures for a paper"),
     ("compare",): (
-        "deltafl.sim.compare.cli",
+        "compare.cli",
         "compare finished runs in pairs: intervals, tests, effect sizes, LaTeX and CSV",
     ),
     ("attack",): (
-        "deltafl.sim.inspect.attacks.cli",
+        "inspect.attacks.cli",
         "run attacks by the server, a device or the network against live sessions",
     ),
     ("serve",): (
-        "deltafl.sim.net.serve_cli",
+        "net.serve_cli",
         "run the server of a federation of devices on machines of their own",
     ),
-    ("device",): ("deltafl.sim.net.device_cli", "take part in a federation as one device"),
-    ("enrol",): ("deltafl.sim.net.enrol_cli", "make the identity of a device"),
+    ("device",): ("net.device_cli", "take part in a federation as one device"),
+    ("enrol",): ("net.enrol_cli", "make the identity of a device"),
     ("federation",): (
-        "deltafl.sim.net.federation_cli",
+        "net.federation_cli",
         "start a whole federation on this machine, each device a process of its own",
     ),
-    ("data",): ("deltafl.sim.data.cli", "list, describe, convert and fetch data sets"),
-    ("completion",): (
-        "deltafl.sim.completion",
-        "print what makes a shell complete commands and flags",
-    ),
+    ("data",): ("data.cli", "list, describe, convert and fetch data sets"),
+    ("completion",): ("completion", "print what makes a shell complete commands and flags"),
     ("bench", "secagg"): (
-        "deltafl.sim.bench.secagg",
+        "bench.secagg",
         "the cost of one secure sum, optionally compared with Flower",
     ),
-    ("bench", "audit"): ("deltafl.sim.bench.audit", "time and memory to audit a transcript"),
-    ("bench", "net"): (
-        "deltafl.sim.bench.net",
-        "one round with devices that are connected over the network",
-    ),
+    ("bench", "audit"): ("bench.audit", "time and memory to audit a transcript"),
+    ("bench", "net"): ("bench.net", "one round with devices that are connected over the network"),
     ("bench", "sim"): (
-        "deltafl.sim.bench.sim",
+        "bench.sim",
         "the simulator compared with other simulators, or private rounds with non-private ones",
     ),
     ("bench", "votes"): (
-        "deltafl.sim.bench.votes",
+        "bench.votes",
         "the cost of checking the search for the threshold, and of proving votes, per query",
     ),
-    ("bench", "round"): (
-        "deltafl.sim.bench.round",
-        "the cost of one round of private Δ-FL, without training",
-    ),
+    ("bench", "round"): ("bench.round", "the cost of one round of private Δ-FL, without training"),
 }
 """Commands with their own arguments: command words, module, help text. A module is imported only
-when its command is called, so that help is instant; it defines `add_arguments` and `main`."""
+when its command is called, so that help is instant; it lies in `deltafl.sim`, and has
+`add_arguments` and `main`."""
 
 
 _EXTRAS: Final = {
@@ -212,7 +193,11 @@ def _fill(parser: Parser, words: tuple[str, ...], *, whole: bool) -> None:
             _fill(more.add_parser(name, help=TOOLS[longer][1], add_help=whole), longer, whole=whole)
     if whole and words in TOOLS:
         with contextlib.suppress(ModuleNotFoundError):  # an extra that is not installed
-            importlib.import_module(TOOLS[words][0]).add_arguments(parser)
+            _module(words).add_arguments(parser)
+
+
+def _module(words: tuple[str, ...]) -> ModuleType:
+    return importlib.import_module(f"deltafl.sim.{TOOLS[words][0]}")
 
 
 def _nested(words: tuple[str, ...]) -> list[str]:
@@ -221,7 +206,7 @@ def _nested(words: tuple[str, ...]) -> list[str]:
 
 
 def _tool(words: tuple[str, ...], arguments: Sequence[str]) -> int:
-    tool = importlib.import_module(TOOLS[words][0])
+    tool = _module(words)
     parser = Parser(prog=" ".join(("deltafl", *words)))
     tool.add_arguments(parser)
     first = arguments[0] if arguments else ""

@@ -1,6 +1,15 @@
-"""Flags that many commands have: one name, one meaning and one help text."""
+"""Flags that many commands have: one name, one meaning and one help text.
+
+`--quiet` is asked for once, and known wherever a bar of progress is drawn.
+"""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+_QUIET: Final = ContextVar("quiet", default=False)
 
 
 def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -11,3 +20,18 @@ def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
 def add_quiet(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Declare `--quiet`: no progress on stderr; notes and errors are there still."""
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def is_quiet() -> bool:
+    """Whether no progress is to be shown."""
+    return _QUIET.get()
+
+
+@contextmanager
+def quieted(quiet: bool) -> Iterator[None]:
+    """Show no progress meanwhile, if `quiet`."""
+    token = _QUIET.set(quiet or _QUIET.get())
+    try:
+        yield
+    finally:
+        _QUIET.reset(token)

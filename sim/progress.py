@@ -6,7 +6,7 @@ from typing import Any, Final, TextIO
 
 from tqdm import tqdm
 
-from deltafl.sim.quiet import is_quiet
+from deltafl.sim.flags import is_quiet
 
 EVERY_S: Final = 10.0
 """Seconds between two lines where there is no terminal."""

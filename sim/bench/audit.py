@@ -4,7 +4,6 @@ Devices have random losses and updates instead of training; every message is rea
 a separate process, whose time and peak memory are measured.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
 
@@ -25,20 +24,7 @@ from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import GraphKind
-from deltafl.sim.bench.harness import (
-    Clients,
-    Dim,
-    Flag,
-    Graph,
-    Report,
-    Rounds,
-    Seed,
-    add_flags,
-    case_of,
-    check_least,
-    command,
-    timed,
-)
+from deltafl.sim.bench.harness import Report, command, timed
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -55,16 +41,13 @@ _UPDATE_SCALE: Final = 0.01
 class AuditBenchmark:
     """What to measure."""
 
-    clients: Clients = 100
-    dim: Dim = 115_646
-    rounds: Rounds = 1
-    transcript: Annotated[str, Flag("what to record", "full|every=N|headers")] = "full"
-    method: Annotated[str, Flag("quantile method of the search", "NAME")] = "mm"
-    graph: Graph = GraphKind.SPARSE
-    seed: Seed = 1
-
-    def __post_init__(self) -> None:
-        check_least(clients=(self.clients, 1), dim=(self.dim, 1), rounds=(self.rounds, 1))
+    clients: int = 100
+    dim: int = 115_646
+    rounds: int = 1
+    transcript: str = "full"
+    method: str = "mm"
+    graph: GraphKind = GraphKind.SPARSE
+    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,20 +68,10 @@ class _RandomDevice:
         return noise
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.description = (
-        "Record rounds of simulated devices that do not train, audit the transcript, and print the "
-        "cost: total seconds, seconds per round, and peak memory."
-    )
-    add_flags(parser, AuditBenchmark)
-
-
 def measure(benchmark: AuditBenchmark) -> Report:
     """Record, audit, and return what the audit cost.
 
     Raises:
-        ValueError: an argument is out of its range.
         SecAggError: no session withstands the threat with so few devices.
         RuntimeError: the audit did not run.
     """
@@ -145,4 +118,9 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
         transcript.flush()
 
 
-main = command(lambda options: measure(case_of(AuditBenchmark, options)))
+add_arguments, main = command(
+    AuditBenchmark,
+    measure,
+    "Record rounds of simulated devices that do not train, audit the transcript, and print the "
+    "cost: total seconds, seconds per round, and peak memory.",
+)

@@ -17,134 +17,133 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
-from typing import Annotated, Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from deltafl.protocol.errors import ProtocolError
-from deltafl.secagg.errors import SecAggError
+from deltafl.protocol.quantile.registry import QUANTILE_METHODS
+from deltafl.secagg.errors import PeerError, Refusal, SecAggError
 from deltafl.secagg.params import MAX_SLOTS, GraphKind
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.settings.argument import whole
+from deltafl.sim.settings.argument import within
+from deltafl.sim.settings.config import BACKENDS
 
 Report = dict[str, object]
 _Case = TypeVar("_Case")
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """How a field of a benchmark is given on the command line; it annotates the field's type.
+class Flag(NamedTuple):
+    """How a field of a benchmark is given on the command line.
 
     Attributes:
         text: what it is.
         metavar: the name of its value.
-        kind: reads it; by default the type of the field's default.
-        choices: its values, if they are few.
+        kind: reads it.
+        choices: its values, if they are few; those of an enumeration are known.
     """
 
     text: str
     metavar: str = "N"
-    kind: Callable[[str], object] | None = None
+    kind: Callable[[str], object] = str
     choices: Sequence[str] | None = None
 
 
-CLIENTS: Final = whole("[0, 100000]")
-"""So many devices at most; more would fill the memory, or never end."""
+_ANY: Final = within("[1, inf)")
+_SHARE: Final = within("[0, 1)", float)
 
-Clients: TypeAlias = Annotated[int, Flag("devices", kind=CLIENTS)]
-Dim: TypeAlias = Annotated[int, Flag("numbers in a device's vector, or in its update", "D")]
-Slots: TypeAlias = Annotated[int, Flag("secure sums", "T", whole(f"[0, {MAX_SLOTS}]"))]
-Rounds: TypeAlias = Annotated[int, Flag("rounds", "R", whole("[0, 1000000]"))]
-Graph: TypeAlias = Annotated[GraphKind, Flag("which devices share masks")]
-Signed: TypeAlias = Annotated[bool, Flag("devices sign keys, and agree on who is in a sum")]
-Dropout: TypeAlias = Annotated[float, Flag("share of the devices that vanish", "P")]
-Repeats: TypeAlias = Annotated[int, Flag("times that each is measured, in turns", "R")]
-Seed: TypeAlias = Annotated[
-    int, Flag("seed of all that is made up; keys come from the operating system", "S")
-]
+FLAGS: Final = {
+    "adversary": Flag("the server; active implies --signed and a larger threshold"),
+    "backend": Flag("backend of our simulator", choices=BACKENDS),
+    # more would fill the memory, or never end
+    "clients": Flag("devices", kind=within("[2, 100000]")),
+    "colluding": Flag("share of devices that may collude", "P", _SHARE),
+    "dim": Flag("numbers in a device's vector, or in its update", "D", _ANY),
+    "dropout": Flag("share of the devices that vanish", "P", _SHARE),
+    "expected_dropout": Flag("share of devices that may vanish", "P", _SHARE),
+    "graph": Flag("which devices share masks"),
+    "method": Flag("of the search for the threshold", choices=QUANTILE_METHODS),
+    "methods": Flag("of the search for the threshold", "NAME,…", lambda text: text.split(",")),
+    "neighbours": Flag("of a device on the sparse graph, instead of the computed", "K", _ANY),
+    "no_tls": Flag("without encryption"),
+    "peer": Flag("also measure SecAgg(+) of flwr (extra bench), and ratios", choices=["flower"]),
+    "peers": Flag(
+        "peers to compare with, or none (default: those installed)",
+        "NAME,…",
+        lambda text: text.split(","),
+    ),
+    "pivots": Flag("of a query of 'histogram'", "B", _ANY),
+    "private": Flag("measure the overhead of privacy, without peers"),
+    "processes": Flag("processes of devices", "P", _ANY),
+    "queries": Flag("most sums of the search", "Q", _ANY),
+    "repeats": Flag("times that each is measured, in turns", "R", _ANY),
+    "ring_bits": Flag("bits per number", "B", int),
+    "rounds": Flag("rounds", "R", within("[1, 1000000]")),
+    "samples": Flag("samples of a client", "N", _ANY),
+    "seed": Flag(
+        "seed of all that is made up; keys come from the operating system", "S", within("[0, inf)")
+    ),
+    "signed": Flag("devices sign keys, and agree on who is in a sum"),
+    "slots": Flag("secure sums", "T", within(f"[1, {MAX_SLOTS}]")),
+    "task": Flag(
+        "cnn: ConvNet, 40 clients of 179 images, batch 16; linear: 784 -> 62, 100 clients of "
+        "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",
+        choices=("cnn", "linear", "gru"),
+    ),
+    "theta": Flag("with --private: the tail fraction that is kept", "θ"),
+    "transcript": Flag("what to record", "full|every=N|headers"),
+    "verified": Flag(
+        "devices commit to their answers and check the sums of the queries; takes --signed and "
+        "the complete graph"
+    ),
+    "wait": Flag(
+        "seconds for an answer (30 if devices vanish, else 600)", "S", within("(0, inf)", float)
+    ),
+    "weights": Flag("of devices in the search"),
+}
+"""The flags of all benchmarks, by the field that they fill: one name has one meaning."""
 
 _KERNELS: Final = ("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 """By these a processor is kept from its best kernels, or led to them: figures depend on it."""
 
 
-def add_flags(parser: argparse.ArgumentParser, kind: Callable[..., object]) -> None:
-    """Declare a flag for each field of a benchmark that has one, and how the report is told."""
-    for name, field in inspect.signature(kind).parameters.items():
-        for flag in getattr(field.annotation, "__metadata__", ()):
-            _add_flag(parser, name.replace("_", "-"), flag, field.default)
-    add_json(parser)
-    add_quiet(parser)
-
-
-def _add_flag(parser: argparse.ArgumentParser, name: str, flag: Flag, default: object) -> None:
-    if isinstance(default, bool):
-        parser.add_argument(f"--{name}", action="store_true", help=flag.text)
-        return
-    choices = flag.choices
-    if isinstance(default, StrEnum):
-        choices = [str(one) for one in type(default)]
-    parser.add_argument(
-        f"--{name}",
-        type=str if choices else flag.kind or type(default),
-        choices=choices,
-        default=default,
-        metavar=None if choices else flag.metavar,
-        help=flag.text if default is None else f"{flag.text} ({default})",
-    )
-
-
-def case_of(kind: Callable[..., _Case], options: argparse.Namespace) -> _Case:
-    """What to measure, from the options that `add_flags` declares."""
-    fields = {
-        name: type(field.default)(getattr(options, name))
-        if isinstance(field.default, StrEnum)
-        else getattr(options, name)
-        for name, field in inspect.signature(kind).parameters.items()
-    }
-    return kind(**fields)
-
-
-def check_least(**least: tuple[int, int]) -> None:
-    """Refuse the first number that is too small, and name no other.
-
-    >>> check_least(clients=(5, 2), dim=(0, 1))
-    Traceback (most recent call last):
-    ValueError: dim=0 must be at least 1
+def command(
+    kind: Callable[..., _Case],
+    measure: Callable[[_Case], Report],
+    description: str,
+    epilog: str | None = None,
+) -> tuple[
+    Callable[[argparse.ArgumentParser], None],
+    Callable[[argparse.Namespace], int],
+]:
+    """A benchmark as a command: what declares its arguments, and what measures and prints.
 
     Args:
-        least: by name, a number and the least that it may be.
-
-    Raises:
-        ValueError: one is smaller.
+        kind: makes what is to be measured, of fields that have a flag and a default.
+        measure: measures it.
+        description: for the command's help, with the epilog behind the flags.
+        epilog: the same.
     """
-    for name, (value, lowest) in least.items():
-        if value < lowest:
-            raise ValueError(f"{name}={value} must be at least {lowest}")
+    defaults = {name: field.default for name, field in inspect.signature(kind).parameters.items()}
 
-
-def check_dropout(dropout: float) -> None:
-    """Refuse a share of devices that is none.
-
-    Raises:
-        ValueError: it is not in [0, 1).
-    """
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout} is not in [0, 1)")
-
-
-def command(
-    measure: Callable[[argparse.Namespace], Report],
-) -> Callable[[argparse.Namespace], int]:
-    """The `main` of a benchmark: measures and prints; its exit code says whether it could."""
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.description, parser.epilog = description, epilog
+        for name, default in defaults.items():
+            _add_flag(parser, name, default)
+        add_json(parser)
+        add_quiet(parser)
 
     def main(options: argparse.Namespace) -> int:
         load = round(os.getloadavg()[0], 2)
+        given = {name: getattr(options, name) for name in defaults}
+        words = {name: one for name, one in defaults.items() if isinstance(one, StrEnum)}
         try:
-            report = measure(options)
+            fields = given | {name: type(one)(given[name]) for name, one in words.items()}
+            report = measure(kind(**fields))
         except (SecAggError, ProtocolError, UserError, ValueError) as error:
-            print(f"deltafl: {error}", file=sys.stderr)
+            print(f"deltafl: {error}{_remedy(error, given)}", file=sys.stderr)
             return 2
         except RunError as error:
             print(f"deltafl: the benchmark failed: {error}", file=sys.stderr)
@@ -153,7 +152,34 @@ def command(
         print(json.dumps(report, indent=2) if options.json else as_text(report))
         return 0
 
-    return main
+    return add_arguments, main
+
+
+def _add_flag(parser: argparse.ArgumentParser, name: str, default: object) -> None:
+    flag, word = FLAGS[name], f"--{name.replace('_', '-')}"
+    if default is False:
+        parser.add_argument(word, action="store_true", help=flag.text)
+        return
+    choices = list(map(str, type(default))) if isinstance(default, StrEnum) else flag.choices
+    parser.add_argument(
+        word,
+        type=flag.kind,
+        choices=choices,
+        default=default,
+        metavar=None if choices else flag.metavar,
+        help=flag.text if default is None else f"{flag.text} ({_cell(default)})",
+    )
+
+
+def _remedy(error: Exception, given: Mapping[str, object]) -> str:
+    """What to do where devices refuse a session, for the end of a sentence; "" if not known."""
+    refused = isinstance(error, PeerError) and error.reason is Refusal.POLICY
+    if not refused or given.get("graph") != GraphKind.SPARSE:
+        return ""
+    return (
+        f"; {given['clients']} devices are too few for a sparse graph: pass --graph complete, or a "
+        "larger --clients"
+    )
 
 
 def machine() -> dict[str, object]:
@@ -267,6 +293,8 @@ def _cell(value: object) -> str:
         return ", ".join(f"{_words(name)} {_cell(one)}" for name, one in value.items())
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return "none" if value is None else str(value)
 
 

@@ -7,10 +7,7 @@ server and devices need together. The server's CPU time is its own. `deltafl ben
 as many sums in one process, without connections.
 """
 
-import argparse
 import asyncio
-import math
-import multiprocessing
 import os
 import tempfile
 import time
@@ -19,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
 
@@ -38,22 +36,7 @@ from deltafl.secagg.identity import Identity, generate
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.wire import max_bytes
-from deltafl.sim.bench.harness import (
-    Clients,
-    Dim,
-    Dropout,
-    Flag,
-    Graph,
-    Report,
-    Seed,
-    Signed,
-    add_flags,
-    case_of,
-    check_dropout,
-    check_least,
-    command,
-    timed,
-)
+from deltafl.sim.bench.harness import Report, command, timed
 from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -86,26 +69,16 @@ class NetBenchmark:
     Half of the devices that vanish do so at the first query, the others when their update is due.
     """
 
-    clients: Clients = 100
-    dim: Dim = 115_646
-    queries: Annotated[int, Flag("most sums of the search", "Q")] = 24
-    graph: Graph = GraphKind.SPARSE
-    signed: Signed = False
-    dropout: Dropout = 0.0
-    processes: Annotated[int, Flag("processes of devices", "P")] = os.cpu_count() or 1
-    no_tls: Annotated[bool, Flag("without encryption")] = False
-    wait: Annotated[
-        float | None,
-        Flag("seconds for an answer (30 if devices vanish, else 600)", "S", float),
-    ] = None
-    seed: Seed = 1
-
-    def __post_init__(self) -> None:
-        numbers = {name: (getattr(self, name), 1) for name in ("dim", "queries", "processes")}
-        check_least(clients=(self.clients, 5), **numbers, seed=(self.seed, 0))
-        check_dropout(self.dropout)
-        if not 0 < self.patience < math.inf:
-            raise ValueError(f"wait={self.wait} is not a positive number")
+    clients: int = 100
+    dim: int = 115_646
+    queries: int = 24
+    graph: GraphKind = GraphKind.SPARSE
+    signed: bool = False
+    dropout: float = 0.0
+    processes: int = os.cpu_count() or 1
+    no_tls: bool = False
+    wait: float | None = None
+    seed: int = 1
 
     @property
     def patience(self) -> float:
@@ -150,17 +123,6 @@ class NetBenchmark:
         return frozenset(gone[: number // 2]), frozenset(gone[number // 2 :])
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.description = (
-        "Measure one round of private Δ-FL with N devices that are connected over loopback: wall "
-        "clock and the server's CPU by stage, bytes, and peak memory of the server. The devices "
-        "are coroutines in a few processes, which share this machine with the server. Half of the "
-        "devices that vanish do so at the first query, the others when their update is due."
-    )
-    add_flags(parser, NetBenchmark)
-
-
 def measure(benchmark: NetBenchmark) -> Report:
     """Play one round and return what it cost.
 
@@ -175,7 +137,7 @@ def measure(benchmark: NetBenchmark) -> Report:
     if params is None:
         raise RuntimeError("the benchmark's algorithm has no secure sums: this is a bug")
     post = Post(time.monotonic, 1)
-    watch = _Timeline()
+    watch, context = _Timeline(), get_context("spawn")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         tls = None if benchmark.no_tls else _certificates(folder)
@@ -185,7 +147,18 @@ def measure(benchmark: NetBenchmark) -> Report:
         url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
         trusted = None if tls is None else str(folder / "ca.pem")
         started = time.perf_counter()
-        processes = stack.enter_context(_devices(benchmark, url, trusted))
+        processes = [
+            context.Process(
+                target=_take_part,
+                args=(benchmark, url, trusted, range(i, benchmark.clients, benchmark.processes)),
+                daemon=True,
+            )
+            for i in range(benchmark.processes)
+        ]
+        for process in processes:
+            process.start()
+            stack.callback(process.join)
+            stack.callback(process.kill)  # first, if it has not ended by itself
         site = Site(
             post,
             directory,
@@ -212,11 +185,11 @@ def measure(benchmark: NetBenchmark) -> Report:
         "neighbours": params.degree,
         "threshold": params.threshold,
         "sums": watch.sums,
-        "trips": watch.trips,
+        "trips": watch.num_trips,
         "connecting_s": round(connecting, 3),
         "wall_s": round(played.wall_s, 3),
         "server_cpu_s": round(played.cpu_s, 3),
-        "protocol_cpu_s": round(sum(watch.server_cpu_s.values()), 3),
+        "protocol_cpu_s": round(watch.totals()[0], 3),
         "memory_before_mb": before,
         "peak_memory_mb": peak_memory_mb(),
         "by_stage": watch.by_stage(benchmark.clients),
@@ -230,31 +203,7 @@ def _certificates(folder: Path) -> Tls:
     return Tls(folder / "server.pem", folder / "key.pem")
 
 
-@contextmanager
-def _devices(
-    benchmark: NetBenchmark, url: str, trusted: str | None
-) -> Iterator[list[multiprocessing.process.BaseProcess]]:
-    """Processes of devices; those that have not ended by themselves are ended."""
-    context = multiprocessing.get_context("spawn")
-    shares = [
-        list(range(i, benchmark.clients, benchmark.processes)) for i in range(benchmark.processes)
-    ]
-    processes = [
-        context.Process(target=_take_part, args=(benchmark, url, trusted, share), daemon=True)
-        for share in shares
-        if share
-    ]
-    for process in processes:
-        process.start()
-    try:
-        yield list(processes)
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: list[int]) -> None:
+def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: range) -> None:
     """Be some of the devices until the round is over."""
     allow_connections()
     server, directory, config = Server(url, trusted), benchmark.directory(), benchmark.config()
@@ -331,14 +280,10 @@ class _Timeline(Stopwatch):
 
     A trip lasts until the next one begins. Of that, the server waits for nobody's answer from the
     last answer to the moment at which it goes on. CPU time is that of the round's own thread.
-
-    Attributes:
-        trips: messages out and answers back.
     """
 
     def __init__(self) -> None:
         super().__init__(time.thread_time)
-        self.trips = 0
         self._wall_s: dict[Stage, float] = defaultdict(float)
         self._waited_s: dict[Stage, float] = defaultdict(float)
         self._began = self._free = time.perf_counter()
@@ -349,7 +294,6 @@ class _Timeline(Stopwatch):
         """A trip begins."""
         del asked
         self.end()
-        self.trips += 1
         self._stage = server.step.stage
 
     def end(self) -> None:
@@ -376,7 +320,7 @@ class _Timeline(Stopwatch):
             stage.name.lower(): {
                 "wall_s": round(self._wall_s[stage], 3),
                 "waited_in_vain_s": round(self._waited_s[stage], 3),
-                "protocol_cpu_s": round(self.server_cpu_s[stage], 3),
+                "protocol_cpu_s": round(self.cpu_s[stage][None], 3),
                 **self.traffic(stage, devices),
             }
             for stage in sorted(self._wall_s)
@@ -417,4 +361,11 @@ def _slow(benchmark: NetBenchmark) -> str:
     )
 
 
-main = command(lambda options: measure(case_of(NetBenchmark, options)))
+add_arguments, main = command(
+    NetBenchmark,
+    measure,
+    "Measure one round of private Δ-FL with N devices that are connected over loopback: wall clock "
+    "and the server's CPU by stage, bytes, and peak memory of the server. The devices are "
+    "coroutines in a few processes, which share this machine with the server. Half of the devices "
+    "that vanish do so at the first query, the others when their update is due.",
+)

@@ -20,21 +20,20 @@ took but learning.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
 from statistics import median
 from typing import Final
 
-import numpy as np
-
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.bench.harness import Report, check_least, in_turns, ratios, spread
+from deltafl.sim.bench.harness import Report, in_turns, ratios, spread
 from deltafl.sim.bench.peers.ours import Simulator
 from deltafl.sim.bench.peers.party import usage
-from deltafl.sim.bench.peers.tasks import BenchmarkTask, make
+from deltafl.sim.bench.peers.tasks import BenchmarkTask
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import build_rounds
@@ -52,66 +51,28 @@ _MOST_PIVOTS: Final = 320  # of `histogram`; devices of a benchmark accept them,
 _CLEAR: Final = "clear"
 
 
-@dataclass(frozen=True, slots=True)
-class PrivacyBenchmark:
-    """What to measure.
+def measure(
+    task: BenchmarkTask, methods: Sequence[str], theta: Fraction, repeats: int, backend: str
+) -> Report:
+    """Play rounds in turns; the module says what is returned.
 
-    Attributes:
+    Args:
         task: what is played; its clients are the cohort.
-        methods: of searching for the threshold: `deltafl.sim.settings.config.METHODS`, but for
-            noise.
+        methods: of searching for the threshold, but for noise.
         theta: θ, the tail fraction that is kept, in (0, 1].
         repeats: timed rounds in clear and by each method.
         backend: who does the devices' work, one of `deltafl.sim.settings.config.BACKENDS`.
-    """
-
-    task: BenchmarkTask
-    methods: Sequence[str]
-    theta: Fraction
-    repeats: int
-    backend: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_least(repeats=(self.repeats, 1))
-
-    def config(self, method: str) -> RunConfig:
-        """The settings of a run by a method, or "clear".
-
-        Raises:
-            ValueError: θ is out of its range.
-        """
-        private = method != _CLEAR
-        defaults = PrivacyConfig()
-        return RunConfig(
-            federation=FederationConfig(
-                algorithm="private-delta-fl" if private else "delta-fl",
-                cohort_size=self.task.clients,
-                theta=self.theta,
-            ),
-            quantile=QuantileConfig(method=method) if private else QuantileConfig(),
-            privacy=replace(
-                defaults, graph="sparse", min_cohort=min(defaults.min_cohort, self.task.clients)
-            ),
-            policy=PolicyConfig(
-                max_pivots=_MOST_PIVOTS, max_mm_pivots_per_device=Fraction(_MOST_PIVOTS)
-            ),
-        )
-
-
-def measure(benchmark: PrivacyBenchmark) -> Report:
-    """Play rounds in turns; the module says what is returned.
 
     Raises:
         ValueError: θ is out of its range, or the cohort too small for a session.
         UserError: a method or the backend is not to be had so.
         RunError: a private round kept other devices than the one in clear.
     """
-    names = [_CLEAR, *benchmark.methods]
-    configs = {name: benchmark.config(name) for name in names}
+    names = [_CLEAR, *methods]
+    configs = {name: config_of(task, theta, name) for name in names}
     strategies = {name: strategy_of(config) for name, config in configs.items()}
-    federation = make(benchmark.task)
-    with Simulator(federation, benchmark.backend) as simulator:
-        state = strategies[_CLEAR].init(np.array(federation.model), benchmark.task.clients)
+    with closing(Simulator(task, backend)) as simulator:
+        state = strategies[_CLEAR].init(task.first_model(), task.clients)
         for _ in range(_ROUNDS_BEFORE):
             state, _ = simulator.play(strategies[_CLEAR], state)
 
@@ -120,17 +81,37 @@ def measure(benchmark: PrivacyBenchmark) -> Report:
             rounds = build_rounds(configs[_CLEAR], NoObserver())
             return _play(simulator, strategies[name], state, rounds)
 
-        played = in_turns(
-            {name: partial(play, name) for name in names}, benchmark.repeats, _check_filters
-        )
+        played = in_turns({name: partial(play, name) for name in names}, repeats, _check_filters)
     return {
-        "task": asdict(benchmark.task),
-        "repeats": benchmark.repeats,
-        "theta": str(benchmark.theta),
+        "task": asdict(task),
+        "repeats": repeats,
+        "theta": str(theta),
         "backend": simulator.backend,
         "kept_devices": played[_CLEAR][-1].report.kept_devices,
         "rounds": {name: _row(rounds, played[_CLEAR]) for name, rounds in played.items()},
     }
+
+
+def config_of(task: BenchmarkTask, theta: Fraction, method: str) -> RunConfig:
+    """The settings of a run by a method, or "clear".
+
+    Raises:
+        ValueError: θ is out of its range.
+    """
+    private = method != _CLEAR
+    least = min(PrivacyConfig().min_cohort, task.clients)
+    return RunConfig(
+        federation=FederationConfig(
+            algorithm="private-delta-fl" if private else "delta-fl",
+            cohort_size=task.clients,
+            theta=theta,
+        ),
+        quantile=QuantileConfig(method=method) if private else QuantileConfig(),
+        privacy=PrivacyConfig(graph="sparse", min_cohort=least),
+        policy=PolicyConfig(
+            max_pivots=_MOST_PIVOTS, max_mm_pivots_per_device=Fraction(_MOST_PIVOTS)
+        ),
+    )
 
 
 def _check_filters(played: Mapping[str, "_Round"]) -> None:

@@ -4,14 +4,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fractions import Fraction
 from statistics import median
 from typing import Final
 
 import numpy as np
 
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import (
     ClientId,
     DevicePolicy,
+    GraphKind,
     SessionParams,
     SlotSum,
     Stage,
@@ -22,6 +27,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.harness import Report, timed
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.memory import peak_memory_mb
 
 _DIFFERENT_VECTORS: Final = 8
@@ -34,18 +40,17 @@ class Stopwatch:
         clock: gives CPU seconds; by default those of the whole process, all threads.
 
     Attributes:
-        server_cpu_s: of the server, by stage.
+        cpu_s: by stage and party (None: the server).
         sums: that the server has learnt.
     """
 
     def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
-        self.server_cpu_s: dict[Stage, float] = defaultdict(float)
+        self.cpu_s: dict[Stage, dict[ClientId | None, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
         self.sums = 0
         self._clock = clock
-        self._device_cpu_s: dict[Stage, dict[ClientId, float]] = defaultdict(dict)
-        self._bytes: dict[bool, dict[Stage, int]] = {
-            sent: defaultdict(int) for sent in (True, False)
-        }
+        self._bytes: dict[tuple[bool, Stage], int] = defaultdict(int)
         self._step = Step(Stage.ADVERTISE)
         self._answered: set[Step] = set()
 
@@ -59,7 +64,7 @@ class Stopwatch:
         del peer
         if not sent:
             self._answered.add(self._step)
-        self._bytes[sent][self._step.stage] += len(data)
+        self._bytes[sent, self._step.stage] += len(data)
 
     @contextmanager
     def working(self, party: ClientId | None, step: Step) -> Iterator[None]:
@@ -69,24 +74,20 @@ class Stopwatch:
         try:
             yield
         finally:
-            spent = self._clock() - start
-            if party is None:
-                self.server_cpu_s[step.stage] += spent
-            else:
-                of_stage = self._device_cpu_s[step.stage]
-                of_stage[party] = of_stage.get(party, 0.0) + spent
+            self.cpu_s[step.stage][party] += self._clock() - start
 
     def device_cpu_s(self, stage: Stage) -> float:
         """The median over devices of the CPU time that a device spent on a stage."""
-        return median(self._device_cpu_s[stage].values() or [0.0])
+        spent = self.cpu_s[stage].items()
+        return median([one for party, one in spent if party is not None] or [0.0])
 
-    def totals_of_devices(self) -> list[float]:
-        """The CPU time that each device spent on all stages."""
-        totals: dict[ClientId, float] = defaultdict(float)
-        for of_stage in self._device_cpu_s.values():
-            for client, spent in of_stage.items():
-                totals[client] += spent
-        return list(totals.values())
+    def totals(self) -> tuple[float, list[float]]:
+        """The CPU time of all stages: the server's, and that of each device."""
+        each: dict[ClientId | None, float] = defaultdict(float)
+        for of_stage in self.cpu_s.values():
+            for party, spent in of_stage.items():
+                each[party] += spent
+        return each.pop(None, 0.0), list(each.values())
 
     @property
     def num_trips(self) -> int:
@@ -95,26 +96,42 @@ class Stopwatch:
 
     def bytes_up(self, devices: int) -> float:
         """Bytes that a device sent, on the average."""
-        return sum(self._bytes[False].values()) / devices
+        return sum(size for (sent, _), size in self._bytes.items() if not sent) / devices
 
     def by_stage(self, devices: int) -> dict[str, dict[str, float]]:
         """A table of the stages that there were; a device's CPU time is the median of all."""
         return {
             stage.name.lower(): {
                 "device_cpu_ms": round(1e3 * self.device_cpu_s(stage), 3),
-                "server_cpu_ms": round(1e3 * self.server_cpu_s[stage], 3),
+                "server_cpu_ms": round(1e3 * self.cpu_s[stage][None], 3),
                 **self.traffic(stage, devices),
             }
             for stage in Stage
-            if self._bytes[True][stage]
+            if self._bytes[True, stage]
         }
 
     def traffic(self, stage: Stage, devices: int) -> dict[str, float]:
         """What a stage sent, for each device."""
         return {
-            "kb_up_per_device": round(self._bytes[False][stage] / devices / 1e3, 6),
-            "kb_down_per_device": round(self._bytes[True][stage] / devices / 1e3, 6),
+            "kb_up_per_device": round(self._bytes[False, stage] / devices / 1e3, 6),
+            "kb_down_per_device": round(self._bytes[True, stage] / devices / 1e3, 6),
         }
+
+
+def session_of(
+    config: RoundConfig, *, graph: GraphKind, signed: bool, seed: int
+) -> tuple[RoundPolicy, SessionParams]:
+    """What devices insist on, and the session; small cohorts and long searches are welcome."""
+    pivots = max(1, config.search.max_queries * config.quantile.num_pivots)
+    policy = RoundPolicy(
+        min_honest_tail=0,
+        min_search_cohort=0,
+        max_pivots=pivots,
+        max_pivots_if_equal=pivots,
+        max_mm_pivots_per_device=Fraction(pivots),
+    )
+    sessions = Sessions(policy, graph=graph, min_cohort=5, signed=signed)
+    return policy, sessions.params(config, b"", Seeds(seed).digest(Purpose.GRAPH))
 
 
 def made_up(params: SessionParams, generator: np.random.Generator) -> dict[ClientId, list[Vector]]:
@@ -145,7 +162,7 @@ def play(
             params, inputs, bindings, vanishing=vanishing, policy=policy, observer=watch
         )
     )
-    devices = watch.totals_of_devices()
+    server, devices = watch.totals()
     report: Report = {
         "neighbours": min(params.degree, params.num_invited - 1),
         "threshold": params.threshold,
@@ -154,7 +171,7 @@ def play(
         "wall_s": round(played.wall_s, 4),
         "devices_cpu_s": round(sum(devices), 4),
         "device_cpu_s": round(median(devices), 6),
-        "server_cpu_s": round(sum(watch.server_cpu_s.values()), 4),
+        "server_cpu_s": round(server, 4),
         "peak_memory_mb": peak_memory_mb(),
         "by_stage": watch.by_stage(params.num_invited),
     }

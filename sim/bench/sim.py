@@ -19,38 +19,24 @@ first round all models must agree. With `--private`, see `deltafl.sim.bench.priv
     missing     by peer: the packages that it would need
 """
 
-import argparse
+import importlib.util
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import Annotated, Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from deltafl.fl.superquantile import parse_theta
+from deltafl.fl.vectors import Vector
 from deltafl.sim.bench import privacy
-from deltafl.sim.bench.harness import (
-    CLIENTS,
-    Flag,
-    Repeats,
-    Report,
-    Seed,
-    add_flags,
-    check_least,
-    command,
-    in_turns,
-    ratios,
-    spread,
-)
-from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
-from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask, make, resized
+from deltafl.sim.bench.harness import Report, command, in_turns, ratios, spread
+from deltafl.sim.bench.peers import flower, ours, pfl_research, plain
+from deltafl.sim.bench.peers.party import Party
+from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.settings.config import BACKENDS, METHODS
 
 TOLERANCE: Final = 0.01
 """How far models may differ after one round, as a share of how far ours has moved. Rounding of
@@ -77,109 +63,101 @@ Run this on an otherwise idle machine, and trust ratios more than numbers from a
 """
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationBenchmark:
-    """What to measure.
+class Peer(NamedTuple):
+    """Who plays.
 
     Attributes:
-        task: what is played.
-        peers: beside whom.
-        repeats: timed rounds of each party.
-        backend: who does our devices' work, one of `deltafl.sim.settings.config.BACKENDS`.
+        program: what a `Party` calls.
+        needs: packages beside torch.
+        options: of the program.
+        usual: whether it is taken where none are named.
     """
 
-    task: BenchmarkTask
-    peers: Sequence[str]
-    repeats: int
-    backend: str = "auto"
+    program: Callable[..., None]
+    needs: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    usual: bool = True
 
-    def __post_init__(self) -> None:
-        check_least(repeats=(self.repeats, 1))
+    def missing(self) -> list[str]:
+        """The packages that it needs and that are not installed."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+
+OURS: Final = "ours"
+PEERS: Final = {
+    "plain": Peer(plain.main),
+    "plain-warm": Peer(plain.main, options=("warm",), usual=False),
+    "flower": Peer(flower.main, ("flwr", "ray")),
+    "pfl": Peer(pfl_research.main, ("pfl",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class _Flags:
-    task: Annotated[
-        str,
-        Flag(
-            "cnn: ConvNet, 40 clients of 179 images, batch 16; linear: 784 -> 62, 100 clients of "
-            "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",
-            choices=tuple(TASKS),
-        ),
-    ] = "cnn"
-    backend: Annotated[str, Flag("backend of our simulator", choices=BACKENDS)] = "auto"
-    peers: Annotated[
-        str | None,
-        Flag(
-            f"peers to compare with, from {', '.join(NEEDS)}, or none (default: the installed "
-            f"ones of {', '.join(USUAL)})",
-            "NAME,…",
-            str,
-        ),
-    ] = None
-    clients: Annotated[
-        int | None, Flag("clients (default: the task's; with --private: 100)", kind=CLIENTS)
-    ] = None
-    samples: Annotated[int | None, Flag("samples per client (default: the task's)", "N", int)] = (
-        None
-    )
-    private: Annotated[bool, Flag("measure the overhead of privacy, without peers")] = False
-    methods: Annotated[str, Flag("with --private: methods of the threshold search", "NAME,…")] = (
-        "histogram,bracketed,mm"
-    )
-    theta: Annotated[str, Flag("with --private: the tail fraction that is kept", "θ")] = "0.5"
-    repeats: Repeats = 5
-    seed: Seed = 1
+class SimulationBenchmark:
+    """What to measure; without clients or samples, as many as the task has."""
 
+    task: str = "cnn"
+    backend: str = "auto"
+    peers: Sequence[str] | None = None
+    clients: int | None = None
+    samples: int | None = None
+    private: bool = False
+    methods: Sequence[str] = ("histogram", "bracketed", "mm")
+    theta: str = "0.5"
+    repeats: int = 5
+    seed: int = 1
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.description = (
-        "Measure client updates per second in synchronous rounds of FedAvg. Our simulator and each "
-        "peer take turns on the same samples. With --private, measure instead how much private "
-        "rounds cost compared with rounds without secure aggregation."
-    )
-    parser.epilog = _EXAMPLES
-    add_flags(parser, _Flags)
+    def played(self) -> BenchmarkTask:
+        """The task in its size."""
+        task = TASKS[self.task]
+        usual = _PRIVATE_CLIENTS if self.private else task.clients
+        samples = self.samples or task.samples
+        return replace(task, clients=self.clients or usual, samples=samples, seed=self.seed)
 
 
 def measure(benchmark: SimulationBenchmark) -> Report:
-    """Let all parties play in turns; the module says what is returned.
+    """Let all parties play in turns, or private rounds; the module says what is returned.
 
     Raises:
+        ValueError: θ is out of its range, or the cohort too small for a session.
+        UserError: a peer that was asked for by name is unknown or not installed.
         RunError: a party fails, or its model is not ours after the first round.
     """
-    names = [OURS, *benchmark.peers]
-    differences: dict[str, float] = {}
+    task = benchmark.played()
+    if benchmark.private:
+        theta = parse_theta(benchmark.theta)
+        return privacy.measure(task, benchmark.methods, theta, benchmark.repeats, benchmark.backend)
+    peers, absent = peers_of(benchmark.peers)
+    return {"missing": ", ".join(absent), **_compared(benchmark, task, peers)}
+
+
+def _compared(benchmark: SimulationBenchmark, task: BenchmarkTask, peers: Sequence[str]) -> Report:
+    start, differences = task.first_model(), dict[str, float]()
+    players = {OURS: Peer(ours.main, options=(benchmark.backend,))}
+    players |= {name: PEERS[name] for name in peers}
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltafl-bench-")))
-        federation = make(benchmark.task)
-        federation.save(folder)
         parties = {
-            name: stack.enter_context(
-                Party(name, folder, *([benchmark.backend] if name == OURS else []))
-            )
-            for name in names
+            name: stack.enter_context(closing(Party(name, one.program, task, start, *one.options)))
+            for name, one in players.items()
         }
 
         def compare(_: Mapping[str, float]) -> None:
             models = {name: party.model() for name, party in parties.items()}
-            differences.update(differences_from(models, federation.model))
+            differences.update(differences_from(models, start))
             check_agreement(differences)
 
         works = {name: party.play for name, party in parties.items()}
         seconds = in_turns(works, benchmark.repeats, compare)
         described = {name: _described(party) for name, party in parties.items()}
-    fastest = sorted(benchmark.peers, key=lambda peer: median(seconds[peer]))
     return {
-        "task": asdict(benchmark.task),
+        "task": asdict(task),
         "repeats": benchmark.repeats,
-        "best_peer": fastest[0] if fastest else None,
+        "best_peer": min(peers, key=lambda peer: median(seconds[peer]), default=None),
         "made_of": {name: party.made_of for name, party in parties.items()},
         "parties": {
             name: {
                 "round_s": [round(one, 5) for one in spent],
-                "updates_per_s": spread([benchmark.task.clients / one for one in spent]),
+                "updates_per_s": spread([task.clients / one for one in spent]),
                 "ours_over": ratios(spent, seconds[OURS]),
                 **described[name],
                 "differs_by": differences[name],
@@ -189,9 +167,7 @@ def measure(benchmark: SimulationBenchmark) -> Report:
     }
 
 
-def differences_from(
-    models: Mapping[str, npt.NDArray[np.float32]], start: npt.NDArray[np.float32]
-) -> dict[str, float]:
+def differences_from(models: Mapping[str, Vector], start: Vector) -> dict[str, float]:
     """How far each party's model is from ours, as a share of how far ours has moved.
 
     Args:
@@ -227,46 +203,33 @@ def _described(party: Party) -> dict[str, object]:
     }
 
 
-def _peers(asked: str | None) -> tuple[list[str], dict[str, list[str]]]:
+def peers_of(asked: Sequence[str] | None) -> tuple[list[str], dict[str, list[str]]]:
     """The peers to play with, and those that are not installed.
 
     Raises:
         UserError: a peer that was asked for by name is unknown or not installed.
     """
-    if asked == "none":
+    if asked == ["none"]:
         return [], {}
-    names = list(USUAL) if asked is None else _names(asked, tuple(NEEDS), "--peers")
-    absent = {name: packages for name in names if (packages := missing(name))}
+    names = [name for name, peer in PEERS.items() if peer.usual] if asked is None else asked
+    for name in names:
+        if name not in PEERS:
+            raise UserError(f"--peers: {name!r} is none of {', '.join(PEERS)}")
+    absent = {name: packages for name in names if (packages := PEERS[name].missing())}
     for name, packages in absent.items():
         sentence = f"{name} needs {' and '.join(packages)}, not installed here: {_EXTRA}"
         if asked is not None:
-            raise UserError(f"--peers {asked}: {sentence}")
+            raise UserError(f"--peers: {sentence}")
         print(f"deltafl: note: {sentence}; the others go on", file=sys.stderr)
-    return [name for name in names if name not in absent], absent
+    return [name for name in dict.fromkeys(names) if name not in absent], absent
 
 
-def _names(text: str, known: Sequence[str], option: str) -> list[str]:
-    names = list(dict.fromkeys(text.split(",")))
-    for name in names:
-        if name not in known:
-            raise UserError(f"{option} {text}: {name!r} is none of {', '.join(known)}")
-    return names
-
-
-def _measured(options: argparse.Namespace) -> Report:
-    clients = options.clients
-    if options.private and clients is None:
-        clients = _PRIVATE_CLIENTS
-    task = resized(TASKS[options.task], clients=clients, samples=options.samples, seed=options.seed)
-    if options.private:
-        methods = _names(options.methods, METHODS, "--methods")
-        theta = parse_theta(options.theta)
-        return privacy.measure(
-            privacy.PrivacyBenchmark(task, methods, theta, options.repeats, options.backend)
-        )
-    peers, absent = _peers(options.peers)
-    measured = measure(SimulationBenchmark(task, peers, options.repeats, options.backend))
-    return {"missing": ", ".join(absent), **measured}
-
-
-main = command(_measured)
+add_arguments, main = command(
+    SimulationBenchmark,
+    measure,
+    "Measure client updates per second in synchronous rounds of FedAvg. Our simulator and each "
+    "peer take turns on the same samples. With --private, measure instead how much private rounds "
+    "cost compared with rounds without secure aggregation. Clients and samples are by default "
+    "those of the task; with --private, there are 100 clients.",
+    _EXAMPLES,
+)

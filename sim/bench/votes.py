@@ -13,7 +13,6 @@ is the work for masks, whose secrets are drawn at random. Times are CPU times.
                 and the bytes of both, up beyond an answer of a search that is not verified
 """
 
-import argparse
 import itertools
 import os
 import time
@@ -22,18 +21,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from statistics import median
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.ballots import Voter, admits
-from deltafl.protocol.quantile.registry import METHODS, NOISY, default_max_queries
+from deltafl.protocol.quantile.registry import QUANTILE_METHODS, default_max_queries
 from deltafl.protocol.quantile.search import Query, SearchParams
-from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import GraphKind, identity, keys, openings, pedersen, ring, wire
 from deltafl.secagg.keys import PublicKey
@@ -44,24 +41,11 @@ from deltafl.secagg.params import SessionId, SessionParams
 from deltafl.secagg.primitives import add_pairwise
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
-from deltafl.sim.bench.harness import (
-    CLIENTS,
-    Flag,
-    Repeats,
-    Report,
-    Seed,
-    add_flags,
-    case_of,
-    check_least,
-    command,
-    in_turns,
-    ratios,
-    timed,
-)
+from deltafl.sim.bench.harness import Report, command, in_turns, ratios, timed
+from deltafl.sim.bench.session import session_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
 
-WITHOUT_NOISE: Final = tuple(name for name in METHODS if name != NOISY)
 PROVED: Final = ballots.METHODS
 _SIZES: Final = (100, 1000)
 _POSITION: Final = 0
@@ -70,71 +54,55 @@ _BINDING: Final = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class VotesBenchmark:
-    """What to measure."""
+    """What to measure; without a number of clients, of a hundred and of a thousand."""
 
+    clients: int | None = None
+    methods: Sequence[str] = QUANTILE_METHODS
+    pivots: int = 32
+    weights: Weighting = Weighting.SAMPLES
+    repeats: int = 5
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """What one row of each table is about.
+
+    Attributes:
+        benchmark: what to measure.
+        clients: devices of the cohort.
+        method: of the search.
+    """
+
+    benchmark: VotesBenchmark
     clients: int
     method: str
-    pivots: Annotated[int, Flag("of a query of 'histogram'", "B")] = 32
-    weights: Annotated[Weighting, Flag("of devices in the search")] = Weighting.SAMPLES
-    repeats: Repeats = 5
-    seed: Seed = 1
-
-    def __post_init__(self) -> None:
-        check_least(repeats=(self.repeats, 1), seed=(self.seed, 0), pivots=(self.pivots, 1))
 
     def config(self, *, verified: bool = True, proved: bool = False) -> RoundConfig:
         """A round with such a search."""
         search = SearchParams(
             default_max_queries(self.method),
-            weighting=self.weights,
+            weighting=self.benchmark.weights,
             verified=verified,
             proved=proved,
         )
-        pivots = self.pivots if self.method == "histogram" else None
+        pivots = self.benchmark.pivots if self.method == "histogram" else None
         return RoundConfig(
             0, self.clients, Fraction(1, 2), self.method, search, UpdateParams(), 1,
             num_pivots=pivots,
         )  # fmt: skip
 
     def session(self, config: RoundConfig) -> SessionParams:
-        """The session of such a round, whose devices accept small cohorts and many pivots."""
-        pivots = config.search.max_queries * config.quantile.num_pivots
-        policy = RoundPolicy(
-            min_honest_tail=0,
-            min_search_cohort=0,
-            max_pivots=pivots,
-            max_pivots_if_equal=pivots,
-            max_mm_pivots_per_device=Fraction(pivots),
-        )
-        sessions = Sessions(policy, graph=GraphKind.COMPLETE, min_cohort=5, signed=True)
-        return sessions.params(config, b"", Seeds(self.seed).digest(Purpose.GRAPH))
+        """The session of such a round."""
+        seed = self.benchmark.seed
+        return session_of(config, graph=GraphKind.COMPLETE, signed=True, seed=seed)[1]
+
+    def generator(self) -> np.random.Generator:
+        """Draws losses and weights."""
+        return Seeds(self.benchmark.seed).generator(Purpose.WEIGHTS)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.description = (
-        "Measure what one query of a verified search costs: a device's answer and the server's "
-        "work on it, without a proof, and with the proofs of a search's first query and of later "
-        "ones; and what a device does beside its masks, to commit to its answer and to check the "
-        "sum that the server proves."
-    )
-    parser.add_argument(
-        "--clients",
-        type=CLIENTS,
-        action="append",
-        metavar="N",
-        help="devices; may be repeated (100 and 1000)",
-    )
-    parser.add_argument(
-        "--method",
-        choices=WITHOUT_NOISE,
-        action="append",
-        help=f"of the search; may be repeated (all; votes are proved by {' and '.join(PROVED)})",
-    )
-    add_flags(parser, VotesBenchmark)
-
-
-def measure(benchmark: VotesBenchmark) -> dict[str, dict[str, object]]:
+def measure_answers(votes: Votes) -> dict[str, dict[str, object]]:
     """Answer and take the answer, by a method with proved votes: one row for each kind of answer.
 
     Raises:
@@ -142,13 +110,13 @@ def measure(benchmark: VotesBenchmark) -> dict[str, dict[str, object]]:
         SecAggError: no signed session has so few or so many devices.
         RunError: a true proof was refused.
     """
-    plain, proved = benchmark.config(), benchmark.config(proved=True)
+    plain, proved = votes.config(), votes.config(proved=True)
     answers = {
-        "no proof": _Answer.of(benchmark, plain, slot=0),
-        "first query": _Answer.of(benchmark, proved, slot=0),
-        "later query": _Answer.of(benchmark, proved, slot=1),
+        "no proof": _Answer(votes, plain, slot=0),
+        "first query": _Answer(votes, proved, slot=0),
+        "later query": _Answer(votes, proved, slot=1),
     }
-    found = in_turns({kind: each.costs for kind, each in answers.items()}, benchmark.repeats)
+    found = in_turns({kind: each.costs for kind, each in answers.items()}, votes.benchmark.repeats)
     device, server = (
         {kind: [cost[party] for cost in costs] for kind, costs in found.items()} for party in (0, 1)
     )
@@ -158,14 +126,14 @@ def measure(benchmark: VotesBenchmark) -> dict[str, dict[str, object]]:
             "device_over_no_proof": ratios(device[kind], device["no proof"]),
             "server_cpu_ms": round(1e3 * median(server[kind]), 3),
             "server_over_no_proof": ratios(server[kind], server["no proof"]),
-            "server_cpu_s_for_all": round(benchmark.clients * median(server[kind]), 3),
+            "server_cpu_s_for_all": round(votes.clients * median(server[kind]), 3),
             "bytes_up": max(size for _, _, size in costs),
         }
         for kind, costs in found.items()
     }
 
 
-def measure_checks(benchmark: VotesBenchmark) -> dict[str, object]:
+def measure_checks(votes: Votes) -> dict[str, object]:
     """Commit and check as devices do: CPU times and bytes of one device and query.
 
     Raises:
@@ -173,10 +141,10 @@ def measure_checks(benchmark: VotesBenchmark) -> dict[str, object]:
         SecAggError: no signed session has so few or so many devices.
         RunError: the proof of a true sum was refused.
     """
-    config = benchmark.config()
-    params = benchmark.session(config)
+    config = votes.config()
+    params = votes.session(config)
     spec, context = params.slots[0], SlotContext.of(params, SessionId(bytes(32)), 0, _BINDING)
-    answers = answers_of(config, Seeds(benchmark.seed).generator(Purpose.WEIGHTS))
+    answers = answers_of(config, votes.generator())
     owners = [identity.generate(os.urandom) for _ in answers]
     sealing = [keys.generate(os.urandom).public for _ in answers]
     pedersen.commit([1] * spec.length, 1)  # makes the generators, which devices do once
@@ -197,8 +165,8 @@ def measure_checks(benchmark: VotesBenchmark) -> dict[str, object]:
     message = wire.encode(SumOpening(0, ring.pack(words, spec.ring_bits), committed), params)
     signers = tuple(Signer(own.public, key) for own, key in zip(owners, sealing, strict=True))
     check = partial(_check_proof, message, params, context, signers)
-    checks = [timed(check).cpu_s for _ in range(benchmark.repeats)]
-    plain = benchmark.config(verified=False).slots()[0]
+    checks = [timed(check).cpu_s for _ in range(votes.benchmark.repeats)]
+    plain = votes.config(verified=False).slots()[0]
     packed = ring.packed_size(spec.wire_length, spec.ring_bits)
     return {
         "answer": f"{spec.length} × {spec.ring_bits} bits",
@@ -245,45 +213,29 @@ def _check_proof(
         raise RunError(f"the proof of a true sum was refused ({flaw[1]}): this is a bug")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Answer:
-    """One device's answer to one query, and what the server does with it."""
+    """One device's answer to one query of a new session, and what the server does with it.
 
-    config: RoundConfig
-    params: SessionParams
-    slot: int
-    context: SlotContext
-    device: DeviceRound
-    query: Query
-    own: identity.Identity
-    sealing_key: PublicKey
-    pairs: Sequence[PairSecret]
-    voter: Voter
-    weights: dict[int, bytes]
+    Args:
+        votes: what is measured.
+        config: of the round.
+        slot: that the answer is for.
+    """
 
-    @classmethod
-    def of(cls, benchmark: VotesBenchmark, config: RoundConfig, slot: int) -> "_Answer":
-        """The answer in a slot of a new session."""
-        params = benchmark.session(config)
-        generator = Seeds(benchmark.seed).generator(Purpose.WEIGHTS)
+    def __init__(self, votes: Votes, config: RoundConfig, slot: int) -> None:
+        self.config, self.slot, self.params = config, slot, votes.session(config)
+        generator = votes.generator()
         loss, weight = float(generator.gamma(2.0)), int(generator.integers(1, 400))
-        context = SlotContext.of(params, SessionId(bytes(32)), slot, _BINDING)
-        info = context.whole_slot_info(np.ones(benchmark.clients, dtype=np.bool_))
+        self.device = DeviceRound.measured(config, loss, weight)
+        self.query = _first_query(config)
+        self.context = SlotContext.of(self.params, SessionId(bytes(32)), slot, _BINDING)
+        info = self.context.whole_slot_info(np.ones(votes.clients, dtype=np.bool_))
+        self.own = identity.generate(os.urandom)
+        self.sealing_key = keys.generate(os.urandom).public
+        self.pairs = [PairSecret(p, os.urandom(32), info) for p in range(1, votes.clients)]
         searched = config.search_config
-        voter = Voter.drawn(searched, searched.search.weighting.of(weight), os.urandom)
-        return cls(
-            config=config,
-            params=params,
-            slot=slot,
-            context=context,
-            device=DeviceRound.measured(config, loss, weight),
-            query=_first_query(config),
-            own=identity.generate(os.urandom),
-            sealing_key=keys.generate(os.urandom).public,
-            pairs=[PairSecret(p, os.urandom(32), info) for p in range(1, benchmark.clients)],
-            voter=voter,
-            weights={_POSITION: _sum_of(voter.commitments)} if slot else {},
-        )
+        self.voter = Voter.drawn(searched, searched.search.weighting.of(weight), os.urandom)
+        self.weights = {_POSITION: _sum_of(self.voter.commitments)} if slot else {}
 
     def costs(self) -> tuple[float, float, int]:
         """CPU seconds of the device and of the server, and the bytes of the answer."""
@@ -356,19 +308,25 @@ def _sum_of(points: Sequence[bytes]) -> bytes:
     return total
 
 
-def _measured(options: argparse.Namespace) -> Report:
+def measure(benchmark: VotesBenchmark) -> Report:
+    """Both tables, a row for each method and size."""
     answers: dict[str, dict[str, object]] = {}
     checks: dict[str, dict[str, object]] = {}
-    methods, sizes = options.method or WITHOUT_NOISE, options.clients or _SIZES
-    for options.method, options.clients in itertools.product(methods, sizes):
-        case, name = (
-            case_of(VotesBenchmark, options),
-            f"{options.method}, {options.clients} devices",
-        )
-        checks[name] = measure_checks(case)
-        if case.method in PROVED:
-            answers |= {f"{name}, {kind}": row for kind, row in measure(case).items()}
+    sizes = _SIZES if benchmark.clients is None else (benchmark.clients,)
+    for method, clients in itertools.product(benchmark.methods, sizes):
+        votes, name = Votes(benchmark, clients, method), f"{method}, {clients} devices"
+        checks[name] = measure_checks(votes)
+        if method in PROVED:
+            answers |= {f"{name}, {kind}": row for kind, row in measure_answers(votes).items()}
     return {"answers": answers, "checks": checks}
 
 
-main = command(_measured)
+add_arguments, main = command(
+    VotesBenchmark,
+    measure,
+    "Measure what one query of a verified search costs: a device's answer and the server's work on "
+    "it, without a proof, and with the proofs of a search's first query and of later ones; and "
+    "what a device does beside its masks, to commit to its answer and to check the sum that the "
+    f"server proves. Without --clients, of 100 and of 1000; votes are proved by "
+    f"{' and '.join(PROVED)}.",
+)

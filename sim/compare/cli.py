@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json
+from deltafl.sim.settings.argument import within
 from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--percentile",
-        type=float,
+        type=within("[0, 100]", float),
         default=90.0,
         metavar="P",
         help="compare this percentile of the test error over devices (default: 90)",
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--level",
-        type=float,
+        type=within("(0, 1)", float),
         default=0.95,
         metavar="L",
         help="coverage of the intervals (default: 0.95)",
@@ -105,10 +106,6 @@ def main(options: argparse.Namespace) -> int:
         width_of_terminal,
     )
 
-    if not 0 <= options.percentile <= 100:
-        raise UserError(f"--percentile {options.percentile:g}: must be in [0, 100]")
-    if not 0 < options.level < 1:
-        raise UserError(f"--level {options.level:g}: must be in (0, 1), such as 0.95")
     _check_outputs(options)
     methods = read_methods(list(dict.fromkeys(options.runs)))
     baseline = _baseline(methods, options.baseline)
@@ -177,7 +174,7 @@ def _is_table(file: Path, begins: bytes) -> bool:
 
 def _metric(methods: "Sequence[Method]") -> str:
     """What was measured of all methods."""
-    metrics = sorted({method.metric for method in methods})
+    metrics = sorted({method.config.training.metric for method in methods})
     if len(metrics) > 1:
         raise UserError(
             f"training.metric is {' and '.join(map(repr, metrics))}: compare runs of one metric"
@@ -195,7 +192,7 @@ def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
         )
     known = {method.label: method for method in methods}
     if wanted is None:
-        averaging = [method for method in methods if method.algorithm == _FEDAVG]
+        averaging = [method for method in methods if method.config.federation.algorithm == _FEDAVG]
         if len(averaging) > 1:
             raise UserError(
                 "several methods are FedAvg: choose one by --baseline "

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
@@ -49,54 +49,63 @@ _OF_ALGORITHMS: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Method:
-    """Runs of one method.
+class Run:
+    """A finished run, or one of its conformity levels.
 
     Attributes:
-        label: what to call it.
-        runs: the last evaluation of each, by pair.
-        test_share: of the devices, who test, in (0, 1).
-        algorithm: that it trains by.
-        metric: what was measured of each device, by its name in the settings.
-        data: digest of each run's data, hex; None where it is not recorded.
-        settings: those that its runs have in common.
+        given: the name that a person gave it; empty for none.
+        config: its settings, of the one level.
+        path: its directory.
+        folder: of its evaluations; each level of a run has one of its own.
+        evaluation: its last.
+        data: digest of its data, hex; None where it is not recorded.
     """
 
-    label: str
-    runs: Mapping[Pair, Evaluation]
-    test_share: float
-    algorithm: str
-    metric: str
-    data: Mapping[Pair, str | None]
-    settings: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
-    given: str  # the name that a person gave it; empty for none
+    given: str
     config: RunConfig
     path: Path
-    folder: Path  # of its evaluations; each level of a run has one of its own
+    folder: Path
     evaluation: Evaluation
     data: str | None
 
     @property
     def pair(self) -> Pair:
+        """What it has in common with the other run of a pair."""
         return self.config.data.split_seed, self.config.experiment.seed
 
     @property
     def name(self) -> str:
+        """Its given name, its algorithm, and its level, as far as it has them."""
         federation = self.config.federation
+        given = f"{self.given}: " if self.given else ""
         level = f" θ={show(federation.theta)}" if federation.algorithm in WITH_LEVELS else ""
-        return f"{federation.algorithm}{level}"
+        return f"{given}{federation.algorithm}{level}"
 
     @property
     def settings(self) -> Settings:
+        """Those that all runs of a method have in common."""
         return tuple(
             (key, value)
             for key, value in flatten(self.config).items()
             if key not in _IGNORED and not key.startswith("experiment.")
         )
+
+
+class Method(NamedTuple):
+    """Runs of one method, which has a label, by pair; there is one at least."""
+
+    label: str
+    runs: Mapping[Pair, Run]
+
+    @property
+    def config(self) -> RunConfig:
+        """Settings of the first run; those of the others are the same, but for what is ignored."""
+        return next(iter(self.runs.values())).config
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """Those that its runs have in common."""
+        return dict(next(iter(self.runs.values())).settings)
 
 
 def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
@@ -110,7 +119,7 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
             runs of a method have one seed and different results, two methods have one name, or one
             run has two names.
     """
-    groups: dict[tuple[str, Settings], dict[Pair, _Run]] = {}
+    groups: dict[tuple[str, Settings], dict[Pair, Run]] = {}
     names: dict[Path, str] = {}
     for word in words:
         for run in _read(word):
@@ -128,22 +137,14 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
                     "results: leave one out, or name them apart (NAME=RUN)"
                 )
     firsts = [next(iter(runs.values())) for runs in groups.values()]
-    labels = _labels([(given, first) for (given, _), first in zip(groups, firsts, strict=True)])
+    labels = _labels(firsts)
     return tuple(
-        Method(
-            label,
-            {pair: run.evaluation for pair, run in sorted(runs.items())},
-            float(first.config.data.test_fraction),
-            first.config.federation.algorithm,
-            first.config.training.metric,
-            {pair: run.data for pair, run in runs.items()},
-            dict(first.settings),
-        )
-        for label, first, runs in zip(labels, firsts, groups.values(), strict=True)
+        Method(label, dict(sorted(runs.items())))
+        for label, runs in zip(labels, groups.values(), strict=True)
     )
 
 
-def _read(word: str) -> Iterator[_Run]:
+def _read(word: str) -> Iterator[Run]:
     name, equals, path = word.partition("=")
     given, place = (name, Path(path)) if equals and not Path(word).exists() else ("", Path(word))
     top = RunDirectory(place)
@@ -175,7 +176,7 @@ def _read(word: str) -> Iterator[_Run]:
                 )
             level = _of_level(config, theta)
             digest = data if isinstance(data, str) else None
-            yield _Run(given, level, directory.path, folder, evaluation, digest)
+            yield Run(given, level, directory.path, folder, evaluation, digest)
 
 
 def _as(given: str) -> str:
@@ -189,30 +190,24 @@ def _of_level(config: RunConfig, theta: Fraction) -> RunConfig:
     return replace(config, federation=replace(federation, theta=theta, levels=()))
 
 
-def _labels(groups: Sequence[tuple[str, _Run]]) -> list[str]:
+def _labels(firsts: Sequence[Run]) -> list[str]:
     """Short names; the settings that tell them apart are added where two would be the same."""
-    names = [given for given, _ in groups]
-    short = [
-        given if given and names.count(given) == 1 else _joined(given, run) for given, run in groups
-    ]
+    names = [run.given for run in firsts]
+    short = [run.given if run.given and names.count(run.given) == 1 else run.name for run in firsts]
     labels = []
-    for label, (_, run) in zip(short, groups, strict=True):
+    for label, run in zip(short, firsts, strict=True):
         alike = [
-            one.settings for other, (_, one) in zip(short, groups, strict=True) if other == label
+            dict(one.settings) for other, one in zip(short, firsts, strict=True) if other == label
         ]
         differing = [
             f"{key}={show(value)}"
-            for place, (key, value) in enumerate(run.settings)
-            if any(settings[place][1] != value for settings in alike)
+            for key, value in run.settings
+            if any(settings[key] != value for settings in alike)
         ]
         labels.append(", ".join((label, *differing)))
     if len(set(labels)) < len(labels):
         raise UserError("two methods have one name: name each differently (NAME=RUN)")
     return labels
-
-
-def _joined(given: str, run: _Run) -> str:
-    return f"{given}: {run.name}" if given else run.name
 
 
 def compare_in_pairs(
@@ -237,7 +232,9 @@ def compare_in_pairs(
     others = [method for method in methods if method is not baseline]
     found = [_compared(method, baseline, percentile, level) for method in others]
     paired = {pair for method in others for pair in _pairs(method, baseline)}
-    counted = [run for pair, run in baseline.runs.items() if pair in paired or not others]
+    counted = [
+        run.evaluation for pair, run in baseline.runs.items() if pair in paired or not others
+    ]
     return summarise(baseline.label, counted, percentile), *corrected(found)
 
 
@@ -252,12 +249,13 @@ def _compared(
         )
     ours, theirs = ([one.runs[pair] for pair in pairs] for one in (method, baseline))
     for pair, mine, other in zip(pairs, ours, theirs, strict=True):
-        if {device.id for device in mine.test} != {device.id for device in other.test}:
+        devices, others = ({one.id for one in run.evaluation.test} for run in (mine, other))
+        if devices != others:
             raise UserError(
                 f"{method.label} and {baseline.label}, seed {pair[1]}: their test devices are not "
                 "the same, so they are no pair"
             )
-        if method.data[pair] != baseline.data[pair]:
+        if mine.data != other.data:
             raise UserError(
                 f"{method.label} and {baseline.label}, seed {pair[1]}: their data are not the same "
                 "(data_sha256 in versions.json), so they are no pair"
@@ -265,10 +263,10 @@ def _compared(
     splits = {split for split, _ in pairs}
     return compare_runs(
         method.label,
-        ours,
-        theirs,
+        [run.evaluation for run in ours],
+        [run.evaluation for run in theirs],
         same_devices=len(splits) == 1,
-        test_share=method.test_share if len(splits) == len(pairs) else None,
+        test_share=float(method.config.data.test_fraction) if len(splits) == len(pairs) else None,
         percentile=percentile,
         level=level,
     )
@@ -294,8 +292,9 @@ def differing(method: Method, baseline: Method) -> tuple[str, ...]:
 
     Each as "key = ours, not theirs".
     """
+    theirs = baseline.settings
     return tuple(
-        f"{key} = {show(value)}, not {show(baseline.settings[key])}"
+        f"{key} = {show(value)}, not {show(theirs[key])}"
         for key, value in method.settings.items()
-        if value != baseline.settings[key] and not key.startswith(_OF_ALGORITHMS)
+        if value != theirs[key] and not key.startswith(_OF_ALGORITHMS)
     )

@@ -46,7 +46,7 @@ def used() -> Iterator[Finding]:
     yield good("masks", f"by {masks_of_this_machine(config.training.device).made_by}")
 
 
-def secure_sum(masks: Masks | None = None) -> Finding:
+def secure_sum(masks: Masks | None = None) -> Iterator[Finding]:
     """Sum vectors of a few devices with real keys and masks, one of which drops out.
 
     Args:
@@ -75,11 +75,13 @@ def secure_sum(masks: Masks | None = None) -> Finding:
             primitives=simulated(masks.add, masks.share_up_to),
         )
     except SecAggError as error:
-        return Finding("secure sum", State.FAILED, f"there is none: {error}", _MEND)
+        yield Finding("secure sum", State.FAILED, f"there is none: {error}", _MEND)
+        return
     expected = np.sum(vectors[:-1], axis=0, dtype=np.uint32)
     if len(sums) != 1 or not np.array_equal(sums[0].vector, expected):
-        return Finding("secure sum", State.FAILED, "it is wrong: masks do not cancel", _MEND)
-    return good(
+        yield Finding("secure sum", State.FAILED, "it is wrong: masks do not cancel", _MEND)
+        return
+    yield good(
         "secure sum",
         f"right: {_LENGTH:,} numbers of {_DEVICES} devices under masks, one of which dropped out",
     )

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json
-from deltafl.sim.settings.argument import whole
+from deltafl.sim.settings.argument import within
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table
 from deltafl.sim.settings.given import (
     add_settings,
@@ -50,13 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parameters",
         metavar="N",
-        type=whole("[1, inf)"),
+        type=within("[1, inf)"),
         help="numbers of the model, where they are not known before the data are read",
     )
     parser.add_argument(
         "--devices",
         metavar="N",
-        type=whole("[1, inf)"),
+        type=within("[1, inf)"),
         help="devices that train; what depends on them is checked only if they are given",
     )
     add_json(parser)
@@ -79,8 +79,7 @@ def main(options: argparse.Namespace) -> int:
             "begins with 'private-'"
         )
     # imported here, so that help and refusals of single settings are instant
-    from deltafl.sim.plan.models import known_data, known_parameters
-    from deltafl.sim.plan.plan import plan_of
+    from deltafl.sim.plan.plan import known_data, known_parameters, plan_of
     from deltafl.sim.plan.table import as_text
     from deltafl.sim.run.noisy_updates import note_on_delta
 

@@ -1,17 +1,27 @@
-"""What a round of a run with some settings is like, before it is run."""
+"""What a round of a run with some settings is like, before it is run.
 
-from collections.abc import Sequence
+A model is built from the shape of the data, which takes torch and the files. How many numbers it
+has is known here for the models and data of the presets, whose shape is published; a test builds
+each and counts.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_high
 from typing import Final
 
+import numpy as np
+from scipy.special import bdtr
+
 from deltafl.protocol.anonymity import expected_tail
+from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams, ring, wire
 from deltafl.secagg.threat import at_most
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.plan.messages import Trip, trips
-from deltafl.sim.plan.search import typical_queries
-from deltafl.sim.plan.survival import fewer_stay
+from deltafl.sim.plan.messages import trips
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.run.algorithms import looser_limits, policy_of
 from deltafl.sim.run.arms import check_arms, check_data, session_of
@@ -20,7 +30,30 @@ from deltafl.sim.run.spending import account_of
 from deltafl.sim.run.workable import fewest_devices, largest_dropout, losable_rounds
 from deltafl.sim.settings.config import RunConfig
 
+_DEVICES_DRAWN: Final = 600  # in all draws together: playing takes microseconds for each and query
+_DRAWS: Final = 5
+_SPREAD: Final = 0.5
+_MAX_SAMPLES: Final = 100
 _WORD_BYTES: Final = {True: 4, False: 8}  # of a sum, by whether its ring fits 32 bits
+
+
+_SHAPES: Final[Mapping[str, tuple[tuple[int, ...], int]]] = {
+    "digits": ((8, 8), 10),
+    "digits-by-writer": ((8, 8), 10),
+    "femnist": ((28, 28), 62),
+    "unipen62": ((28, 28), 62),
+    "qmnist": ((28, 28), 10),
+    "synthetic-emnist": ((28, 28), 62),
+    "synthetic-sent140": ((50,), 2),
+}
+"""The shape of an input, and classes, by format or by the name of the file."""
+
+_COUNTS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "linear": lambda inputs, classes: inputs * classes,
+    "logistic": lambda inputs, classes: inputs * (1 if classes == 2 else classes),
+    "logistic-bias": lambda inputs, classes: (inputs + 1) * (1 if classes == 2 else classes),
+    "convnet": lambda inputs, classes: 52_096 + (1024 + 1) * classes if inputs == 784 else 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +66,6 @@ class RoundCost:
         trips: exchanges between server and devices.
         bytes_down: to each device.
         bytes_up: from each device.
-        server_bytes_out: to all devices.
-        server_bytes_in: from all devices.
     """
 
     queries: int
@@ -42,8 +73,6 @@ class RoundCost:
     trips: int
     bytes_down: int
     bytes_up: int
-    server_bytes_out: int
-    server_bytes_in: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +278,7 @@ def _session(params: SessionParams, dropout: float, losable: int | None) -> Sess
         quorum=params.min_cohort,
         survives=params.num_invited - params.min_cohort,
         expected_dropout=dropout,
-        loss=fewer_stay(params.num_invited, dropout, params.min_cohort),
+        loss=float(bdtr(params.min_cohort - 1, params.num_invited, 1 - dropout)),
         losable_rounds=losable,
     )
 
@@ -270,7 +299,7 @@ def _search(config: RunConfig, levels: Levels, params: SessionParams) -> SearchP
 def _costs(levels: Levels, params: SessionParams, num_parameters: int) -> Costs:
     longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
     return Costs(
-        typical=_cost(levels, params, num_parameters, [typical_queries(c) for c in levels.rounds]),
+        typical=_cost(levels, params, num_parameters, [_typical_queries(c) for c in levels.rounds]),
         most=_cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds]),
         ring_bits=levels.common.update_layout.ring_bits,
         numbers=levels.common.update_layout.length,
@@ -296,17 +325,51 @@ def _privacy(config: RunConfig, num_parameters: int, *, searches: bool) -> Priva
 def _cost(
     levels: Levels, params: SessionParams, num_parameters: int, queries: Sequence[int]
 ) -> RoundCost:
-    exchanges: Sequence[Trip] = trips(levels, params, num_parameters, queries)
-    down, up = sum(trip.down for trip in exchanges), sum(trip.up for trip in exchanges)
+    exchanges = trips(levels, params, num_parameters, queries)
     return RoundCost(
         queries=sum(queries),
         secure_sums=sum(queries) + len(levels.rounds),
         trips=len(exchanges),
-        bytes_down=down,
-        bytes_up=up,
-        server_bytes_out=down * params.num_invited,
-        server_bytes_in=up * params.num_invited,
+        bytes_down=sum(trip.down for trip in exchanges),
+        bytes_up=sum(trip.up for trip in exchanges),
     )
+
+
+def _typical_queries(config: RoundConfig) -> int:
+    """Queries until a search that starts afresh is done: the median over a few draws.
+
+    Losses are log-normal about one nat, as those of a model that has learnt something; weights are
+    uniform. A search that starts from the last round's η asks fewer.
+
+    Args:
+        config: of the round; its search has no noise, or asks as often as it may.
+    """
+    if not config.selects or config.noise is not None:
+        return config.num_query_slots
+    draws = max(1, min(_DRAWS, _DEVICES_DRAWN // config.cohort_size))
+    return median_high(_played(config, draws))
+
+
+def _played(config: RoundConfig, draws: int) -> Iterator[int]:
+    random = np.random.default_rng(0)
+    num = min(config.cohort_size, _DEVICES_DRAWN)
+    params, layout = config.search_config, config.search_layout
+    most = min(_MAX_SAMPLES, config.update.max_weight)
+    for _ in range(draws):
+        losses = random.lognormal(0, _SPREAD, num).tolist()
+        ticks = [config.search.grid.tick(loss)[0] for loss in losses]
+        weights = [
+            config.search.weighting.of(int(n)) for n in random.integers(1, most, num, endpoint=True)
+        ]
+        search = config.start_search()
+        while (query := search.query) is not None:
+            total = ring.zeros(layout.length, layout.ring_bits)
+            for tick, weight in zip(ticks, weights, strict=True):
+                answer = config.quantile.contribution(params, query, tick, weight)
+                np.add(total, layout.encode(answer)[0], out=total)
+            ring.reduce(total, layout.ring_bits)
+            search = search.update(layout.decode(total))
+        yield search.result().num_queries
 
 
 def _memory(params: SessionParams, num_parameters: int) -> int:
@@ -315,3 +378,40 @@ def _memory(params: SessionParams, num_parameters: int) -> int:
     longest = max(params.slots, key=lambda slot: slot.wire_length)
     total = longest.wire_length * _WORD_BYTES[longest.ring_bits <= 32]
     return boxes + total + 4 * num_parameters
+
+
+def known_parameters(config: RunConfig) -> int:
+    """Parameters of the model of one conformity level.
+
+    Raises:
+        ConfigError: they are not known before the data are read.
+    """
+    data, name = known_data(config), config.model.name
+    count = _COUNTS.get(name)
+    if data.input_shape is None or not data.num_classes or count is None:
+        found = 0
+    else:
+        found = count(math.prod(data.input_shape), data.num_classes)
+    if found:
+        return found
+    raise ConfigError(
+        f"how many parameters the model {name!r} has on {data.name!r} is not known before the "
+        "data are read: say it with --parameters N (a run prints it, and summary.json has it as "
+        "model_parameters)"
+    )
+
+
+def known_data(config: RunConfig, num_devices: int | None = None) -> KnownData:
+    """What is known of the data before they are read.
+
+    Args:
+        config: settings.
+        num_devices: how many train, if somebody knows it.
+    """
+    data = config.data
+    keys = (data.format, data.source, Path(data.source).name.partition(".")[0])
+    found = next((_SHAPES[key] for key in keys if key in _SHAPES), None)
+    if found is None or data.features != "mean":
+        return KnownData(data.source, num_devices, data.num_classes or None)
+    shape, classes = found
+    return KnownData(data.source, num_devices, data.num_classes or classes, shape, is_tokens=False)

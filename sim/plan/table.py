@@ -7,10 +7,10 @@ from typing import Final
 from deltafl.secagg.threat import CORRECTNESS_BITS
 from deltafl.sim.plan.plan import Plan, RoundCost, SessionPlan
 from deltafl.sim.run.bound import rounded_up
+from deltafl.sim.writing import size
 
 WIDTH: Final = 80
 _NAMES: Final = 20
-_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def as_text(plan: Plan) -> str:
@@ -25,18 +25,6 @@ def as_text(plan: Plan) -> str:
         first, *others = textwrap.wrap(text, WIDTH - _NAMES)
         lines += [f"{name:<{_NAMES}}{first}", *(" " * _NAMES + line for line in others)]
     return "\n".join(lines)
-
-
-def size(num_bytes: int) -> str:
-    """A number of bytes for people.
-
-    >>> size(999), size(12_345), size(2_000_000)
-    ('999 bytes', '12.3 kB', '2.0 MB')
-    """
-    number, unit = float(num_bytes), 0
-    while number >= 999.95 and unit + 1 < len(_UNITS):
-        number, unit = number / 1000, unit + 1
-    return f"{number:,.1f} {_UNITS[unit]}" if unit else f"{num_bytes} bytes"
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -61,8 +49,8 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.masked:
         yield "a device sends", _both(plan, lambda cost: size(cost.bytes_up))
         yield "a device receives", _both(plan, lambda cost: size(cost.bytes_down))
-        yield "the server sends", _both(plan, lambda cost: size(cost.server_bytes_out))
-        yield "the server receives", _both(plan, lambda cost: size(cost.server_bytes_in))
+        yield "the server sends", _both(plan, lambda cost: size(cost.bytes_down * plan.cohort))
+        yield "the server receives", _both(plan, lambda cost: size(cost.bytes_up * plan.cohort))
         yield (
             "server's memory",
             f"{size(costs.server_memory)} for shares, a sum and the model; "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from deltafl.fl.read.exact import exact_number
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.settings.argument import whole
+from deltafl.sim.settings.argument import within
 from deltafl.sim.settings.config_io import assignment
 from deltafl.sim.visible import visible
 
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seeds",
-        type=whole("[1, 100000]"),
+        type=within("[1, 100000]"),
         metavar="N",
         help="number of seeds (default: the paper's)",
     )
@@ -131,7 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--jobs",
-        type=whole("[1, 100000]"),
+        type=within("[1, 100000]"),
         metavar="J",
         help="number of parallel runs (default: one per core)",
     )

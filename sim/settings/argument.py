@@ -7,22 +7,26 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.settings.constraints import Interval
 
 
-def whole(interval: str) -> Callable[[str], int]:
-    """A type for `argparse`: whole numbers of an interval, in mathematical notation.
+def within(interval: str, kind: Callable[[str], float] = int) -> Callable[[str], float]:
+    """A type for `argparse`: numbers of an interval, in mathematical notation.
 
-    >>> whole("[1, 9]")("7")
-    7
+    >>> within("[1, 9]")("7"), within("[0, 1)", float)("0.25")
+    (7, 0.25)
+
+    Args:
+        interval: where they lie.
+        kind: `int` for whole numbers, or `float`.
     """
-    expected = Interval(interval)
+    expected, what = Interval(interval), "a whole number" if kind is int else "a number"
 
-    def convert(text: str) -> int:
+    def convert(text: str) -> float:
         try:
-            number = int(text)
+            number = kind(text)
         except ValueError:
             number = None
         if number is None or not expected.holds(number):
             raise argparse.ArgumentTypeError(
-                f"{text[:40]} must be a whole number, and {expected.requirement()}"
+                f"{text[:40]} must be {what}, and {expected.requirement()}"
             )
         return number
 

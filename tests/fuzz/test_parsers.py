@@ -157,7 +157,6 @@ OWN = {
     "sim/bench/audit.py": "what its own child process prints",
     "sim/bench/peers/party.py": "what its own child process answers, /proc and /dev/null",
     "sim/bench/peers/plain.py": "what its own parent and child processes send",
-    "sim/bench/peers/tasks.py": "a folder that its own parent process has just written",
     "sim/bench/secagg.py": "its own buffer",
     "sim/cohort/hardware.py": "the processor's name, as the kernel has it",
     "sim/cli.py": "/dev/null",

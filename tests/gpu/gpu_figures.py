@@ -17,12 +17,11 @@ from gpu_steps import FIGURES as KIND
 from gpu_steps import Step
 
 from deltafl.fl.batched import BatchedLearner
-from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.secagg import prg
-from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask, make
+from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.cohort.devices import BackendDevices
@@ -66,17 +65,9 @@ RUNS_OF_A_TASK = 10 * 5  # methods and seeds of Tables 2 and 3
 class Rounds:
     """Rounds over made-up devices by one learner."""
 
-    def __init__(self, federation, learner):
-        task = federation.task
+    def __init__(self, task, learner):
         self.backend = InProcess("cuda", learner)
-        self.data = [
-            DeviceData(
-                str(k),
-                x.astype(np.int8) if x.dtype == np.int64 else np.array(x),
-                np.array(federation.y[k]),
-            )
-            for k, x in enumerate(federation.x)
-        ]
+        self.data = [task.samples_of(k) for k in range(task.clients)]
         self.refs = {k: SampleReference(self.data, k, task.samples) for k in range(task.clients)}
         self.training = LocalTraining(task.learning_rate, task.batch_size)
         self.seeds = Seeds(task.seed)
@@ -127,9 +118,9 @@ def rounds_of(task, place, end, clients=(100, 1000)):
         if time.monotonic() >= end:
             found[f"{number} devices"] = "no time was left"
             continue
-        federation = make(sized(task, place, number))
-        rounds = Rounds(federation, learner_of(federation.task, place))
-        strategy, state = FedAvg(), FedAvg().init(np.array(federation.model), number)
+        small = sized(task, place, number)
+        rounds = Rounds(small, learner_of(small, place))
+        strategy, state = FedAvg(), FedAvg().init(small.first_model(), number)
         seconds = timed(place, partial(rounds.play, strategy, state), end)
         found[f"{number} devices, s/round"] = round(seconds, 4)
         found[f"{number} devices, updates/s"] = round(number / seconds, 1)
@@ -147,13 +138,12 @@ def ways(place, end):
     """Sizes of stacks: updates a second of 256 devices."""
     found = {}
     for name, task in TASKS.items():
-        federation = make(sized(replace(task, samples=min(task.samples, 179)), place, 256))
-        task = federation.task
+        task = sized(replace(task, samples=min(task.samples, 179)), place, 256)
         for clients in (16,) if place.emulated else (16, 64, 128, 256):
             if time.monotonic() >= end:
                 return found | {"cut": "no time was left"}
-            rounds = Rounds(federation, learner_of(task, place, clients))
-            state = FedAvg().init(np.array(federation.model), task.clients)
+            rounds = Rounds(task, learner_of(task, place, clients))
+            state = FedAvg().init(task.first_model(), task.clients)
             seconds = timed(place, partial(rounds.play, FedAvg(), state), end, 2)
             found[f"{name}, stacks of {clients}"] = round(task.clients / seconds, 1)
     return found
@@ -165,11 +155,10 @@ def on_cpu(place, end):
     there = replace(place, device=torch.device("cpu"))
     torch.set_num_threads(1)
     for name, task in TASKS.items():
-        federation = make(sized(replace(task, samples=min(task.samples, 179)), place, 4))
-        task = federation.task
+        task = sized(replace(task, samples=min(task.samples, 179)), place, 4)
         learner = Learner(ModelSpec(task.model, task.input_shape, task.num_classes).build())
-        rounds = Rounds(federation, learner)
-        state = FedAvg().init(np.array(federation.model), task.clients)
+        rounds = Rounds(task, learner)
+        state = FedAvg().init(task.first_model(), task.clients)
         seconds = timed(there, partial(rounds.play, FedAvg(), state), end, 2)
         found[f"{name}, updates/s"] = round(task.clients / seconds, 1)
     return found
@@ -211,12 +200,12 @@ def masks(place, end):
 
 def private(place, end):
     """Private rounds of Δ-FL over the same rounds in clear, ConvNet, 100 devices, in turns."""
-    federation = make(sized(TASKS["cnn"], place, 100))
-    clients = federation.task.clients
-    rounds = Rounds(federation, learner_of(federation.task, place))
+    task = sized(TASKS["cnn"], place, 100)
+    clients = task.clients
+    rounds = Rounds(task, learner_of(task, place))
     half = Fraction(1, 2)
     clear = DeltaFL(half)
-    state = clear.init(np.array(federation.model), clients)
+    state = clear.init(task.first_model(), clients)
     for _ in range(1 if place.emulated else 3):  # so that losses differ
         state, _ = rounds.play(clear, state)
     kernel = partial(

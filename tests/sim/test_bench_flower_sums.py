@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from deltafl.sim.bench.peers import flower_sums
-from deltafl.sim.bench.peers.flower_sums import FlowerUnavailable, measure
-from deltafl.sim.errors import RunError
+from deltafl.sim.bench.peers.flower_sums import measure
+from deltafl.sim.errors import RunError, UserError
 
 needs_flower = pytest.mark.skipif(
     importlib.util.find_spec("flwr") is None,
@@ -133,18 +133,9 @@ def test_devices_and_server_each_bear_their_own_cost(monkeypatch, mod, neighbour
 @needs_flower
 def test_every_stage_has_its_cost():
     cost = play(dropped=1)
-    assert list(cost.device_cpu_s) == list(cost.bytes_up_per_device) == STAGES
+    assert list(cost.device_cpu_s) == STAGES
     assert min(*cost.device_cpu_s.values(), cost.server_cpu_s) > 0
     assert cost.version == metadata.version("flwr")
-
-
-@pytest.mark.slow
-@needs_flower
-def test_a_masked_vector_takes_eight_bytes_a_number():
-    small, large = (play(dim=dim).bytes_up_per_device for dim in (50, 1050))
-    assert large["collect_masked_vectors"] - small["collect_masked_vectors"] == pytest.approx(
-        8 * 1000, abs=20
-    )
 
 
 @needs_flower
@@ -166,29 +157,10 @@ def test_a_round_leaves_no_trace(capfd, caplog):
 
 def test_warnings_are_shown_again_after_a_failure(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda _: "2.0.0")
-    with pytest.raises(FlowerUnavailable):
+    with pytest.raises(UserError):
         play()
     with pytest.warns(UserWarning, match="shown"):
         warnings.warn("shown", stacklevel=1)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"neighbours": 3, "threshold": 2}, "neighbours=3 must be even"),
-        ({"neighbours": 0}, "neighbours=0 must be even and lie in [2, clients=6)"),
-        ({"neighbours": 6}, "neighbours=6 must be even and lie in [2, clients=6)"),
-        ({"threshold": 1}, "threshold=1 is not in [2, 6]"),
-        ({"threshold": 7}, "threshold=7 is not in [2, 6]"),
-        ({"neighbours": 4, "threshold": 5}, "threshold=5 is not in [2, 4]"),
-        ({"dropped": 6}, "dropped=6 is not in [0, clients=6)"),
-        ({"dropped": -1}, "dropped=-1 is not in [0, clients=6)"),
-    ],
-)
-def test_arguments_out_of_range_are_named(changes, expected):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
-        play(**changes)
-    assert expected in str(caught.value)
 
 
 def test_without_flwr_the_remedy_is_named(monkeypatch):
@@ -196,19 +168,19 @@ def test_without_flwr_the_remedy_is_named(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    with pytest.raises(FlowerUnavailable, match=r"not installed.*pip install '\.\[bench\]'"):
+    with pytest.raises(UserError, match=r"not installed.*pip install '\.\[bench\]'"):
         play()
 
 
 @pytest.mark.parametrize("version", ["1.4.1", "1.42.0", "1.410.0", "2.0.0"])
 def test_another_release_is_refused(monkeypatch, version):
     monkeypatch.setattr(metadata, "version", lambda _: version)
-    with pytest.raises(FlowerUnavailable, match=rf"flwr is {version}, not 1\.41: install"):
+    with pytest.raises(UserError, match=rf"flwr is {version}, not 1\.41: install"):
         play()
 
 
 def test_a_package_that_lacks_a_module_is_refused(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda _: "1.41.0")
     monkeypatch.setattr("deltafl.sim.bench.peers.flower_sums._MODULES", ("flwr_without_this",))
-    with pytest.raises(FlowerUnavailable, match=r"flwr_without_this.*\.\[bench\]"):
+    with pytest.raises(UserError, match=r"flwr_without_this.*\.\[bench\]"):
         play()

@@ -5,39 +5,59 @@ from dataclasses import dataclass
 import pytest
 
 from deltafl.secagg import GraphKind
-from deltafl.sim.bench.harness import (
-    Clients,
-    Graph,
-    Signed,
-    add_flags,
-    as_text,
-    case_of,
-    command,
-    in_turns,
-    ratios,
-)
+from deltafl.sim.bench.harness import as_text, command, in_turns, ratios
+from deltafl.sim.cli import main
 from deltafl.sim.errors import RunError, UserError
 
 
 @dataclass(frozen=True)
 class Case:
-    clients: Clients = 100
-    graph: Graph = GraphKind.SPARSE
-    signed: Signed = False
+    clients: int = 100
+    graph: GraphKind = GraphKind.SPARSE
+    signed: bool = False
+    dropout: float = 0.0
+    wait: float | None = None
 
 
-def options(*words):
+def run(measure, *words):
+    add_arguments, main = command(Case, measure, "A benchmark.")
     parser = argparse.ArgumentParser()
-    add_flags(parser, Case)
-    return parser.parse_args(words)
+    add_arguments(parser)
+    return main(parser.parse_args(words))
 
 
 def test_the_flags_are_those_of_the_fields():
-    assert case_of(Case, options()) == Case()
-    words = ("--clients", "7", "--graph", "complete", "--signed")
-    case = case_of(Case, options(*words))
-    assert case == Case(7, GraphKind.COMPLETE, signed=True)
-    assert isinstance(case.graph, GraphKind)
+    cases = []
+    words = ("--clients", "7", "--graph", "complete", "--signed", "--wait", "2.5")
+    for each in ((), words):
+        assert run(lambda case: cases.append(case) or {}, *each) == 0
+    assert cases == [Case(), Case(7, GraphKind.COMPLETE, signed=True, wait=2.5)]
+    assert isinstance(cases[1].graph, GraphKind)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--clients", "1"),
+        ("--clients", "100001"),
+        ("--clients", "many"),
+        ("--dropout", "1"),
+        ("--dropout", "-0.1"),
+        ("--wait", "0"),
+        ("--wait", "nan"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_by_name(words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(lambda _: {}, *words)
+    assert f"{words[0]}: {words[1]} must be a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("benchmark", ["round", "audit", "net"])
+def test_a_sparse_graph_over_few_devices_is_refused_with_what_to_do(benchmark, capsys):
+    assert main(["bench", benchmark, "--clients", "10", "--dim", "20"]) == 2
+    said = capsys.readouterr().err
+    assert "10 devices are too few for a sparse graph: pass --graph complete, or a larger" in said
 
 
 def test_work_takes_turns_of_which_the_first_does_not_count():
@@ -94,7 +114,7 @@ def test_what_fails_is_one_sentence_and_an_exit_code(capsys, error, code, said):
     def measure(_):
         raise error
 
-    assert command(measure)(options()) == code
+    assert run(measure) == code
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.endswith(said)
@@ -102,7 +122,7 @@ def test_what_fails_is_one_sentence_and_an_exit_code(capsys, error, code, said):
 
 def test_the_machine_is_told_with_the_figures(capsys, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    assert command(lambda _: {"devices": 3})(options("--json")) == 0
+    assert run(lambda _: {"devices": 3}, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["devices"] == 3
     assert {"processor", "cores", "load", "numpy"} <= set(told["machine"])

@@ -9,28 +9,22 @@ from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.secagg import GraphKind
 from deltafl.sim.bench import sim
-from deltafl.sim.bench.peers.tasks import TASKS, resized
-from deltafl.sim.bench.privacy import PrivacyBenchmark, check_filter, measure
+from deltafl.sim.bench.peers.tasks import TASKS
+from deltafl.sim.bench.privacy import check_filter, config_of, measure
 from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.run.levels import strategy_of
 
+TASK = replace(TASKS["linear"], clients=24, samples=12, seed=2)
 
-def benchmark(**changes):
-    task = resized(TASKS["linear"], clients=24, samples=12, seed=2)
-    arguments = {
-        "task": task,
-        "methods": ["histogram", "mm"],
-        "theta": Fraction(1, 2),
-        "repeats": 2,
-        "backend": "reference",
-    }
-    return PrivacyBenchmark(**(arguments | changes))
+
+def measured_by(*methods, repeats=2):
+    return measure(TASK, methods, Fraction(1, 2), repeats, "reference")
 
 
 @pytest.mark.slow
 def test_private_rounds_are_measured_beside_the_same_rounds_in_clear():
-    measured = measure(benchmark())
+    measured = measured_by("histogram", "mm")
     clear, *methods = measured["rounds"].values()
     assert len(clear["round_s"]) == 2
     assert 12 <= measured["kept_devices"] < 24
@@ -45,7 +39,7 @@ def test_private_rounds_are_measured_beside_the_same_rounds_in_clear():
 
 
 def test_the_strategy_is_the_engine_s_on_a_sparse_graph():
-    config = benchmark().config("mm")
+    config = config_of(TASK, Fraction(1, 2), "mm")
     strategy = strategy_of(config)
     assert isinstance(strategy, PrivateDeltaFL)
     assert strategy.theta == Fraction(1, 2)
@@ -54,7 +48,7 @@ def test_the_strategy_is_the_engine_s_on_a_sparse_graph():
 
 def test_a_method_that_wants_noise_is_refused():
     with pytest.raises(ConfigurationError, match="noise"):
-        measure(replace(benchmark(), methods=("noisy",)))
+        measured_by("noisy")
 
 
 @pytest.mark.slow
@@ -69,7 +63,7 @@ def test_another_filter_is_found_out(monkeypatch):
 
     monkeypatch.setattr("deltafl.sim.bench.privacy.check_filter", wrong)
     with pytest.raises(RunError, match="not the same round"):
-        measure(benchmark(methods=["mm"], repeats=1))
+        measured_by("mm", repeats=1)
     aborted = replace(kept["mm"], aborted="too few")
     with pytest.raises(RunError, match="given up: too few"):
         real("mm", aborted, kept["mm"])

@@ -68,8 +68,6 @@ def test_a_wrong_sum_is_not_reported(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--clients", "1"], "clients=1 must be at least 2"),
-        (["--dropout", "1"], r"dropout=1.0 is not in \[0, 1\)"),
         (["--graph", "complete", "--neighbours", "4"], "take --graph sparse"),
         (["--clients", "10", "--graph", "sparse", "--colluding", "0.8"], "no sparse graph"),
         (["--clients", "8", "--dim", "9", "--graph", "complete", "--dropout", "0.7"], "are left"),

@@ -1,6 +1,8 @@
 import argparse
 import importlib.util
 import json
+import os
+from contextlib import closing
 from dataclasses import replace
 from importlib import metadata
 
@@ -9,13 +11,13 @@ import pytest
 import torch
 from running import is_running
 
-from deltafl.fl.models import build_model
 from deltafl.fl.parameters import load_vector, to_vector
 from deltafl.sim.bench import sim
-from deltafl.sim.bench.peers import party, plain, tasks
-from deltafl.sim.bench.peers.party import Party, missing, tree, usage
-from deltafl.sim.bench.peers.tasks import TASKS, Federation, make, resized
+from deltafl.sim.bench.peers import ours, plain
+from deltafl.sim.bench.peers.party import Party, tree, usage
+from deltafl.sim.bench.peers.tasks import TASKS
 from deltafl.sim.bench.sim import (
+    PEERS,
     SimulationBenchmark,
     check_agreement,
     differences_from,
@@ -23,11 +25,9 @@ from deltafl.sim.bench.sim import (
 )
 from deltafl.sim.errors import RunError, UserError
 
-installed = [peer for peer in ("flower", "pfl") if not missing(peer)]
-
 
 def tiny(name, clients=2, samples=20):
-    return resized(TASKS[name], clients=clients, samples=samples, seed=3)
+    return replace(TASKS[name], clients=clients, samples=samples, seed=3)
 
 
 def run(*words):
@@ -39,53 +39,35 @@ def run(*words):
 @pytest.mark.parametrize("name", TASKS)
 def test_made_up_samples_fit_the_model_and_depend_on_the_seed_alone(name):
     task = tiny(name)
-    federation, again, other = make(task), make(task), make(replace(task, seed=4))
-    assert federation.x.shape == (2, 20, *task.input_shape)
-    assert federation.y.shape == (2, 20)
-    assert 0 <= federation.y.min() <= federation.y.max() < task.num_classes
-    for array in ("x", "y", "model"):
-        np.testing.assert_array_equal(getattr(federation, array), getattr(again, array))
-    assert not np.array_equal(federation.x, other.x)
-
-
-def test_a_task_is_read_as_it_was_written(tmp_path):
-    federation = make(tiny("gru"))
-    federation.save(tmp_path)
-    read = Federation.load(tmp_path)
-    assert read.task == federation.task
-    for array in ("x", "y", "model"):
-        np.testing.assert_array_equal(getattr(read, array), getattr(federation, array))
+    made, again, other = (one.samples_of(1) for one in (task, task, replace(task, seed=4)))
+    assert made.x.shape == (20, *task.input_shape)
+    assert made.y.shape == (20,)
+    assert 0 <= made.y.min() <= made.y.max() < task.num_classes
+    for array in ("x", "y"):
+        np.testing.assert_array_equal(getattr(made, array), getattr(again, array))
+    np.testing.assert_array_equal(task.first_model(), task.first_model())
+    assert not np.array_equal(made.x, other.x)
+    assert not np.array_equal(made.x, task.samples_of(0).x)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_textbook_models_are_the_functions_that_ours_are(name):
     task = tiny(name)
-    federation = make(task)
-    ours = build_model(
-        task.model, input_shape=task.input_shape, num_classes=task.num_classes, seed=0
-    )
-    theirs = plain.build(task)
+    ours, theirs = task.spec.build(), plain.build(task)
     vector = to_vector(ours) + np.float32(0.01)
     load_vector(ours, vector)
-    plain.load(theirs, vector)
-    np.testing.assert_array_equal(plain.flat(theirs), vector)
-    x, _ = plain.tensors(federation, 1)
+    load_vector(theirs, vector)
+    x, _ = plain.tensors(task, 1)
     with torch.no_grad():
-        torch.testing.assert_close(theirs(x), ours(torch.tensor(federation.x[1])))
-
-
-def test_a_loaded_model_does_not_share_memory_with_its_vector():
-    theirs, vector = plain.build(tiny("linear")), np.ones(784 * 62, dtype=np.float32)
-    plain.load(theirs, vector)
-    with torch.no_grad():
-        next(theirs.parameters()).zero_()
-    assert vector.all()
+        torch.testing.assert_close(theirs(x), ours(torch.tensor(task.samples_of(1).inputs())))
 
 
 @pytest.fixture(scope="module")
 def measured():
-    return measure(SimulationBenchmark(tiny("linear"), ["plain"], repeats=2, backend="reference"))
+    return measure(
+        SimulationBenchmark("linear", "reference", ["plain"], clients=2, samples=20, repeats=2)
+    )
 
 
 @pytest.mark.slow
@@ -110,14 +92,18 @@ def test_memory_is_that_of_all_processes(measured):
     assert plain["peak_rss_mb"] > 100  # torch alone takes more
 
 
-@pytest.mark.parametrize("peer", installed)
+@pytest.mark.parametrize("peer", [name for name, peer in PEERS.items() if not peer.missing()])
 @pytest.mark.slow
-def test_other_peers_play_the_same_round(peer, tmp_path):
-    federation = make(tiny("linear"))
-    federation.save(tmp_path)
-    with Party("ours", tmp_path, "reference") as ours, Party(peer, tmp_path) as other:
-        models = {party.name: party.model() for party in (ours, other) if party.play() > 0}
-    check_agreement(differences_from(models, federation.model))
+def test_other_peers_play_the_same_round(peer):
+    task = tiny("linear")
+    start, (program, _, options, _) = task.first_model(), PEERS[peer]
+    with (
+        closing(Party("ours", ours.main, task, start, "reference")) as own,
+        closing(Party("peer", program, task, start, *options)) as other,
+    ):
+        for _ in range(2):
+            models = {party.name: party.model() for party in (own, other) if party.play() > 0}
+            check_agreement(differences_from(models, start))
 
 
 def test_another_model_is_no_agreement():
@@ -130,32 +116,31 @@ def test_another_model_is_no_agreement():
 
 
 @pytest.mark.slow
-def test_another_shuffle_is_no_agreement(monkeypatch):
+def test_another_shuffle_is_no_agreement():
     """A peer that trained on the same samples in another order is found out."""
-    federation = make(tiny("linear", samples=30))
-    models = {}
+    task = tiny("linear", samples=30)
+    start, models = task.first_model(), {}
     for name, round_index in (("ours", 0), ("peer", 1)):
-        module = plain.build(federation.task)
-        plain.load(module, federation.model)
-        optimizer = torch.optim.SGD(module.parameters(), lr=federation.task.learning_rate)
-        x, y = plain.tensors(federation, 0)
-        batches = plain.epoch(federation.task, x, y, round_index=round_index, client=0)
+        module = plain.build(task)
+        load_vector(module, start)
+        optimizer = torch.optim.SGD(module.parameters(), lr=task.learning_rate)
+        x, y = plain.tensors(task, 0)
+        batches = plain.epoch(task, x, y, round_index=round_index, client=0)
         plain.train(module, optimizer, batches)
-        models[name] = plain.flat(module)
+        models[name] = to_vector(module)
     with pytest.raises(RunError, match="do not play the same round"):
-        check_agreement(differences_from(models, federation.model))
+        check_agreement(differences_from(models, start))
+
+
+def test_a_party_that_ends_says_why():
+    with pytest.raises(RunError, match=r"first has ended: .*guess"):
+        Party("first", ours.main, tiny("linear"), np.zeros(1, dtype=np.float32), "guess")
 
 
 @pytest.mark.slow
-def test_a_party_that_ends_says_why(tmp_path):
-    with pytest.raises(RunError, match=r"plain has ended: .*task\.json"):
-        Party("plain", tmp_path)
-
-
-@pytest.mark.slow
-def test_a_party_leaves_no_process_behind(tmp_path):
-    make(tiny("linear", clients=1)).save(tmp_path)
-    with Party("plain", tmp_path) as party:
+def test_a_party_leaves_no_process_behind():
+    task = tiny("linear", clients=1)
+    with closing(Party("plain", plain.main, task, task.first_model())) as party:
         pids = tree(party._process.pid)
         assert len(pids) >= 2
         assert all(map(is_running, pids))
@@ -163,8 +148,6 @@ def test_a_party_leaves_no_process_behind(tmp_path):
 
 
 def test_usage_counts_this_process():
-    import os
-
     mine = usage(os.getpid())
     assert mine.processes >= 1
     assert mine.peak_rss_mb > 10
@@ -174,25 +157,22 @@ def test_usage_counts_this_process():
 def test_a_peer_that_is_not_installed_is_named(monkeypatch, capsys):
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        party.importlib.util, "find_spec", lambda name: None if name == "pfl" else real(name)
+        importlib.util, "find_spec", lambda name: None if name == "pfl" else real(name)
     )
     with pytest.raises(UserError, match=r"pfl needs pfl.*pip install '\.\[bench\]'"):
-        sim._peers("plain,pfl")
-    peers, absent = sim._peers(None)
+        sim.peers_of(["plain", "pfl"])
+    peers, absent = sim.peers_of(None)
     assert "pfl" not in peers
     assert absent["pfl"] == ["pfl"]
     assert "the others go on" in capsys.readouterr().err
-    assert sim._peers("none") == ([], {})
+    assert sim.peers_of(["none"]) == ([], {})
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--peers", "plain,fast"], "'fast' is none of plain, plain-warm, flower, pfl"),
-        (["--clients", "0"], "clients=0 must be at least 1"),
-        (["--repeats", "0", "--peers", "none"], "repeats=0"),
-        (["--seed", "-1"], "seed=-1"),
-        (["--private", "--methods", "guess"], "'guess' is none of"),
+        (["--private", "--methods", "guess"], "unknown quantile method 'guess'"),
         (["--private", "--theta", "2"], "theta"),
         (["--private", "--theta", "half"], "half"),
         (["--private", "--clients", "3", "--samples", "5"], ""),
@@ -217,6 +197,6 @@ def test_the_command_prints_a_table(capsys):
 
 
 def test_shuffles_differ_by_round_and_client():
-    task = tasks.TASKS["cnn"]
+    task = TASKS["cnn"]
     seeds = {task.shuffle_seed(r, k) for r in range(3) for k in range(3)}
     assert len(seeds) == 9

@@ -2,13 +2,14 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.cli import main
-from deltafl.sim.compare.runs import compare_in_pairs, read_methods
+from deltafl.sim.compare.runs import Method, Run, compare_in_pairs, read_methods
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.evaluations import Evaluation, read_evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory, write_json
@@ -231,14 +232,10 @@ def test_signs_of_latex_are_escaped():
 
 
 def compare_in_pairs_of(label):
-    from deltafl.sim.compare.runs import Method
-
     device = DeviceMetrics("d", 1, 1.0, 0.5)
-    runs = {(0, 1): Evaluation(1, [device], [device])}
-    methods = [
-        Method(name, runs, 0.5, "fedavg", "error", dict.fromkeys(runs), {})
-        for name in ("fedavg", label)
-    ]
+    evaluation = Evaluation(1, [device], [device])
+    runs = {(0, 1): Run("", build_config([]), Path(), Path(), evaluation, None)}
+    methods = [Method(name, runs) for name in ("fedavg", label)]
     return compare_in_pairs(methods, methods[0], percentile=None)
 
 
@@ -246,8 +243,6 @@ def compare_in_pairs_of(label):
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere is not a run directory"),
-        (["--percentile", "101"], r"--percentile 101: must be in [0, 100]"),
-        (["--level", "1"], "--level 1: must be in (0, 1)"),
         (["--baseline", "fedav"], "there is no 'fedav': did you mean 'fedavg'"),
         (["--csv", "{run}/summary.json"], "summary.json is a file of the run"),
     ],
@@ -257,6 +252,13 @@ def test_what_cannot_be_done_is_said(experiment, capsys, arguments, message):
     code, _, err = call(capsys, experiment.path, *words)
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize(("flag", "number"), [("--percentile", "101"), ("--level", "1")])
+def test_shares_out_of_range_are_refused(experiment, capsys, flag, number):
+    with pytest.raises(SystemExit, match="2"):
+        call(capsys, experiment.path, flag, number)
+    assert f"{flag}: {number} must be a number, and lie in" in capsys.readouterr().err
 
 
 def test_one_method_alone_is_not_compared(tmp_path, capsys):

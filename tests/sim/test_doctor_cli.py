@@ -5,7 +5,8 @@ import pytest
 
 from deltafl.sim.cli import main
 from deltafl.sim.doctor import cli
-from deltafl.sim.doctor.findings import Finding, State, as_text, good, verdict, works
+from deltafl.sim.doctor.cli import as_text, verdict, works
+from deltafl.sim.doctor.findings import Finding, State, good
 
 FAULT = Finding("sum", State.FAILED, "it is wrong", "reinstall")
 SLOW = Finding("cores", State.WARNING, "few", "more")
@@ -32,16 +33,17 @@ def test_what_does_not_work_is_the_exit_code(capsys, monkeypatch):
 
 def test_a_package_that_is_missing_is_a_finding_and_no_crash(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    found = cli._found("libraries", cli.libraries)
+    found = cli._found("libraries", "machine", "libraries")
     assert [one.state for one in found] == [State.FAILED]
     assert "torch" in found[0].text
 
 
-def test_whatever_breaks_is_a_finding():
+def test_whatever_breaks_is_a_finding(monkeypatch):
     def look():
         raise RuntimeError("no such kernel")
 
-    (found,) = cli._found("trial", look)
+    monkeypatch.setattr("deltafl.sim.doctor.trial.used", look)
+    (found,) = cli._found("trial", "trial", "used")
     assert (found.state, found.text) == (State.FAILED, "RuntimeError: no such kernel")
 
 

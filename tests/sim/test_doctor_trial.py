@@ -8,7 +8,7 @@ from deltafl.sim.doctor.trial import secure_sum, used
 
 @pytest.mark.slow
 def test_a_sum_under_masks_is_right():
-    found = secure_sum()
+    (found,) = secure_sum()
     assert (found.state, found.mend) == (State.GOOD, "")
 
 
@@ -17,7 +17,7 @@ def test_masks_that_do_not_cancel_are_found():
     def wrong(total, added, subtracted):
         prg.add_masks(total, added, [*subtracted[1:], *added[:1]])
 
-    found = secure_sum(Masks(wrong, 0, "a fault"))
+    (found,) = secure_sum(Masks(wrong, 0, "a fault"))
     assert (found.state, found.text) == (State.FAILED, "it is wrong: masks do not cancel")
 
 

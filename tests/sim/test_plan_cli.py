@@ -1,6 +1,7 @@
 """`deltafl plan`: every preset has a plan, and settings that cannot work are told what would."""
 
 import json
+from math import comb
 
 import pytest
 from fresh_python import loaded_by
@@ -190,6 +191,13 @@ def test_a_sparse_graph_is_lost_where_more_than_the_expected_share_is_missing(ca
     complete = json.loads(planned(capsys, *as_flags(changed), "--json")[1])["session"]
     assert complete["survives"] > 150
     assert complete["loss"] < 1e-9
+
+
+def test_the_probability_of_losing_too_many_devices_is_the_binomial_one(capsys):
+    session = json.loads(planned(capsys, "--json")[1])["session"]
+    n, rate = session["neighbours"] + 1, session["expected_dropout"]
+    few = [comb(n, k) * (1 - rate) ** k * rate ** (n - k) for k in range(session["quorum"])]
+    assert session["loss"] == pytest.approx(sum(few), rel=1e-9)
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ import sys
 import pytest
 
 from deltafl.sim import progress
+from deltafl.sim.flags import is_quiet, quieted
 from deltafl.sim.progress import EVERY_S, Bar
-from deltafl.sim.quiet import is_quiet, quieted
 
 
 class Terminal(io.StringIO):

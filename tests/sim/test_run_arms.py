@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.plan.models import known_data, known_parameters
-from deltafl.sim.plan.plan import plan_of
+from deltafl.sim.plan.plan import known_data, known_parameters, plan_of
 from deltafl.sim.run.arms import check_data
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.fitting import check_fit

@@ -10,19 +10,20 @@ import logging
 import os
 import time
 import warnings
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from deltafl.fl.parameters import load_vector
+from deltafl.fl.vectors import Vector
 from deltafl.sim.bench.peers import plain
 from deltafl.sim.bench.peers.flower_sums import OfFlower, import_flwr
 from deltafl.sim.bench.peers.party import Conversation, made_of
-from deltafl.sim.bench.peers.tasks import BenchmarkTask, Federation
+from deltafl.sim.bench.peers.tasks import BenchmarkTask
+from deltafl.sim.cohort.hardware import usable_cores
 
 _ENDLESS: Final = 1_000_000
 _MODULES: Final = ("app", "clientapp", "serverapp", "serverapp.strategy", "simulation")
@@ -36,37 +37,35 @@ class _Over(Exception):
     """There are no more rounds to play."""
 
 
-def main(folder: str, cores: str) -> None:
+def main(conversation: Conversation, task: BenchmarkTask, model: Vector) -> None:
     """Play rounds as the conversation asks."""
-    conversation = Conversation()
     os.environ |= _SETTINGS
     flwr = import_flwr(*(f"flwr.{name}" for name in _MODULES))
     logging.getLogger("flwr").setLevel(logging.WARNING)
     warnings.simplefilter("ignore")
-    federation = Federation.load(Path(folder))
-    module = plain.build(federation.task)
-    plain.load(module, np.array(federation.model))
+    module = plain.build(task)
+    load_vector(module, model)
     server, client = flwr.serverapp.ServerApp(), flwr.clientapp.ClientApp()
-    client.train()(train)
+    client.train()(partial(train, task))
 
     def serve(grid: object, _: object) -> None:
         _strategy(flwr, conversation).start(
             grid=grid,
             initial_arrays=flwr.app.ArrayRecord(module.state_dict()),
             num_rounds=_ENDLESS,
-            train_config=flwr.app.ConfigRecord({"folder": folder}),
         )
 
     server.main()(serve)
+    cores = usable_cores()
     how = f"run_simulation on Ray, FedAvg; actors of one thread: {cores}"
-    conversation.answer({"made_of": made_of(how, "flwr", "ray", "torch")})
+    conversation.answer(made_of(how, "flwr", "ray", "torch"))
     try:
         flwr.simulation.run_simulation(
             server_app=server,
             client_app=client,
-            num_supernodes=federation.task.clients,
+            num_supernodes=task.clients,
             backend_config={
-                "init_args": {"num_cpus": int(cores), "include_dashboard": False},
+                "init_args": {"num_cpus": cores, "include_dashboard": False},
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             },
         )
@@ -94,7 +93,7 @@ def _strategy(flwr: OfFlower, conversation: Conversation) -> OfFlower:
         if failed:
             raise RuntimeError(f"{len(failed)} clients failed, the first because {failed[0]}")
         aggregated = aggregate(server_round, replies)
-        conversation.answer({"seconds": time.perf_counter() - start})
+        conversation.answer(time.perf_counter() - start)
         return aggregated
 
     strategy.configure_train = configure_when_asked
@@ -102,19 +101,19 @@ def _strategy(flwr: OfFlower, conversation: Conversation) -> OfFlower:
     return strategy
 
 
-def _flat(arrays: OfFlower) -> npt.NDArray[np.float32]:
+def _flat(arrays: OfFlower) -> Vector:
     return np.concatenate([array.numpy().ravel() for array in arrays.values()]).astype(np.float32)
 
 
-def train(message: OfFlower, context: OfFlower) -> OfFlower:
+def train(task: BenchmarkTask, message: OfFlower, context: OfFlower) -> OfFlower:
     """Train on the split that Flower gives this client, and return model and count."""
     flwr = import_flwr("flwr.app")
-    config = message.content["config"]
-    folder, client = Path(config["folder"]), int(context.node_config["partition-id"])
-    task, module, optimizer = _model(folder)
-    x, y = _samples(folder, client)
+    round_index = message.content["config"]["server-round"] - 1
+    client = int(context.node_config["partition-id"])
+    module, optimizer, samples = _ready(task)
+    x, y = samples[client]
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    batches = plain.epoch(task, x, y, round_index=config["server-round"] - 1, client=client)
+    batches = plain.epoch(task, x, y, round_index=round_index, client=client)
     plain.train(module, optimizer, batches)
     content = flwr.app.RecordDict(
         {
@@ -126,13 +125,11 @@ def train(message: OfFlower, context: OfFlower) -> OfFlower:
 
 
 @cache
-def _model(folder: Path) -> tuple[BenchmarkTask, nn.Module, torch.optim.Optimizer]:
+def _ready(
+    task: BenchmarkTask,
+) -> tuple[nn.Module, torch.optim.Optimizer, list[tuple[torch.Tensor, torch.Tensor]]]:
+    """What stays in an actor: a model and everybody's samples, for it may get any client."""
     torch.set_num_threads(1)
-    task = Federation.load(folder).task
     module = plain.build(task)
-    return task, module, torch.optim.SGD(module.parameters(), lr=task.learning_rate)
-
-
-@cache
-def _samples(folder: Path, client: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return plain.tensors(Federation.load(folder), client)
+    optimizer = torch.optim.SGD(module.parameters(), lr=task.learning_rate)
+    return module, optimizer, [plain.tensors(task, client) for client in range(task.clients)]

@@ -6,8 +6,8 @@ update of weight 1, so that the aggregate is the plain mean.
 
 CPU time is that of the whole process, all threads. A device's share is its calls of the client
 app, the mod included; the server's is all the rest of the workflow. Carrying messages counts for
-neither: flwr encodes and decodes each of them once, which gives its size and keeps the parties from
-sharing objects. `deltafl bench round` counts this work; leaving it out here favours Flower.
+neither: flwr encodes and decodes each of them once, which keeps the parties from sharing objects.
+`deltafl bench round` counts this work; leaving it out here favours Flower.
 
 Devices drop out only before their masked vector, because a single device that drops out earlier
 ends a round of flwr 1.41. This module is written for the version that the extra `bench` installs.
@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module, metadata
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -59,10 +59,6 @@ _RUN_ID: Final = 1
 _ROUND: Final = 1
 
 
-class FlowerUnavailable(UserError):
-    """The package flwr is not installed, or not in the release that this module is written for."""
-
-
 @dataclass(frozen=True, slots=True)
 class FlowerCost:
     """What one round cost.
@@ -76,8 +72,6 @@ class FlowerCost:
         server_cpu_s: the workflow without its devices, seconds. Flower's strategy, which averages
             one copy of the aggregate per device, is part of it.
         total_cpu_s: devices and server, seconds.
-        bytes_up_per_device: by stage, the mean size of the replies' records in flwr's protobuf
-            encoding, bytes.
         max_error: greatest absolute difference between the aggregate and the mean of the survivors'
             updates. Rounding accounts for about 16 / 2^22 at most with fewer than 1024 devices.
     """
@@ -89,7 +83,6 @@ class FlowerCost:
     devices_cpu_s: float
     server_cpu_s: float
     total_cpu_s: float
-    bytes_up_per_device: dict[str, float]
     max_error: float
 
 
@@ -110,11 +103,9 @@ def measure(
             flwr, rounding from NumPy's global generator.
 
     Raises:
-        ValueError: an argument is out of its range.
-        FlowerUnavailable: flwr is not installed, or in another release.
+        UserError: flwr is not installed, or in another release.
         RunError: Flower halted the round, because too few of some device's neighbours survived.
     """
-    _check(clients, neighbours, threshold, dropped)
     with _silence():
         flwr = import_flwr(*_MODULES)
         generator = Seeds(seed).generator(Purpose.DROPOUT)
@@ -145,19 +136,18 @@ def measure(
         devices_cpu_s=devices_cpu_s,
         server_cpu_s=total - devices_cpu_s,
         total_cpu_s=total,
-        bytes_up_per_device={stage: fmean(sizes) for stage, sizes in grid.reply_bytes.items()},
         max_error=float(np.abs(aggregate - mean).max()),
     )
 
 
 class _Device:
-    """A client whose training is done: `fit` hands out its update, once."""
+    """A client whose training is done: `fit` hands out its update, whatever the model."""
 
     def __init__(self, result: OfFlower) -> None:
         self._result = result
 
     def fit(self, instructions: object) -> OfFlower:
-        """Return the update, whatever the model."""
+        """Return the update."""
         del instructions
         return self._result
 
@@ -169,7 +159,6 @@ class _MemoryGrid:
 
     Attributes:
         device_cpu_s: by stage, the CPU seconds of each device that took part.
-        reply_bytes: by stage, the size of each reply.
         carrying_cpu_s: CPU seconds of the grid itself.
     """
 
@@ -182,7 +171,6 @@ class _MemoryGrid:
         self._contexts = {node: _context(flwr, node) for node in nodes}
         self._vanishing = vanishing
         self.device_cpu_s: dict[str, list[float]] = defaultdict(list)
-        self.reply_bytes: dict[str, list[int]] = defaultdict(list)
         self.carrying_cpu_s = 0.0
 
     @property
@@ -206,52 +194,38 @@ class _MemoryGrid:
         return replies
 
     def _deliver(self, message: OfFlower, stage: str) -> OfFlower:
-        message.content, _ = self._carry(message.content)
+        message.content = self._carry(message.content)
         context = self._contexts[message.metadata.dst_node_id]
         start = time.process_time()
         reply = self._app(message, context)
         self.device_cpu_s[stage].append(time.process_time() - start)
-        reply.content, size = self._carry(reply.content)
-        self.reply_bytes[stage].append(size)
+        reply.content = self._carry(reply.content)
         return reply
 
-    def _carry(self, content: OfFlower) -> tuple[OfFlower, int]:
-        """Encode and decode records; the copy and its size in bytes."""
-        encoded = self._serde.recorddict_to_proto(content)
-        return self._serde.recorddict_from_proto(encoded), encoded.ByteSize()
+    def _carry(self, content: OfFlower) -> OfFlower:
+        """Encode and decode records."""
+        return self._serde.recorddict_from_proto(self._serde.recorddict_to_proto(content))
 
     def _all_devices_cpu_s(self) -> float:
         return sum(sum(spent) for spent in self.device_cpu_s.values())
-
-
-def _check(clients: int, neighbours: int | None, threshold: int, dropped: int) -> None:
-    # flwr 1.41 tells clients an even number of shares (k + 1) and itself uses one more.
-    if neighbours is not None and not (2 <= neighbours < clients and neighbours % 2 == 0):
-        raise ValueError(f"neighbours={neighbours} must be even and lie in [2, clients={clients})")
-    # flwr takes a threshold of 1 for "all shares", and SecAgg+ wants less than all.
-    most = clients if neighbours is None else neighbours
-    if not 2 <= threshold <= most:
-        raise ValueError(f"threshold={threshold} is not in [2, {most}]")
-    if not 0 <= dropped < clients:
-        raise ValueError(f"dropped={dropped} is not in [0, clients={clients})")
 
 
 def import_flwr(*modules: str) -> OfFlower:
     """Import parts of flwr; the package.
 
     Raises:
-        FlowerUnavailable: it is not installed, or in another release.
+        UserError: it is not installed, or in another release.
     """
     try:
         version = metadata.version("flwr")
         if not version.startswith(f"{_RELEASE}."):
-            raise FlowerUnavailable(f"flwr is {version}, not {_RELEASE}: {_EXTRA}")
+            raise UserError(f"flwr is {version}, not {_RELEASE}: {_EXTRA}")
         # Nothing used here reports home; this keeps it so.
         os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
         for name in modules:
             import_module(name)
     except ImportError as error:
-        raise FlowerUnavailable(f"flwr is not installed ({error}): {_EXTRA}") from error
+        raise UserError(f"flwr is not installed ({error}): {_EXTRA}") from error
     return sys.modules["flwr"]
 
 
@@ -293,26 +267,20 @@ def _devices(
         update = generator.random(dim, dtype=np.float32)
         if node not in vanishing:
             total += update
-        devices[node] = _Device(
-            common.FitRes(
-                status=common.Status(common.Code.OK, ""),
-                parameters=common.ndarrays_to_parameters([update]),
-                num_examples=1,
-                metrics={},
-            )
+        result = common.FitRes(
+            status=common.Status(common.Code.OK, ""),
+            parameters=common.ndarrays_to_parameters([update]),
+            num_examples=1,
+            metrics={},
         )
+        devices[node] = _Device(result)
     return devices, total / (len(nodes) - len(vanishing))
 
 
 def _client_app(flwr: OfFlower, devices: dict[int, _Device], neighbours: int | None) -> OfFlower:
     mods = flwr.client.mod
-
-    def find_device(context: OfFlower) -> _Device:
-        return devices[context.node_id]
-
-    return flwr.clientapp.ClientApp(
-        find_device, mods=[mods.secagg_mod if neighbours is None else mods.secaggplus_mod]
-    )
+    mod = mods.secagg_mod if neighbours is None else mods.secaggplus_mod
+    return flwr.clientapp.ClientApp(lambda context: devices[context.node_id], mods=[mod])
 
 
 def _workflow(flwr: OfFlower, clients: int, neighbours: int | None, threshold: int) -> OfFlower:

@@ -3,20 +3,18 @@
 The backend is one of `deltafl.sim.settings.config.BACKENDS` and takes all cores by itself.
 """
 
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from contextlib import closing
+from typing import Final
 
-import numpy as np
 import torch
 
-from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.fl.vectors import Vector
 from deltafl.sim.bench.peers.party import Conversation, made_of
-from deltafl.sim.bench.peers.tasks import Federation
-from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, SampleReference
+from deltafl.sim.bench.peers.tasks import BenchmarkTask
+from deltafl.sim.cohort.backends.base import CpuClock, SampleReference
 from deltafl.sim.cohort.backends.choice import choose, open_backend
 from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.hardware import choose_device
@@ -24,7 +22,7 @@ from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.settings.config import TrainingConfig
 
-ROUNDS_OF_A_RUN: Final = 100
+_ROUNDS_OF_A_RUN: Final = 100
 """Of so long a run is the backend that "auto" takes."""
 
 
@@ -32,7 +30,7 @@ class Simulator:
     """What the engine has ready before a round: data, a backend, seeds. Close it after use.
 
     Args:
-        federation: the task, its samples and its first model.
+        task: what is played.
         backend: one of `deltafl.sim.settings.config.BACKENDS`.
 
     Attributes:
@@ -42,31 +40,17 @@ class Simulator:
         UserError: the backend is not to be had here.
     """
 
-    def __init__(self, federation: Federation, backend: str) -> None:
-        task = federation.task
+    def __init__(self, task: BenchmarkTask, backend: str) -> None:
         settings = TrainingConfig(backend=backend)
-        choice = choose(settings, task.model, task.clients * task.samples * ROUNDS_OF_A_RUN)
+        choice = choose(settings, task.model, task.clients * task.samples * _ROUNDS_OF_A_RUN)
         torch.set_num_threads(choice.threads)
         self.backend = choice.backend
-        self._backend = open_backend(
-            choice,
-            ModelSpec(task.model, task.input_shape, task.num_classes),
-            device=choose_device("cuda" if choice.backend == "cuda" else "cpu"),
-        )
-        self._data = [_device(federation, client) for client in range(task.clients)]
+        device = choose_device("cuda" if choice.backend == "cuda" else "cpu")
+        self._backend = open_backend(choice, task.spec, device=device)
+        self.close = self._backend.close
+        self._data = [task.samples_of(client) for client in range(task.clients)]
         self._training = LocalTraining(task.learning_rate, task.batch_size)
         self._seeds = Seeds(task.seed)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._backend.close()
 
     @property
     def clock(self) -> CpuClock:
@@ -87,25 +71,17 @@ class Simulator:
         return played
 
 
-def main(folder: str, cores: str, backend: str = "auto") -> None:
+def main(
+    conversation: Conversation, task: BenchmarkTask, model: Vector, backend: str = "auto"
+) -> None:
     """Play rounds as the conversation asks."""
-    del cores
-    conversation = Conversation()
-    federation, strategy = Federation.load(Path(folder)), FedAvg()
-    state = strategy.init(np.array(federation.model), federation.task.clients)
-    with Simulator(federation, backend) as simulator:
+    strategy = FedAvg()
+    state = strategy.init(model, task.clients)
+    with closing(Simulator(task, backend)) as simulator:
 
         def play() -> None:
             nonlocal state
             state, _ = simulator.play(strategy, state)
 
-        how = f"FedAvg on the backend {simulator.backend!r}"
-        conversation.answer({"made_of": made_of(how, "torch")})
+        conversation.answer(made_of(f"FedAvg on the backend {simulator.backend!r}", "torch"))
         conversation.serve(play, lambda: state.model)
-
-
-def _device(federation: Federation, client: int) -> DeviceData:
-    x = np.array(federation.x[client])
-    if x.dtype == np.int64:
-        x = x.astype(np.int8)  # as our data sets keep tokens
-    return DeviceData(str(client), x, np.array(federation.y[client]))

@@ -1,73 +1,32 @@
-"""A party and whoever tells it what to do, in lines on its standard input, answered by JSON.
+"""A party and whoever tells it what to do, over a pipe.
 
-    ready                     <- {"made_of": "two processes (torch 2.13.0)"}
-    round                     -> plays one round                  <- {"seconds": 1.25}
-    model PATH                -> writes the model, float32 .npy   <- {"model": PATH}
-    (end of input)            -> ends
+    "round" -> plays one round                <- its seconds by the wall clock
+    "model" ->                                <- the model as it stands, float32
+    (end)   -> ends
 
-A `Party` is a program from the outside: it is started, told, measured and ended. Its own end is a
-`Conversation`. It waits in `read`, so that it takes no time from the others. Whatever libraries
-print goes to standard error, and their children cannot read the commands.
+First a party says what it is made of. A `Party` is a process from the outside: it is started, told,
+measured and ended. Its own end is a `Conversation`. It waits in `recv`, so that it takes no time
+from the others. Nobody sees what libraries print.
 """
 
-import importlib.util
-import json
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib import metadata
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from deltafl.sim.cohort.hardware import usable_cores
+from deltafl.fl.vectors import Vector
+from deltafl.sim.bench.peers.tasks import BenchmarkTask
 from deltafl.sim.errors import RunError
 from deltafl.sim.record.memory import peak_of, started_by
 
-GetModel = Callable[[], npt.NDArray[np.float32]]
-_Text = TypeVar("_Text", str, bytes)
-
-OURS: Final = "ours"
-NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "plain": (),
-    "plain-warm": (),
-    "flower": ("flwr", "ray"),
-    "pfl": ("pfl",),
-}
-"""The peers, and the packages that each of them needs beside torch."""
-
-USUAL: Final = ("plain", "flower", "pfl")
-"""The peers that are taken where none are named."""
-
-_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
-    OURS: ("ours.main",),
-    "plain": ("plain.main",),
-    "plain-warm": ("plain.main", "warm"),
-    "flower": ("flower.main",),
-    "pfl": ("pfl_research.main",),
-}
 _PATIENCE_S: Final = 20
 _MEGABYTE: Final = 1e6
-
-
-def missing(peer: str) -> list[str]:
-    """The packages that a peer needs and that are not installed."""
-    return [name for name in NEEDS[peer] if importlib.util.find_spec(name) is None]
-
-
-def program(function: str, *arguments: object) -> list[str]:
-    """The command line that calls a function of these modules, such as "plain.main", with words."""
-    module, name = function.split(".")
-    call = f"import sys; from deltafl.sim.bench.peers.{module} import {name}; {name}(*sys.argv[1:])"
-    return [sys.executable, "-c", call, *map(str, arguments)]
 
 
 def made_of(what: str, *packages: str) -> str:
@@ -76,15 +35,28 @@ def made_of(what: str, *packages: str) -> str:
     return f"{what} ({versions})"
 
 
-def piped(stream: IO[_Text] | None) -> IO[_Text]:
-    """The pipe of a program that was started with one."""
-    if stream is None:
-        raise RuntimeError("the program was started without pipes")
-    return stream
+def start(
+    target: Callable[..., None], *arguments: object, daemon: bool = True
+) -> tuple[BaseProcess, Connection]:
+    """Call a function in a process of its own, with one end of a pipe before the arguments.
+
+    Args:
+        target: what to call.
+        arguments: the others.
+        daemon: whether it ends with this process, and starts none.
+
+    Returns:
+        The process, and the other end of the pipe.
+    """
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=daemon)
+    process.start()
+    theirs.close()
+    return process, ours
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """What living processes have taken so far.
 
     Attributes:
@@ -122,13 +94,50 @@ def _ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-class Party:
-    """A program of `deltafl.sim.bench.peers` that plays rounds when it is told to.
+class Conversation:
+    """A party's own end.
 
     Args:
-        name: "ours", or one of `NEEDS`.
-        folder: the task, as `Federation.save` wrote it.
-        arguments: more for its command line.
+        pipe: to who tells it what to do.
+    """
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def answer(self, what: object) -> None:
+        """Say what the party is made of, or how long a round took."""
+        self._pipe.send(what)
+
+    def is_asked_for_a_round(self, model: Callable[[], Vector]) -> bool:
+        """Wait for the next round; False when there is none.
+
+        Args:
+            model: gives the model as it stands, should it be asked for meanwhile.
+        """
+        try:
+            while self._pipe.recv() == "model":
+                self._pipe.send(model())
+        except EOFError:
+            return False
+        return True
+
+    def serve(self, play: Callable[[], None], model: Callable[[], Vector]) -> None:
+        """Play rounds until there is none to play, and answer with the seconds of each."""
+        while self.is_asked_for_a_round(model):
+            start = time.perf_counter()
+            play()
+            self.answer(time.perf_counter() - start)
+
+
+class Party:
+    """A process that plays rounds when it is told to. Close it after use.
+
+    Args:
+        name: the party's.
+        program: called with a `Conversation`, the task, its first model and the options.
+        task: what to play.
+        model: the parameters before the first round.
+        options: more for the program.
 
     Attributes:
         name: the party's.
@@ -138,124 +147,71 @@ class Party:
         RunError: it does not start, or ends before it should.
     """
 
-    def __init__(self, name: str, folder: Path, *arguments: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        program: Callable[..., None],
+        task: BenchmarkTask,
+        model: Vector,
+        *options: str,
+    ) -> None:
         self.name = name
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the party
-        function, *own = _PROGRAMS[name]
-        self._process = subprocess.Popen(  # noqa: S603 - our own programs
-            program(function, folder, usable_cores(), *own, *arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            start_new_session=True,  # an interrupt at the terminal is ours to pass on
-        )
-        self._folder = folder
+        self._process, self._pipe = start(_live, program, task, model, *options, daemon=False)
         try:
-            ready = self._answer()
+            self.made_of: str = self._answer()
         except BaseException:
             self.close()
             raise
-        self.made_of: str = ready["made_of"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def play(self) -> float:
         """Play a round; its seconds by the wall clock, as the party itself measures them."""
-        self._tell("round")
-        return float(self._answer()["seconds"])
+        return float(self._ask("round"))
 
-    def model(self) -> npt.NDArray[np.float32]:
+    def model(self) -> Vector:
         """The model as it stands, float32."""
-        path = self._folder / f"{self.name}-model.npy"
-        self._tell(f"model {path}")
-        self._answer()
-        model: npt.NDArray[np.float32] = np.load(path)
+        model: Vector = self._ask("model")
         return model
 
     def usage(self) -> Usage | None:
         """What its processes have taken so far; None where the system does not tell."""
-        return usage(self._process.pid)
+        return usage(self._process.pid or 0)
 
     def close(self) -> None:
-        """End the program and all that it has started."""
-        pids = tree(self._process.pid)
-        piped(self._process.stdin).close()
-        try:
-            self._process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
+        """End the process and all that it has started."""
+        pids = tree(self._process.pid or 0)
+        self._pipe.close()
+        self._process.join(_PATIENCE_S)
+        if self._process.exitcode is None:
             for pid in reversed(pids):
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
-            self._process.wait()
-        piped(self._process.stdout).close()
-        self._log.close()
+            self._process.join()
 
-    def _tell(self, command: str) -> None:
+    def _ask(self, command: str) -> Any:  # noqa: ANN401 (a number or a model)
         try:
-            piped(self._process.stdin).write(command + "\n")
-            piped(self._process.stdin).flush()
+            self._pipe.send(command)
         except BrokenPipeError:
-            raise RunError(f"{self.name} has ended: {self._last_words()}") from None
+            raise RunError(f"{self.name} has ended") from None
+        return self._answer()
 
-    def _answer(self) -> dict[str, Any]:
-        line = piped(self._process.stdout).readline()
-        if not line:
-            raise RunError(f"{self.name} has ended: {self._last_words()}")
-        answer: dict[str, Any] = json.loads(line)
+    def _answer(self) -> Any:  # noqa: ANN401 (likewise)
+        try:
+            answer = self._pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise RunError(f"{self.name} has ended without a word") from None
+        if isinstance(answer, RunError):
+            raise RunError(f"{self.name} has ended: {answer}")
         return answer
 
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
-
-class Conversation:
-    """A party's own end; takes standard input and output for itself."""
-
-    def __init__(self) -> None:
-        self._commands = os.fdopen(os.dup(0), "r")
-        self._answers = os.fdopen(os.dup(1), "w")
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(2, 1)
-
-    def answer(self, fields: Mapping[str, object]) -> None:
-        """Write one line."""
-        self._answers.write(json.dumps(fields) + "\n")
-        self._answers.flush()
-
-    def is_asked_for_a_round(self, model: GetModel) -> bool:
-        """Wait for the next round; False when there is none.
-
-        Args:
-            model: gives the model as it stands, should it be asked for meanwhile.
-        """
-        for line in self._commands:
-            command, _, argument = line.strip().partition(" ")
-            if command == "round":
-                return True
-            if command != "model":
-                raise ValueError(f"command {line!r} is neither 'round' nor 'model PATH'")
-            np.save(Path(argument), model())
-            self.answer({"model": argument})
-        return False
-
-    def serve(self, play: Callable[[], None], model: GetModel) -> None:
-        """Play rounds until there is none to play, and answer with the seconds of each."""
-        while self.is_asked_for_a_round(model):
-            start = time.perf_counter()
-            play()
-            self.answer({"seconds": time.perf_counter() - start})
+def _live(pipe: Connection, program: Callable[..., None], *arguments: object) -> None:
+    """Be a party."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    try:
+        program(Conversation(pipe), *arguments)
+    except Exception as error:  # noqa: BLE001 (whatever it is, the other end is told)
+        pipe.send(RunError(f"{type(error).__name__}: {error}"))

@@ -13,28 +13,29 @@ not timed, and in no other.
 import logging
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
+from multiprocessing import current_process
+from multiprocessing.connection import Connection
 from typing import Any, Final, TypeAlias
 
-import numpy as np
 import torch
 from torch import nn
 
+from deltafl.fl.parameters import load_vector, to_vector
+from deltafl.fl.vectors import Vector
 from deltafl.sim.bench.peers import plain
-from deltafl.sim.bench.peers.party import Conversation, made_of, program
-from deltafl.sim.bench.peers.tasks import Federation
+from deltafl.sim.bench.peers.party import Conversation, made_of, start
+from deltafl.sim.bench.peers.tasks import BenchmarkTask
+from deltafl.sim.cohort.hardware import usable_cores
 
 # Objects of pfl. They are Any, for mypy accepts this module with and without pfl.
 _Metrics: TypeAlias = Any
 _Dataset: TypeAlias = Any
 
 _ENDLESS: Final = 1_000_000
-_GO: Final = b"g"
 
 
 class _Module(nn.Module):
@@ -90,51 +91,30 @@ class _Gate:
         """Nothing is left to do."""
 
 
-def main(folder: str, cores: str) -> None:
+def main(conversation: Conversation, task: BenchmarkTask, model: Vector) -> None:
     """Play rounds as the conversation asks, with the help of the other processes."""
-    conversation = Conversation()
-    federation = Federation.load(Path(folder))
-    count = min(int(cores), federation.task.clients)
-    module = _module(federation)
-    helpers = []
-    for rank, environment in enumerate(_environments(count)):
-        if rank == 0:
-            os.environ |= environment
-            continue
-        helpers.append(
-            subprocess.Popen(  # noqa: S603 - this very program
-                program("pfl_research.help_main", folder),
-                stdin=subprocess.PIPE,
-                stdout=2,
-                env=os.environ | environment,
-            )
-        )
-    gates = [helper.stdin for helper in helpers if helper.stdin is not None]
+    own, *others = _environments(min(usable_cores(), task.clients))
+    gates = [start(help_main, task, model, environment)[1] for environment in others]
+    module = _module(task, model)
 
     def wait() -> bool:
-        asked = conversation.is_asked_for_a_round(lambda: plain.flat(module))
+        asked = conversation.is_asked_for_a_round(lambda: to_vector(module))
         for gate in gates:
-            if asked:
-                gate.write(_GO)
-                gate.flush()
-            else:
-                gate.close()
+            gate.send(asked)
         return asked
 
-    _import_pfl()
-    how = f"SimulatedBackend, FederatedAveraging; processes of one thread: {count}"
-    conversation.answer({"made_of": made_of(how, "pfl", "torch")})
-    _run(federation, module, _Gate(wait, lambda spent: conversation.answer({"seconds": spent})))
-    for helper in helpers:
-        helper.wait()
+    _import_pfl(own)
+    how = f"SimulatedBackend, FederatedAveraging; processes of one thread: {1 + len(gates)}"
+    conversation.answer(made_of(how, "pfl", "torch"))
+    _run(task, module, _Gate(wait, conversation.answer))
 
 
-def help_main(folder: str) -> None:
-    """Be one of the other processes: begin a round for each byte on standard input."""
-    federation = Federation.load(Path(folder))
-    _import_pfl()
-    gate = _Gate(lambda: sys.stdin.buffer.read(len(_GO)) == _GO, lambda _: None)
-    _run(federation, _module(federation), gate)
+def help_main(
+    pipe: Connection, task: BenchmarkTask, model: Vector, environment: Mapping[str, str]
+) -> None:
+    """Be one of the other processes: begin a round whenever the first one does."""
+    _import_pfl(environment)
+    _run(task, _module(task, model), _Gate(pipe.recv, lambda _: None))
 
 
 def _environments(count: int) -> list[Mapping[str, str]]:
@@ -157,28 +137,29 @@ def _environments(count: int) -> list[Mapping[str, str]]:
     ]
 
 
-def _module(federation: Federation) -> _Module:
-    module = _Module(plain.build(federation.task))
-    plain.load(module, np.array(federation.model))
+def _module(task: BenchmarkTask, model: Vector) -> _Module:
+    module = _Module(plain.build(task))
+    load_vector(module, model)
     return module
 
 
-def _import_pfl() -> None:
+def _import_pfl(environment: Mapping[str, str]) -> None:
     """Meet the other processes, which is what pfl does when it learns that it runs on torch."""
+    os.environ |= environment
+    current_process().name = "MainProcess"  # pfl takes any other for a loader of data
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     import_module("pfl.model.pytorch")
 
 
-def _run(federation: Federation, module: _Module, gate: _Gate) -> None:
-    task = federation.task
+def _run(task: BenchmarkTask, module: _Module, gate: _Gate) -> None:
     pytorch = import_module("pfl.model.pytorch")
     backends, data = import_module("pfl.aggregate.simulate"), import_module("pfl.data")
     base, averaging = (
         import_module(f"pfl.algorithm.{name}") for name in ("base", "federated_averaging")
     )
     settings = import_module("pfl.hyperparam.base")
-    users = {k: _user(federation, k) for k in range(task.clients)}
+    users = {k: _user(task, k) for k in range(task.clients)}
     sampler = import_module("pfl.data.sampling").get_user_sampler("minimize_reuse", list(users))
     dataset = data.federated_dataset.FederatedDataset(users.__getitem__, sampler)
     averaging.FederatedAveraging().run(
@@ -205,7 +186,7 @@ def _run(federation: Federation, module: _Module, gate: _Gate) -> None:
     )
 
 
-def _user(federation: Federation, client: int) -> _Dataset:
-    x, y = plain.tensors(federation, client)
-    samples = plain.shuffled(federation.task, x, y, round_index=0, client=client)
+def _user(task: BenchmarkTask, client: int) -> _Dataset:
+    x, y = plain.tensors(task, client)
+    samples = plain.shuffled(task, x, y, round_index=0, client=client)
     return import_module("pfl.data.pytorch").PyTorchTensorDataset(samples, user_id=str(client))

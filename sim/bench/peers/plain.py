@@ -12,99 +12,56 @@ divides. With "warm", a worker evaluates a client before the first round (`warm_
 faster for good.
 """
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+from multiprocessing.connection import Connection
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
-from deltafl.sim.bench.peers.party import Conversation, made_of, piped, program
-from deltafl.sim.bench.peers.tasks import BenchmarkTask, Federation
+from deltafl.fl.parameters import load_vector, to_vector
+from deltafl.fl.vectors import Vector
+from deltafl.sim.bench.peers.party import Conversation, made_of, start
+from deltafl.sim.bench.peers.tasks import BenchmarkTask
+from deltafl.sim.cohort.hardware import usable_cores
 
-_HEADER_BYTES: Final = 8
-"""Of the number of a round, ahead of a model."""
 
-
-def main(folder: str, cores: str, *options: str) -> None:
+def main(conversation: Conversation, task: BenchmarkTask, model: Vector, *options: str) -> None:
     """Play rounds as the conversation asks."""
-    conversation = Conversation()
-    federation = Federation.load(Path(folder))
-    count = min(int(cores), federation.task.clients)
-    model, weight = np.array(federation.model), federation.y.size
-    workers = [
-        subprocess.Popen(  # noqa: S603 - our own program
-            program("plain.work", folder, index, count, *options),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        for index in range(count)
-    ]
-    round_index = 0
+    count = min(usable_cores(), task.clients)
+    workers = [start(work, task, index, count, *options) for index in range(count)]
+    weight, round_index = task.clients * task.samples, 0
 
     def play() -> None:
         nonlocal model, round_index
-        for worker in workers:
-            piped(worker.stdin).write(round_index.to_bytes(_HEADER_BYTES) + model.tobytes())
-            piped(worker.stdin).flush()
-        total = np.zeros(model.shape)
-        for worker in workers:
-            total += np.frombuffer(piped(worker.stdout).read(total.nbytes))
+        for _, pipe in workers:
+            pipe.send((round_index, model))
+        total = sum(pipe.recv() for _, pipe in workers)
         model = (total / weight).astype(np.float32)
         round_index += 1
 
     how = " ".join(("the textbook loop, processes of one thread:", str(count), *options))
-    conversation.answer({"made_of": made_of(how, "torch")})
-    try:
-        conversation.serve(play, lambda: model)
-    finally:
-        for worker in workers:
-            piped(worker.stdin).close()
-            worker.wait()
+    conversation.answer(made_of(how, "torch"))
+    conversation.serve(play, lambda: model)
 
 
-def work(folder: str, index: str, count: str, *options: str) -> None:
+def work(pipe: Connection, task: BenchmarkTask, index: int, count: int, *options: str) -> None:
     """Be a worker: train every client whose number leaves `index` when divided by `count`."""
     torch.set_num_threads(1)
-    federation = Federation.load(Path(folder))
-    task, length = federation.task, federation.model.nbytes
     module = build(task)
     optimizer = torch.optim.SGD(module.parameters(), lr=task.learning_rate)
-    clients = {k: tensors(federation, k) for k in range(int(index), task.clients, int(count))}
+    clients = {k: tensors(task, k) for k in range(index, task.clients, count)}
     if "warm" in options:
-        warm_up(module, clients[int(index)][0])
-    while header := sys.stdin.buffer.read(_HEADER_BYTES):
-        model = np.frombuffer(bytearray(sys.stdin.buffer.read(length)), dtype=np.float32)
+        warm_up(module, clients[index][0])
+    while True:
+        round_index, model = pipe.recv()
         total = torch.zeros(len(model), dtype=torch.float64)
         for client, (x, y) in clients.items():
-            load(module, model)
-            batches = epoch(task, x, y, round_index=int.from_bytes(header), client=client)
-            train(module, optimizer, batches)
-            total.add_(torch.from_numpy(flat(module)), alpha=len(y))
-        sys.stdout.buffer.write(total.numpy().tobytes())
-        sys.stdout.buffer.flush()
-
-
-class ConvNet(nn.Module):
-    """Two convolutions with ReLU and pooling, one linear layer; takes [batch, 1, 28, 28]."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 5)
-        self.conv2 = nn.Conv2d(32, 64, 5)
-        self.output = nn.Linear(1024, num_classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map inputs to logits [batch, num_classes]."""
-        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        logits: torch.Tensor = self.output(x.flatten(1))
-        return logits
+            load_vector(module, model)
+            train(module, optimizer, epoch(task, x, y, round_index=round_index, client=client))
+            total.add_(torch.from_numpy(to_vector(module)), alpha=len(y))
+        pipe.send(total.numpy())
 
 
 class GRU(nn.Module):
@@ -124,10 +81,12 @@ class GRU(nn.Module):
 
 
 def build(task: BenchmarkTask) -> nn.Module:
-    """The model of a task; its parameters are for `load` to fill in."""
+    """The model of a task; its parameters are for `load_vector` to fill in."""
     match task.model:
-        case "convnet":
-            return ConvNet(task.num_classes)
+        case "convnet":  # takes [batch, 1, 28, 28]
+            first, second = nn.Conv2d(1, 32, 5), nn.Conv2d(32, 64, 5)
+            layers = [first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2)]
+            return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1024, task.num_classes))
         case "linear":
             return nn.Linear(task.input_shape[0], task.num_classes, bias=False)
         case "gru":
@@ -136,30 +95,11 @@ def build(task: BenchmarkTask) -> nn.Module:
             raise ValueError(f"model={task.model!r} has no textbook twin")
 
 
-def load(module: nn.Module, vector: npt.NDArray[np.float32]) -> None:
-    """Overwrite the parameters with those of a flat float32 vector."""
-    start = 0
-    with torch.no_grad():
-        for parameter in module.parameters():
-            part = vector[start : start + parameter.numel()]
-            parameter.copy_(torch.from_numpy(part).view_as(parameter))
-            start += parameter.numel()
-
-
-def flat(module: nn.Module) -> npt.NDArray[np.float32]:
-    """Copy the parameters into a flat float32 vector."""
-    vector: npt.NDArray[np.float32] = (
-        nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
-    )
-    return vector
-
-
-def tensors(federation: Federation, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+def tensors(task: BenchmarkTask, client: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A client's inputs and labels, as `build`'s model takes them."""
-    x = torch.tensor(federation.x[client])
-    if federation.task.model == "convnet":
-        x = x.unsqueeze(1)
-    return x, torch.tensor(federation.y[client])
+    samples = task.samples_of(client)
+    x = torch.tensor(samples.inputs())
+    return x.unsqueeze(1) if task.model == "convnet" else x, torch.tensor(samples.y)
 
 
 def shuffled(

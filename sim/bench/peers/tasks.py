@@ -1,23 +1,20 @@
 """What the parties play: a model and the samples of some clients, made up from a seed.
 
-A task is written to a folder once and read by every party, so that all of them have the same
-arrays and none pays for making them. Sizes, batches and models are those of the published tasks of
-arXiv 2002.11223; the samples are made up, for speed does not depend on what they show.
+Every party makes the same arrays before the first round. Sizes, batches and models are those of the
+published tasks of arXiv 2002.11223; the samples are made up, for speed does not depend on what they
+show.
 """
 
-import json
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from deltafl.sim.bench.harness import check_least
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.vectors import Vector
+from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-
-Inputs: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
-Labels: TypeAlias = npt.NDArray[np.int64]
 
 _CLASSES: Final = 62
 _SIDE: Final = 28
@@ -37,7 +34,7 @@ class BenchmarkTask:
         samples: of each client.
         batch_size: samples in a step of SGD; the last step takes what is left.
         learning_rate: of SGD.
-        input_shape: of one sample: float32 features, or int64 tokens for a GRU.
+        input_shape: of one sample: float32 features, or tokens for a GRU.
         num_classes: labels are below it.
         seed: of the samples, the first model and the shuffles, at least 0.
     """
@@ -52,8 +49,19 @@ class BenchmarkTask:
     num_classes: int
     seed: int = 1
 
-    def __post_init__(self) -> None:
-        check_least(clients=(self.clients, 1), samples=(self.samples, 1), seed=(self.seed, 0))
+    @property
+    def spec(self) -> ModelSpec:
+        """The model."""
+        return ModelSpec(self.model, self.input_shape, self.num_classes)
+
+    def first_model(self) -> Vector:
+        """The parameters before the first round, as `deltafl.fl.parameters` orders them."""
+        return to_vector(self.spec.build(Seeds(self.seed).integer(Purpose.WEIGHTS)))
+
+    def samples_of(self, client: int) -> DeviceData:
+        """Make up the samples of a client, in [0, clients)."""
+        generator = Seeds(self.seed).generator(Purpose.COHORT, device=client)
+        return (_texts if self.model == "gru" else _images)(self, client, generator)
 
     def shuffle_seed(self, round_index: int, client: int) -> int:
         """The seed of torch's generator that shuffles a client's samples, in [0, 2^63)."""
@@ -67,75 +75,7 @@ TASKS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Federation:
-    """A task with all that is needed to play it.
-
-    Attributes:
-        task: its sizes and settings.
-        x: inputs, [clients, samples, *input_shape], float32 or int64.
-        y: labels, int64 [clients, samples].
-        model: the parameters before the first round, float32, as `deltafl.fl.parameters` orders
-            them.
-    """
-
-    task: BenchmarkTask
-    x: Inputs
-    y: Labels
-    model: npt.NDArray[np.float32]
-
-    def save(self, folder: Path) -> None:
-        """Write the task into a folder that exists."""
-        (folder / "task.json").write_text(json.dumps(asdict(self.task)))
-        for name in ("x", "y", "model"):
-            np.save(folder / f"{name}.npy", getattr(self, name))
-
-    @classmethod
-    def load(cls, folder: Path) -> "Federation":
-        """Read what `save` wrote; arrays stay on the disk until they are used."""
-        settings: dict[str, Any] = json.loads((folder / "task.json").read_text())
-        task = BenchmarkTask(**settings | {"input_shape": tuple(settings["input_shape"])})
-        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("x", "y", "model")]
-        return cls(task, *arrays)
-
-
-def make(task: BenchmarkTask) -> Federation:
-    """Make up the samples of a task and its first model."""
-    from deltafl.fl.models import build_model  # here, so that parties need not load it
-    from deltafl.fl.parameters import to_vector
-
-    makers = {"gru": _texts}
-    clients = [
-        makers.get(task.model, _images)(task, Seeds(task.seed).generator(Purpose.COHORT, device=k))
-        for k in range(task.clients)
-    ]
-    module = build_model(
-        task.model,
-        input_shape=task.input_shape,
-        num_classes=task.num_classes,
-        seed=Seeds(task.seed).integer(Purpose.WEIGHTS),
-    )
-    x, y = (np.stack(parts) for parts in zip(*clients, strict=True))
-    return Federation(task, x, y, to_vector(module))
-
-
-def resized(
-    task: BenchmarkTask, *, clients: int | None, samples: int | None, seed: int
-) -> BenchmarkTask:
-    """Give a task other sizes where they are given, and a seed.
-
-    Raises:
-        ValueError: a number is out of its range.
-    """
-    return replace(
-        task,
-        clients=task.clients if clients is None else clients,
-        samples=task.samples if samples is None else samples,
-        seed=seed,
-    )
-
-
-def _images(task: BenchmarkTask, generator: np.random.Generator) -> tuple[Inputs, Labels]:
+def _images(task: BenchmarkTask, client: int, generator: np.random.Generator) -> DeviceData:
     """Noisy copies of one picture per class; clients differ in their classes and in the noise."""
     shape = (task.num_classes, *task.input_shape)
     pictures = Seeds(task.seed).generator(Purpose.COHORT, device=task.clients).random(shape)
@@ -143,13 +83,15 @@ def _images(task: BenchmarkTask, generator: np.random.Generator) -> tuple[Inputs
         task.num_classes, task.samples, p=generator.dirichlet(np.full(task.num_classes, 0.5))
     )
     noise = generator.uniform(0, 2 * _NOISE) * generator.standard_normal((task.samples, *shape[1:]))
-    return np.clip(pictures[y] + noise, 0, 1).astype(np.float32), y.astype(np.int64)
+    x = np.clip(pictures[y] + noise, 0, 1).astype(np.float32)
+    return DeviceData(str(client), x, y.astype(np.int64))
 
 
-def _texts(task: BenchmarkTask, generator: np.random.Generator) -> tuple[Inputs, Labels]:
+def _texts(task: BenchmarkTask, client: int, generator: np.random.Generator) -> DeviceData:
     """Windows of one text per client, whose symbols follow each other by a rule and by chance."""
     (window,) = task.input_shape
     steps = generator.integers(1, 4, task.samples + window).cumsum()
     text = (steps + generator.integers(task.num_classes)) % task.num_classes
     windows = np.lib.stride_tricks.sliding_window_view(text, window + 1)[: task.samples]
-    return windows[:, :-1].astype(np.int64), windows[:, -1].astype(np.int64)
+    tokens = windows[:, :-1].astype(np.int8)  # as our data sets keep them
+    return DeviceData(str(client), tokens, windows[:, -1].astype(np.int64))

@@ -6,7 +6,7 @@ from deltafl.fl.models import build_model
 from deltafl.fl.parameters import num_parameters
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.plan.models import known_data, known_parameters
+from deltafl.sim.plan.plan import known_data, known_parameters
 from deltafl.sim.run.fitting import known_of
 from deltafl.sim.settings.config_io import build_config
 
