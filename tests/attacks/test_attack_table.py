@@ -10,11 +10,11 @@ import pytest
 from table import EXPOSED, PAGE, PREVENTED, inserted, markers, renewed, tables
 
 from deltafl.secagg import Fault, PeerError, Refusal
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, NotPlayed, surprise
+from deltafl.sim.inspect.attacks.attack import LIAR, Left, Loot, NotPlayed, harm, surprise
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
 TESTS = Path(__file__).parents[1]
-LEAST = 30
+LEAST = 28
 
 
 ON_THE_RECORD = 24
@@ -142,19 +142,27 @@ WRONG = {
     "harm that is noticed without the defence": (
         False,
         Fault.BAD_SHARE,
-        Harm(True, frozenset({(1, Fault.BAD_SHARE)})),
+        harm(True, culprits=frozenset({(LIAR, Fault.BAD_SHARE)})),
     ),
     "an attack that succeeds": (True, Left.NOISE, Loot(WANTED, WANTED)),
-    "harm under the defence": (True, Left.HARMLESS, Harm(True)),
-    "more than its bound": (True, Left.BOUNDED, Harm(True)),
+    "harm under the defence": (True, Left.HARMLESS, harm(True)),
+    "more than its bound": (True, Left.BOUNDED, harm(True)),
     "harm with the right culprit": (
         True,
         Fault.BAD_SHARE,
-        Harm(True, frozenset({(1, Fault.BAD_SHARE)})),
+        harm(True, culprits=frozenset({(LIAR, Fault.BAD_SHARE)})),
     ),
-    "the wrong culprit": (True, Fault.BAD_SHARE, Harm(False, frozenset({(2, Fault.BAD_SHARE)}))),
-    "another fault": (True, Fault.BAD_SHARE, Harm(False, frozenset({(1, Fault.MALFORMED)}))),
-    "no culprit": (True, Fault.BAD_SHARE, Harm(False)),
+    "the wrong culprit": (
+        True,
+        Fault.BAD_SHARE,
+        harm(False, culprits=frozenset({(LIAR + 1, Fault.BAD_SHARE)})),
+    ),
+    "another fault": (
+        True,
+        Fault.BAD_SHARE,
+        harm(False, culprits=frozenset({(LIAR, Fault.MALFORMED)})),
+    ),
+    "no culprit": (True, Fault.BAD_SHARE, harm(False)),
     "something that is told": (
         True,
         Left.NOTHING,
@@ -175,7 +183,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_another_end_than_the_register_says_is_a_surprise(wrong):
     defended, end, outcome = WRONG[wrong]
-    attack = replace(ATTACKS[0], end=end, saying="low-order", culprit=1)
+    attack = replace(ATTACKS[0], end=end, saying="low-order")
     assert surprise(attack, outcome, defended=defended)
 
 
@@ -189,10 +197,14 @@ RIGHT = {
     "noise": (True, Left.NOISE, Loot(OTHER, WANTED)),
     "an attack that succeeds without the defence": (False, Left.NOISE, Loot(WANTED, WANTED)),
     "one that succeeds with it, as documented": (True, Left.EXPOSED, Loot(WANTED, WANTED)),
-    "the culprit": (True, Fault.BAD_SHARE, Harm(False, frozenset({(1, Fault.BAD_SHARE)}))),
-    "harm that is unnoticed without the defence": (False, Fault.BAD_SHARE, Harm(True)),
-    "no harm": (True, Left.HARMLESS, Harm(False)),
-    "no more than its bound": (True, Left.BOUNDED, Harm(False)),
+    "the culprit": (
+        True,
+        Fault.BAD_SHARE,
+        harm(False, culprits=frozenset({(LIAR, Fault.BAD_SHARE)})),
+    ),
+    "harm that is unnoticed without the defence": (False, Fault.BAD_SHARE, harm(True)),
+    "no harm": (True, Left.HARMLESS, harm(False)),
+    "no more than its bound": (True, Left.BOUNDED, harm(False)),
     "nothing told": (
         True,
         Left.NOTHING,
@@ -204,5 +216,5 @@ RIGHT = {
 @pytest.mark.parametrize("right", RIGHT)
 def test_the_end_that_the_register_says_is_none(right):
     defended, end, outcome = RIGHT[right]
-    attack = replace(ATTACKS[0], end=end, saying="low-order", culprit=1)
+    attack = replace(ATTACKS[0], end=end, saying="low-order")
     assert surprise(attack, outcome, defended=defended) == ""

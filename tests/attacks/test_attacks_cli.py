@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from deltafl.sim.inspect.attacks import cli, report
+from deltafl.sim.inspect.attacks import cli
 from deltafl.sim.inspect.attacks.attack import Left, NotPlayed, judged, presuppose
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
@@ -115,10 +115,9 @@ def test_all_for_programs(attack):
 
 
 @pytest.mark.slow
-def test_every_outcome_is_json():
-    for known in (*FEW, BY_NAME["silence-by-an-exception"], BY_NAME["wrong-shares"]):
-        verdict = judged(known)
-        assert json.loads(json.dumps(report.to_json(verdict)))["name"] == known.name
+def test_every_outcome_is_json(attack):
+    for name in (*(known.name for known in FEW), "silence-by-an-exception", "wrong-shares"):
+        assert json.loads(attack(name, "--json")[1])["name"] == name
 
 
 @pytest.mark.parametrize(
@@ -165,8 +164,9 @@ def test_an_unknown_name_is_answered_by_names_like_it(attack, name, meant):
     assert meant in err
 
 
-def test_an_attack_that_was_not_played_is_told():
-    verdict = judged(replace(IN_VAIN, play=lambda _: presuppose(False, "pigs fly")))
-    assert isinstance(verdict.undefended, NotPlayed)
-    assert "not played" in report.describe(verdict)
-    assert report.to_json(verdict)["undefended"]["kind"] == "not played"
+def test_an_attack_that_was_not_played_is_told(attack, monkeypatch):
+    groundless = replace(IN_VAIN, play=lambda _: presuppose(False, "pigs fly"))
+    monkeypatch.setattr(cli, "ATTACKS", (groundless,))
+    assert isinstance(judged(groundless).undefended, NotPlayed)
+    assert "not played" in attack("in-vain")[1]
+    assert json.loads(attack("in-vain", "--json")[1])["undefended"]["kind"] == "not played"

@@ -1,18 +1,33 @@
-"""`deltafl attack`: the attacks on the whole system, played live."""
+"""`deltafl attack`: the attacks on the whole system, played live, for people and for programs."""
 
 import argparse
 import json
 import sys
+import textwrap
+from collections.abc import Sequence
 from typing import Final
 
 from deltafl.fl.nearest import alike
+from deltafl.secagg import PeerError
 from deltafl.sim.flags import add_json
-from deltafl.sim.inspect.attacks import report
-from deltafl.sim.inspect.attacks.attack import judged
+from deltafl.sim.inspect.attacks.attack import (
+    Attack,
+    Loot,
+    NotPlayed,
+    Outcome,
+    Verdict,
+    Words,
+    judged,
+)
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
 _LIST: Final = "list"
 _ALL: Final = "all"
+_SHOWN: Final = 5
+"""The most words of a vector that are shown."""
+_WIDTH: Final = 96
+_TOLD: Final = ("name", "power", "deed", "gain", "defence", "spec", "scene")
+"""Attributes of an attack, as programs are told them."""
 
 _DESCRIPTION: Final = """\
 Attack the system, live, with the powers of a server, a peer or the network.
@@ -52,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
     """List or play attacks and print what came of it; the exit code."""
     target = options.target
     if target == _LIST:
-        print(_json(list(map(report.about, ATTACKS))) if options.json else report.listing(ATTACKS))
+        print(_json(list(map(_about, ATTACKS))) if options.json else _listing())
         return 0
     chosen = [attack for attack in ATTACKS if target in (attack.name, _ALL)]
     if not chosen:
@@ -60,16 +75,11 @@ def main(options: argparse.Namespace) -> int:
         return 2
     verdicts = [judged(attack) for attack in chosen]
     if options.json:
-        played = [report.to_json(verdict) for verdict in verdicts]
-        print(_json(played if target == _ALL else played[0]))
+        told = [_as_json(verdict) for verdict in verdicts]
+        print(_json(told if target == _ALL else told[0]))
     else:
-        describe = report.summarise if target == _ALL else lambda v: report.describe(v[0])
-        print(describe(verdicts))
-    return 0 if all(verdict.as_registered for verdict in verdicts) else 1
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+        print(_summary(verdicts) if target == _ALL else _described(verdicts[0]))
+    return 1 if any(verdict.surprises for verdict in verdicts) else 0
 
 
 def _unknown(name: str) -> str:
@@ -84,3 +94,182 @@ def _nearest(name: str) -> list[str]:
     if near := alike(name, [*names, _LIST, _ALL], most=3):
         return near
     return [known for known in names if alike(name, known.split("-"))][:3]
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+def _listing() -> str:
+    """The attacks' names, each with what the attacker does and what prevents it."""
+    lines = []
+    for attack in ATTACKS:
+        marked = "" if attack.is_prevented else ": not prevented, by design"
+        lines += [_heading(attack) + marked, *_wrapped("", attack.deed)]
+        lines += _wrapped("defence", attack.defence)
+    return "\n".join(lines)
+
+
+def _described(verdict: Verdict) -> str:
+    """One attack and its outcomes, both times."""
+    attack = verdict.attack
+    lines = [
+        _heading(attack),
+        *_wrapped("attacker", attack.deed),
+        *_wrapped("is after", attack.gain),
+        *_wrapped("defence", f"{attack.defence} (docs/spec.md §{attack.spec})"),
+        *_wrapped("scene", attack.scene),
+        "",
+    ]
+    if verdict.undefended is not None:
+        lines += ["defence off", *_told(verdict.undefended), ""]
+    heading = "defence on" if attack.is_prevented else "all defences on"
+    lines += [heading, *_told(verdict.defended), ""]
+    wrong = [f"NOT as registered: {surprise}" for surprise in verdict.surprises]
+    return "\n".join(lines + (wrong or ["as registered"]))
+
+
+def _summary(verdicts: Sequence[Verdict]) -> str:
+    """A table of attacks, with those that nothing prevents apart, and a line that counts them."""
+    prevented = [verdict for verdict in verdicts if verdict.attack.is_prevented]
+    exposed = [verdict for verdict in verdicts if not verdict.attack.is_prevented]
+    width = max(len(verdict.attack.name) for verdict in verdicts)
+    lines = [f"{'attack':<{width}}  no.  who      defence off  defence on"]
+    lines += [_row(verdict, width) for verdict in prevented]
+    if exposed:
+        lines += ["", "not prevented, by design (docs/limitations.md):"]
+        lines += [_row(verdict, width) for verdict in exposed]
+    lines += [
+        "",
+        f"{_right(prevented)} of {len(prevented)} attacks succeed without their defence and are "
+        f"stopped with it;",
+        f"{_right(exposed)} of {len(exposed)} known limitations are as documented.",
+    ]
+    for verdict in verdicts:
+        lines += [f"NOT as registered: {verdict.attack.name}: {s}" for s in verdict.surprises]
+    return "\n".join(lines)
+
+
+def _right(verdicts: Sequence[Verdict]) -> int:
+    return sum(not verdict.surprises for verdict in verdicts)
+
+
+def _heading(attack: Attack) -> str:
+    return f"{attack.name} ({attack.label}, {attack.power})"
+
+
+def _row(verdict: Verdict, width: int) -> str:
+    attack = verdict.attack
+    off = "–" if verdict.undefended is None else _mark(verdict.undefended)
+    flag = "  NOT as registered" if verdict.surprises else ""
+    on = _mark(verdict.defended)
+    return f"{attack.name:<{width}}  {attack.label:<4} {attack.power:<8} {off:<12} {on}{flag}"
+
+
+def _mark(outcome: Outcome) -> str:
+    """The outcome in a word or two."""
+    match outcome:
+        case PeerError():
+            return f"refused: {outcome.reason}"
+        case NotPlayed():
+            return "not played"
+        case Loot() if outcome.refusals:
+            return f"refused: {outcome.refusals[0].reason}"
+        case Loot() if outcome.culprits:
+            return f"named: {', '.join(sorted({str(fault) for _, fault in outcome.culprits}))}"
+        case Loot() if outcome.is_complete:
+            return "succeeds"
+        case Loot():
+            return "noise" if outcome.is_noise else "fails"
+
+
+def _told(outcome: Outcome) -> list[str]:
+    """The outcome in lines."""
+    match outcome:
+        case PeerError():
+            return _wrapped("stopped", f"a device refuses: {outcome}")
+        case NotPlayed():
+            return _wrapped("not played", str(outcome))
+        case Loot():
+            refusals = outcome.refusals
+            lines = [("stopped", f"{len(refusals)} devices refuse: {one}") for one in refusals[:1]]
+            lines += [("named", f"device {i}, for: {fault}") for i, fault in outcome.culprits]
+            lines += [("taken", _first(outcome, outcome.taken))]
+            lines += [("truth", _first(outcome, outcome.wanted))]
+            lines += [("complete", _how_complete(outcome)), ("note", outcome.note)]
+            return [line for pair in lines for line in _wrapped(*pair)]
+
+
+def _first(loot: Loot, words: Words) -> str:
+    shown = [
+        f"{number:.4f}" if isinstance(number, float) else str(number)
+        for number in loot.read(words)[:_SHOWN].tolist()
+    ]
+    return " ".join(shown) + (f" … ({len(words)} numbers)" if len(words) > _SHOWN else "")
+
+
+def _how_complete(loot: Loot) -> str:
+    if loot.is_complete:
+        return f"yes, bit for bit ({loot.num_bits:,})"
+    if loot.is_nothing:
+        return "no: nothing of it"
+    like = "like noise" if loot.is_noise else "unlike noise"
+    return (
+        f"no: {loot.differing_bits:,} ones among {loot.num_bits:,} bits of the difference, {like} "
+        f"({loot.num_bits / 2:,.0f} expected, deviation {loot.num_bits**0.5 / 2:,.0f})"
+    )
+
+
+def _wrapped(name: str, text: str) -> list[str]:
+    """A labelled paragraph; nothing if there is no text."""
+    indent = f"  {name:<10}"
+    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent))
+
+
+# --- for programs -------------------------------------------------------------------------------
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _about(attack: Attack) -> dict[str, object]:
+    """An attack as JSON values."""
+    return {
+        **{name: str(getattr(attack, name)) for name in _TOLD},
+        "attack": attack.label,
+        "end": {"kind": type(attack.end).__name__.lower(), "is": str(attack.end)},
+        "prevented": attack.is_prevented,
+    }
+
+
+def _as_json(verdict: Verdict) -> dict[str, object]:
+    """An attack and its outcomes as JSON values."""
+    undefended = verdict.undefended
+    return {
+        **_about(verdict.attack),
+        "undefended": None if undefended is None else _outcome(undefended),
+        "defended": _outcome(verdict.defended),
+        "as_registered": not verdict.surprises,
+        "surprises": list(verdict.surprises),
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, object]:
+    match outcome:
+        case PeerError():
+            return {"kind": "refusal", "reason": str(outcome.reason), "message": str(outcome)}
+        case NotPlayed():
+            return {"kind": "not played", "message": str(outcome)}
+        case Loot():
+            return {
+                "kind": "loot",
+                "complete": outcome.is_complete,
+                "noise": outcome.is_noise,
+                "bits": outcome.num_bits,
+                "differing_bits": outcome.differing_bits,
+                "taken": outcome.read(outcome.taken)[:_SHOWN].tolist(),
+                "truth": outcome.read(outcome.wanted)[:_SHOWN].tolist(),
+                "refusals": [str(refusal) for refusal in outcome.refusals],
+                "culprits": {str(device): str(fault) for device, fault in outcome.culprits},
+                "note": outcome.note,
+            }

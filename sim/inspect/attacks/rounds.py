@@ -1,38 +1,58 @@
-"""Attacks on a round: inconsistent questions and models, silence, and too little noise."""
+"""Attacks on a round, and on its search: what devices are asked, and what sums say of one device.
+
+In the attacks of number 13, a server asks one query in two rounds over one model, the second time
+without one of the devices.
+"""
 
 import math
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from deltafl.protocol.answering import answered
-from deltafl.protocol.client import RoundClient
+from deltafl.fl.cohort import Cohort, Later, Pending
+from deltafl.protocol.answering import OwnWork
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
-from deltafl.protocol.device import Update
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import LostSearch
+from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
-from deltafl.secagg import ClientId, Refusal
+from deltafl.secagg import ClientId, Enrolment, Refusal, Stage, Step, ring
 from deltafl.secagg.errors import present
+from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, attack, presuppose
+from deltafl.secagg.ring import Vector
+from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, harm, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     DEAD_MODEL,
     MODEL,
+    NEARLY_MODEL,
     POLICY,
     UPDATE_ROUND,
     WHOLE_ROUND,
     Device,
+    Own,
     RoundDevices,
-    as_update,
     make_devices,
-    trusting,
+    noise_of,
+    truth,
+    unit_of,
     with_an_honest_server,
 )
+from deltafl.sim.inspect.attacks.own_session import new_enrolment
+from deltafl.sim.inspect.attacks.steering import Steering
+
+# --- models and updates -------------------------------------------------------------------------
 
 
-@attack(
+@Attack(
     8,
     "shows a model without a gradient to all devices but one (model inconsistency)",
     gain="that device's update",
@@ -53,19 +73,18 @@ def model_inconsistency(defended: bool) -> Loot:
         WHOLE_ROUND,
         devices,
         models={i: MODEL if i == last else DEAD_MODEL for i in devices},
-        runs=lambda i: RoundClient if defended else trusting(WHOLE_ROUND, devices[i]),
+        says={} if defended else {i: truth(WHOLE_ROUND, one) for i, one in devices.items()},
     )
     outcome, learnt = with_an_honest_server(network)
     presuppose(outcome.update is not None, "the round has come to an update")
-    length, ring_bits = UPDATE_ROUND.update_length, WHOLE_ROUND.update_layout.ring_bits
-    mine = devices[last].measured(WHOLE_ROUND).contribution(devices[last].update)
+    length = WHOLE_ROUND.update_length
     return Loot(
-        learnt[-1].vector[:length].astype(np.uint64),
-        mine[:length],
-        ring_bits,
+        learnt[-1].vector[:length],
+        devices[last].measured(WHOLE_ROUND).contribution(devices[last].update)[:length],
+        WHOLE_ROUND.update_layout.ring_bits,
         note=f"after {len(learnt) - 1} queries {outcome.kept_devices} devices were in the tail; "
         "their weights are in the sum as well",
-        read=as_update(devices[last]),
+        unit=unit_of(devices[last]),
     )
 
 
@@ -73,52 +92,24 @@ _OWNERS: Final = (ClientId(10), ClientId(24))
 """Devices with a sample that the device's own code cannot read."""
 
 
-@dataclass(frozen=True)
-class _Reader:
+class _Reader(Own):
     """A device's own code, which cannot read a sample of one property, or has a bug there."""
 
-    device: Device
-    is_owner: bool
-
-    def weight(self) -> int:
-        return self.device.weight
-
     def loss(self, model: bytes) -> float:
+        """No loss."""
         del model
-        if self.is_owner:
-            raise IndexError("a token that the model does not know")
-        return self.device.loss
-
-    def update(self, model: bytes) -> Update:
-        del model
-        return self.device.update
-
-    def wait(self, model: bytes) -> None:
-        """Not a moment: nobody looks at the time here."""
+        raise IndexError("a token that the model does not know")
 
 
 class _Readers(RoundDevices):
-    """Devices that work by code of their own, which may raise.
+    """Devices, some of which have such code."""
 
-    Attributes:
-        catching: Whether they go on if it does.
-    """
-
-    catching = True
-
-    def answer(self, client: ClientId, data: bytes) -> bytes | None:
-        """A device's answer, or its silence."""
-        own = _Reader(self.devices[client], client in _OWNERS)
-        if self.catching:
-            return answered(self.clients[client], data, own, lambda _: None)
-        try:
-            own.loss(self.model)
-        except IndexError:
-            return None
-        return super().answer(client, data)
+    def own(self, client: ClientId) -> OwnWork:
+        """The code of a device."""
+        return _Reader(self.devices[client]) if client in _OWNERS else super().own(client)
 
 
-@attack(
+@Attack(
     16,
     "announces a model under which the device's own code raises an exception on samples with a "
     "certain property",
@@ -130,10 +121,9 @@ class _Readers(RoundDevices):
 )
 def silence_by_an_exception(defended: bool) -> Loot:
     """Without the defence, the exception ends the round on the device where it is raised."""
-    devices = _Readers(UPDATE_ROUND)
-    devices.catching = defended
-    _, learnt = with_an_honest_server(devices)
-    ids = sorted(devices.devices)
+    raised = {} if defended else dict.fromkeys(_OWNERS, Step(Stage.MASK))
+    _, learnt = with_an_honest_server(_Readers(UPDATE_ROUND), gone=raised)
+    ids = sorted(make_devices(UPDATE_ROUND))
     return Loot(
         np.array([client not in learnt[-1].contributors for client in ids]),
         np.array([client in _OWNERS for client in ids]),
@@ -161,7 +151,7 @@ def _alike() -> dict[ClientId, Device]:
     return {client: replace(one, weight=1, update=update) for client, one in made.items()}
 
 
-@attack(
+@Attack(
     18,
     "announces a sum of updates with hardly any noise",
     gain="the sum as if there were none: the signs of the update that all devices have",
@@ -179,51 +169,333 @@ def little_noise_in_updates(defended: bool) -> Loot:
     return Loot(present(outcome.update) < 0, devices[min(devices)].update < 0, 1)
 
 
-@attack(
+@Attack(
     18,
     "has more devices of its own in the cohort than the others expect, and takes off what they add",
     gain="a sum with less noise than the devices insist on",
     defence="none beyond γ, for which the noise is made; what helps is who admits devices",
     spec="14.13",
 )
-def noise_of_colluding_devices(_defended: bool) -> Harm:
+def noise_of_colluding_devices(_defended: bool) -> Loot:
     """Noise is enough from three of five devices, and three are the server's own."""
     config, devices = _noisy(Fraction(1)), _alike()
     policy = replace(POLICY, min_update_noise=Fraction(1))
-    own = sorted(devices)[-3:]
-
-    network = RoundDevices(
-        config,
-        devices,
-        policy=policy,
-        runs=lambda client: partial(RoundClient, noise=_known(client)),
-    )
-    _, learnt = with_an_honest_server(network)
+    _, learnt = with_an_honest_server(RoundDevices(config, devices, policy=policy))
+    own, layout = sorted(devices)[-3:], config.update_layout
     total = learnt[-1].vector.astype(np.uint64)
     for client in own:
         one = devices[client]
-        added = one.measured(config).contribution(one.update, _known(client))
-        total -= added.astype(np.uint64)
-    total &= np.uint64(2**config.update_layout.ring_bits - 1)
-    num_left = len(devices) - len(own)
-    read = present(config.noisy_updates).read(
-        config.update_layout.decode(total), Fraction(1), num_left
-    )
-    sizes = Sizes.of(_LENGTH, len(devices))
-    steps = (
-        (present(read.update) - devices[own[0]].update)
-        * num_left
-        * sizes.clip
-        / present(config.update.noise).norm
-    )
+        total -= one.measured(config).contribution(one.update, noise_of(client))
+    ring.reduce(total, layout.ring_bits)
+    num_left, sizes = len(devices) - len(own), Sizes.of(_LENGTH, len(devices))
+    read = present(config.noisy_updates).read(layout.decode(total), Fraction(1), num_left)
+    left = present(read.update) - devices[own[0]].update
+    steps = left * num_left * sizes.clip / present(config.update.noise).norm
     multiplier = float(np.std(steps)) / math.sqrt(sizes.square_sensitivity)
-    return Harm(
+    return harm(
         multiplier < 0.9 * float(policy.min_update_noise),
-        note=f"the noise has a multiplier of {multiplier:.2f}, and devices insist on "
+        f"the noise has a multiplier of {multiplier:.2f}, and devices insist on "
         f"{policy.min_update_noise}",
     )
 
 
-def _known(client: ClientId) -> SeededRandomness:
-    """What the noise of a device comes from; the server knows that of its own."""
-    return SeededRandomness(client.to_bytes(32, "big"))
+# --- two rounds over one model ------------------------------------------------------------------
+
+_PIVOTS: Final = 63
+_CONFIG: Final = replace(
+    UPDATE_ROUND,
+    theta=UPDATE_ROUND.theta / 2,
+    method="histogram",
+    num_pivots=_PIVOTS,
+    search=replace(UPDATE_ROUND.search, max_queries=2),
+    update_length=4,
+)
+_QUERY: Final = Query("histogram", tuple(range(0, _PIVOTS * 16, 16)))
+_RING_BITS: Final = _CONFIG.search_layout.ring_bits
+_LOST: Final = 1
+"""Position of the device that the second sum lacks."""
+_ANSWER: Final = (
+    "that device's answer, as the difference of the sums: its weight and where its loss lies"
+)
+
+
+def _asked_twice(
+    *,
+    policy: RoundPolicy = POLICY,
+    enrolment: Enrolment | None = None,
+    model: bytes = MODEL,
+    between: int = 0,
+) -> Loot:
+    """Asks devices one query in two sessions, the second time without one of them.
+
+    Args:
+        policy: What the devices insist on.
+        enrolment: Their identities and what these remember; new ones where not given.
+        model: What is announced the second time.
+        between: How many rounds are announced in between.
+
+    Raises:
+        PeerError: the devices refuse to answer a second time.
+    """
+    devices, enrolment = make_devices(_CONFIG), enrolment or new_enrolment()
+
+    def session(index: int, model: bytes, without: int | None = None) -> Steering:
+        config = replace(_CONFIG, round_index=index)
+        network = RoundDevices(
+            config, devices, model=model, policy=policy, signed=True, enrolment=enrolment
+        )
+        return Steering(network, without=without)
+
+    first = session(1, MODEL)
+    both = first.ask(0, _QUERY)
+    for number in range(between):
+        session(2 + number, b"model %d" % number)
+    second = session(2 + between, model, _LOST)
+    device = first.devices[_LOST]
+    return Loot(
+        both - second.ask(0, _QUERY),
+        device.measured(_CONFIG).answer(_QUERY),
+        _RING_BITS,
+        (*first.evil.refusals.values(), *second.evil.refusals.values()),
+        note=f"truth: loss {device.loss}, weight {device.weight}; the answer holds, for each "
+        "of 63 losses, the weight that lies below, and then the same for the count",
+    )
+
+
+@Attack(
+    13,
+    "announces one model under two round indices, the second time without one of the devices",
+    gain=_ANSWER,
+    defence="a device that expects an active server answers for each model in only one round, and "
+    "remembers it",
+    spec="12.13",
+    end=Refusal.MODEL_REPEATED,
+    saying="answered for this model before",
+)
+def one_model_in_two_rounds(defended: bool) -> Loot:
+    """There are two contexts. Without the defence, devices believe that the first round was lost.
+
+    So do those that expect a curious server, up to `max_rounds_per_model` rounds.
+    """
+    return _asked_twice(policy=replace(POLICY, max_rounds_per_model=1 if defended else 2))
+
+
+@Attack(
+    13,
+    "repeats a round that was lost, without one of its devices",
+    gain=_ANSWER,
+    defence="a round that is repeated goes on with the sums of the lost one, and searches no more",
+    spec="12.13",
+    end=Left.NOTHING,
+)
+def lost_round_begun_anew(defended: bool) -> Loot:
+    """All follow the protocol, and devices believe that the server does.
+
+    Without the defence, the server searches anew.
+    """
+    devices, enrolment, lost = make_devices(_CONFIG), new_enrolment(), list[LostSearch]()
+    victim = sorted(devices)[_LOST]
+    too_few = dict.fromkeys(sorted(devices)[-2:], Step(Stage.MASK, _CONFIG.update_slot))
+    asked = []
+    for number, gone in enumerate((too_few, {victim: Step(Stage.ADVERTISE)})):
+        network = RoundDevices(
+            replace(_CONFIG, round_index=number),
+            devices,
+            policy=replace(POLICY, max_rounds_per_model=2),
+            threshold=4,
+            enrolment=enrolment,
+            number=number,
+        )
+        outcome, learnt = with_an_honest_server(network, gone=gone, lost=lost)
+        presuppose((outcome.update is None) == (number == 0), "the first round is lost")
+        asked.append([one.vector for one in learnt if one.slot == 0])
+        lost = [outcome.lost] if defended and outcome.lost is not None else []
+    (first,), again = asked
+    taken = first - again[0] if again else 0 * first
+    query = present(_CONFIG.start_search().query)
+    return Loot(taken, devices[victim].measured(_CONFIG).answer(query), _RING_BITS)
+
+
+class _LastSeen:
+    """A ledger that keeps only the entries that it has seen last, admitted or only asked about."""
+
+    def __init__(self, capacity: int) -> None:
+        self._seen = deque[tuple[bytes, bool]](maxlen=capacity)  # whether it was admitted
+
+    def admit(self, entries: Sequence[bytes]) -> bool:
+        """Whether all are new, as far as it still knows."""
+        is_new = not any(map(self.knows, entries))
+        self._seen.extend((entry, is_new) for entry in entries)
+        return is_new
+
+    def knows(self, entry: bytes) -> bool:
+        """Whether it still knows the entry."""
+        is_admitted = (entry, True) in self._seen
+        self._seen.append((entry, is_admitted))
+        return is_admitted
+
+
+_CAPACITY: Final = 5
+_ANNOUNCED: Final = 2 * _CAPACITY
+
+
+class _WithLedgers(Enrolment):
+    """Identities with ledgers of a kind, each with room for a few entries."""
+
+    def __init__(self, kind: Callable[[int], Ledger]) -> None:
+        super().__init__(SeededRandomness(bytes(32)))
+        self._kept = defaultdict[ClientId, Ledger](lambda: kind(_CAPACITY))
+
+    def ledger(self, client_id: ClientId) -> Ledger:
+        """The ledger of a device."""
+        return self._kept[client_id]
+
+
+@Attack(
+    13,
+    "announces rounds of which it asks nothing, until the devices forget that they have answered "
+    "for a model, and announces that model again without one of the devices",
+    gain=_ANSWER,
+    defence="a device's ledger holds only what it has answered, and forgets nothing: a full one "
+    "admits nothing more",
+    spec="12.13",
+    end=Refusal.MODEL_REPEATED,
+    saying="answered for this model before",
+)
+def announced_until_forgotten(defended: bool) -> Loot:
+    """There are twice as many announcements as a ledger has room for, and the devices join them.
+
+    Without the defence, ledgers hold what was announced too, and the oldest entries make room.
+    """
+    kind = MemoryLedger if defended else _LastSeen
+    return _asked_twice(enrolment=_WithLedgers(kind), between=2 * _CAPACITY)
+
+
+@Attack(
+    13,
+    "announces a model in two rounds, the second time with one bit changed and without one of the "
+    "devices",
+    gain=_ANSWER,
+    defence="none: devices remember models byte for byte, and every step of training changes the "
+    "model",
+    spec="12.13",
+)
+def almost_one_model_in_two_rounds(_defended: bool) -> Loot:
+    """The change is too small to change a loss by a tick."""
+    return _asked_twice(model=NEARLY_MODEL)
+
+
+# --- what one search says -----------------------------------------------------------------------
+
+_PIVOT: Final = 16 * 40
+"""A pivot with three of five devices above it."""
+_IN_TAIL: Final = 3
+"""Position of one of them."""
+
+
+@Attack(
+    13,
+    "declares a device dropped out between the search and the update",
+    gain="whether the device is in the tail, and its weight if so",
+    defence="none for the update, because otherwise one device could cost everybody the round; "
+    "slots of queries are whole",
+    spec="12.3",
+)
+def lost_after_the_search(_defended: bool) -> Loot:
+    """The search tells how much is in the tail, and the update how much without the device."""
+    devices = make_devices(_CONFIG)
+    steering = Steering(RoundDevices(_CONFIG, devices, signed=True))
+    below = _CONFIG.search_layout.decode(steering.ask(0, _QUERY))
+    left, threshold = steering.evil.everyone - {_IN_TAIL}, Threshold(2 * _PIVOT, 0)
+    summed = steering.ask(_CONFIG.update_slot, threshold, survivors=left)
+    tail = _CONFIG.update_layout.decode(summed)
+    place = _QUERY.pivots.index(_PIVOT)
+    taken = [
+        int(below[whole][0] - below[f"{whole}_below"][place] - tail[whole][0])
+        for whole in ("count", "weight")
+    ]
+    return Loot(
+        np.array(taken, dtype=np.uint64),
+        np.array([1, steering.devices[_IN_TAIL].weight], dtype=np.uint64),
+        _RING_BITS,
+        tuple(steering.evil.refusals.values()),
+        note="the number of devices that the tail lacks, and their weight",
+    )
+
+
+@Attack(
+    14,
+    "reads the sums of one honest histogram query over five devices",
+    gain="every device's weight, and its loss to within a bucket, without names",
+    defence="larger cohorts, `bracketed`, and the settings of the search (deltafl audit leakage "
+    "measures them)",
+    spec="12.4",
+)
+def search_in_a_small_cohort(_defended: bool) -> Loot:
+    """There is at most one device between two pivots, so that each rank is a device."""
+    devices = make_devices(_CONFIG)
+    steering = Steering(RoundDevices(_CONFIG, devices, signed=True))
+    sums = _CONFIG.search_layout.decode(steering.ask(0, _QUERY))
+    weights = np.diff(sums["weight_below"], append=sums["weight"])
+    found = [(_QUERY.pivots[i], weights[i]) for i in np.flatnonzero(weights)]
+    own = [device.measured(_CONFIG) for device in devices.values()]
+    wanted = [(max(p for p in _QUERY.pivots if p <= one.tick), one.weight) for one in own]
+    return Loot(
+        np.array(found, dtype=np.uint64).ravel(),
+        np.array(sorted(wanted), dtype=np.uint64).ravel(),
+        _RING_BITS,
+        tuple(steering.evil.refusals.values()),
+        note="for every device, the lower end of its bucket, in ticks of 1/256 nat, and its weight",
+    )
+
+
+class _InClear(Cohort):
+    """Devices that tell their losses, as in Algorithm 2."""
+
+    def __init__(self, devices: Mapping[ClientId, Device]) -> None:
+        self._devices = devices
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device."""
+        return {client: device.weight for client, device in self._devices.items()}
+
+    def reveal_losses(
+        self, model: npt.NDArray[np.float32], ids: Collection[int] | None = None
+    ) -> Sequence[Pending[float]]:
+        """Every device's loss."""
+        del model, ids
+        return [Later(partial(getattr, one, "loss")) for one in self._devices.values()]
+
+
+@Attack(
+    15,
+    "reads the losses that devices report in the published Δ-FL (Algorithm 2)",
+    gain="every device's loss and weight, by name",
+    defence="Algorithm 3: devices mask their answers to queries, and the server gets sums only",
+    spec="12.4",
+    end=Left.NOISE,
+)
+def losses_in_clear(defended: bool) -> Loot:
+    """The comparison is by the devices' answers to a query, which follow from their losses."""
+    devices = make_devices(_CONFIG)
+    if defended:
+        steering = Steering(RoundDevices(_CONFIG, devices))
+        steering.ask(0, _QUERY)
+        taken, told = list(steering.evil.inputs[0].values()), "masked words, but no losses"
+    else:
+        taken, told = _told_in_clear(_InClear(devices)), "losses and weights"
+    wanted = [device.measured(_CONFIG).answer(_QUERY) for device in devices.values()]
+    note = f"the server is told {told}"
+    return Loot(np.concatenate(taken), np.concatenate(wanted), _RING_BITS, note=note)
+
+
+def _told_in_clear(cohort: Cohort) -> list[Vector]:
+    """What a server of Algorithm 2 is told of each device, as its answer to a query."""
+    from deltafl.fl.strategies.mixture import measure_losses  # loads torch, which takes seconds
+
+    losses = measure_losses(cohort, np.zeros(_CONFIG.update_length, np.float32))
+    return [
+        DeviceRound.measured(_CONFIG, loss, weight).answer(_QUERY)
+        for loss, weight in zip(losses, cohort.weights.values(), strict=True)
+    ]
