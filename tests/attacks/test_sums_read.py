@@ -7,7 +7,7 @@ import pytest
 
 from deltafl.sim.inspect.attacks import tails, trained
 from deltafl.sim.inspect.attacks.attack import NotPlayed
-from deltafl.sim.inspect.attacks.trained import Architecture, learnt
+from deltafl.sim.inspect.attacks.trained import learnt
 
 SEEDS = range(10)
 
@@ -48,7 +48,6 @@ def test_most_pictures_are_alone_in_their_bin():
 @pytest.mark.slow
 def test_with_fewer_weights_than_samples_members_are_not_told_apart(monkeypatch):
     monkeypatch.setattr(trained, "_NUMBERS", 2)
-    monkeypatch.setattr(trained, "_WIDE", Architecture("linear", (2,), 4))
     assert plays_that_succeed(trained.members_of_the_cohort) == 0
 
 
@@ -59,12 +58,8 @@ def test_rarer_counts_tell_less(monkeypatch):
 
 
 def test_devices_train_what_they_are_told_to():
-    bag = Architecture("linear", (2,), 2)
-    data = [
-        trained.DeviceData(str(k), np.full((2, 2), k, np.float32), np.zeros(2, np.int64))
-        for k in range(5)
-    ]
-    found = learnt(bag, bag.first(), data, rate=0.125)
+    x = np.arange(5, dtype=np.float32).repeat(4).reshape(5, 2, 2)
+    found = learnt("linear", x, np.zeros((5, 2), np.int64), num_classes=2, rate=0.125)
     # half of the probability is missing at the label: n_k·γ·x/2
     assert found.update.tolist() == [0.125 * 10, 0.125 * 10, -0.125 * 10, -0.125 * 10]
     assert (found.weight, found.count) == (10, 5)

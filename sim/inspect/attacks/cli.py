@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from deltafl.fl.nearest import alike
@@ -16,7 +16,6 @@ from deltafl.sim.inspect.attacks.attack import (
     NotPlayed,
     Outcome,
     Verdict,
-    Words,
     judged,
 )
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
@@ -26,8 +25,8 @@ _ALL: Final = "all"
 _SHOWN: Final = 5
 """The most words of a vector that are shown."""
 _WIDTH: Final = 96
-_TOLD: Final = ("name", "power", "deed", "gain", "defence", "spec", "scene")
-"""Attributes of an attack, as programs are told them."""
+_TOLD: Final = ("deed", "gain", "defence", "spec", "scene")
+"""Attributes of an attack that are told."""
 
 _DESCRIPTION: Final = """\
 Attack the system, live, with the powers of a server, a peer or the network.
@@ -104,7 +103,7 @@ def _listing() -> str:
     lines = []
     for attack in ATTACKS:
         marked = "" if attack.is_prevented else ": not prevented, by design"
-        lines += [_heading(attack) + marked, *_wrapped("", attack.deed)]
+        lines += [_heading(attack) + marked, *_wrapped("deed", attack.deed)]
         lines += _wrapped("defence", attack.defence)
     return "\n".join(lines)
 
@@ -112,18 +111,11 @@ def _listing() -> str:
 def _described(verdict: Verdict) -> str:
     """One attack and its outcomes, both times."""
     attack = verdict.attack
-    lines = [
-        _heading(attack),
-        *_wrapped("attacker", attack.deed),
-        *_wrapped("is after", attack.gain),
-        *_wrapped("defence", f"{attack.defence} (docs/spec.md §{attack.spec})"),
-        *_wrapped("scene", attack.scene),
-        "",
-    ]
+    lines = [_heading(attack), *_told({name: getattr(attack, name) for name in _TOLD}), ""]
     if verdict.undefended is not None:
-        lines += ["defence off", *_told(verdict.undefended), ""]
+        lines += ["defence off", *_told(_outcome(verdict.undefended)), ""]
     heading = "defence on" if attack.is_prevented else "all defences on"
-    lines += [heading, *_told(verdict.defended), ""]
+    lines += [heading, *_told(_outcome(verdict.defended)), ""]
     wrong = [f"NOT as registered: {surprise}" for surprise in verdict.surprises]
     return "\n".join(lines + (wrong or ["as registered"]))
 
@@ -182,46 +174,26 @@ def _mark(outcome: Outcome) -> str:
             return "noise" if outcome.is_noise else "fails"
 
 
-def _told(outcome: Outcome) -> list[str]:
-    """The outcome in lines."""
-    match outcome:
-        case PeerError():
-            return _wrapped("stopped", f"a device refuses: {outcome}")
-        case NotPlayed():
-            return _wrapped("not played", str(outcome))
-        case Loot():
-            refusals = outcome.refusals
-            lines = [("stopped", f"{len(refusals)} devices refuse: {one}") for one in refusals[:1]]
-            lines += [("named", f"device {i}, for: {fault}") for i, fault in outcome.culprits]
-            lines += [("taken", _first(outcome, outcome.taken))]
-            lines += [("truth", _first(outcome, outcome.wanted))]
-            lines += [("complete", _how_complete(outcome)), ("note", outcome.note)]
-            return [line for pair in lines for line in _wrapped(*pair)]
+def _told(facts: Mapping[str, object]) -> list[str]:
+    """What is known by name, in lines."""
+    return [line for name, value in facts.items() for line in _wrapped(name, _text(value))]
 
 
-def _first(loot: Loot, words: Words) -> str:
-    shown = [
-        f"{number:.4f}" if isinstance(number, float) else str(number)
-        for number in loot.read(words)[:_SHOWN].tolist()
-    ]
-    return " ".join(shown) + (f" … ({len(words)} numbers)" if len(words) > _SHOWN else "")
-
-
-def _how_complete(loot: Loot) -> str:
-    if loot.is_complete:
-        return f"yes, bit for bit ({loot.num_bits:,})"
-    if loot.is_nothing:
-        return "no: nothing of it"
-    like = "like noise" if loot.is_noise else "unlike noise"
-    return (
-        f"no: {loot.differing_bits:,} ones among {loot.num_bits:,} bits of the difference, {like} "
-        f"({loot.num_bits / 2:,.0f} expected, deviation {loot.num_bits**0.5 / 2:,.0f})"
-    )
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return " ".join(map(_text, value))
+        case float():
+            return f"{value:.4f}"
+        case _:
+            return str(value)
 
 
 def _wrapped(name: str, text: str) -> list[str]:
     """A labelled paragraph; nothing if there is no text."""
-    indent = f"  {name:<10}"
+    indent = f"  {name.replace('_', ' '):<15}"
     return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent))
 
 
@@ -235,7 +207,7 @@ def _json(value: object) -> str:
 def _about(attack: Attack) -> dict[str, object]:
     """An attack as JSON values."""
     return {
-        **{name: str(getattr(attack, name)) for name in _TOLD},
+        **{name: getattr(attack, name) for name in ("name", "power", *_TOLD)},
         "attack": attack.label,
         "end": {"kind": type(attack.end).__name__.lower(), "is": str(attack.end)},
         "prevented": attack.is_prevented,
@@ -263,13 +235,13 @@ def _outcome(outcome: Outcome) -> dict[str, object]:
         case Loot():
             return {
                 "kind": "loot",
+                "refusals": [str(refusal) for refusal in outcome.refusals],
+                "culprits": [f"device {device}: {fault}" for device, fault in outcome.culprits],
+                "taken": outcome.read(outcome.taken)[:_SHOWN].tolist(),
+                "truth": outcome.read(outcome.wanted)[:_SHOWN].tolist(),
                 "complete": outcome.is_complete,
                 "noise": outcome.is_noise,
                 "bits": outcome.num_bits,
                 "differing_bits": outcome.differing_bits,
-                "taken": outcome.read(outcome.taken)[:_SHOWN].tolist(),
-                "truth": outcome.read(outcome.wanted)[:_SHOWN].tolist(),
-                "refusals": [str(refusal) for refusal in outcome.refusals],
-                "culprits": {str(device): str(fault) for device, fault in outcome.culprits},
                 "note": outcome.note,
             }

@@ -336,7 +336,6 @@ class _LastSeen:
 
 
 _CAPACITY: Final = 5
-_ANNOUNCED: Final = 2 * _CAPACITY
 
 
 class _WithLedgers(Enrolment):
@@ -415,8 +414,8 @@ def lost_after_the_search(_defended: bool) -> Loot:
         for whole in ("count", "weight")
     ]
     return Loot(
-        np.array(taken, dtype=np.uint64),
-        np.array([1, steering.devices[_IN_TAIL].weight], dtype=np.uint64),
+        np.array(taken),
+        np.array([1, steering.devices[_IN_TAIL].weight]),
         _RING_BITS,
         tuple(steering.evil.refusals.values()),
         note="the number of devices that the tail lacks, and their weight",

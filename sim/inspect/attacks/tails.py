@@ -395,13 +395,12 @@ def tails_from_counts(_defended: bool, seed: int = 0) -> Loot:
     known = _by_period(np.array(trained, dtype=np.float64))
     found = _tails(np.array(sums, dtype=np.float64), known)
     updates = np.rint(np.linalg.lstsq(found, np.array(sums, dtype=np.float64), rcond=None)[0])
-    length, layout = WHOLE_ROUND.update_length, WHOLE_ROUND.update_layout
+    length = WHOLE_ROUND.update_length
     own = [d.measured(WHOLE_ROUND).contribution(d.update)[:length] for d in devices.values()]
-    words = updates.astype(np.int64).astype(np.uint64) & np.uint64(2**layout.ring_bits - 1)
     return Loot(
-        np.concatenate([found.astype(np.uint64).ravel(), words.ravel()]),
-        np.concatenate([np.array(trained, dtype=np.uint64).ravel(), *own]),
-        layout.ring_bits,
+        np.append(found, updates).astype(np.int64),
+        np.concatenate([np.ravel(trained), *own]),
+        WHOLE_ROUND.update_layout.ring_bits,
         note="who trained in which round, and the updates",
     )
 

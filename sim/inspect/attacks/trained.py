@@ -32,7 +32,7 @@ from deltafl.sim.inspect.attacks.own_round import (
 )
 
 if TYPE_CHECKING:
-    from torch import nn
+    from deltafl.fl.local import Learner, LocalTraining
 
 _Bytes = npt.NDArray[np.uint8]
 _Floats = npt.NDArray[np.float64]
@@ -43,35 +43,6 @@ _UPDATE: Final = UpdateParams(clip=4.0, resolution_bits=16, max_weight=1000)
 _UNIT: Final = 2.0**-_UPDATE.resolution_bits
 _RING_BITS: Final = 32
 """Of a sum of updates."""
-
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """A model of the project, without its weights.
-
-    Attributes:
-        name: As in `deltafl.fl.registry.MODELS`.
-        input_shape: Of one input.
-        num_classes: Labels are below it.
-    """
-
-    name: str
-    input_shape: tuple[int, ...]
-    num_classes: int
-
-    def build(self) -> "nn.Module":
-        """A module, freshly initialised."""
-        from deltafl.fl.models import build_model  # loads torch, which takes seconds
-
-        return build_model(
-            self.name, input_shape=self.input_shape, num_classes=self.num_classes, seed=0
-        )
-
-    def first(self) -> Vector:
-        """The weights that training begins with, as one vector."""
-        from deltafl.fl.parameters import to_vector
-
-        return to_vector(self.build())
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +69,12 @@ class Learnt:
 
 
 def learnt(
-    architecture: Architecture,
-    model: Vector,
-    data: Sequence[DeviceData],
+    name: str,
+    x: npt.NDArray[np.generic],
+    y: npt.NDArray[np.int64],
+    model: Vector | None = None,
     *,
+    num_classes: int = 4,
     batch_size: int = 500,
     epochs: int = 1,
     rate: float = 1.0,
@@ -110,21 +83,29 @@ def learnt(
     """Play a round.
 
     Args:
-        architecture: What devices train.
-        model: Its weights, as the server announces them.
-        data: The samples of each device.
+        name: What devices train, as in `deltafl.fl.registry.MODELS`.
+        x: Samples, [devices, samples, *input_shape].
+        y: Their labels.
+        model: Its weights, as the server announces them; by default, as training begins.
+        num_classes: Labels are below it.
         batch_size: Samples in a step; the default makes all of a device's one batch.
         epochs: Passes over the samples.
         rate: The learning rate.
         theta: Which share of the devices trains; there is no search if it is 1.
     """
+    from deltafl.fl.local import Learner, LocalTraining  # loads torch, which takes seconds
+    from deltafl.fl.models import build_model
+    from deltafl.fl.parameters import to_vector
+
+    module = build_model(name, input_shape=x.shape[2:], num_classes=num_classes, seed=0)
+    model = to_vector(module) if model is None else model
+    learner, training = Learner(module), LocalTraining(rate, batch_size, epochs)
+    data = [DeviceData(str(k), *samples) for k, samples in enumerate(zip(x, y, strict=True))]
+    own = [_trained(learner, model, one, training) for one in data]
     config = replace(VERIFIED_ROUND, theta=theta, update=_UPDATE, update_length=len(model))
-    training = rate, batch_size, epochs
-    own = [_trained(architecture, model, one, training) for one in data]
     devices = {ClientId(3 + 7 * rank): device for rank, device in enumerate(own)}
-    _, sums = with_an_honest_server(
-        RoundDevices(config, devices, model=model.astype("<f4").tobytes())
-    )
+    network = RoundDevices(config, devices, model=model.astype("<f4").tobytes())
+    _, sums = with_an_honest_server(network)
     presuppose(len(sums[-1].contributors) == len(data), "nobody was lost")
     presuppose(config.update_layout.ring_bits == _RING_BITS, "the ring is that of 32 bits")
     others = config.update_layout.decode(sums[-1].vector)
@@ -137,20 +118,15 @@ def learnt(
 
 
 def _trained(
-    architecture: Architecture, model: Vector, data: DeviceData, training: tuple[float, int, int]
+    learner: "Learner", model: Vector, data: DeviceData, training: "LocalTraining"
 ) -> Device:
     """What a device answers with that has measured and trained a model."""
     import torch
 
-    from deltafl.fl.local import Learner, LocalTraining
-
-    learner = Learner(architecture.build())
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # small tensors on many threads mostly wait for each other
     try:
-        update = learner.train(
-            model, data, LocalTraining(*training), torch.Generator().manual_seed(0)
-        )
+        update = learner.train(model, data, training, torch.Generator().manual_seed(0))
         return Device(learner.mean_loss(model, data), data.num_samples, update)
     finally:
         torch.set_num_threads(threads)
@@ -164,7 +140,6 @@ _DEFENCE: Final = (
 # --- one label ----------------------------------------------------------------------------------
 
 _PIXELS: Final = 64
-_LABELLED: Final = Architecture("logistic-bias", (_PIXELS,), 4)
 _RARE: Final = 3
 """A label that one sample of the cohort has."""
 
@@ -185,8 +160,7 @@ def only_owner_of_a_label(_defended: bool, seed: int = 0) -> Loot:
     y[3, 4] = _RARE
     model = np.zeros((_PIXELS + 1) * 4, dtype=np.float32)
     model[-4] = 200  # the bias of label 0: the probability of all others is 0, to the last digit
-    data = [DeviceData(str(k), x[k], y[k]) for k in range(NUM_DEVICES)]
-    update = learnt(_LABELLED, model, data, batch_size=2, epochs=2).update
+    update = learnt("logistic-bias", x, y, model, batch_size=2, epochs=2).update
     weights, biases = update[:-4].reshape(4, _PIXELS), update[-4:]
     return _pictures([weights[_RARE] / biases[_RARE]], [x[3, 4]])
 
@@ -194,20 +168,13 @@ def only_owner_of_a_label(_defended: bool, seed: int = 0) -> Loot:
 def _pictures(
     taken: list[_Floats], wanted: list[_Bytes], note: str = "the sample's pixels"
 ) -> Loot:
-    shape = (len(taken), -1)
-    bytes_ = np.clip(np.rint(np.array(taken) * 255), 0, 255).reshape(shape)
-    return Loot(
-        bytes_.astype(np.uint32).ravel(),
-        np.array(wanted, dtype=np.uint32).ravel(),
-        ring_bits=8,
-        note=note,
-    )
+    numbers = np.clip(np.rint(np.array(taken) * 255), 0, 255)
+    return Loot(numbers.astype(np.uint8).ravel(), np.array(wanted).ravel(), 8, note=note)
 
 
 # --- bins of brightness -------------------------------------------------------------------------
 
 _SIDE: Final = 16
-_CONVNET: Final = Architecture("convnet", (_SIDE, _SIDE), 4)
 _FILTERS, _TAPS, _BINS = 32, 5, 64
 _MIDDLE: Final = 12
 """The filter that takes the middle of its 25 pixels; each of the first 25 takes one of them."""
@@ -220,13 +187,10 @@ _SEEN: Final = 13
 
 def _separating_model() -> npt.NDArray[np.float32]:
     """A ConvNet whose 64 units are on from one brightness on each, in steps of 1/64."""
-    taps = np.zeros((_FILTERS, 1, _TAPS, _TAPS))
-    for tap in range(_TAPS * _TAPS):
-        taps[tap, 0, tap // _TAPS, tap % _TAPS] = 1
     brightness = np.zeros((_BINS, _FILTERS, _TAPS, _TAPS))
     brightness[:, _MIDDLE] = _SCALE / _TAPS**2
     layers = (
-        (taps, np.zeros(_FILTERS)),
+        (np.eye(_FILTERS, _TAPS**2), np.zeros(_FILTERS)),
         (brightness, -_SCALE * np.arange(_BINS) / _BINS),
         (np.repeat(_SIGNS, _BINS), np.zeros(len(_SIGNS))),
     )
@@ -241,12 +205,12 @@ def _brightest(picture: _Bytes) -> tuple[float, _Bytes]:
     blocks = np.maximum(picture[1:], picture[:-1])
     blocks = np.maximum(blocks[:, 1:], blocks[:, :-1])
     middles = blocks[2::2, 2::2]
-    windows = {
-        (u, v): float(middles[u : u + _TAPS, v : v + _TAPS].mean()) / 255
+    windows = [
+        (float(middles[u : u + _TAPS, v : v + _TAPS].mean()) / 255, u, v)
         for u in range(2)
         for v in range(2)
-    }
-    (u, v), brightness = max(windows.items(), key=lambda item: item[1])
+    ]
+    brightness, u, v = max(windows)
     return brightness, blocks[2 * u : 2 * u + _SEEN, 2 * v : 2 * v + _SEEN]
 
 
@@ -275,8 +239,7 @@ def one_sample_in_each_bin(_defended: bool) -> Loot:
     noise = generator.integers(0, 76, (NUM_DEVICES, 3, _SIDE, _SIDE))
     x = (base + noise).astype(np.uint8)
     y = generator.integers(0, 4, (NUM_DEVICES, 3))
-    data = [DeviceData(str(k), x[k], y[k]) for k in range(NUM_DEVICES)]
-    update = learnt(_CONVNET, _separating_model(), data).update
+    update = learnt("convnet", x, y, _separating_model()).update
     first = _FILTERS * (_TAPS**2 + 1)
     last = first + _BINS * _FILTERS * _TAPS**2
     weights = update[first:last].reshape(_BINS, _FILTERS, _TAPS**2)[:, : _TAPS**2]
@@ -298,7 +261,7 @@ _NOISE: Final = "; what would help is noise that devices add, in rounds that hav
 # --- words that one device has ------------------------------------------------------------------
 
 _COMMON, _OWN_WORDS, _LABELS = 20, 4, 3
-_BAG: Final = Architecture("linear", (_COMMON + NUM_DEVICES * _OWN_WORDS,), _LABELS)
+_WORDS: Final = _COMMON + NUM_DEVICES * _OWN_WORDS
 
 
 @Attack(
@@ -314,29 +277,25 @@ def words_of_one_device(_defended: bool) -> Loot:
     Each device has four words that no other has.
     """
     generator = np.random.default_rng(0)
-    x = np.zeros((NUM_DEVICES, 6, *_BAG.input_shape), dtype=np.float32)
+    x = np.zeros((NUM_DEVICES, 6, _WORDS), dtype=np.float32)
     x[..., :_COMMON] = generator.integers(0, 3, (NUM_DEVICES, 6, _COMMON))
-    rare = np.arange(_COMMON, _BAG.input_shape[0]).reshape(NUM_DEVICES, _OWN_WORDS)
+    rare = np.arange(_COMMON, _WORDS).reshape(NUM_DEVICES, _OWN_WORDS)
     for own, words in zip(x, rare, strict=True):
         own[:, words] = generator.integers(1, 3, (6, _OWN_WORDS))
     y = generator.integers(0, _LABELS, (NUM_DEVICES, 6))
-    data = [DeviceData(str(k), x[k], y[k]) for k in range(NUM_DEVICES)]
-    found = learnt(_BAG, _BAG.first(), data, batch_size=2, epochs=2, rate=0.1)
+    found = learnt("linear", x, y, num_classes=_LABELS, batch_size=2, epochs=2, rate=0.1)
     wanted = [
         vector.reshape(_LABELS, -1)[:, words] for vector, words in zip(found.own, rare, strict=True)
     ]
     return Loot(
-        found.words.reshape(_LABELS, -1)[:, _COMMON:].ravel().astype(np.uint32),
-        np.concatenate(wanted, axis=1).ravel().astype(np.uint32),
-        _RING_BITS,
-        note=f"{rare.size} of {len(x[0, 0])} words belong to one device each",
+        found.words.reshape(_LABELS, -1)[:, _COMMON:].ravel(),
+        np.concatenate(wanted, axis=1).ravel(),
+        note=f"{rare.size} of {_WORDS} words belong to one device each",
         unit=_UNIT,
     )
 
 
 # --- labels and members -------------------------------------------------------------------------
-
-_WITH_BIAS: Final = Architecture("logistic-bias", (8,), 4)
 
 
 @Attack(
@@ -351,19 +310,16 @@ def labels_counted(_defended: bool) -> Loot:
     generator = np.random.default_rng(0)
     x = generator.random((NUM_DEVICES, 30, 8), dtype=np.float32)
     y = generator.integers(0, generator.integers(1, 5, (NUM_DEVICES, 1)), (NUM_DEVICES, 30))
-    data = [DeviceData(str(k), x[k], y[k]) for k in range(NUM_DEVICES)]
-    found = learnt(_WITH_BIAS, _WITH_BIAS.first(), data)
+    found = learnt("logistic-bias", x, y)
     counts = np.rint(found.update[-4:] + found.weight / 4)
     return Loot(
-        counts.astype(np.uint32),
-        np.bincount(y.ravel(), minlength=4).astype(np.uint32),
-        _RING_BITS,
+        counts.astype(np.int64),
+        np.bincount(y.ravel(), minlength=4),
         note=f"the samples of {NUM_DEVICES} devices by label",
     )
 
 
 _NUMBERS, _PER_DEVICE = 1024, 4
-_WIDE: Final = Architecture("linear", (_NUMBERS,), 4)
 
 
 @Attack(
@@ -383,11 +339,10 @@ def members_of_the_cohort(_defended: bool, seed: int = 0) -> Loot:
     num = NUM_DEVICES * _PER_DEVICE
     x = generator.choice(np.array([-1, 1], dtype=np.float32), (2 * num, _NUMBERS))
     y = generator.integers(0, 4, 2 * num)
-    data = [
-        DeviceData(str(k), x[k::NUM_DEVICES][:_PER_DEVICE], y[k::NUM_DEVICES][:_PER_DEVICE])
-        for k in range(NUM_DEVICES)
-    ]
-    update = learnt(_WIDE, _WIDE.first(), data, batch_size=2, rate=0.001).update
+    own_x, own_y = (  # every fifth sample is of the same device
+        own[:num].reshape(_PER_DEVICE, NUM_DEVICES, -1).swapaxes(0, 1) for own in (x, y)
+    )
+    update = learnt("linear", own_x, own_y[..., 0], batch_size=2, rate=0.001).update
     directions = (np.eye(4)[y] - 1 / 4)[:, :, None] * x[:, None, :]  # the gradients, turned around
     parts = directions.reshape(len(x), -1) @ update
     own = np.square(directions).sum((1, 2)) * 0.001 * _PER_DEVICE / 2  # of a member, by itself
@@ -421,15 +376,13 @@ def tail_of_owners(_defended: bool) -> Loot:
     for owner in owners:
         x[owner, 2, _PROPERTY] = 1
     y = generator.integers(0, 3, (NUM_DEVICES, 4))
-    data = [DeviceData(str(k), x[k], y[k]) for k in range(NUM_DEVICES)]
     model = np.zeros((4, 8), dtype=np.float32)
     model[3, _PROPERTY] = _STEEP  # a label that no sample has
     vector = np.append(model, np.zeros(4, dtype=np.float32)).astype(np.float32)
-    found = learnt(_WITH_BIAS, vector, data, theta=Fraction(1, 2))
+    found = learnt("logistic-bias", x, y, vector, theta=Fraction(1, 2))
     wanted = np.sum([found.own[owner] for owner in owners], axis=0, dtype=np.uint32)
     return Loot(
-        np.append(found.words, found.count).astype(np.uint32),
-        np.append(wanted, len(owners)).astype(np.uint32),
-        _RING_BITS,
+        np.append(found.words, found.count),
+        np.append(wanted, len(owners)),
         note="the sum of the owners' updates, and how many they are",
     )
