@@ -14,7 +14,7 @@ from deltafl.sim.inspect.attacks.attack import LIAR, Left, Loot, NotPlayed, harm
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
 TESTS = Path(__file__).parents[1]
-LEAST = 28
+LEAST = 27
 
 
 ON_THE_RECORD = 24

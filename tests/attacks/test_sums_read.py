@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from deltafl.sim.inspect.attacks import tails, trained
+from deltafl.sim.inspect.attacks import sums, tails
 from deltafl.sim.inspect.attacks.attack import NotPlayed
-from deltafl.sim.inspect.attacks.trained import learnt
+from deltafl.sim.inspect.attacks.sums import learnt
 
 SEEDS = range(10)
 
@@ -25,12 +25,12 @@ def plays_that_succeed(attack):
 
 @pytest.mark.slow
 def test_the_only_sample_of_a_label_is_read_whatever_it_is():
-    assert plays_that_succeed(trained.only_owner_of_a_label) == 10
+    assert plays_that_succeed(sums.only_owner_of_a_label) == 10
 
 
 @pytest.mark.slow
 def test_members_are_told_apart_from_others():
-    assert plays_that_succeed(trained.members_of_the_cohort) == 10
+    assert plays_that_succeed(sums.members_of_the_cohort) == 10
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_counts_give_most_tails_away():
 
 
 def test_most_pictures_are_alone_in_their_bin():
-    assert "9 of the cohort's 15" in trained.one_sample_in_each_bin.play(True).note
+    assert "9 of the cohort's 15" in sums.one_sample_in_each_bin.play(True).note
 
 
 # --- where it cannot be read ---------------------------------------------------------------------
@@ -47,8 +47,8 @@ def test_most_pictures_are_alone_in_their_bin():
 
 @pytest.mark.slow
 def test_with_fewer_weights_than_samples_members_are_not_told_apart(monkeypatch):
-    monkeypatch.setattr(trained, "_NUMBERS", 2)
-    assert plays_that_succeed(trained.members_of_the_cohort) == 0
+    monkeypatch.setattr(sums, "_NUMBERS", 2)
+    assert plays_that_succeed(sums.members_of_the_cohort) == 0
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ device is given (its policy, its randomness, what it computes with), or by a dev
     evil_server  keeps to nothing               steering     asks what it likes in a round
     own_session  the devices of a session       own_round    the devices of a round
 
-The others are the attacks: on sessions, rounds and tails, by lying devices, and on what trained
-models tell. Nothing here touches a network, a file or a device other than those that it makes for
+The others are the attacks: on sessions, rounds and tails, by lying devices, and on what sums of
+updates say. Nothing here touches a network, a file or a device other than those that it makes for
 itself.
 """

@@ -125,7 +125,7 @@ def _summary(verdicts: Sequence[Verdict]) -> str:
     prevented = [verdict for verdict in verdicts if verdict.attack.is_prevented]
     exposed = [verdict for verdict in verdicts if not verdict.attack.is_prevented]
     width = max(len(verdict.attack.name) for verdict in verdicts)
-    lines = [f"{'attack':<{width}}  no.  who      defence off  defence on"]
+    lines = [f"{'attack':<{width}}  no.  who      end"]
     lines += [_row(verdict, width) for verdict in prevented]
     if exposed:
         lines += ["", "not prevented, by design (docs/limitations.md):"]
@@ -151,27 +151,8 @@ def _heading(attack: Attack) -> str:
 
 def _row(verdict: Verdict, width: int) -> str:
     attack = verdict.attack
-    off = "–" if verdict.undefended is None else _mark(verdict.undefended)
-    flag = "  NOT as registered" if verdict.surprises else ""
-    on = _mark(verdict.defended)
-    return f"{attack.name:<{width}}  {attack.label:<4} {attack.power:<8} {off:<12} {on}{flag}"
-
-
-def _mark(outcome: Outcome) -> str:
-    """The outcome in a word or two."""
-    match outcome:
-        case PeerError():
-            return f"refused: {outcome.reason}"
-        case NotPlayed():
-            return "not played"
-        case Loot() if outcome.refusals:
-            return f"refused: {outcome.refusals[0].reason}"
-        case Loot() if outcome.culprits:
-            return f"named: {', '.join(sorted({str(fault) for _, fault in outcome.culprits}))}"
-        case Loot() if outcome.is_complete:
-            return "succeeds"
-        case Loot():
-            return "noise" if outcome.is_noise else "fails"
+    flag = "NOT as registered: " if verdict.surprises else ""
+    return f"{attack.name:<{width}}  {attack.label:<4} {attack.power:<8} {flag}{attack.end}"
 
 
 def _told(facts: Mapping[str, object]) -> list[str]:

@@ -1,9 +1,6 @@
-"""The devices of a round of Δ-FL, honest unless an attack makes them otherwise.
+"""The devices of a round of Δ-FL, honest unless an attack makes them otherwise."""
 
-They are those of this project, or plain ones, which know the session's protocol and nothing else.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -14,7 +11,7 @@ import numpy as np
 from deltafl.protocol import wire
 from deltafl.protocol.answering import OwnWork, answered
 from deltafl.protocol.client import RoundClient
-from deltafl.protocol.configuration import RoundConfig, UpdateParams, binding
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
@@ -25,7 +22,6 @@ from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import (
-    Client,
     ClientId,
     Enrolment,
     SessionParams,
@@ -35,9 +31,7 @@ from deltafl.secagg import (
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import present
 from deltafl.secagg.messages import OpenSlot, SessionOpen
-from deltafl.secagg.openings import Prove
 from deltafl.secagg.randomness import Randomness, SeededRandomness
-from deltafl.secagg.ring import Vector
 from deltafl.secagg.session import NoObserver, Trip
 from deltafl.secagg.stages import Vanish
 from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, new_enrolment
@@ -135,18 +129,20 @@ def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
 
 def unit_of(device: Device) -> float:
     """What a word of one stands for where it tells Δ_k of a device whose weight is known."""
-    return 2.0**-UPDATE_ROUND.update.resolution_bits / device.weight
+    return 2.0**-UPDATE_ROUND.update.resolution_bits / max(1, device.weight)
 
 
 class Own:
     """A device's own code; an `OwnWork`.
 
     Args:
-        device: What it works out, unless a model has no gradient.
+        device: What it works out.
+        shown: The model that it works with, whatever the session is bound to.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, shown: bytes) -> None:
         self._device = device
+        self._shown = shown
 
     def weight(self) -> int:
         """n_k."""
@@ -158,52 +154,12 @@ class Own:
         return self._device.loss
 
     def update(self, model: bytes) -> Update:
-        """Δ_k."""
-        return self._device.update * np.float32(model != DEAD_MODEL)
+        """Δ_k, unless the model has no gradient."""
+        del model
+        return self._device.update * np.float32(self._shown != DEAD_MODEL)
 
     def wait(self, model: bytes) -> None:
         """Not a moment: nobody looks at the time here."""
-
-
-Say = Callable[[Query | Threshold, bytes], tuple[Vector, Prove | None]]
-"""What a plain device answers to a question about a model, and proves of it where that is asked."""
-
-
-class _PlainDevice:
-    """A device that knows the session's protocol: it checks nothing of the round around it."""
-
-    def __init__(self, say: Say, session: Client) -> None:
-        self._say = say
-        self._session = session
-        self._shown = b""
-
-    def receive(self, data: bytes) -> bytes | None:
-        """Take an envelope; the answer to what is in it, at once."""
-        envelope = wire.decode(data)
-        if isinstance(envelope, Announce):
-            self._shown = envelope.models
-        if not isinstance(envelope, Ask):
-            return self._session.receive(envelope.session)
-        if envelope.opening:
-            self._session.receive(envelope.opening)
-        self._session.receive(envelope.session)
-        question = envelope.question
-        vector, prove = self._say(question, self._shown)
-        bound = binding(present(self._session.params).context, question)
-        return self._session.contribute(vector, bound, prove)
-
-
-def truth(config: RoundConfig, device: Device) -> Say:
-    """What a plain device says that answers the truth about whatever model it is shown."""
-    own = device.measured(config)
-
-    def say(question: Query | Threshold, model: bytes) -> tuple[Vector, None]:
-        if isinstance(question, Query):
-            return own.answer(question), None
-        update = Own(device).update(model)
-        return own.contribution(update if own.passes(question) else None), None
-
-    return say
 
 
 def noise_of(client: ClientId) -> Randomness:
@@ -221,10 +177,8 @@ class RoundDevices:
         threshold: Shares that rebuild a secret; by default, `QUORUM` then, and two otherwise.
         model: The model that the session is bound to; with several levels, theirs, joined.
         models: What each device is shown as the model; the same for all by default.
-        signed: Whether the session is; if the search is verified, it is.
-        says: Which devices are plain ones, and what they answer.
+        believe: Whether devices take that for the model that the session is bound to.
         enrolment: Their identities and what these remember; new ones where not given.
-        number: Of the round; in each, devices draw other secrets.
         thetas: The tail fractions of the levels that are played in one session; by default, there
             is one, that of the round.
 
@@ -243,10 +197,8 @@ class RoundDevices:
         threshold: int | None = None,
         model: bytes = MODEL,
         models: Mapping[ClientId, bytes] | None = None,
-        signed: bool = False,
-        says: Mapping[ClientId, Say] = MappingProxyType({}),
+        believe: bool = False,
         enrolment: Enrolment | None = None,
-        number: int = 0,
         thetas: Sequence[Fraction] = (),
     ) -> None:
         self.devices = make_devices(config) if devices is None else devices
@@ -266,21 +218,21 @@ class RoundDevices:
             min_cohort=max(3, threshold),
             graph_seed=bytes(32),
             context=self.levels.context(model),
-            signed=signed or verified,
+            signed=True,
         )
         self._models = models or dict.fromkeys(self.devices, model)
-        self._machines = dict[ClientId, RoundClient | _PlainDevice]()
-        for client in self.devices:
-            source = SeededRandomness((client + (number << 64)).to_bytes(32, "little"))
-            credentials = self.enrolment.credentials_for(client, self.params)
-            ledger = self.enrolment.ledger(client)
-            if client in says:
-                session = Client(client, policy, source, credentials, ledger=ledger)
-                self._machines[client] = _PlainDevice(says[client], session)
-            else:
-                self._machines[client] = RoundClient(
-                    client, policy, source, credentials, noise_of(client), ledger=ledger
-                )
+        self._believe = believe
+        self._machines = {
+            client: RoundClient(
+                client,
+                policy,
+                SeededRandomness(client.to_bytes(32, "little")),
+                self.enrolment.credentials(client),
+                noise_of(client),
+                ledger=self.enrolment.ledger(client),
+            )
+            for client in self.devices
+        }
 
     def carry(self, client: ClientId, data: bytes) -> bytes | None:
         """A device's answer to a message of the session, in the envelope of a lying server."""
@@ -296,16 +248,13 @@ class RoundDevices:
     def answer(self, client: ClientId, data: bytes) -> bytes | None:
         """Let a device take an envelope, which announces its own model, and do what it is told."""
         envelope = wire.decode(data)
-        if isinstance(envelope, Announce):
+        if isinstance(envelope, Announce) and not self._believe:
             data = wire.encode(replace(envelope, models=self._models[client]))
-        machine = self._machines[client]
-        if isinstance(machine, _PlainDevice):
-            return machine.receive(data)
-        return answered(machine, data, self.own(client), lambda _: None)
+        return answered(self._machines[client], data, self.own(client), lambda _: None)
 
     def own(self, client: ClientId) -> OwnWork:
         """The code of a device."""
-        return Own(self.devices[client])
+        return Own(self.devices[client], self._models[client])
 
 
 def with_an_honest_server(
@@ -331,7 +280,7 @@ def with_an_honest_server(
         devices.model,
         devices.params,
         devices.devices,
-        directory=devices.enrolment if devices.params.signed else None,
+        directory=devices.enrolment,
         keeps_cohort=keeps_cohort,
         lost=lost,
     )

@@ -4,32 +4,27 @@ In the attacks of number 13, a server asks one query in two rounds over one mode
 without one of the devices.
 """
 
-import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
-from functools import partial
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from deltafl.fl.cohort import Cohort, Later, Pending
+from deltafl.fl.cohort import Later, Pending
+from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.protocol.answering import OwnWork
-from deltafl.protocol.configuration import RoundConfig, UpdateParams
-from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import LostSearch
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.update_noise import Sizes, UpdateNoise
-from deltafl.secagg import ClientId, Enrolment, Refusal, Stage, Step, ring
+from deltafl.secagg import ClientId, Enrolment, Refusal, Stage, Step
 from deltafl.secagg.errors import present
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, harm, presuppose
+from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     DEAD_MODEL,
     MODEL,
@@ -41,15 +36,13 @@ from deltafl.sim.inspect.attacks.own_round import (
     Own,
     RoundDevices,
     make_devices,
-    noise_of,
-    truth,
     unit_of,
     with_an_honest_server,
 )
 from deltafl.sim.inspect.attacks.own_session import new_enrolment
 from deltafl.sim.inspect.attacks.steering import Steering
 
-# --- models and updates -------------------------------------------------------------------------
+# --- models -------------------------------------------------------------------------------------
 
 
 @Attack(
@@ -73,7 +66,7 @@ def model_inconsistency(defended: bool) -> Loot:
         WHOLE_ROUND,
         devices,
         models={i: MODEL if i == last else DEAD_MODEL for i in devices},
-        says={} if defended else {i: truth(WHOLE_ROUND, one) for i, one in devices.items()},
+        believe=not defended,
     )
     outcome, learnt = with_an_honest_server(network)
     presuppose(outcome.update is not None, "the round has come to an update")
@@ -106,16 +99,15 @@ class _Readers(RoundDevices):
 
     def own(self, client: ClientId) -> OwnWork:
         """The code of a device."""
-        return _Reader(self.devices[client]) if client in _OWNERS else super().own(client)
+        kind = _Reader if client in _OWNERS else Own
+        return kind(self.devices[client], self.model)
 
 
 @Attack(
     16,
-    "announces a model under which the device's own code raises an exception on samples with a "
-    "certain property",
+    "announces a model under which devices' own code fails on samples with a certain property",
     gain="one bit about the samples of every device, by name",
-    defence="what the device's own code fails to work out counts as what is not finite, and the "
-    "device goes on",
+    defence="what own code fails to work out counts as not finite, and the device goes on",
     spec="12.4",
     end=Left.NOTHING,
 )
@@ -129,73 +121,6 @@ def silence_by_an_exception(defended: bool) -> Loot:
         np.array([client in _OWNERS for client in ids]),
         ring_bits=1,
         note="which devices fell silent",
-    )
-
-
-_LENGTH: Final = 1024
-
-
-def _noisy(multiplier: Fraction) -> RoundConfig:
-    """A round with noise from as many devices as are certain to be in its sum."""
-    sizes = Sizes.of(_LENGTH, UPDATE_ROUND.cohort_size)
-    noise = UpdateNoise.at_least(multiplier, 1.0, POLICY.min_cohort, sizes)
-    update = UpdateParams(clip=4.0, resolution_bits=16, max_weight=1, noise=noise)
-    return replace(UPDATE_ROUND, update=update, update_length=_LENGTH)
-
-
-def _alike() -> dict[ClientId, Device]:
-    """Devices with one update, of a norm of 1 and numbers of one size."""
-    size = np.float32(1 / math.sqrt(_LENGTH) * (1 - 1e-6))
-    update = np.random.default_rng(0).choice((-size, size), _LENGTH).astype(np.float32)
-    made = make_devices(UPDATE_ROUND)
-    return {client: replace(one, weight=1, update=update) for client, one in made.items()}
-
-
-@Attack(
-    18,
-    "announces a sum of updates with hardly any noise",
-    gain="the sum as if there were none: the signs of the update that all devices have",
-    defence="a device works out the noise multiplier from what is announced, and insists on its "
-    "own smallest",
-    spec="12.16",
-    end=Refusal.POLICY,
-    saying="is below min_update_noise=1",
-)
-def little_noise_in_updates(defended: bool) -> Loot:
-    """The noise has a thousandth of what one device can change."""
-    policy = replace(POLICY, min_update_noise=Fraction(1)) if defended else POLICY
-    devices, config = _alike(), _noisy(Fraction(1, 1000))
-    outcome, _ = with_an_honest_server(RoundDevices(config, devices, policy=policy))
-    return Loot(present(outcome.update) < 0, devices[min(devices)].update < 0, 1)
-
-
-@Attack(
-    18,
-    "has more devices of its own in the cohort than the others expect, and takes off what they add",
-    gain="a sum with less noise than the devices insist on",
-    defence="none beyond γ, for which the noise is made; what helps is who admits devices",
-    spec="14.13",
-)
-def noise_of_colluding_devices(_defended: bool) -> Loot:
-    """Noise is enough from three of five devices, and three are the server's own."""
-    config, devices = _noisy(Fraction(1)), _alike()
-    policy = replace(POLICY, min_update_noise=Fraction(1))
-    _, learnt = with_an_honest_server(RoundDevices(config, devices, policy=policy))
-    own, layout = sorted(devices)[-3:], config.update_layout
-    total = learnt[-1].vector.astype(np.uint64)
-    for client in own:
-        one = devices[client]
-        total -= one.measured(config).contribution(one.update, noise_of(client))
-    ring.reduce(total, layout.ring_bits)
-    num_left, sizes = len(devices) - len(own), Sizes.of(_LENGTH, len(devices))
-    read = present(config.noisy_updates).read(layout.decode(total), Fraction(1), num_left)
-    left = present(read.update) - devices[own[0]].update
-    steps = left * num_left * sizes.clip / present(config.update.noise).norm
-    multiplier = float(np.std(steps)) / math.sqrt(sizes.square_sensitivity)
-    return harm(
-        multiplier < 0.9 * float(policy.min_update_noise),
-        f"the noise has a multiplier of {multiplier:.2f}, and devices insist on "
-        f"{policy.min_update_noise}",
     )
 
 
@@ -241,9 +166,7 @@ def _asked_twice(
 
     def session(index: int, model: bytes, without: int | None = None) -> Steering:
         config = replace(_CONFIG, round_index=index)
-        network = RoundDevices(
-            config, devices, model=model, policy=policy, signed=True, enrolment=enrolment
-        )
+        network = RoundDevices(config, devices, model=model, policy=policy, enrolment=enrolment)
         return Steering(network, without=without)
 
     first = session(1, MODEL)
@@ -266,8 +189,7 @@ def _asked_twice(
     13,
     "announces one model under two round indices, the second time without one of the devices",
     gain=_ANSWER,
-    defence="a device that expects an active server answers for each model in only one round, and "
-    "remembers it",
+    defence="to an active server, a device answers for a model in one round, and remembers it",
     spec="12.13",
     end=Refusal.MODEL_REPEATED,
     saying="answered for this model before",
@@ -304,7 +226,6 @@ def lost_round_begun_anew(defended: bool) -> Loot:
             policy=replace(POLICY, max_rounds_per_model=2),
             threshold=4,
             enrolment=enrolment,
-            number=number,
         )
         outcome, learnt = with_an_honest_server(network, gone=gone, lost=lost)
         presuppose((outcome.update is None) == (number == 0), "the first round is lost")
@@ -352,11 +273,9 @@ class _WithLedgers(Enrolment):
 
 @Attack(
     13,
-    "announces rounds of which it asks nothing, until the devices forget that they have answered "
-    "for a model, and announces that model again without one of the devices",
+    "announces rounds until devices forget a model, and that model again without one of them",
     gain=_ANSWER,
-    defence="a device's ledger holds only what it has answered, and forgets nothing: a full one "
-    "admits nothing more",
+    defence="a ledger holds only what a device has answered, and forgets nothing",
     spec="12.13",
     end=Refusal.MODEL_REPEATED,
     saying="answered for this model before",
@@ -372,11 +291,9 @@ def announced_until_forgotten(defended: bool) -> Loot:
 
 @Attack(
     13,
-    "announces a model in two rounds, the second time with one bit changed and without one of the "
-    "devices",
+    "announces a model in two rounds, the second time with a bit changed and without one device",
     gain=_ANSWER,
-    defence="none: devices remember models byte for byte, and every step of training changes the "
-    "model",
+    defence="none: models are remembered byte for byte, and every step of training changes them",
     spec="12.13",
 )
 def almost_one_model_in_two_rounds(_defended: bool) -> Loot:
@@ -396,23 +313,19 @@ _IN_TAIL: Final = 3
     13,
     "declares a device dropped out between the search and the update",
     gain="whether the device is in the tail, and its weight if so",
-    defence="none for the update, because otherwise one device could cost everybody the round; "
-    "slots of queries are whole",
+    defence="none for the update, or one device could cost all the round; queries' slots are whole",
     spec="12.3",
 )
 def lost_after_the_search(_defended: bool) -> Loot:
     """The search tells how much is in the tail, and the update how much without the device."""
     devices = make_devices(_CONFIG)
-    steering = Steering(RoundDevices(_CONFIG, devices, signed=True))
+    steering = Steering(RoundDevices(_CONFIG, devices))
     below = _CONFIG.search_layout.decode(steering.ask(0, _QUERY))
     left, threshold = steering.evil.everyone - {_IN_TAIL}, Threshold(2 * _PIVOT, 0)
     summed = steering.ask(_CONFIG.update_slot, threshold, survivors=left)
     tail = _CONFIG.update_layout.decode(summed)
     place = _QUERY.pivots.index(_PIVOT)
-    taken = [
-        int(below[whole][0] - below[f"{whole}_below"][place] - tail[whole][0])
-        for whole in ("count", "weight")
-    ]
+    taken = [below[a][0] - below[f"{a}_below"][place] - tail[a][0] for a in ("count", "weight")]
     return Loot(
         np.array(taken),
         np.array([1, steering.devices[_IN_TAIL].weight]),
@@ -426,14 +339,13 @@ def lost_after_the_search(_defended: bool) -> Loot:
     14,
     "reads the sums of one honest histogram query over five devices",
     gain="every device's weight, and its loss to within a bucket, without names",
-    defence="larger cohorts, `bracketed`, and the settings of the search (deltafl audit leakage "
-    "measures them)",
+    defence="larger cohorts, `bracketed`, and settings (`deltafl audit leakage` measures them)",
     spec="12.4",
 )
 def search_in_a_small_cohort(_defended: bool) -> Loot:
     """There is at most one device between two pivots, so that each rank is a device."""
     devices = make_devices(_CONFIG)
-    steering = Steering(RoundDevices(_CONFIG, devices, signed=True))
+    steering = Steering(RoundDevices(_CONFIG, devices))
     sums = _CONFIG.search_layout.decode(steering.ask(0, _QUERY))
     weights = np.diff(sums["weight_below"], append=sums["weight"])
     found = [(_QUERY.pivots[i], weights[i]) for i in np.flatnonzero(weights)]
@@ -448,10 +360,10 @@ def search_in_a_small_cohort(_defended: bool) -> Loot:
     )
 
 
-class _InClear(Cohort):
-    """Devices that tell their losses, as in Algorithm 2."""
+class _InClear:
+    """Devices that tell their losses and updates, as in Algorithm 2."""
 
-    def __init__(self, devices: Mapping[ClientId, Device]) -> None:
+    def __init__(self, devices: Mapping[int, Device]) -> None:
         self._devices = devices
 
     @property
@@ -459,12 +371,17 @@ class _InClear(Cohort):
         """n_k by device."""
         return {client: device.weight for client, device in self._devices.items()}
 
-    def reveal_losses(
-        self, model: npt.NDArray[np.float32], ids: Collection[int] | None = None
-    ) -> Sequence[Pending[float]]:
-        """Every device's loss."""
-        del model, ids
-        return [Later(partial(getattr, one, "loss")) for one in self._devices.values()]
+    def begin_loss(self, device: int, model: Update) -> Pending[float]:
+        """A device's loss."""
+        del model
+        return Later(lambda: self._devices[device].loss)
+
+    def begin_update(
+        self, device: int, model: Update, objective: LocalObjective = PLAIN
+    ) -> Pending[Update]:
+        """A device's update."""
+        del model, objective
+        return Later(lambda: self._devices[device].update)
 
 
 @Attack(
@@ -481,18 +398,24 @@ def losses_in_clear(defended: bool) -> Loot:
     if defended:
         steering = Steering(RoundDevices(_CONFIG, devices))
         steering.ask(0, _QUERY)
-        taken, told = list(steering.evil.inputs[0].values()), "masked words, but no losses"
+        told = list(steering.evil.inputs[0].values())
     else:
-        taken, told = _told_in_clear(_InClear(devices)), "losses and weights"
+        told = _in_clear({int(client): one for client, one in devices.items()})
     wanted = [device.measured(_CONFIG).answer(_QUERY) for device in devices.values()]
-    note = f"the server is told {told}"
-    return Loot(np.concatenate(taken), np.concatenate(wanted), _RING_BITS, note=note)
+    return Loot(
+        np.array(told, dtype=np.uint64).ravel(),
+        np.stack(wanted).ravel(),
+        _RING_BITS,
+        note=f"the server is told {'masked words' if defended else 'losses and weights'}",
+    )
 
 
-def _told_in_clear(cohort: Cohort) -> list[Vector]:
+def _in_clear(devices: Mapping[int, Device]) -> list[Vector]:
     """What a server of Algorithm 2 is told of each device, as its answer to a query."""
     from deltafl.fl.strategies.mixture import measure_losses  # loads torch, which takes seconds
+    from deltafl.sim.cohort.simulated import SimulatedCohort
 
+    cohort = SimulatedCohort(_InClear(devices))
     losses = measure_losses(cohort, np.zeros(_CONFIG.update_length, np.float32))
     return [
         DeviceRound.measured(_CONFIG, loss, weight).answer(_QUERY)

@@ -301,8 +301,7 @@ _ROUNDS: Final = 6
     11,
     "collects sums over overlapping cohorts, round after round, and solves for the devices",
     gain="every vector that stays the same over the rounds",
-    defence="none: sums are exact; an audit of the transcript reports whose updates can be "
-    "solved for",
+    defence="none: sums are exact; an audit reports whose updates can be solved for",
     spec="9.5",
 )
 def many_rounds(_defended: bool) -> Loot:

@@ -15,7 +15,7 @@ from deltafl.protocol.quantile.search import Query, Search
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ring
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Loot
+from deltafl.sim.inspect.attacks.attack import Loot, Words
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import Device, RoundDevices, unit_of
 
@@ -106,7 +106,7 @@ class Steering:
         """
         while len(self.asked) < most and (query := self.search.query) is not None:
             slot, layout = len(self.asked), self.config.search_layout
-            shown = self.ask(slot, query), self.evil.committed[slot]
+            shown: Shown = (self.ask(slot, query), self.evil.committed[slot])
             self.asked.append(query)
             if self._colluders:
                 shown = self._steered(query, *shown)
@@ -130,7 +130,7 @@ class Steering:
         total = self.ask(self.config.update_slot, asked, cohort, survivors)
         return self.loot(total, self.worst)
 
-    def loot(self, taken: Vector, device: Device) -> Loot:
+    def loot(self, taken: Words, device: Device) -> Loot:
         """What was taken for a device's part of the sum of updates."""
         return Loot(
             taken,
@@ -158,6 +158,6 @@ class Steering:
     def _total(self, vectors: Sequence[Vector]) -> Vector:
         """A sum in the ring of the search."""
         bits = self.config.search_layout.ring_bits
-        total = ring.to_words(np.sum(vectors, axis=0, dtype=np.uint64), bits)
+        total = ring.to_words(np.stack(vectors).sum(axis=0, dtype=np.uint64), bits)
         ring.reduce(total, bits)
         return total

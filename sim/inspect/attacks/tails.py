@@ -135,8 +135,7 @@ def _alone(
 
 @Attack(
     4,
-    "has the devices that may collude claim the largest loss, in a round of so small a θ that one "
-    "other device is in the tail",
+    "has its devices claim the largest loss, where θ is so small that one other is in the tail",
     gain=_UPDATE,
     defence="a device works out how many devices θ keeps besides those that may collude",
     spec="12.14",
@@ -151,8 +150,7 @@ def tail_of_one_by_claimed_losses(defended: bool) -> Loot:
 
 @Attack(
     4,
-    "has the devices that may collude claim the largest loss and much weight, so that half of the "
-    "weight is theirs and one other device's",
+    "has its devices claim the largest loss and, with one other device, half of the weight",
     gain=_UPDATE,
     defence="the search keeps more devices than θ does where too few are left",
     spec="12.9",
@@ -178,8 +176,7 @@ def verified_tail_of_one_by_claimed_weights(defended: bool) -> Loot:
 
 @Attack(
     4,
-    "takes the sum of a tail that is a single device: one with half of all samples, and the "
-    "largest loss; nobody lies",
+    "takes the sum of a tail of one device, with half of all samples and the largest loss",
     gain="the update and the weight of that device",
     defence="the search keeps more devices than θ does where too few are left",
     spec="12.9",
@@ -192,8 +189,7 @@ def tail_of_one_heavy_device(defended: bool) -> Loot:
 
 @Attack(
     4,
-    "goes on with the update after one of two honest devices of the tail has dropped out, where "
-    "its own devices are the rest",
+    "goes on after one of the tail's two honest devices has dropped out; its own are the rest",
     gain="the update and the weight of the other, once its own devices' are subtracted",
     defence="a round ends if too few are left, should all that were lost have been in the tail",
     spec="12.9",
@@ -208,8 +204,7 @@ def tail_shrunk_by_drop_outs(defended: bool) -> Loot:
 
 @Attack(
     13,
-    "has the devices that may collude claim the smallest loss and much weight, so that they and "
-    "one other device are in the tail of one level and not of the next",
+    "has its devices claim the least loss and much weight, so that two tails differ by one other",
     gain="that device's update, as the difference of the sums, if the levels' models hardly differ",
     defence="a level ends if too few devices are in the difference besides those that may collude",
     spec="12.11",
@@ -222,8 +217,7 @@ def difference_of_one_by_claimed_weights(defended: bool) -> Loot:
 
 @Attack(
     13,
-    "plays two levels of nearly one model whose tails differ by one device, and loses a device "
-    "that was in neither, so that the number of the first tail is not known",
+    "plays two levels of nearly one model that differ by one device, and loses one of neither",
     gain="that device's update, as the difference of the sums",
     defence="the first tail is counted with all that were lost, and without them",
     spec="12.12",
@@ -265,17 +259,15 @@ def tail_of_one_device(defended: bool) -> Loot:
     else:
         policy = replace(ACTIVE, unverified_if_active=True)
         config = replace(VERIFIED_ROUND, search=replace(VERIFIED_ROUND.search, verified=False))
-        steering = Steering(RoundDevices(config, policy=policy, threshold=QUORUM, signed=True))
+        steering = Steering(RoundDevices(config, policy=policy, threshold=QUORUM))
     return steering.update(Threshold(2 * steering.highest, 0))
 
 
 @Attack(
     13,
-    "announces a model twice, the second time with one bit changed and a smaller θ, so that the "
-    "tails differ by one device",
+    "announces a model twice, with a bit changed and a smaller θ: the tails differ by one device",
     gain="that device's update, as the difference of the two",
-    defence="none: each of the two tails is large enough, and devices cannot judge which change of "
-    "a model is too small",
+    defence="none: each tail is large enough, and no device can judge which change is too small",
     spec="12.11",
 )
 def two_tails_of_almost_one_model(_defended: bool) -> Loot:
@@ -297,11 +289,9 @@ def two_tails_of_almost_one_model(_defended: bool) -> Loot:
 
 @Attack(
     4,
-    "has its own device commit to false values, so that the sums show a tail of two with the "
-    "largest loss where there is one",
+    "has its own device commit to false values: sums show a tail of two where there is one",
     gain=_WORST,
-    defence="none: nothing proves that what a device commits to is true or in range; what helps is "
-    "who admits devices",
+    defence="none: nothing proves what a commitment is to; what helps is who admits devices",
     spec="12.12",
 )
 def tail_of_one_with_a_colluder(_defended: bool) -> Loot:
@@ -316,10 +306,8 @@ def tail_of_one_with_a_colluder(_defended: bool) -> Loot:
 @Attack(
     4,
     "claims that a device has dropped out during a verified search, and goes on to the update",
-    gain="the sum over a tail that is too large: all devices from the highest pivot that is known "
-    "to be safe, less those that it calls lost",
-    defence="none: nobody can tell whether a device is gone; the server cannot choose the "
-    "threshold",
+    gain="the sum over a tail that is too large, less the devices that it calls lost",
+    defence="none: nobody can tell whether a device is gone; but the threshold is a safe one",
     spec="12.12",
 )
 def search_ended_early(_defended: bool) -> Loot:
@@ -332,7 +320,7 @@ def search_ended_early(_defended: bool) -> Loot:
     kept = [part.contribution(one.update) for one, part in own if part.passes(threshold)]
     presuppose(len(kept) > 2, "the tail is larger than that of the whole search")
     note = f"{len(kept)} devices are in the tail, from {threshold.eta_half_ticks // 2} ticks on"
-    return replace(loot, wanted=np.sum(kept, axis=0, dtype=np.uint64), note=note, unit=0.0)
+    return replace(loot, wanted=np.stack(kept).sum(axis=0, dtype=np.uint64), note=note, unit=0.0)
 
 
 @Attack(
@@ -355,7 +343,7 @@ def sums_of_a_verified_search(_defended: bool) -> Loot:
     answers = [d.measured(steering.config).answer(steering.asked[-1]) for d in steering.devices]
     return Loot(
         ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)[: spec.length],
-        np.sum(answers, axis=0, dtype=np.uint64),
+        np.stack(answers).sum(axis=0),
         spec.ring_bits,
         note="the sum of the last query: weight, number, and both below the pivot",
     )
@@ -371,8 +359,7 @@ _NUM_ROUNDS, _PERIOD = 12, 3
     "learns beside the protocol how often each device has trained, every three rounds of twelve, "
     "and solves for the tails (Lam et al. 2021)",
     gain="which devices were in the tail of which round, and every update that stays the same",
-    defence="none: counts that devices report elsewhere are no part of the protocol; do not "
-    "collect them",
+    defence="none: counts reported elsewhere are no part of the protocol; do not collect them",
     spec="9.5",
 )
 def tails_from_counts(_defended: bool, seed: int = 0) -> Loot:

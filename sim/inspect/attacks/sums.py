@@ -1,4 +1,4 @@
-"""Attacks on what honest sums say of the samples that a model has learnt from.
+"""Attacks on what sums of updates say: of samples that a model has learnt from, and with noise.
 
 Devices train a model of the project on samples of their own, in a round with every defence: the
 session is signed, and the sum is over five devices that expect an active server. The server
@@ -10,24 +10,30 @@ any part in some of its elements, these elements are that sample's, and the serv
 that decides which sample has a part in what. All devices are shown the same model.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.configuration import UpdateParams
-from deltafl.secagg import ClientId
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.update_noise import Sizes, UpdateNoise
+from deltafl.secagg import ClientId, Refusal, ring
+from deltafl.secagg.errors import present
 from deltafl.secagg.ring import Vector as Words
-from deltafl.sim.inspect.attacks.attack import Attack, Loot, presuppose, signed
+from deltafl.sim.inspect.attacks.attack import Attack, Loot, harm, presuppose, signed
 from deltafl.sim.inspect.attacks.own_round import (
+    POLICY,
+    UPDATE_ROUND,
     VERIFIED_ROUND,
     Device,
     RoundDevices,
+    make_devices,
+    noise_of,
     with_an_honest_server,
 )
 
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
     from deltafl.fl.local import Learner, LocalTraining
 
 _Bytes = npt.NDArray[np.uint8]
-_Floats = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.floating[Any]]
 
 NUM_DEVICES: Final = VERIFIED_ROUND.cohort_size
 """In a round."""
@@ -52,13 +58,13 @@ class Learnt:
     Attributes:
         words: Σ n_k·Δ_k in units of 2^-resolution_bits, as the session revealed it; words of a
             ring of 32 bits.
-        own: For comparison, the same words of each device alone.
+        own: For comparison, the same words of each device alone, [devices, words].
         weight: Σ n_k of the devices that trained.
         count: How many they are.
     """
 
     words: Words
-    own: Sequence[Words]
+    own: npt.NDArray[np.uint64]
     weight: int
     count: int
 
@@ -111,7 +117,7 @@ def learnt(
     others = config.update_layout.decode(sums[-1].vector)
     return Learnt(
         sums[-1].vector[: len(model)],
-        [one.measured(config).contribution(one.update)[: len(model)] for one in own],
+        np.array([one.measured(config).contribution(one.update)[: len(model)] for one in own]),
         int(others["weight"][0]),
         int(others["count"][0]),
     )
@@ -146,8 +152,7 @@ _RARE: Final = 3
 
 @Attack(
     9,
-    "announces a model that is sure of one label, so that no other sample has a part in the "
-    "gradient of a rare label's weights",
+    "announces a model so sure of one label that only rare labels have a part in their weights",
     gain="the sample with that label, if the cohort has only one, though not its owner's name",
     defence=_DEFENCE,
     spec="14.7",
@@ -227,8 +232,7 @@ def _laid_out(taps: _Floats) -> _Floats:
     9,
     "announces a ConvNet whose units are on from one brightness on each, so that two neighbouring "
     "units differ only by the samples between (Robbing the Fed, LOKI)",
-    gain="every picture that is alone between two brightnesses, each pixel as the largest of four, "
-    "though not its owner's name",
+    gain="every picture alone between two brightnesses, to the pixel's block, without its owner",
     defence=_DEFENCE,
     spec="14.7",
 )
@@ -280,16 +284,15 @@ def words_of_one_device(_defended: bool) -> Loot:
     x = np.zeros((NUM_DEVICES, 6, _WORDS), dtype=np.float32)
     x[..., :_COMMON] = generator.integers(0, 3, (NUM_DEVICES, 6, _COMMON))
     rare = np.arange(_COMMON, _WORDS).reshape(NUM_DEVICES, _OWN_WORDS)
-    for own, words in zip(x, rare, strict=True):
-        own[:, words] = generator.integers(1, 3, (6, _OWN_WORDS))
+    for k, words in enumerate(rare):
+        x[k][:, words] = generator.integers(1, 3, (6, _OWN_WORDS))
     y = generator.integers(0, _LABELS, (NUM_DEVICES, 6))
     found = learnt("linear", x, y, num_classes=_LABELS, batch_size=2, epochs=2, rate=0.1)
-    wanted = [
-        vector.reshape(_LABELS, -1)[:, words] for vector, words in zip(found.own, rare, strict=True)
-    ]
+    own = found.own.reshape(NUM_DEVICES, _LABELS, _WORDS)
+    wanted = np.concatenate([own[k][:, words] for k, words in enumerate(rare)], axis=1)
     return Loot(
         found.words.reshape(_LABELS, -1)[:, _COMMON:].ravel(),
-        np.concatenate(wanted, axis=1).ravel(),
+        wanted.ravel(),
         note=f"{rare.size} of {_WORDS} words belong to one device each",
         unit=_UNIT,
     )
@@ -363,8 +366,7 @@ _STEEP: Final = 50.0
     18,
     "announces a model whose loss is large on samples with a certain property",
     gain="how many devices own such a sample, and the sum of the updates of these devices alone",
-    defence="none: the tail is where the model is worst, and the server chooses the model; what "
-    "helps is a large min_honest_tail",
+    defence="none: the tail is where the model is worst; what helps is a large min_honest_tail",
     spec="14.7",
 )
 def tail_of_owners(_defended: bool) -> Loot:
@@ -380,9 +382,77 @@ def tail_of_owners(_defended: bool) -> Loot:
     model[3, _PROPERTY] = _STEEP  # a label that no sample has
     vector = np.append(model, np.zeros(4, dtype=np.float32)).astype(np.float32)
     found = learnt("logistic-bias", x, y, vector, theta=Fraction(1, 2))
-    wanted = np.sum([found.own[owner] for owner in owners], axis=0, dtype=np.uint32)
+    wanted = found.own[[*owners]].sum(axis=0)
     return Loot(
         np.append(found.words, found.count),
         np.append(wanted, len(owners)),
         note="the sum of the owners' updates, and how many they are",
+    )
+
+
+# --- sums with noise ----------------------------------------------------------------------------
+
+_LENGTH: Final = 1024
+
+
+def _noisy(multiplier: Fraction) -> RoundConfig:
+    """A round with noise from as many devices as are certain to be in its sum."""
+    sizes = Sizes.of(_LENGTH, UPDATE_ROUND.cohort_size)
+    noise = UpdateNoise.at_least(multiplier, 1.0, POLICY.min_cohort, sizes)
+    update = UpdateParams(clip=4.0, resolution_bits=16, max_weight=1, noise=noise)
+    return replace(UPDATE_ROUND, update=update, update_length=_LENGTH)
+
+
+def _alike() -> dict[ClientId, Device]:
+    """Devices with one update, of a norm of 1 and numbers of one size."""
+    size = np.float32(1 / math.sqrt(_LENGTH) * (1 - 1e-6))
+    update = np.random.default_rng(0).choice((-size, size), _LENGTH).astype(np.float32)
+    made = make_devices(UPDATE_ROUND)
+    return {client: replace(one, weight=1, update=update) for client, one in made.items()}
+
+
+@Attack(
+    18,
+    "announces a sum of updates with hardly any noise",
+    gain="the sum as if there were none: the signs of the update that all devices have",
+    defence="a device works out the announced noise multiplier, and insists on its own smallest",
+    spec="12.16",
+    end=Refusal.POLICY,
+    saying="is below min_update_noise=1",
+)
+def little_noise_in_updates(defended: bool) -> Loot:
+    """The noise has a thousandth of what one device can change."""
+    policy = replace(POLICY, min_update_noise=Fraction(1)) if defended else POLICY
+    devices, config = _alike(), _noisy(Fraction(1, 1000))
+    outcome, _ = with_an_honest_server(RoundDevices(config, devices, policy=policy))
+    return Loot(present(outcome.update) < 0, devices[min(devices)].update < 0, 1)
+
+
+@Attack(
+    18,
+    "has more devices of its own in the cohort than the others expect, and takes off what they add",
+    gain="a sum with less noise than the devices insist on",
+    defence="none beyond γ, for which the noise is made; what helps is who admits devices",
+    spec="14.13",
+)
+def noise_of_colluding_devices(_defended: bool) -> Loot:
+    """Noise is enough from three of five devices, and three are the server's own."""
+    config, devices = _noisy(Fraction(1)), _alike()
+    policy = replace(POLICY, min_update_noise=Fraction(1))
+    _, learnt = with_an_honest_server(RoundDevices(config, devices, policy=policy))
+    own, layout = sorted(devices)[-3:], config.update_layout
+    total = learnt[-1].vector.astype(np.uint64)
+    for client in own:
+        one = devices[client]
+        total -= one.measured(config).contribution(one.update, noise_of(client))
+    ring.reduce(total, layout.ring_bits)
+    num_left, sizes = len(devices) - len(own), Sizes.of(_LENGTH, len(devices))
+    read = present(config.noisy_updates).read(layout.decode(total), Fraction(1), num_left)
+    left = present(read.update) - devices[own[0]].update
+    steps = left * num_left * sizes.clip / present(config.update.noise).norm
+    multiplier = float(np.std(steps)) / math.sqrt(sizes.square_sensitivity)
+    return harm(
+        multiplier < 0.9 * float(policy.min_update_noise),
+        f"the noise has a multiplier of {multiplier:.2f}, and devices insist on "
+        f"{policy.min_update_noise}",
     )
