@@ -28,7 +28,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.errors import present
 from deltafl.secagg.graph import Members
-from deltafl.secagg.masks import Link, PairSecret, SlotContext, subtracts
+from deltafl.secagg.masks import PairSecret, SlotContext, subtracts
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -98,9 +98,9 @@ class Colluder(Client):
             secrets[slot, ShareKind.KEY, own] = present(self._mask_keys[column]).secret
         return secrets
 
-    def link(self, peer: int) -> Link:
-        """What it shares with the device at a position."""
-        return self._neighbours[peer].link
+    def pair(self, peer: int, info: bytes) -> PairSecret:
+        """What its mask of a whole slot with the device at a position comes from."""
+        return self._neighbours[peer].link.whole(info)
 
     def shares(self, slot: int) -> dict[Secret, Limbs]:
         """Shares of both secrets of every device that it shares with."""
@@ -349,7 +349,7 @@ class EvilServer:
             if colluder is None:
                 return None
             told = self.members(self.opened[slot][own])
-            return colluder.link(own).whole(context.whole_slot_info(told))
+            return colluder.pair(own, context.whole_slot_info(told))
         for one, other in ((own, peer), (peer, own)):
             secret = self.secrets.get((slot, ShareKind.KEY, one))
             if secret is not None:

@@ -113,6 +113,11 @@ class Device:
         """Its part of a round."""
         return DeviceRound.measured(config, self.loss, self.weight)
 
+    @property
+    def unit(self) -> float:
+        """What a word of one stands for where it tells Δ_k of a device whose weight is known."""
+        return 2.0**-UPDATE_ROUND.update.resolution_bits / max(1, self.weight)
+
 
 def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
     """Devices by id; the losses, 0.5, 1.5, …, rise with the id."""
@@ -125,11 +130,6 @@ def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
         )
         for rank in range(config.cohort_size)
     }
-
-
-def unit_of(device: Device) -> float:
-    """What a word of one stands for where it tells Δ_k of a device whose weight is known."""
-    return 2.0**-UPDATE_ROUND.update.resolution_bits / max(1, device.weight)
 
 
 class Own:
@@ -205,7 +205,7 @@ class RoundDevices:
         self.question: Query | Threshold = Threshold(0, 0)
         self.opening = b""
         verified = config.search.verified
-        policy = policy or (ACTIVE if verified else POLICY)
+        self.policy = policy or (ACTIVE if verified else POLICY)
         threshold = threshold or (QUORUM if verified else 2)
         self.levels = Levels.at(config, thetas or (config.theta,))
         self.model = model
@@ -225,7 +225,7 @@ class RoundDevices:
         self._machines = {
             client: RoundClient(
                 client,
-                policy,
+                self.policy,
                 SeededRandomness(client.to_bytes(32, "little")),
                 self.enrolment.credentials(client),
                 noise_of(client),
@@ -262,7 +262,6 @@ def with_an_honest_server(
     *,
     gone: Mapping[ClientId, Step] = MappingProxyType({}),
     lost: Sequence[LostSearch] = (),
-    keeps_cohort: bool = False,
 ) -> tuple[RoundOutcome, list[SlotSum]]:
     """Take the round to its end; devices are shown their models, the rest is as it should be.
 
@@ -270,7 +269,6 @@ def with_an_honest_server(
         devices: Who takes part.
         gone: Who drops out, and before which of its messages.
         lost: What earlier rounds over the models have revealed.
-        keeps_cohort: Whether devices insist that nobody is lost after the first level.
 
     Returns:
         The outcome of the first level, and the sums that the server learns, in order.
@@ -281,7 +279,7 @@ def with_an_honest_server(
         devices.params,
         devices.devices,
         directory=devices.enrolment,
-        keeps_cohort=keeps_cohort,
+        keeps_cohort=devices.policy.expects_active,
         lost=lost,
     )
     learnt = list[SlotSum]()

@@ -108,15 +108,12 @@ class Devices:
         self.roster = [ClientId(3 + 7 * i) for i in range(params.num_invited)]
         self.enrolment = enrolment or new_enrolment()
         generator = np.random.default_rng(seed)
-        self.inputs = {
-            client: [
-                ring.to_words(
-                    generator.integers(0, 2**s.ring_bits, s.length, np.uint64), s.ring_bits
-                )
-                for s in params.slots
-            ]
-            for client in self.roster
-        }
+
+        def drawn(slot: SlotSpec) -> Vector:
+            words = generator.integers(0, 2**slot.ring_bits, slot.length, np.uint64)
+            return ring.to_words(words, slot.ring_bits)
+
+        self.inputs = {client: [drawn(slot) for slot in params.slots] for client in self.roster}
 
         def seeded(client: ClientId) -> Randomness:
             return SeededRandomness(seed.to_bytes(16, "little") + client.to_bytes(16, "little"))

@@ -4,8 +4,7 @@ In the attacks of number 13, a server asks one query in two rounds over one mode
 without one of the devices.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -36,7 +35,6 @@ from deltafl.sim.inspect.attacks.own_round import (
     Own,
     RoundDevices,
     make_devices,
-    unit_of,
     with_an_honest_server,
 )
 from deltafl.sim.inspect.attacks.own_session import new_enrolment
@@ -77,7 +75,7 @@ def model_inconsistency(defended: bool) -> Loot:
         WHOLE_ROUND.update_layout.ring_bits,
         note=f"after {len(learnt) - 1} queries {outcome.kept_devices} devices were in the tail; "
         "their weights are in the sum as well",
-        unit=unit_of(devices[last]),
+        unit=devices[last].unit,
     )
 
 
@@ -145,35 +143,35 @@ _ANSWER: Final = (
 
 
 def _asked_twice(
+    enrolment: Enrolment,
+    again: Enrolment | None = None,
     *,
     policy: RoundPolicy = POLICY,
-    enrolment: Enrolment | None = None,
     model: bytes = MODEL,
     between: int = 0,
 ) -> Loot:
     """Asks devices one query in two sessions, the second time without one of them.
 
     Args:
-        policy: What the devices insist on.
-        enrolment: Their identities and what these remember; new ones where not given.
+        enrolment: The devices' identities and what these remember.
+        again: The same, the second time.
+        policy: What they insist on.
         model: What is announced the second time.
         between: How many rounds are announced in between.
 
     Raises:
         PeerError: the devices refuse to answer a second time.
     """
-    devices, enrolment = make_devices(_CONFIG), enrolment or new_enrolment()
 
-    def session(index: int, model: bytes, without: int | None = None) -> Steering:
+    def network(index: int, model: bytes, known: Enrolment = enrolment) -> RoundDevices:
         config = replace(_CONFIG, round_index=index)
-        network = RoundDevices(config, devices, model=model, policy=policy, enrolment=enrolment)
-        return Steering(network, without=without)
+        return RoundDevices(config, model=model, policy=policy, enrolment=known)
 
-    first = session(1, MODEL)
+    first = Steering(network(1, MODEL))
     both = first.ask(0, _QUERY)
     for number in range(between):
-        session(2 + number, b"model %d" % number)
-    second = session(2 + between, model, _LOST)
+        Steering(network(2 + number, b"model %d" % number))
+    second = Steering(network(2 + between, model, again or enrolment), without=_LOST)
     device = first.devices[_LOST]
     return Loot(
         both - second.ask(0, _QUERY),
@@ -199,7 +197,8 @@ def one_model_in_two_rounds(defended: bool) -> Loot:
 
     So do those that expect a curious server, up to `max_rounds_per_model` rounds.
     """
-    return _asked_twice(policy=replace(POLICY, max_rounds_per_model=1 if defended else 2))
+    policy = replace(POLICY, max_rounds_per_model=1 if defended else 2)
+    return _asked_twice(new_enrolment(), policy=policy)
 
 
 @Attack(
@@ -237,38 +236,15 @@ def lost_round_begun_anew(defended: bool) -> Loot:
     return Loot(taken, devices[victim].measured(_CONFIG).answer(query), _RING_BITS)
 
 
-class _LastSeen:
-    """A ledger that keeps only the entries that it has seen last, admitted or only asked about."""
-
-    def __init__(self, capacity: int) -> None:
-        self._seen = deque[tuple[bytes, bool]](maxlen=capacity)  # whether it was admitted
-
-    def admit(self, entries: Sequence[bytes]) -> bool:
-        """Whether all are new, as far as it still knows."""
-        is_new = not any(map(self.knows, entries))
-        self._seen.extend((entry, is_new) for entry in entries)
-        return is_new
-
-    def knows(self, entry: bytes) -> bool:
-        """Whether it still knows the entry."""
-        is_admitted = (entry, True) in self._seen
-        self._seen.append((entry, is_admitted))
-        return is_admitted
-
-
 _CAPACITY: Final = 5
 
 
-class _WithLedgers(Enrolment):
-    """Identities with ledgers of a kind, each with room for a few entries."""
+class _SmallLedgers(Enrolment):
+    """Identities with ledgers that have room for a few entries."""
 
-    def __init__(self, kind: Callable[[int], Ledger]) -> None:
-        super().__init__(SeededRandomness(bytes(32)))
-        self._kept = defaultdict[ClientId, Ledger](lambda: kind(_CAPACITY))
-
-    def ledger(self, client_id: ClientId) -> Ledger:
+    def ledger(self, client: ClientId) -> Ledger:
         """The ledger of a device."""
-        return self._kept[client_id]
+        return self._ledgers.setdefault(client, MemoryLedger(_CAPACITY))
 
 
 @Attack(
@@ -283,10 +259,11 @@ class _WithLedgers(Enrolment):
 def announced_until_forgotten(defended: bool) -> Loot:
     """There are twice as many announcements as a ledger has room for, and the devices join them.
 
-    Without the defence, ledgers hold what was announced too, and the oldest entries make room.
+    Without the defence, announcements have taken up the room, and nothing else is known any more.
     """
-    kind = MemoryLedger if defended else _LastSeen
-    return _asked_twice(enrolment=_WithLedgers(kind), between=2 * _CAPACITY)
+    enrolment, forgetful = (_SmallLedgers(SeededRandomness(bytes(32))) for _ in range(2))
+    again = enrolment if defended else forgetful
+    return _asked_twice(enrolment, again, between=2 * _CAPACITY)
 
 
 @Attack(
@@ -298,7 +275,7 @@ def announced_until_forgotten(defended: bool) -> Loot:
 )
 def almost_one_model_in_two_rounds(_defended: bool) -> Loot:
     """The change is too small to change a loss by a tick."""
-    return _asked_twice(model=NEARLY_MODEL)
+    return _asked_twice(new_enrolment(), model=NEARLY_MODEL)
 
 
 # --- what one search says -----------------------------------------------------------------------

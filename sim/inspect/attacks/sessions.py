@@ -192,26 +192,18 @@ def _of_few_seeds(number: int) -> Randomness:
 def short_seeds(defended: bool) -> Loot:
     """Without the defence, seeds have 12 bits. 28 bits, as in some software, would take hours.
 
-    The keys that a device shows tell which seed is the right one.
+    The keys that a device shows tell which seed is the right one, and the seed all of its secrets.
     """
     devices = Devices(make_params(5, 4), source=None if defended else _of_few_seeds)
-    told = list[bytes]()
-
-    def answer(client: ClientId, data: bytes) -> bytes | None:
-        if client == devices.roster[0]:
-            told.append(data)
-        return devices.answer(client, data)
-
-    evil = EvilServer(devices.params, devices.roster, answer)
-    evil.set_up()
-    evil.open_slot(0)
+    evil = _opened(devices)
     shown = evil.keys[0].sealing_key
     for number in range(_SEEDS):
         if keys.generate(_of_few_seeds(number)).public == shown:
             twin = Colluder(devices.roster[0], randomness=_of_few_seeds(number))
-            for data in told[:2]:
-                twin.receive(data)
-            evil.secrets |= twin.own_secrets()
+            others = Devices(devices.params).answer
+            rehearsal = EvilServer(devices.params, devices.roster, others, [twin])
+            rehearsal.set_up()
+            evil.secrets |= rehearsal.secrets
     return _against_first(devices, evil)
 
 

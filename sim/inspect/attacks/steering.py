@@ -16,8 +16,8 @@ from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ring
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot, Words
-from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import Device, RoundDevices, unit_of
+from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.inspect.attacks.own_round import Device, RoundDevices
 
 _HEAVY: Final = 100
 
@@ -73,8 +73,8 @@ class Steering:
         self,
         slot: int,
         question: Query | Threshold,
-        cohort: Survivors | None = None,
-        survivors: Survivors | None = None,
+        cohort: frozenset[int] | None = None,
+        survivors: frozenset[int] | None = None,
     ) -> Vector:
         """Ask devices a question; the sum of their answers, with blindings in a verified slot.
 
@@ -116,8 +116,8 @@ class Steering:
     def update(
         self,
         threshold: Threshold | None = None,
-        cohort: Survivors | None = None,
-        survivors: Survivors | None = None,
+        cohort: frozenset[int] | None = None,
+        survivors: frozenset[int] | None = None,
     ) -> Loot:
         """Announce a threshold, by default that of the search, and take the worst device's update.
 
@@ -137,7 +137,7 @@ class Steering:
             device.measured(self.config).contribution(device.update),
             self.config.update_layout.ring_bits,
             tuple(self.evil.refusals.values()),
-            unit=unit_of(device),
+            unit=device.unit,
         )
 
     def _steered(self, query: Query, total: Vector, committed: Mapping[int, bytes]) -> Shown:

@@ -113,24 +113,17 @@ def _alone(
         model=MODEL + NEARLY_MODEL if thetas else MODEL,
         thetas=thetas,
     )
-    _, learnt = with_an_honest_server(network, gone=gone, keeps_cohort=policy.expects_active)
-    levels = network.levels
-    last = [levels.first_slot(n) + one.update_slot for n, one in enumerate(levels.rounds)]
-    sums = [one.vector.astype(np.uint64) for one in learnt if one.slot in last]
+    _, learnt = with_an_honest_server(network, gone=gone)
+    layout = config.update_layout
+    sums = [one.vector.astype(np.uint64) for one in learnt if len(one.vector) == layout.length]
     if thetas:
         presuppose(len(sums) >= 1, "the first level has a sum of updates")
         sums = [sums[0] - one for one in sums[1:]]
     each = [devices[i].measured(config).contribution(devices[i].update) for i in sorted(devices)]
     known = sum((one.astype(np.uint64) for one in each[:num_own]), np.uint64(0))
-    bits = config.update_layout.ring_bits
-    return harm(
-        any(
-            Loot(words, one, bits).is_complete
-            for taken in sums[-1:]
-            for words in (taken, taken - known)
-            for one in each[num_own:]
-        )
-    )
+    ends = [words for last in sums[-1:] for words in (last, last - known)]
+    found = [Loot(end, one, layout.ring_bits) for end in ends for one in each[num_own:]]
+    return harm(any(loot.is_complete for loot in found))
 
 
 @Attack(
