@@ -10,7 +10,7 @@ import pytest
 from table import EXPOSED, PAGE, PREVENTED, inserted, markers, renewed, tables
 
 from deltafl.secagg import Fault, PeerError, Refusal
-from deltafl.sim.inspect.attacks.attack import LIAR, Left, Loot, NotPlayed, harm, surprise
+from deltafl.sim.inspect.attacks.attack import LIAR, Left, Loot, NotPlayed, harm, refused, surprise
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
 TESTS = Path(__file__).parents[1]
@@ -121,16 +121,25 @@ def test_what_tells_something_is_no_noise(near):
 
 
 REFUSED = PeerError(Refusal.BAD_KEY, "a low-order key")
+STOPPED = refused(REFUSED)
 
 WRONG = {
-    "a refusal without the defence": (False, Refusal.BAD_KEY, REFUSED),
+    "a refusal without the defence": (False, Refusal.BAD_KEY, STOPPED),
     "some refuse without the defence": (
         False,
         Refusal.BAD_KEY,
         Loot(WANTED, WANTED, refusals=(REFUSED,)),
     ),
-    "another refusal": (True, Refusal.BAD_KEY, PeerError(Refusal.POLICY, "a low-order key")),
-    "a refusal for another cause": (True, Refusal.BAD_KEY, PeerError(Refusal.BAD_KEY, "twice")),
+    "another refusal": (
+        True,
+        Refusal.BAD_KEY,
+        refused(PeerError(Refusal.POLICY, "a low-order key")),
+    ),
+    "a refusal for another cause": (
+        True,
+        Refusal.BAD_KEY,
+        refused(PeerError(Refusal.BAD_KEY, "twice")),
+    ),
     "no refusal": (True, Refusal.BAD_KEY, Loot(OTHER, WANTED)),
     "others refuse, in vain": (
         True,
@@ -169,7 +178,7 @@ WRONG = {
         Loot(np.array([False, True]), np.array([False, True]), 1),
     ),
     "a limitation that is none any more": (True, Left.EXPOSED, Loot(OTHER, WANTED)),
-    "a limitation that a device refuses": (True, Left.EXPOSED, REFUSED),
+    "a limitation that a device refuses": (True, Left.EXPOSED, STOPPED),
     "no attack at all": (False, Left.NOISE, NotPlayed("it is not so")),
     "no defence at all": (True, Left.NOISE, NotPlayed("it is not so")),
     "nothing to tell": (
@@ -188,7 +197,7 @@ def test_another_end_than_the_register_says_is_a_surprise(wrong):
 
 
 RIGHT = {
-    "the refusal": (True, Refusal.BAD_KEY, REFUSED),
+    "the refusal": (True, Refusal.BAD_KEY, STOPPED),
     "some refuse, and what is left is noise": (
         True,
         Refusal.BAD_KEY,

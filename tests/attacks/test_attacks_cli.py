@@ -69,8 +69,8 @@ def test_an_attack_shows_what_was_taken_beside_the_truth_and_who_refused(attack)
     )
     assert taken == truth
     assert "complete yes" in words(off)
-    assert "message malformed: the session is not bound to this model" in words(on)
-    assert "complete" not in on
+    assert "refusals malformed: the session is not bound to this model" in words(on)
+    assert "complete no" in words(on)
 
 
 def test_where_nobody_refuses_the_noise_is_measured(attack):
@@ -112,7 +112,7 @@ def test_all_for_programs(attack):
     assert all(entry["as_registered"] for entry in entries.values())
     assert entries["model-inconsistency"]["attack"] == "A8"
     assert entries["model-inconsistency"]["undefended"]["complete"] is True
-    assert entries["model-inconsistency"]["defended"]["reason"] == "malformed"
+    assert entries["model-inconsistency"]["defended"]["refusals"][0].startswith("malformed: ")
     assert entries["late-masked-input"]["defended"]["noise"] is True
     assert entries["many-rounds"]["undefended"] is None
     assert entries["many-rounds"]["prevented"] is False

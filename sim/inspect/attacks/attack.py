@@ -51,10 +51,10 @@ class Loot:
     """What an attacker got, and what it was after.
 
     Attributes:
-        taken: Words of a ring, not reduced, or booleans.
+        taken: Words of a ring, not reduced, or booleans; none where every device refused.
         wanted: The same, of one shape.
         ring_bits: The ring of both; 1 for booleans.
-        refusals: From the devices that refused to go on, while others did.
+        refusals: From the devices that refused to go on.
         culprits: Devices that the server dropped, and for which fault.
         note: What else a reader should know, in a sentence; or "".
         unit: What a word of one stands for, where words stand for numbers with a sign; or 0.
@@ -71,7 +71,7 @@ class Loot:
     @property
     def is_complete(self) -> bool:
         """Whether the attacker got everything that it was after, to the bit."""
-        return not self.differing_bits
+        return self.num_bits > 0 and not self.differing_bits
 
     @property
     def is_nothing(self) -> bool:
@@ -114,6 +114,12 @@ def signed(words: Words, ring_bits: int) -> npt.NDArray[np.int64]:
 def harm(done: bool, note: str = "", culprits: frozenset[tuple[int, Fault]] = frozenset()) -> Loot:
     """The loot of an attacker that is after no secret: whether it did harm."""
     return Loot(np.array([done]), np.array([True]), 1, culprits=culprits, note=note)
+
+
+def refused(refusal: PeerError) -> Loot:
+    """The loot of an attacker that a refusal has stopped at once."""
+    nothing = np.zeros(0, bool)
+    return Loot(nothing, nothing, refusals=(refusal,))
 
 
 class NotPlayed(Exception):
@@ -183,8 +189,8 @@ class Attack:
         return self.end is not Left.EXPOSED
 
 
-Outcome = Loot | PeerError | NotPlayed
-"""The result of an attack, the refusal that ended it at once, or why it could not be played."""
+Outcome = Loot | NotPlayed
+"""The result of an attack, or why it could not be played."""
 
 
 @dataclass(frozen=True)
@@ -218,8 +224,10 @@ def played(attack: Attack, *, defended: bool) -> Outcome:
     """Play an attack once."""
     try:
         return attack.play(defended)
-    except (PeerError, NotPlayed) as ended:
-        return ended
+    except PeerError as refusal:
+        return refused(refusal)
+    except NotPlayed as why:
+        return why
 
 
 def surprise(attack: Attack, outcome: Outcome, *, defended: bool) -> str:
@@ -233,48 +241,34 @@ def surprise(attack: Attack, outcome: Outcome, *, defended: bool) -> str:
 
 
 def _as_successful(outcome: Outcome) -> str:
-    match outcome:
-        case NotPlayed():
-            return str(outcome)
-        case PeerError():
-            return f"a device refused: {outcome}"
-        case Loot():
-            told = "" if outcome.is_complete else "the attacker did not get what it was after"
-            return _noticed(outcome) or told
+    if isinstance(outcome, NotPlayed):
+        return str(outcome)
+    told = "" if outcome.is_complete else "the attacker did not get what it was after"
+    return _noticed(outcome) or told
 
 
 def _as_prevented(attack: Attack, outcome: Outcome) -> str:
-    match attack.end, outcome:
-        case _, NotPlayed():
-            return str(outcome)
-        case Left.EXPOSED, _:
-            return _as_successful(outcome)
-        case Refusal() as reason, PeerError():
-            if outcome.reason is not reason:
-                return f"refused for another reason than {reason!s}: {outcome}"
-            said = attack.saying in str(outcome)
-            return "" if said else f"the refusal does not mention {attack.saying!r}: {outcome}"
-        case Refusal() as reason, Loot():
+    if isinstance(outcome, NotPlayed) or not attack.is_prevented:
+        return _as_successful(outcome)
+    noise = "" if outcome.is_noise else "what the attacker has is not noise"
+    match attack.end:
+        case Refusal() as reason:
             if {refusal.reason for refusal in outcome.refusals} != {reason}:
                 return f"nobody refused, or not for {reason!s} alone"
-            return _as_noise(outcome)
-        case Fault() as fault, Loot():
+            if not all(attack.saying in str(refusal) for refusal in outcome.refusals):
+                return f"the refusal does not mention {attack.saying!r}: {outcome.refusals[0]}"
+            return noise if outcome.num_bits else ""
+        case Fault() as fault:
             is_named = outcome.is_nothing and outcome.culprits == {(LIAR, fault)}
             return "" if is_named else "harm was done, or another device was named"
-        case Left.NOISE, Loot():
-            return _noticed(outcome) or _as_noise(outcome)
-        case _, Loot():
+        case Left.NOISE:
+            return _noticed(outcome) or noise
+        case _:
             told = "" if outcome.is_nothing else "something was taken, or there was nothing to take"
             return _noticed(outcome) or told
-        case _:
-            return f"the attack did not end as registered: {attack.end!s}"
 
 
 def _noticed(loot: Loot) -> str:
     if loot.refusals:
         return f"a device refused: {loot.refusals[0]}"
     return "somebody was named" if loot.culprits else ""
-
-
-def _as_noise(loot: Loot) -> str:
-    return "" if loot.is_noise else "what the attacker has is not noise"

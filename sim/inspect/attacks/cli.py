@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from deltafl.fl.nearest import alike
-from deltafl.secagg import PeerError
 from deltafl.sim.flags import add_json
 from deltafl.sim.inspect.attacks.attack import (
     Attack,
@@ -209,8 +208,6 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
 
 def _outcome(outcome: Outcome) -> dict[str, object]:
     match outcome:
-        case PeerError():
-            return {"kind": "refusal", "reason": str(outcome.reason), "message": str(outcome)}
         case NotPlayed():
             return {"kind": "not played", "message": str(outcome)}
         case Loot():

@@ -22,6 +22,7 @@ from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import (
+    Adversary,
     ClientId,
     Enrolment,
     SessionParams,
@@ -34,7 +35,7 @@ from deltafl.secagg.messages import OpenSlot, SessionOpen
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.secagg.session import NoObserver, Trip
 from deltafl.secagg.stages import Vanish
-from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, new_enrolment
+from deltafl.sim.inspect.attacks.own_session import new_enrolment
 
 POLICY: Final = RoundPolicy(
     min_cohort=3,
@@ -51,11 +52,11 @@ POLICY: Final = RoundPolicy(
 By it, devices answer for a model once, as if they expected an active server."""
 ACTIVE: Final = replace(
     POLICY,
-    adversary=ACTIVE_POLICY.adversary,
+    adversary=Adversary.ACTIVE,
     colluding_rate=0.2,
     min_honest_tail=1,
-    min_threshold=ACTIVE_POLICY.min_threshold,
-    min_threshold_share=ACTIVE_POLICY.min_threshold_share,
+    min_threshold=3,
+    min_threshold_share=0.5,
 )
 """The policy of devices that expect an active server, and one in five devices that collude.
 

@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import (
-    Adversary,
     Client,
     ClientId,
     DevicePolicy,
@@ -33,15 +32,6 @@ POLICY: Final = DevicePolicy(
     min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.9
 )
 """Almost no policy, for a server that follows the protocol."""
-
-ACTIVE_POLICY: Final = DevicePolicy(
-    adversary=Adversary.ACTIVE,
-    colluding_rate=0.0,
-    min_cohort=3,
-    min_threshold=3,
-    min_threshold_share=0.5,
-)
-"""The policy of devices that expect a server which does not follow the protocol."""
 
 
 def make_params(

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import (
+    Adversary,
     ClientId,
     Credentials,
     DevicePolicy,
@@ -28,7 +29,6 @@ from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, Power, presuppose
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
 from deltafl.sim.inspect.attacks.own_session import (
-    ACTIVE_POLICY,
     ONE_WHOLE_SLOT,
     POLICY,
     Devices,
@@ -63,7 +63,7 @@ def _against_first(devices: Devices, evil: EvilServer) -> Loot:
 )
 def two_survivor_lists(defended: bool) -> Loot:
     """There are six devices, and three are enough to unmask. Each half signs its own list."""
-    active = replace(ACTIVE_POLICY, min_cohort=2, min_threshold=2, min_threshold_share=0.0)
+    active = replace(POLICY, adversary=Adversary.ACTIVE)
     devices = Devices(make_params(6, 3, signed=True), policy=active if defended else POLICY)
     evil = _opened(devices)
     lost = evil.everyone - {0}
