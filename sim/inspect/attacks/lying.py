@@ -5,7 +5,7 @@ stop the server. The server and all other devices follow the protocol.
 """
 
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,8 @@ from typing import Final
 import msgpack
 import numpy as np
 
-from deltafl.secagg import ClientId, Fault, Server, ring, shamir, wire
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import ClientId, Drop, Fault, Server, ring, run_session, shamir, wire
 from deltafl.secagg.errors import present
 from deltafl.secagg.messages import UnmaskShares
 from deltafl.secagg.ring import Vector
@@ -28,7 +29,6 @@ from deltafl.sim.inspect.attacks.attack import (
     presuppose,
     signed,
 )
-from deltafl.sim.inspect.attacks.evil_server import EvilServer
 from deltafl.sim.inspect.attacks.own_round import (
     UPDATE_ROUND,
     VERIFIED_ROUND,
@@ -37,7 +37,8 @@ from deltafl.sim.inspect.attacks.own_round import (
     make_devices,
     with_an_honest_server,
 )
-from deltafl.sim.inspect.attacks.own_session import Devices, honest_sum, make_params
+from deltafl.sim.inspect.attacks.own_session import BINDING, POLICY, Devices, make_params
+from deltafl.sim.inspect.attacks.steering import Steering
 
 # --- losses and updates ------------------------------------------------------------------------
 
@@ -46,15 +47,11 @@ _PROVED_ROUND: Final = replace(VERIFIED_ROUND, search=replace(VERIFIED_ROUND.sea
 
 def _summed(vectors: Sequence[Vector], ring_bits: int) -> Vector:
     """The sum of vectors of devices that run code of their own, which mask whatever they like."""
-    devices = Devices(make_params(len(vectors), 3, slots=((len(vectors[0]), ring_bits),)))
-    devices.inputs = {
-        client: [ring.to_words(vector, ring_bits)]
-        for client, vector in zip(devices.roster, vectors, strict=True)
-    }
-    server = Server(devices.params, devices.roster, devices.enrolment)
-    total = honest_sum(server, devices.answer)
-    presuppose(not server.drops, "nobody has noticed anything")
-    return total
+    params = make_params(len(vectors), 3, slots=((len(vectors[0]), ring_bits),))
+    inputs = {ClientId(k): [ring.to_words(one, ring_bits)] for k, one in enumerate(vectors)}
+    (total,) = run_session(params, inputs, [BINDING], policy=POLICY)
+    presuppose(len(total.contributors) == len(vectors), "nobody has noticed anything")
+    return total.vector
 
 
 @Attack(
@@ -158,9 +155,9 @@ def _read_trustingly() -> None:
         msgpack.unpackb(NESTED, strict_map_key=False)
 
 
-def _culprits(server: Server) -> frozenset[tuple[int, Fault]]:
+def _culprits(drops: Mapping[ClientId, Drop]) -> frozenset[tuple[int, Fault]]:
     """Whom the server names, and for what."""
-    return frozenset((client, drop.fault) for client, drop in server.drops.items())
+    return frozenset((client, drop.fault) for client, drop in drops.items())
 
 
 @Attack(
@@ -178,7 +175,22 @@ def nested_arrays_to_the_server(defended: bool) -> Loot:
     server = Server(devices.params, devices.roster, devices.enrolment)
     peak = peak_memory(partial(server.receive, LIAR, NESTED) if defended else _read_trustingly)
     note = f"a message of {len(NESTED) / 1000:.1f} kB took {peak / 1000:,.1f} kB of memory"
-    return harm(peak > MOST, note, _culprits(server))
+    return harm(peak > MOST, note, _culprits(server.drops))
+
+
+class _FalseShares(RoundDevices):
+    """Devices, one of which releases shares that are off by one."""
+
+    def answer(self, client: ClientId, data: bytes) -> bytes | None:
+        """A device's answer."""
+        reply = super().answer(client, data)
+        message = None if reply is None else wire.decode(reply, self.params)
+        if client != LIAR or not isinstance(message, UnmaskShares):
+            return reply
+        shares = message.shares.astype(np.uint64)
+        # Limb 3: the lowest bits of a secret key do not matter, X25519 clears them.
+        shares[:, 3] = (shares[:, 3] + 1) % shamir.PRIME
+        return wire.encode(replace(message, shares=shares.astype(np.uint32)), self.params)
 
 
 @Attack(
@@ -192,33 +204,13 @@ def nested_arrays_to_the_server(defended: bool) -> Loot:
 )
 def wrong_shares(defended: bool) -> Loot:
     """Without the defence, the server believes what it has rebuilt."""
-    devices = Devices(make_params(5, 3))
-    right = np.sum([devices.vector(p) for p in range(5)], axis=0, dtype=np.uint32)
-    server = Server(devices.params, devices.roster, devices.enrolment)
-
-    def answer(client: ClientId, data: bytes) -> bytes | None:
-        reply = devices.answer(client, data)
-        return reply if reply is None or client != LIAR else _wrong(devices, reply)
-
+    network, culprits = _FalseShares(UPDATE_ROUND), frozenset[tuple[int, Fault]]()
     if defended:
-        found = honest_sum(server, answer)
+        outcome, learnt = with_an_honest_server(network)
+        found, culprits = learnt[-1].vector, _culprits(outcome.drops)
     else:
-        credulous = EvilServer(devices.params, devices.roster, answer)
-        credulous.set_up()
-        credulous.open_slot(0)
-        credulous.unmask(0, credulous.everyone)
-        found = credulous.sum_over(0, credulous.everyone)
-    is_right = np.array_equal(found, right)
-    note = f"the sum is {'right' if is_right else 'wrong'}"
-    return harm(not is_right, note, _culprits(server))
-
-
-def _wrong(devices: Devices, data: bytes) -> bytes:
-    """A message of a device; every share in it is off by one."""
-    message = wire.decode(data, devices.params)
-    if not isinstance(message, UnmaskShares):
-        return data
-    shares = message.shares.astype(np.uint64)
-    # Limb 3: the lowest bits of a secret key do not matter, X25519 clears them.
-    shares[:, 3] = (shares[:, 3] + 1) % shamir.PRIME
-    return wire.encode(replace(message, shares=shares.astype(np.uint32)), devices.params)
+        found = Steering(network).ask(0, Threshold(0, 0))
+    sent = [one.measured(UPDATE_ROUND).contribution(one.update) for one in network.devices.values()]
+    right = Loot(found, np.stack(sent).sum(axis=0), UPDATE_ROUND.update_layout.ring_bits)
+    note = f"the sum is {'right' if right.is_complete else 'wrong'}"
+    return harm(not right.is_complete, note, culprits)

@@ -10,7 +10,6 @@ from deltafl.secagg import (
     ClientId,
     DevicePolicy,
     Enrolment,
-    Server,
     SessionParams,
     SlotSpec,
     ring,
@@ -18,7 +17,6 @@ from deltafl.secagg import (
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.session import NoObserver, drive
 from deltafl.secagg.states import ClientState
 
 LENGTH: Final = 64
@@ -131,14 +129,3 @@ class Devices:
     def vector(self, position: int, slot: int = 0) -> Vector:
         """What the device at a position of the roster puts into a slot."""
         return self.inputs[self.roster[position]][slot]
-
-
-def honest_sum(server: Server, answer: Callable[[ClientId, bytes], bytes | None]) -> Vector:
-    """The sum of the first slot, under a server that follows the protocol.
-
-    Raises:
-        SessionAborted: too few devices are left.
-    """
-    drive(server, server.start(), answer, {}, NoObserver())
-    drive(server, server.open_slot(0, BINDING), answer, {}, NoObserver())
-    return server.take_sum().vector
