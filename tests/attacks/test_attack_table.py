@@ -10,11 +10,11 @@ import pytest
 from table import EXPOSED, PAGE, PREVENTED, inserted, markers, renewed, tables
 
 from deltafl.secagg import Fault, PeerError, Refusal
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, NotPlayed, surprise
+from deltafl.sim.inspect.attacks.attack import LIAR, Left, Loot, NotPlayed, harm, refused, surprise
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
 TESTS = Path(__file__).parents[1]
-LEAST = 30
+LEAST = 27
 
 
 ON_THE_RECORD = 24
@@ -121,88 +121,76 @@ def test_what_tells_something_is_no_noise(near):
 
 
 REFUSED = PeerError(Refusal.BAD_KEY, "a low-order key")
+STOPPED = refused(REFUSED)
+NAMED = frozenset({(LIAR, Fault.BAD_SHARE)})
+OTHERS = frozenset({(LIAR + 1, Fault.BAD_SHARE)})
+RECOVERED, NOISE = Loot(WANTED, WANTED), Loot(OTHER, WANTED)
+IN_VAIN, IN_TIME = (replace(loot, refusals=(REFUSED,)) for loot in (RECOVERED, NOISE))
+NOTHING_TO_TELL = Loot(np.array([False]), np.array([False]), 1)
 
 WRONG = {
-    "a refusal without the defence": (False, Refusal.BAD_KEY, REFUSED),
-    "some refuse without the defence": (
-        False,
-        Refusal.BAD_KEY,
-        Loot(WANTED, WANTED, refusals=(REFUSED,)),
-    ),
-    "another refusal": (True, Refusal.BAD_KEY, PeerError(Refusal.POLICY, "a low-order key")),
-    "a refusal for another cause": (True, Refusal.BAD_KEY, PeerError(Refusal.BAD_KEY, "twice")),
-    "no refusal": (True, Refusal.BAD_KEY, Loot(OTHER, WANTED)),
-    "others refuse, in vain": (
+    "a refusal without the defence": (False, Refusal.BAD_KEY, STOPPED),
+    "some refuse without the defence": (False, Refusal.BAD_KEY, IN_VAIN),
+    "another refusal": (
         True,
         Refusal.BAD_KEY,
-        Loot(WANTED, WANTED, refusals=(REFUSED,)),
+        refused(PeerError(Refusal.POLICY, "a low-order key")),
     ),
-    "a refusal too many": (True, Left.NOISE, Loot(OTHER, WANTED, refusals=(REFUSED,))),
-    "an attack that fails without its defence": (False, Left.NOISE, Loot(OTHER, WANTED)),
+    "a refusal for another cause": (
+        True,
+        Refusal.BAD_KEY,
+        refused(PeerError(Refusal.BAD_KEY, "twice")),
+    ),
+    "no refusal": (True, Refusal.BAD_KEY, NOISE),
+    "others refuse, in vain": (True, Refusal.BAD_KEY, IN_VAIN),
+    "a refusal too many": (True, Left.NOISE, IN_TIME),
+    "a refusal of what is bounded": (True, Left.BOUNDED, STOPPED),
+    "an attack that fails without its defence": (False, Left.NOISE, NOISE),
     "harm that is noticed without the defence": (
         False,
         Fault.BAD_SHARE,
-        Harm(True, frozenset({(1, Fault.BAD_SHARE)})),
+        harm(True, culprits=NAMED),
     ),
-    "an attack that succeeds": (True, Left.NOISE, Loot(WANTED, WANTED)),
-    "harm under the defence": (True, Left.HARMLESS, Harm(True)),
-    "more than its bound": (True, Left.BOUNDED, Harm(True)),
-    "harm with the right culprit": (
-        True,
-        Fault.BAD_SHARE,
-        Harm(True, frozenset({(1, Fault.BAD_SHARE)})),
-    ),
-    "the wrong culprit": (True, Fault.BAD_SHARE, Harm(False, frozenset({(2, Fault.BAD_SHARE)}))),
-    "another fault": (True, Fault.BAD_SHARE, Harm(False, frozenset({(1, Fault.MALFORMED)}))),
-    "no culprit": (True, Fault.BAD_SHARE, Harm(False)),
-    "something that is told": (
-        True,
-        Left.NOTHING,
-        Loot(np.array([False, True]), np.array([False, True]), 1),
-    ),
-    "a limitation that is none any more": (True, Left.EXPOSED, Loot(OTHER, WANTED)),
-    "a limitation that a device refuses": (True, Left.EXPOSED, REFUSED),
+    "an attack that succeeds": (True, Left.NOISE, RECOVERED),
+    "harm under the defence": (True, Left.HARMLESS, harm(True)),
+    "more than its bound": (True, Left.BOUNDED, harm(True)),
+    "harm with the right culprit": (True, Fault.BAD_SHARE, harm(True, culprits=NAMED)),
+    "the wrong culprit": (True, Fault.BAD_SHARE, harm(False, culprits=OTHERS)),
+    "another fault": (True, Fault.MALFORMED, harm(False, culprits=NAMED)),
+    "no culprit": (True, Fault.BAD_SHARE, harm(False)),
+    "somebody named for nothing": (True, Left.BOUNDED, harm(False, culprits=NAMED)),
+    "something that is told": (True, Left.NOTHING, harm(True)),
+    "a limitation that is none any more": (True, Left.EXPOSED, NOISE),
+    "a limitation that a device refuses": (True, Left.EXPOSED, STOPPED),
     "no attack at all": (False, Left.NOISE, NotPlayed("it is not so")),
     "no defence at all": (True, Left.NOISE, NotPlayed("it is not so")),
-    "nothing to tell": (
-        True,
-        Left.NOTHING,
-        Loot(np.array([False, False]), np.array([False, False]), 1),
-    ),
+    "nothing to tell": (True, Left.NOTHING, NOTHING_TO_TELL),
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_another_end_than_the_register_says_is_a_surprise(wrong):
     defended, end, outcome = WRONG[wrong]
-    attack = replace(ATTACKS[0], end=end, saying="low-order", culprit=1)
+    attack = replace(ATTACKS[0], end=end, saying="low-order")
     assert surprise(attack, outcome, defended=defended)
 
 
 RIGHT = {
-    "the refusal": (True, Refusal.BAD_KEY, REFUSED),
-    "some refuse, and what is left is noise": (
-        True,
-        Refusal.BAD_KEY,
-        Loot(OTHER, WANTED, refusals=(REFUSED,)),
-    ),
-    "noise": (True, Left.NOISE, Loot(OTHER, WANTED)),
-    "an attack that succeeds without the defence": (False, Left.NOISE, Loot(WANTED, WANTED)),
-    "one that succeeds with it, as documented": (True, Left.EXPOSED, Loot(WANTED, WANTED)),
-    "the culprit": (True, Fault.BAD_SHARE, Harm(False, frozenset({(1, Fault.BAD_SHARE)}))),
-    "harm that is unnoticed without the defence": (False, Fault.BAD_SHARE, Harm(True)),
-    "no harm": (True, Left.HARMLESS, Harm(False)),
-    "no more than its bound": (True, Left.BOUNDED, Harm(False)),
-    "nothing told": (
-        True,
-        Left.NOTHING,
-        Loot(np.array([False, False]), np.array([False, True]), 1),
-    ),
+    "the refusal": (True, Refusal.BAD_KEY, STOPPED),
+    "some refuse, and what is left is noise": (True, Refusal.BAD_KEY, IN_TIME),
+    "noise": (True, Left.NOISE, NOISE),
+    "an attack that succeeds without the defence": (False, Left.NOISE, RECOVERED),
+    "one that succeeds with it, as documented": (True, Left.EXPOSED, RECOVERED),
+    "the culprit": (True, Fault.BAD_SHARE, harm(False, culprits=NAMED)),
+    "harm that is unnoticed without the defence": (False, Fault.BAD_SHARE, harm(True)),
+    "no harm": (True, Left.HARMLESS, harm(False)),
+    "no more than its bound": (True, Left.BOUNDED, harm(False)),
+    "nothing told": (True, Left.NOTHING, harm(False)),
 }
 
 
 @pytest.mark.parametrize("right", RIGHT)
 def test_the_end_that_the_register_says_is_none(right):
     defended, end, outcome = RIGHT[right]
-    attack = replace(ATTACKS[0], end=end, saying="low-order", culprit=1)
+    attack = replace(ATTACKS[0], end=end, saying="low-order")
     assert surprise(attack, outcome, defended=defended) == ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from deltafl.sim.inspect.attacks import cli, report
+from deltafl.sim.inspect.attacks import cli
 from deltafl.sim.inspect.attacks.attack import Left, NotPlayed, judged, presuppose
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
@@ -14,6 +14,10 @@ BY_NAME = {attack.name: attack for attack in ATTACKS}
 FEW = tuple(BY_NAME[name] for name in ("model-inconsistency", "late-masked-input", "many-rounds"))
 IN_VAIN = replace(FEW[1], name="in-vain", play=lambda _: FEW[1].play(True))
 NOT_STOPPED = replace(FEW[1], name="not-stopped", play=lambda _: FEW[1].play(False))
+
+
+def words(text):
+    return " ".join(text.split())
 
 
 @pytest.fixture
@@ -38,12 +42,12 @@ def few(monkeypatch):
 def test_the_list_names_every_attack_its_power_and_its_defence(attack):
     code, out, _ = attack("list")
     assert code == 0
-    words = " ".join(out.split())
+    told = words(out)
     for known in ATTACKS:
-        assert f"{known.name} ({known.label}, {known.power})" in words
-        assert known.deed in words
-        assert f"defence {known.defence}" in words
-    assert words.count("not prevented, by design") == sum(not a.is_prevented for a in ATTACKS)
+        assert f"{known.name} ({known.label}, {known.power})" in told
+        assert known.deed in told
+        assert f"defence {known.defence}" in told
+    assert told.count("not prevented, by design") == sum(not a.is_prevented for a in ATTACKS)
 
 
 def test_without_a_name_attacks_are_listed(attack):
@@ -64,29 +68,29 @@ def test_an_attack_shows_what_was_taken_beside_the_truth_and_who_refused(attack)
         line.split()[1:] for line in off.splitlines() if line[2:7] in ("taken", "truth")
     )
     assert taken == truth
-    assert "complete  yes" in off
-    assert "refuses: malformed: the session is not bound to this model" in on
-    assert "complete" not in on
+    assert "complete yes" in words(off)
+    assert "refusals malformed: the session is not bound to this model" in words(on)
+    assert "complete no" in words(on)
 
 
 def test_where_nobody_refuses_the_noise_is_measured(attack):
     code, out, _ = attack("late-masked-input")
     assert code == 0
     on = out.partition("defence on")[2]
-    assert "among 2,048 bits of the difference, like noise (1,024 expected" in on
+    assert "noise yes bits 2048 differing bits 1" in words(on)
 
 
 def test_one_that_nothing_prevents_is_played_once(attack):
     code, out, _ = attack("many-rounds")
     assert code == 0
     assert "defence off" not in out
-    assert "complete  yes" in out.partition("all defences on")[2]
+    assert "complete yes" in words(out.partition("all defences on")[2])
 
 
 def test_a_liar_is_named(attack):
     code, out, _ = attack("wrong-shares")
     assert code == 0
-    assert "device 3, for: bad share" in out
+    assert "culprits device 3: bad share" in words(out)
 
 
 @pytest.mark.usefixtures("few")
@@ -108,17 +112,16 @@ def test_all_for_programs(attack):
     assert all(entry["as_registered"] for entry in entries.values())
     assert entries["model-inconsistency"]["attack"] == "A8"
     assert entries["model-inconsistency"]["undefended"]["complete"] is True
-    assert entries["model-inconsistency"]["defended"]["reason"] == "malformed"
+    assert entries["model-inconsistency"]["defended"]["refusals"][0].startswith("malformed: ")
     assert entries["late-masked-input"]["defended"]["noise"] is True
     assert entries["many-rounds"]["undefended"] is None
     assert entries["many-rounds"]["prevented"] is False
 
 
 @pytest.mark.slow
-def test_every_outcome_is_json():
-    for known in (*FEW, BY_NAME["silence-by-an-exception"], BY_NAME["wrong-shares"]):
-        verdict = judged(known)
-        assert json.loads(json.dumps(report.to_json(verdict)))["name"] == known.name
+def test_every_outcome_is_json(attack):
+    for name in (*(known.name for known in FEW), "silence-by-an-exception", "wrong-shares"):
+        assert json.loads(attack(name, "--json")[1])["name"] == name
 
 
 @pytest.mark.parametrize(
@@ -165,8 +168,9 @@ def test_an_unknown_name_is_answered_by_names_like_it(attack, name, meant):
     assert meant in err
 
 
-def test_an_attack_that_was_not_played_is_told():
-    verdict = judged(replace(IN_VAIN, play=lambda _: presuppose(False, "pigs fly")))
-    assert isinstance(verdict.undefended, NotPlayed)
-    assert "not played" in report.describe(verdict)
-    assert report.to_json(verdict)["undefended"]["kind"] == "not played"
+def test_an_attack_that_was_not_played_is_told(attack, monkeypatch):
+    groundless = replace(IN_VAIN, play=lambda _: presuppose(False, "pigs fly"))
+    monkeypatch.setattr(cli, "ATTACKS", (groundless,))
+    assert isinstance(judged(groundless).undefended, NotPlayed)
+    assert "not played" in attack("in-vain")[1]
+    assert json.loads(attack("in-vain", "--json")[1])["undefended"]["kind"] == "not played"

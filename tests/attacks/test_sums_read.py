@@ -5,10 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from deltafl.sim.inspect.attacks import plain_sums
+from deltafl.sim.inspect.attacks import sums, tails
 from deltafl.sim.inspect.attacks.attack import NotPlayed
-from deltafl.sim.inspect.attacks.crafted_models import one_sample_in_each_bin, only_owner_of_a_label
-from deltafl.sim.inspect.attacks.learning import Architecture, Steps, learnt
+from deltafl.sim.inspect.attacks.sums import learnt
 
 SEEDS = range(10)
 
@@ -26,21 +25,21 @@ def plays_that_succeed(attack):
 
 @pytest.mark.slow
 def test_the_only_sample_of_a_label_is_read_whatever_it_is():
-    assert plays_that_succeed(only_owner_of_a_label) == 10
+    assert plays_that_succeed(sums.only_owner_of_a_label) == 10
 
 
 @pytest.mark.slow
 def test_members_are_told_apart_from_others():
-    assert plays_that_succeed(plain_sums.members_of_the_cohort) == 10
+    assert plays_that_succeed(sums.members_of_the_cohort) == 10
 
 
 @pytest.mark.slow
 def test_counts_give_most_tails_away():
-    assert plays_that_succeed(plain_sums.tails_from_counts) == 7
+    assert plays_that_succeed(tails.tails_from_counts) == 7
 
 
 def test_most_pictures_are_alone_in_their_bin():
-    assert "9 of the cohort's 15" in one_sample_in_each_bin.play(True).note
+    assert "9 of the cohort's 15" in sums.one_sample_in_each_bin.play(True).note
 
 
 # --- where it cannot be read ---------------------------------------------------------------------
@@ -48,24 +47,19 @@ def test_most_pictures_are_alone_in_their_bin():
 
 @pytest.mark.slow
 def test_with_fewer_weights_than_samples_members_are_not_told_apart(monkeypatch):
-    monkeypatch.setattr(plain_sums, "_NUMBERS", 2)
-    monkeypatch.setattr(plain_sums, "_WIDE", Architecture("linear", (2,), 4))
-    assert plays_that_succeed(plain_sums.members_of_the_cohort) == 0
+    monkeypatch.setattr(sums, "_NUMBERS", 2)
+    assert plays_that_succeed(sums.members_of_the_cohort) == 0
 
 
 @pytest.mark.slow
 def test_rarer_counts_tell_less(monkeypatch):
-    monkeypatch.setattr(plain_sums, "_PERIOD", 12)
-    assert plays_that_succeed(plain_sums.tails_from_counts) < 4
+    monkeypatch.setattr(tails, "_PERIOD", 12)
+    assert plays_that_succeed(tails.tails_from_counts) < 4
 
 
 def test_devices_train_what_they_are_told_to():
-    bag = Architecture("linear", (2,), 2)
-    data = [
-        plain_sums.DeviceData(str(k), np.full((2, 2), k, np.float32), np.zeros(2, np.int64))
-        for k in range(5)
-    ]
-    found = learnt(bag, bag.first(), data, Steps(rate=0.125))
+    x = np.arange(5, dtype=np.float32).repeat(4).reshape(5, 2, 2)
+    found = learnt("linear", x, np.zeros((5, 2), np.int64), num_classes=2, rate=0.125)
     # half of the probability is missing at the label: n_k·γ·x/2
     assert found.update.tolist() == [0.125 * 10, 0.125 * 10, -0.125 * 10, -0.125 * 10]
     assert (found.weight, found.count) == (10, 5)

@@ -14,7 +14,13 @@ import pytest
 
 from deltafl.protocol.client import RoundClient
 from deltafl.secagg import PeerError
-from deltafl.sim.inspect.attacks.own_round import ACTIVE, VERIFIED_ROUND, Device, make_devices
+from deltafl.sim.inspect.attacks.own_round import (
+    ACTIVE,
+    VERIFIED_ROUND,
+    Device,
+    RoundDevices,
+    make_devices,
+)
 from deltafl.sim.inspect.attacks.steering import Steering
 
 METHODS = {"mm": None, "bracketed": None, "histogram": 6}
@@ -59,7 +65,8 @@ def tail_that_was_summed(method, seed):
         search=search,
         update_length=4,
     )
-    steering = Steering(config, policy=POLICY, threshold=3, devices=devices_of(config, generator))
+    devices = devices_of(config, generator)
+    steering = Steering(RoundDevices(config, devices, policy=POLICY, threshold=3))
     evil = steering.evil
     try:
         steering.run(most=int(generator.integers(0, 12)))

@@ -166,7 +166,7 @@ OWN = {
     "sim/cohort/backends/worker.py": "what its own parent process sends",
     "sim/cohort/masks/gpu.py": "its own seeds",
     "sim/cohort/shared.py": "its own masks",
-    "sim/inspect/attacks/hostile_bytes.py": "messages that it has made itself",
+    "sim/inspect/attacks/lying.py": "messages that it has made itself",
     "sim/inspect/audit/checks/account.py": "evaluations, whose reader is a target",
     "sim/inspect/audit/cli.py": "--head, of 64 digits",
     "sim/inspect/audit/differencing.py": "ids that were read already",

@@ -6,11 +6,11 @@ succeeds in spite of all defences is in the register too, and says so. A defence
 device is given (its policy, its randomness, what it computes with), or by a device that has none.
 
     attack       what an attack is, and how     catalogue    all of them
-                 it is played both ways         report       says what came of it
-    evil_server  keeps to nothing               steering     a search that it leads astray
+                 it is played both ways         cli          says what came of it
+    evil_server  keeps to nothing               steering     asks what it likes in a round
     own_session  the devices of a session       own_round    the devices of a round
-    learning     devices that train
 
-The others are the attacks, by what they abuse. Nothing here touches a network, a file or a device
-other than those that it makes for itself.
+The others are the attacks: on sessions, rounds and tails, by lying devices, and on what sums of
+updates say. Nothing here touches a network, a file or a device other than those that it makes for
+itself.
 """

@@ -4,15 +4,19 @@ The attacker sees and sends bytes. It knows everything that its own devices know
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.secagg import Fault, PeerError, Refusal
+from deltafl.secagg import ClientId, Fault, PeerError, Refusal
 
-Words = npt.NDArray[np.uint32] | npt.NDArray[np.uint64] | npt.NDArray[np.bool_]
+Words = npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]
+
+LIAR: Final = ClientId(3)
+"""The device that lies where a device does: of a round's, the one with the smallest loss."""
 
 _FEWEST_BITS = 1000
 """With fewer bits, noise looks too much like a vector that is half known."""
@@ -47,25 +51,32 @@ class Loot:
     """What an attacker got, and what it was after.
 
     Attributes:
-        taken: Words of a ring of `ring_bits`, or booleans (`ring_bits` = 1).
+        taken: Words of a ring, not reduced, or booleans; none where every device refused.
         wanted: The same, of one shape.
-        ring_bits: The ring of both.
-        refusals: From the devices that refused to go on, while others did.
+        ring_bits: The ring of both; 1 for booleans.
+        refusals: From the devices that refused to go on.
+        culprits: Devices that the server dropped, and for which fault.
         note: What else a reader should know, in a sentence; or "".
-        read: Turns the words into numbers that people can read; by default, it changes nothing.
+        unit: What a word of one stands for, where words stand for numbers with a sign; or 0.
     """
 
     taken: Words
     wanted: Words
     ring_bits: int = 32
     refusals: tuple[PeerError, ...] = ()
+    culprits: frozenset[tuple[int, Fault]] = frozenset()
     note: str = ""
-    read: Callable[[Words], npt.NDArray[np.generic]] = field(default=np.asarray, repr=False)
+    unit: float = 0.0
 
     @property
     def is_complete(self) -> bool:
         """Whether the attacker got everything that it was after, to the bit."""
-        return np.array_equal(self.taken, self.wanted)
+        return self.num_bits > 0 and not self.differing_bits
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the attacker got zeros for something else."""
+        return bool(self.wanted.any()) and not self.taken.any()
 
     @property
     def num_bits(self) -> int:
@@ -76,8 +87,7 @@ class Loot:
     def differing_bits(self) -> int:
         """How many bits of the difference of the two, in the ring, are ones."""
         words = self.taken.astype(np.uint64) - self.wanted.astype(np.uint64)
-        words &= np.uint64(2**self.ring_bits - 1)
-        return int(np.bitwise_count(words).sum())
+        return int(np.bitwise_count(self._reduced(words)).sum())
 
     @property
     def is_noise(self) -> bool:
@@ -86,20 +96,30 @@ class Loot:
         excess = abs(self.differing_bits - self.num_bits / 2)
         return self.num_bits >= _FEWEST_BITS and excess < _DEVIATIONS * deviation
 
+    def read(self, words: Words) -> npt.NDArray[np.generic]:
+        """Words as numbers that people can read."""
+        reduced = self._reduced(words.astype(np.uint64))
+        return signed(reduced, self.ring_bits) * self.unit if self.unit else reduced
 
-@dataclass(frozen=True)
-class Harm:
-    """Whether an attacker that is not after a secret did harm, and whom the server blamed.
+    def _reduced(self, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        return words & np.uint64(2**self.ring_bits - 1)
 
-    Attributes:
-        done: Whether it did harm.
-        culprits: Devices that the server dropped, and for which fault.
-        note: What was seen, in a sentence.
-    """
 
-    done: bool
-    culprits: frozenset[tuple[int, Fault]] = frozenset()
-    note: str = field(default="", compare=False)
+def signed(words: Words, ring_bits: int) -> npt.NDArray[np.int64]:
+    """Words of a ring as numbers with a sign."""
+    shift = 64 - ring_bits
+    return words.astype(np.uint64).view(np.int64) << shift >> shift
+
+
+def harm(done: bool, note: str = "", culprits: frozenset[tuple[int, Fault]] = frozenset()) -> Loot:
+    """The loot of an attacker that is after no secret: whether it did harm."""
+    return Loot(np.array([done]), np.array([True]), 1, culprits=culprits, note=note)
+
+
+def refused(refusal: PeerError) -> Loot:
+    """The loot of an attacker that a refusal has stopped at once."""
+    nothing = np.zeros(0, bool)
+    return Loot(nothing, nothing, refusals=(refusal,))
 
 
 class NotPlayed(Exception):
@@ -116,39 +136,47 @@ def presuppose(holds: bool, fact: str) -> None:
         raise NotPlayed(f"this does not hold: {fact}")
 
 
-Play = Callable[[bool], Loot | Harm]
+Play = Callable[[bool], Loot]
 """Plays the attack with its defence off (False) or on (True)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """One attack.
+    """One attack: the decorator of the function that plays it.
+
+    One that nothing prevents is played with every defence on.
 
     Attributes:
-        name: Stable, in kebab-case.
         number: The kind of attack, as numbered in docs/audit.md; several attacks may share it.
         deed: What the attacker does, a sentence without its subject.
-        power: Who the attacker is.
         gain: What the attacker is after, and gets when the defence is off.
         defence: What prevents the attack.
         spec: The section of docs/spec.md that requires the defence.
-        end: How the attack ends when the defence is on.
+        end: How the attack ends when the defence is on; if a fault, the server names `LIAR`.
+        power: Who the attacker is.
         saying: What the refusal must mention, if many things are refused for the same reason.
-        culprit: The device that the server must name, if `end` is a fault.
         play: Plays it.
+        name: The function's name, in kebab-case.
+        scene: How it is played, in a few sentences: the function's docstring.
     """
 
-    name: str
     number: int
     deed: str
-    power: Power
+    _: KW_ONLY
     gain: str
     defence: str
     spec: str
-    end: End
-    saying: str
-    culprit: int | None
-    play: Play = field(repr=False)
+    end: End = Left.EXPOSED
+    power: Power = Power.SERVER
+    saying: str = ""
+    play: Play = field(default=lambda _: harm(False), repr=False)
+    name: str = ""
+    scene: str = ""
+
+    def __call__(self, play: Play) -> "Attack":
+        """The attack that a function plays."""
+        scene = " ".join((play.__doc__ or "").split())
+        return replace(self, play=play, name=play.__name__.replace("_", "-"), scene=scene)
 
     @property
     def label(self) -> str:
@@ -156,43 +184,13 @@ class Attack:
         return f"A{self.number}"
 
     @property
-    def scene(self) -> str:
-        """How it is played, in a few sentences: the docstring of its function."""
-        return " ".join((self.play.__doc__ or "").split())
-
-    @property
     def is_prevented(self) -> bool:
         """Whether anything prevents it."""
         return self.end is not Left.EXPOSED
 
 
-def attack(
-    number: int,
-    deed: str,
-    *,
-    gain: str,
-    defence: str,
-    spec: str,
-    end: End = Left.EXPOSED,
-    power: Power = Power.SERVER,
-    saying: str = "",
-    culprit: int | None = None,
-) -> Callable[[Play], Attack]:
-    """Turn the function that plays an attack into an `Attack`, whose attributes these are.
-
-    The function's name is that of the attack. One that nothing prevents is played with every
-    defence on.
-    """
-
-    def made(play: Play) -> Attack:
-        name = play.__name__.replace("_", "-")
-        return Attack(name, number, deed, power, gain, defence, spec, end, saying, culprit, play)
-
-    return made
-
-
-Outcome = Loot | Harm | PeerError | NotPlayed
-"""The result of an attack, the refusal that ended it at once, or why it could not be played."""
+Outcome = Loot | NotPlayed
+"""The result of an attack, or why it could not be played."""
 
 
 @dataclass(frozen=True)
@@ -211,11 +209,6 @@ class Verdict:
     defended: Outcome
     surprises: tuple[str, ...]
 
-    @property
-    def as_registered(self) -> bool:
-        """Whether the attack ended as the register says, both times."""
-        return not self.surprises
-
 
 def judged(attack: Attack) -> Verdict:
     """Play an attack both ways, or once if nothing prevents it."""
@@ -231,8 +224,10 @@ def played(attack: Attack, *, defended: bool) -> Outcome:
     """Play an attack once."""
     try:
         return attack.play(defended)
-    except (PeerError, NotPlayed) as ended:
-        return ended
+    except PeerError as refusal:
+        return refused(refusal)
+    except NotPlayed as why:
+        return why
 
 
 def surprise(attack: Attack, outcome: Outcome, *, defended: bool) -> str:
@@ -246,47 +241,34 @@ def surprise(attack: Attack, outcome: Outcome, *, defended: bool) -> str:
 
 
 def _as_successful(outcome: Outcome) -> str:
-    match outcome:
-        case PeerError():
-            return f"a device refused: {outcome}"
-        case Loot(refusals=refusals) if refusals:
-            return f"a device refused: {refusals[0]}"
-        case Loot():
-            return "" if outcome.is_complete else "the attacker did not get what it was after"
-        case Harm():
-            return "" if outcome == Harm(done=True) else "no harm was done, or somebody was named"
-        case NotPlayed():
-            return str(outcome)
+    if isinstance(outcome, NotPlayed):
+        return str(outcome)
+    told = "" if outcome.is_complete else "the attacker did not get what it was after"
+    return _noticed(outcome) or told
 
 
 def _as_prevented(attack: Attack, outcome: Outcome) -> str:
-    match attack.end, outcome:
-        case _, NotPlayed():
-            return str(outcome)
-        case Left.EXPOSED, _:
-            return _as_successful(outcome)
-        case Refusal() as reason, PeerError():
-            if outcome.reason is not reason:
-                return f"refused for another reason than {reason!s}: {outcome}"
-            said = attack.saying in str(outcome)
-            return "" if said else f"the refusal does not mention {attack.saying!r}: {outcome}"
-        case Refusal() as reason, Loot(refusals=refusals):
-            if {refusal.reason for refusal in refusals} != {reason}:
+    if isinstance(outcome, NotPlayed) or not attack.is_prevented:
+        return _as_successful(outcome)
+    noise = "" if outcome.is_noise else "what the attacker has is not noise"
+    match attack.end:
+        case Refusal() as reason:
+            if {refusal.reason for refusal in outcome.refusals} != {reason}:
                 return f"nobody refused, or not for {reason!s} alone"
-            return _as_noise(outcome)
-        case Fault() as fault, Harm():
-            is_named = not outcome.done and outcome.culprits == {(attack.culprit, fault)}
+            if not all(attack.saying in str(refusal) for refusal in outcome.refusals):
+                return f"the refusal does not mention {attack.saying!r}: {outcome.refusals[0]}"
+            return noise if outcome.num_bits else ""
+        case Fault() as fault:
+            is_named = outcome.is_nothing and outcome.culprits == {(LIAR, fault)}
             return "" if is_named else "harm was done, or another device was named"
-        case Left.NOISE, Loot(refusals=refusals):
-            return f"a device refused: {refusals[0]}" if refusals else _as_noise(outcome)
-        case Left.NOTHING, Loot():
-            is_nothing = outcome.wanted.any() and not outcome.taken.any()
-            return "" if is_nothing else "something was told, or there was nothing to tell"
-        case ((Left.HARMLESS | Left.BOUNDED), Harm()):
-            return "" if outcome == Harm(done=False) else "harm was done, or somebody was named"
+        case Left.NOISE:
+            return _noticed(outcome) or noise
         case _:
-            return f"the attack did not end as registered: {attack.end!s}"
+            told = "" if outcome.is_nothing else "something was taken, or there was nothing to take"
+            return _noticed(outcome) or told
 
 
-def _as_noise(loot: Loot) -> str:
-    return "" if loot.is_noise else "what the attacker has is not noise"
+def _noticed(loot: Loot) -> str:
+    if loot.refusals:
+        return f"a device refused: {loot.refusals[0]}"
+    return "somebody was named" if loot.culprits else ""

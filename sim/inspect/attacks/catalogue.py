@@ -2,30 +2,10 @@
 
 from typing import Final
 
-from deltafl.sim.inspect.attacks import (
-    crafted_models,
-    hostile_bytes,
-    lying,
-    plain_sums,
-    queries,
-    rounds,
-    sessions,
-    tails,
-    verified,
-)
+from deltafl.sim.inspect.attacks import lying, rounds, sessions, sums, tails
 from deltafl.sim.inspect.attacks.attack import Attack
 
-_MODULES: Final = (
-    sessions,
-    tails,
-    verified,
-    queries,
-    rounds,
-    hostile_bytes,
-    lying,
-    crafted_models,
-    plain_sums,
-)
+_MODULES: Final = (sessions, tails, rounds, lying, sums)
 
 ATTACKS: Final = tuple(
     sorted(

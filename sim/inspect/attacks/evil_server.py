@@ -27,8 +27,8 @@ from deltafl.secagg import (
     wire,
 )
 from deltafl.secagg.errors import present
-from deltafl.secagg.graph import Graph, Members
-from deltafl.secagg.masks import Link, PairSecret, SlotContext, subtracts
+from deltafl.secagg.graph import Members
+from deltafl.secagg.masks import PairSecret, SlotContext, subtracts
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -92,19 +92,15 @@ class Colluder(Client):
 
     def own_secrets(self) -> dict[Secret, bytes]:
         """The secrets of all tolerant slots, before any slot is used."""
-        own, columns = self._placed.position, present(self.params).columns
-        seeds = {
-            (slot, ShareKind.SEED, own): present(self._seeds[column])
-            for slot, column in columns.items()
-        }
-        return seeds | {
-            (slot, ShareKind.KEY, own): present(self._mask_keys[column]).secret
-            for slot, column in columns.items()
-        }
+        own, secrets = self._placed.position, dict[Secret, bytes]()
+        for slot, column in present(self.params).columns.items():
+            secrets[slot, ShareKind.SEED, own] = present(self._seeds[column])
+            secrets[slot, ShareKind.KEY, own] = present(self._mask_keys[column]).secret
+        return secrets
 
-    def link(self, peer: int) -> Link:
-        """What it shares with the device at a position."""
-        return self._neighbours[peer].link
+    def pair(self, peer: int, info: bytes) -> PairSecret:
+        """What its mask of a whole slot with the device at a position comes from."""
+        return self._neighbours[peer].link.whole(info)
 
     def shares(self, slot: int) -> dict[Secret, Limbs]:
         """Shares of both secrets of every device that it shares with."""
@@ -142,10 +138,9 @@ class EvilServer:
         ids: The roster that it shows.
         answer: Gives a device a message; returns what the device answers.
         colluders: Devices of its own, whose ids are in the roster too.
-        binding_of: What the device at a position binds its masks to.
 
     Attributes:
-        binding_of: As given; it may change from slot to slot.
+        binding: What devices bind their masks to, which may change from slot to slot.
         keys: What came as each device's keys; what is put here is what the others are shown.
         opened: Who each slot was opened with, as it told each device, by slot and position.
         inputs: The masked vectors, by slot and position.
@@ -162,9 +157,9 @@ class EvilServer:
         ids: Iterable[ClientId],
         answer: Callable[[ClientId, bytes], bytes | None],
         colluders: Iterable[Colluder] = (),
-        binding_of: Callable[[int], bytes] = lambda _: BINDING,
     ) -> None:
         self.params = params
+        self.binding = BINDING
         self.roster = sorted(ids)
         self.keys: dict[int, AdvertiseKeys] = {}
         self.opened: dict[int, dict[int, Survivors]] = defaultdict(dict)
@@ -176,7 +171,6 @@ class EvilServer:
         self.secrets: dict[Secret, bytes] = {}
         self._answer = answer
         self._colluders = {self.roster.index(c.client_id): c for c in colluders}
-        self.binding_of = binding_of
         self._shares: dict[Secret, dict[int, Limbs]] = defaultdict(dict)
 
     @property
@@ -202,10 +196,10 @@ class EvilServer:
         ids = np.array(self.roster, dtype=np.uint32)
         boxes: dict[int, Mapping[int, bytes]] = {}
         for p in self._in_turn():
-            others = {q: self.keys[q] for q in self.neighbours(p)}
+            others = {q: self.keys[q] for q in sorted(self.everyone - {p})}
             boxes[p] = _as(ShareKeys, self._tell(p, RosterMessage(ids, others))).boxes
         for p in self._in_turn():
-            theirs = {q: boxes[q][p] for q in self.neighbours(p)}
+            theirs = {q: boxes[q][p] for q in sorted(self.everyone - {p})}
             self._tell(p, ShareDelivery(self.members(self.everyone), theirs))
         for colluder in self._colluders.values():
             self.secrets |= colluder.own_secrets()
@@ -302,16 +296,14 @@ class EvilServer:
         """
         spec, opened = self.params.slots[slot], self.opened[slot]
         positions = frozenset(positions) & opened.keys()
-        total = ring.zeros(spec.wire_length, spec.ring_bits)
+        total, context = ring.zeros(spec.wire_length, spec.ring_bits), self.context(slot)
         for own in positions:
-            context = self.context(slot, own)
             total += self.inputs[slot][own]
             if not spec.whole:
                 seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
                 prg.add_mask(total, context.self_mask_key(seed), negative=True)
-            masked = opened[own] & frozenset(self.neighbours(own))
-            mutual = {peer for peer in masked & positions if own in opened[peer]}
-            for peer in masked - mutual:
+            mutual = {peer for peer in opened[own] & positions if own in opened[peer]}
+            for peer in opened[own] - mutual - {own}:
                 if (pair := self._pair(context, slot, own, peer)) is not None:
                     prg.add_mask(total, pair.key(), negative=not subtracts(own, peer))
         ring.reduce(total, spec.ring_bits)
@@ -320,7 +312,7 @@ class EvilServer:
     def _tell(self, position: int, message: Message) -> Message | None:
         data = wire.encode(message, self.params)
         if position in self._colluders:
-            reply = self._colluders[position].answer(data, self.binding_of(position))
+            reply = self._colluders[position].answer(data, self.binding)
         else:
             reply = self._answer(self.roster[position], data)
         return None if reply is None else wire.decode(reply, self.params)
@@ -357,7 +349,7 @@ class EvilServer:
             if colluder is None:
                 return None
             told = self.members(self.opened[slot][own])
-            return colluder.link(own).whole(context.whole_slot_info(told))
+            return colluder.pair(own, context.whole_slot_info(told))
         for one, other in ((own, peer), (peer, own)):
             secret = self.secrets.get((slot, ShareKind.KEY, one))
             if secret is not None:
@@ -365,16 +357,10 @@ class EvilServer:
                 return context.pair_secrets(keys.key_pair(secret), [other], [theirs])[0]
         return None
 
-    def context(self, slot: int, position: int) -> SlotContext:
-        """What the masks of the device at a position are bound to in a slot."""
+    def context(self, slot: int) -> SlotContext:
+        """What masks are bound to in a slot."""
         session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
-        return SlotContext.of(self.params, session_id, slot, self.binding_of(position))
-
-    def neighbours(self, position: int) -> list[int]:
-        """Whom the device at a position shares masks with, ascending."""
-        graph = Graph(len(self.roster), self.params.degree, self.params.graph_seed)
-        near: list[int] = graph.neighbours(position).tolist()
-        return near
+        return SlotContext.of(self.params, session_id, slot, self.binding)
 
     def members(self, positions: Survivors) -> Members:
         """Some devices, as messages name them: over the roster."""

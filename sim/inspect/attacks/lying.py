@@ -1,118 +1,68 @@
-"""Devices that lie about what they are asked: their votes, losses, weights and updates.
+"""Devices that lie about what they are asked: losses, updates, shares and lengths.
 
-The liar is the device with the smallest loss. It has nothing to find out; what it wants is to move
-the threshold, or the model. The server and all other devices follow the protocol.
+The liar has nothing to find out; what it wants is to move the threshold, the model or a sum, or to
+stop the server. The server and all other devices follow the protocol.
 """
 
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import msgpack
 import numpy as np
 
-from deltafl.protocol.client import RoundClient
-from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.quantile.ballots import Voter
-from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, Fault
+from deltafl.secagg import ClientId, Drop, Fault, Server, ring, run_session, shamir, wire
 from deltafl.secagg.errors import present
-from deltafl.secagg.openings import Prove
-from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.messages import UnmaskShares
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Harm, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import (
+    LIAR,
+    Attack,
+    Left,
+    Loot,
+    Power,
+    harm,
+    presuppose,
+    signed,
+)
 from deltafl.sim.inspect.attacks.own_round import (
     UPDATE_ROUND,
     VERIFIED_ROUND,
-    PlainDevice,
+    Device,
     RoundDevices,
-    Say,
     make_devices,
     with_an_honest_server,
 )
+from deltafl.sim.inspect.attacks.own_session import BINDING, POLICY, Devices, make_params
+from deltafl.sim.inspect.attacks.steering import Steering
 
-LIAR: Final = ClientId(3)
-"""The device with the smallest loss."""
+# --- losses and updates ------------------------------------------------------------------------
 
 _PROVED_ROUND: Final = replace(VERIFIED_ROUND, search=replace(VERIFIED_ROUND.search, proved=True))
 
 
-def _liar(say: Say) -> Callable[[ClientId], Callable[..., RoundClient]]:
-    """What devices run, if one of them says what it likes."""
-    return lambda client: partial(PlainDevice, say) if client == LIAR else RoundClient
+def _summed(vectors: Sequence[Vector], ring_bits: int) -> Vector:
+    """The sum of vectors of devices that run code of their own, which mask whatever they like."""
+    params = make_params(len(vectors), 3, slots=((len(vectors[0]), ring_bits),))
+    inputs = {ClientId(k): [ring.to_words(one, ring_bits)] for k, one in enumerate(vectors)}
+    (total,) = run_session(params, inputs, [BINDING], policy=POLICY)
+    presuppose(len(total.contributors) == len(vectors), "nobody has noticed anything")
+    return total.vector
 
 
-def _ten_times(vector: Vector) -> Vector:
-    """An answer to a query whose vote weighs ten times as much; it is one vote by count."""
-    heavier = vector.copy()
-    weights = [0, *range(2, 2 + (len(vector) - 2) // 2)]
-    heavier[weights] *= heavier.dtype.type(10)
-    return heavier
-
-
-def _heavier(config: RoundConfig) -> Say:
-    """The liar's votes, with the proofs of true ones; it trains like an honest device."""
-    device, randomness = make_devices(config)[LIAR], SeededRandomness(bytes(32))
-    own, search = device.measured(config), config.search_config
-    voter = Voter.drawn(search, search.search.weighting.of(own.weight), randomness)
-    asked = list[Query]()
-
-    def say(question: Query | Threshold, _model: bytes) -> tuple[Vector, Prove | None]:
-        if isinstance(question, Threshold):
-            update = device.update if own.passes(question) else None
-            return own.contribution(update), None
-        prove = partial(
-            voter.prove, search, question, own.tick, randomness=randomness, is_first=not asked
-        )
-        asked.append(question)
-        return _ten_times(own.answer(question)), prove if search.search.proved else None
-
-    return say
-
-
-@attack(
-    25,
-    "answers the queries of a search with ten times its weight, which is more than any may have",
-    power=Power.PEER,
-    gain="another threshold: with it, devices train that the search would have left out",
-    defence="devices prove that their votes are valid, and the server drops whoever does not; "
-    "without quantile.votes = 'proved', nothing stops it",
-    spec="12.17",
-    end=Fault.BAD_PROOF,
-    culprit=LIAR,
-)
-def vote_that_counts_ten_times(defended: bool) -> Harm:
-    """The liar commits to what it sends, so that the search is verified all the same.
-
-    Where it is dropped, the search ends early, as if it had vanished: slots of queries are whole.
-    """
-    config = _PROVED_ROUND if defended else VERIFIED_ROUND
-    lying = RoundDevices(config, runs=_liar(_heavier(config)))
-    outcome, learnt = with_an_honest_server(lying)
-    honest, _ = with_an_honest_server(RoundDevices(config))
-    presuppose(honest.search is not None and honest.search.certified, "the search succeeds else")
-    is_summed = any(LIAR in one.contributors for one in learnt if one.slot < config.update_slot)
-    moved = outcome.kept_devices > honest.kept_devices
-    presuppose(defended or moved, "the vote lowers the threshold")
-    found = {(client, drop.fault) for client, drop in outcome.drops.items()}
-    return Harm(
-        is_summed,
-        frozenset((client, fault) for client, fault in found if fault is not None),
-        f"{outcome.kept_devices} devices trained, and {honest.kept_devices} of an honest cohort",
-    )
-
-
-@attack(
+@Attack(
     25,
     "claims the largest loss that a search can tell, round after round",
     power=Power.PEER,
     gain="its part in the aggregate of Δ-FL, whatever its loss is",
-    defence="none: nobody can check a loss; proved votes are those of some loss, and it need not "
-    "be the true one",
+    defence="none: nobody can check a loss, and proved votes are those of any loss",
     spec="14.14",
 )
-def claimed_top_loss(_defended: bool) -> Harm:
+def claimed_top_loss(_defended: bool) -> Loot:
     """The search is verified, and all votes are proved."""
     config, devices = _PROVED_ROUND, make_devices(_PROVED_ROUND)
     bound = float(config.search.grid.bound)
@@ -122,40 +72,145 @@ def claimed_top_loss(_defended: bool) -> Harm:
     presuppose(not outcome.drops, "nobody is dropped")
     found, true = present(outcome.search).threshold, present(honest.search).threshold
     presuppose(not devices[LIAR].measured(config).passes(true), "it is not in the true tail")
-    return Harm(
+    return harm(
         LIAR in learnt[-1].contributors and lying[LIAR].measured(config).passes(found),
-        note=f"its true loss is {devices[LIAR].loss}, and the tail begins at "
+        f"its true loss is {devices[LIAR].loss}, and the tail begins at "
         f"{found.eta_half_ticks / 512:.4g}; "
         "on real data the attackers' share of the aggregate grows from 9 to 17 % "
         "(docs/limitations.md, 3)",
     )
 
 
-@attack(
+@Attack(
     25,
-    "masks numbers of its own making in place of an update: three times what the clip and the "
-    "largest weight allow",
+    "masks made-up numbers in place of an update: three times what clip and weight allow",
     power=Power.PEER,
     gain="the sum that it wants, as long as that is one that honest devices could have",
-    defence="none: the update has no proof, and clip and weight bind only devices that run this "
-    "code; what helps is who admits devices",
+    defence="none: the update has no proof, so that what helps is who admits devices",
     spec="14.14",
 )
-def numbers_beyond_every_bound(_defended: bool) -> Harm:
+def numbers_beyond_every_bound(_defended: bool) -> Loot:
     """The server looks at the sum alone, which is within the bounds of five devices."""
     layout, update = UPDATE_ROUND.update_layout, UPDATE_ROUND.update
-    most = round(update.clip * update.max_weight * 2**update.resolution_bits)
-
-    made_up = np.zeros(layout.length, np.uint64)
-    made_up[: UPDATE_ROUND.update_length] = 3 * most
-    liar = _liar(lambda _question, _model: (made_up, None))
-    outcome, learnt = with_an_honest_server(RoundDevices(UPDATE_ROUND, runs=liar))
-    honest, _ = with_an_honest_server(RoundDevices(UPDATE_ROUND))
-    presuppose(outcome.aborted is None and not outcome.drops, "nobody has noticed anything")
-    summed = layout.to_float("update", layout.decode(learnt[-1].vector.astype(np.uint64))["update"])
-    least, allowed = float(summed.min()), update.clip * update.max_weight
-    return Harm(
+    allowed = update.clip * update.max_weight
+    devices = make_devices(UPDATE_ROUND)
+    sent = [one.measured(UPDATE_ROUND).contribution(one.update) for one in devices.values()]
+    made_up = np.zeros_like(sent[0])
+    made_up[: UPDATE_ROUND.update_length] = round(3 * allowed * 2**update.resolution_bits)
+    total = layout.decode(_summed([made_up, *sent[1:]], layout.ring_bits))
+    least = float(layout.to_float("update", total["update"]).min())
+    return harm(
         least > 2 * allowed,
-        note=f"the smallest number of the sum is {least:.4g}, and a device may add {allowed:g}; "
-        f"the largest of an honest mean is {present(honest.update).max():.2g}",
+        f"the smallest number of the sum is {least:.4g}, and a device may add {allowed:g}",
     )
+
+
+@Attack(
+    17,
+    "sends the largest allowed numbers, so that the sum wraps around",
+    power=Power.PEER,
+    gain="a wrong sum that nobody notices",
+    defence="the width of the ring is computed from the bounds and the cohort size",
+    spec="12.3",
+    end=Left.HARMLESS,
+)
+def wrap_around(defended: bool) -> Loot:
+    """Without the defence, the ring is only as wide as one device needs."""
+    config, largest = UPDATE_ROUND, np.full(UPDATE_ROUND.update_length, UPDATE_ROUND.update.clip)
+    device = Device(1.0, config.update.max_weight, largest.astype(np.float32))
+    sent = device.measured(config).contribution(device.update)
+    of = config.update_layout if defended else replace(config, cohort_size=1).update_layout
+    words = signed(_summed([sent] * config.cohort_size, of.ring_bits), of.ring_bits)
+    unit = config.update.max_weight * config.cohort_size * 2**config.update.resolution_bits
+    return harm(
+        not np.array_equal(words, sent.astype(np.int64) * config.cohort_size),
+        f"every device sent {largest[0]:g} everywhere; the mean came out as {words[0] / unit:g}",
+    )
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+_DEPTH, _WIDTH = 200, 8000
+MOST: Final = 1 << 20
+"""The most memory that a message of 9 kB may take, in bytes."""
+
+NESTED: Final = b"\x93\x01\x11" + (b"\xdc" + _WIDTH.to_bytes(2, "big")) * _DEPTH + bytes(_WIDTH)
+"""Nested arrays, each of which claims to be as long as everything that follows."""
+
+
+def peak_memory(work: Callable[[], object]) -> int:
+    """The most bytes allocated at once while a function runs, whatever it raises."""
+    tracemalloc.start()
+    try:
+        work()
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak
+
+
+def _read_trustingly() -> None:
+    """Parse anything, as the library does."""
+    with suppress(ValueError, msgpack.UnpackException):
+        msgpack.unpackb(NESTED, strict_map_key=False)
+
+
+def _culprits(drops: Mapping[ClientId, Drop]) -> frozenset[tuple[int, Fault]]:
+    """Whom the server names, and for what."""
+    return frozenset((client, drop.fault) for client, drop in drops.items())
+
+
+@Attack(
+    21,
+    "sends the server nested arrays that claim to be long",
+    power=Power.PEER,
+    gain="memory use of a thousand times the message's size",
+    defence="flat messages, whose sizes are checked before anything is allocated",
+    spec="7.1",
+    end=Fault.MALFORMED,
+)
+def nested_arrays_to_the_server(defended: bool) -> Loot:
+    """Without the defence, the server parses anything."""
+    devices = Devices(make_params(5, 3))
+    server = Server(devices.params, devices.roster, devices.enrolment)
+    peak = peak_memory(partial(server.receive, LIAR, NESTED) if defended else _read_trustingly)
+    note = f"a message of {len(NESTED) / 1000:.1f} kB took {peak / 1000:,.1f} kB of memory"
+    return harm(peak > MOST, note, _culprits(server.drops))
+
+
+class _FalseShares(RoundDevices):
+    """Devices, one of which releases shares that are off by one."""
+
+    def answer(self, client: ClientId, data: bytes) -> bytes | None:
+        """A device's answer."""
+        reply = super().answer(client, data)
+        message = None if reply is None else wire.decode(reply, self.params)
+        if client != LIAR or not isinstance(message, UnmaskShares):
+            return reply
+        shares = message.shares.astype(np.uint64)
+        # Limb 3: the lowest bits of a secret key do not matter, X25519 clears them.
+        shares[:, 3] = (shares[:, 3] + 1) % shamir.PRIME
+        return wire.encode(replace(message, shares=shares.astype(np.uint32)), self.params)
+
+
+@Attack(
+    22,
+    "releases wrong shares of its peers' secrets",
+    power=Power.PEER,
+    gain="a wrong sum, and nobody is blamed",
+    defence="the server compares rebuilt secrets with what was promised, and decodes shares",
+    spec="10.10",
+    end=Fault.BAD_SHARE,
+)
+def wrong_shares(defended: bool) -> Loot:
+    """Without the defence, the server believes what it has rebuilt."""
+    network, culprits = _FalseShares(UPDATE_ROUND), frozenset[tuple[int, Fault]]()
+    if defended:
+        outcome, learnt = with_an_honest_server(network)
+        found, culprits = learnt[-1].vector, _culprits(outcome.drops)
+    else:
+        found = Steering(network).ask(0, Threshold(0, 0))
+    sent = [one.measured(UPDATE_ROUND).contribution(one.update) for one in network.devices.values()]
+    right = Loot(found, np.stack(sent).sum(axis=0), UPDATE_ROUND.update_layout.ring_bits)
+    note = f"the sum is {'right' if right.is_complete else 'wrong'}"
+    return harm(not right.is_complete, note, culprits)

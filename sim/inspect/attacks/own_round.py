@@ -1,21 +1,17 @@
-"""The devices of a round of Δ-FL, honest unless an attack makes them otherwise.
+"""The devices of a round of Δ-FL, honest unless an attack makes them otherwise."""
 
-They are those of this project, or plain ones, which know the session's protocol and nothing else.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from deltafl.protocol import wire
-from deltafl.protocol.client import LocalWork, RoundClient
-from deltafl.protocol.configuration import RoundConfig, UpdateParams, binding
+from deltafl.protocol.answering import OwnWork, answered
+from deltafl.protocol.client import RoundClient
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
@@ -26,24 +22,20 @@ from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import (
-    Client,
+    Adversary,
     ClientId,
-    Credentials,
     Enrolment,
     SessionParams,
     SlotSum,
     Step,
-    UsageError,
 )
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import present
-from deltafl.secagg.ledger import Ledger
 from deltafl.secagg.messages import OpenSlot, SessionOpen
-from deltafl.secagg.openings import Prove
 from deltafl.secagg.randomness import Randomness, SeededRandomness
-from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Words
-from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, new_enrolment
+from deltafl.secagg.session import NoObserver, Trip
+from deltafl.secagg.stages import Vanish
+from deltafl.sim.inspect.attacks.own_session import new_enrolment
 
 POLICY: Final = RoundPolicy(
     min_cohort=3,
@@ -60,11 +52,11 @@ POLICY: Final = RoundPolicy(
 By it, devices answer for a model once, as if they expected an active server."""
 ACTIVE: Final = replace(
     POLICY,
-    adversary=ACTIVE_POLICY.adversary,
+    adversary=Adversary.ACTIVE,
     colluding_rate=0.2,
     min_honest_tail=1,
-    min_threshold=ACTIVE_POLICY.min_threshold,
-    min_threshold_share=ACTIVE_POLICY.min_threshold_share,
+    min_threshold=3,
+    min_threshold_share=0.5,
 )
 """The policy of devices that expect an active server, and one in five devices that collude.
 
@@ -73,6 +65,8 @@ QUORUM: Final = 4
 """The threshold that they insist on, of five devices."""
 
 MODEL: Final = b"the model"
+NEARLY_MODEL: Final = bytes([MODEL[0] ^ 1]) + MODEL[1:]
+"""With one bit changed, which changes no loss by a tick."""
 DEAD_MODEL: Final = b"a model whose gradient is zero"
 
 UPDATE_ROUND: Final = RoundConfig(
@@ -120,6 +114,11 @@ class Device:
         """Its part of a round."""
         return DeviceRound.measured(config, self.loss, self.weight)
 
+    @property
+    def unit(self) -> float:
+        """What a word of one stands for where it tells Δ_k of a device whose weight is known."""
+        return 2.0**-UPDATE_ROUND.update.resolution_bits / max(1, self.weight)
+
 
 def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
     """Devices by id; the losses, 0.5, 1.5, …, rise with the id."""
@@ -134,80 +133,39 @@ def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
     }
 
 
-def as_update(device: Device) -> Callable[[Words], npt.NDArray[np.float64]]:
-    """Reads words as Δ_k of a device whose weight is known."""
-    layout, factor = UPDATE_ROUND.update_layout, device.weight
-    shift = 64 - layout.ring_bits
-
-    def read(words: Words) -> npt.NDArray[np.float64]:
-        numbers = words[: UPDATE_ROUND.update_length].astype(np.int64)
-        return layout.to_float("update", (numbers << shift) >> shift) / factor
-
-    return read
-
-
-Say = Callable[[Query | Threshold, bytes], tuple[Vector, Prove | None]]
-"""What a plain device answers to a question about a model, and proves of it where that is asked."""
-
-
-class PlainDevice(RoundClient):
-    """A device that knows the session's protocol: it checks nothing of the round around it.
+class Own:
+    """A device's own code; an `OwnWork`.
 
     Args:
-        say: What it answers.
-        client_id: As for `RoundClient`, and so are those that follow.
-        policy: Of the session.
-        randomness: Source of secrets.
-        credentials: For signed sessions.
-        ledger: The device's own.
+        device: What it works out.
+        shown: The model that it works with, whatever the session is bound to.
     """
 
-    def __init__(
-        self,
-        say: Say,
-        client_id: ClientId,
-        policy: RoundPolicy,
-        randomness: Randomness,
-        credentials: Credentials | None = None,
-        *,
-        ledger: Ledger | None = None,
-    ) -> None:
-        super().__init__(client_id, policy, randomness, credentials, ledger=ledger)
-        self._say = say
-        self._plain = Client(client_id, policy, randomness, credentials, ledger=ledger)
-        self._shown = b""
+    def __init__(self, device: Device, shown: bytes) -> None:
+        self._device = device
+        self._shown = shown
 
-    def receive(self, data: bytes) -> bytes | None:
-        """Take an envelope; the answer to what is in it, at once."""
-        envelope = wire.decode(data)
-        if isinstance(envelope, Announce):
-            self._shown = envelope.models
-        if not isinstance(envelope, Ask):
-            return self._plain.receive(envelope.session)
-        if envelope.opening:
-            self._plain.receive(envelope.opening)
-        self._plain.receive(envelope.session)
-        question = envelope.question
-        vector, prove = self._say(question, self._shown)
-        bound = binding(present(self._plain.params).context, question)
-        return self._plain.contribute(vector, bound, prove)
+    def weight(self) -> int:
+        """n_k."""
+        return self._device.weight
+
+    def loss(self, model: bytes) -> float:
+        """F_k."""
+        del model
+        return self._device.loss
+
+    def update(self, model: bytes) -> Update:
+        """Δ_k, unless the model has no gradient."""
+        del model
+        return self._device.update * np.float32(self._shown != DEAD_MODEL)
+
+    def wait(self, model: bytes) -> None:
+        """Not a moment: nobody looks at the time here."""
 
 
-def trusting(config: RoundConfig, device: Device) -> Callable[..., RoundClient]:
-    """Makes a plain device that answers the truth about whatever model it is shown."""
-    own = device.measured(config)
-
-    def say(question: Query | Threshold, model: bytes) -> tuple[Vector, None]:
-        if isinstance(question, Query):
-            return own.answer(question), None
-        update = device.update * np.float32(model != DEAD_MODEL)
-        return own.contribution(update if own.passes(question) else None), None
-
-    return partial(PlainDevice, say)
-
-
-def _as_usual(_client: ClientId) -> Callable[..., RoundClient]:
-    return RoundClient
+def noise_of(client: ClientId) -> Randomness:
+    """Where the noise of a device comes from; the server knows that of its own devices."""
+    return SeededRandomness(client.to_bytes(32, "big"))
 
 
 class RoundDevices:
@@ -220,18 +178,15 @@ class RoundDevices:
         threshold: Shares that rebuild a secret; by default, `QUORUM` then, and two otherwise.
         model: The model that the session is bound to; with several levels, theirs, joined.
         models: What each device is shown as the model; the same for all by default.
-        signed: Whether the session is; if the search is verified, it is.
-        runs: What makes the machine of each device.
+        believe: Whether devices take that for the model that the session is bound to.
         enrolment: Their identities and what these remember; new ones where not given.
-        number: Of the round; in each, devices draw other secrets and other noise.
         thetas: The tail fractions of the levels that are played in one session; by default, there
             is one, that of the round.
 
     Attributes:
         params: The session that the server announces.
-        questions: The query or threshold that each device is shown, in every slot.
-        openings: What each device is shown as the proof of the sum before, if anything.
-        clients: The devices' machines.
+        question: The query or threshold that devices are shown.
+        opening: What they are shown as the proof of the sum before, if anything.
     """
 
     def __init__(
@@ -243,22 +198,18 @@ class RoundDevices:
         threshold: int | None = None,
         model: bytes = MODEL,
         models: Mapping[ClientId, bytes] | None = None,
-        signed: bool = False,
-        runs: Callable[[ClientId], Callable[..., RoundClient]] = _as_usual,
+        believe: bool = False,
         enrolment: Enrolment | None = None,
-        number: int = 0,
         thetas: Sequence[Fraction] = (),
     ) -> None:
-        self.config = config
         self.devices = make_devices(config) if devices is None else devices
-        self.questions: Mapping[ClientId, Query | Threshold] = {}
-        self.openings: Mapping[ClientId, bytes] = {}
+        self.question: Query | Threshold = Threshold(0, 0)
+        self.opening = b""
         verified = config.search.verified
-        policy = policy or (ACTIVE if verified else POLICY)
+        self.policy = policy or (ACTIVE if verified else POLICY)
         threshold = threshold or (QUORUM if verified else 2)
         self.levels = Levels.at(config, thetas or (config.theta,))
         self.model = model
-        self.models = models or dict.fromkeys(self.devices, model)
         self.enrolment = enrolment or new_enrolment()
         self.params = SessionParams(
             slots=self.levels.slots(),
@@ -268,14 +219,17 @@ class RoundDevices:
             min_cohort=max(3, threshold),
             graph_seed=bytes(32),
             context=self.levels.context(model),
-            signed=signed or verified,
+            signed=True,
         )
-        self.clients = {
-            client: runs(client)(
+        self._models = models or dict.fromkeys(self.devices, model)
+        self._believe = believe
+        self._machines = {
+            client: RoundClient(
                 client,
-                policy,
-                SeededRandomness((client + (number << 64)).to_bytes(32, "little")),
-                self.enrolment.credentials_for(client, self.params),
+                self.policy,
+                SeededRandomness(client.to_bytes(32, "little")),
+                self.enrolment.credentials(client),
+                noise_of(client),
                 ledger=self.enrolment.ledger(client),
             )
             for client in self.devices
@@ -285,35 +239,23 @@ class RoundDevices:
         """A device's answer to a message of the session, in the envelope of a lying server."""
         match session_wire.decode(data, self.params):
             case SessionOpen():
-                announced = Announce(self.levels, self.models[client], data)
-                return self.answer(client, wire.encode(announced))
+                envelope: Announce | Ask | Relay = Announce(self.levels, self.model, data)
             case OpenSlot():
-                asked = Ask(self.questions[client], data, self.openings.get(client, b""))
-                return self.answer(client, wire.encode(asked))
+                envelope = Ask(self.question, data, self.opening)
             case _:
-                return self.answer(client, wire.encode(Relay(data)))
-
-    def shown(self, client: ClientId, data: bytes) -> bytes:
-        """What becomes of an envelope on its way to a device: it announces the device's model."""
-        envelope = wire.decode(data)
-        if isinstance(envelope, Announce):
-            return wire.encode(replace(envelope, models=self.models[client]))
-        return data
+                envelope = Relay(data)
+        return self.answer(client, wire.encode(envelope))
 
     def answer(self, client: ClientId, data: bytes) -> bytes | None:
-        """Let a device take an envelope, and do what it is told to."""
-        machine, device = self.clients[client], self.devices[client]
-        match machine.receive(data):
-            case LocalWork.MEASURE_LOSS:
-                losses = [device.loss] * len(self.levels.rounds)
-                return machine.supply_losses(losses, device.weight)
-            case LocalWork.TRAIN:
-                dead = machine.model == DEAD_MODEL
-                return machine.supply_update(device.update * np.float32(not dead))
-            case LocalWork.WAIT:
-                return machine.supply_zeros()
-            case reply:
-                return reply
+        """Let a device take an envelope, which announces its own model, and do what it is told."""
+        envelope = wire.decode(data)
+        if isinstance(envelope, Announce) and not self._believe:
+            data = wire.encode(replace(envelope, models=self._models[client]))
+        return answered(self._machines[client], data, self.own(client), lambda _: None)
+
+    def own(self, client: ClientId) -> OwnWork:
+        """The code of a device."""
+        return Own(self.devices[client], self._models[client])
 
 
 def with_an_honest_server(
@@ -321,7 +263,6 @@ def with_an_honest_server(
     *,
     gone: Mapping[ClientId, Step] = MappingProxyType({}),
     lost: Sequence[LostSearch] = (),
-    keeps_cohort: bool = False,
 ) -> tuple[RoundOutcome, list[SlotSum]]:
     """Take the round to its end; devices are shown their models, the rest is as it should be.
 
@@ -329,7 +270,6 @@ def with_an_honest_server(
         devices: Who takes part.
         gone: Who drops out, and before which of its messages.
         lost: What earlier rounds over the models have revealed.
-        keeps_cohort: Whether devices insist that nobody is lost after the first level.
 
     Returns:
         The outcome of the first level, and the sums that the server learns, in order.
@@ -339,21 +279,18 @@ def with_an_honest_server(
         devices.model,
         devices.params,
         devices.devices,
-        directory=devices.enrolment if devices.params.signed else None,
-        keeps_cohort=keeps_cohort,
+        directory=devices.enrolment,
+        keeps_cohort=devices.policy.expects_active,
         lost=lost,
     )
     learnt = list[SlotSum]()
+    vanishing = {client: Vanish(step) for client, step in gone.items()}
     outgoing = server.start()
     while outgoing:
-        for client, data in outgoing.items():
-            if client in gone and gone[client].order <= server.step.order:
-                continue
-            if (reply := devices.answer(client, devices.shown(client, data))) is not None:
-                server.receive(client, reply)
-        outgoing = server.close_round()
+        trip = Trip(server, vanishing, NoObserver())
+        for client, data in trip.deliver(outgoing):
+            trip.take(client, devices.answer(client, data))
+        outgoing = trip.close()
         if server.revealed is not None:
             learnt.append(server.revealed)
-    if server.outcomes is None:
-        raise UsageError("the round is not over")
-    return server.outcomes[0], learnt
+    return present(server.outcomes)[0], learnt

@@ -1,38 +1,49 @@
-"""Attacks on a round: inconsistent questions and models, silence, and too little noise."""
+"""Attacks on a round, and on its search: what devices are asked, and what sums say of one device.
 
-import math
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import partial
+In the attacks of number 13, a server asks one query in two rounds over one model, the second time
+without one of the devices.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from deltafl.protocol.answering import answered
-from deltafl.protocol.client import RoundClient
-from deltafl.protocol.configuration import RoundConfig, UpdateParams
-from deltafl.protocol.device import Update
-from deltafl.protocol.update_noise import Sizes, UpdateNoise
-from deltafl.secagg import ClientId, Refusal
+from deltafl.fl.cohort import Later, Pending
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.protocol.answering import OwnWork
+from deltafl.protocol.device import DeviceRound, Update
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import LostSearch
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import ClientId, Enrolment, Refusal, Stage, Step
 from deltafl.secagg.errors import present
+from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, attack, presuppose
+from deltafl.secagg.ring import Vector
+from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     DEAD_MODEL,
     MODEL,
+    NEARLY_MODEL,
     POLICY,
     UPDATE_ROUND,
     WHOLE_ROUND,
     Device,
+    Own,
     RoundDevices,
-    as_update,
     make_devices,
-    trusting,
     with_an_honest_server,
 )
+from deltafl.sim.inspect.attacks.own_session import new_enrolment
+from deltafl.sim.inspect.attacks.steering import Steering
+
+# --- models -------------------------------------------------------------------------------------
 
 
-@attack(
+@Attack(
     8,
     "shows a model without a gradient to all devices but one (model inconsistency)",
     gain="that device's update",
@@ -53,19 +64,18 @@ def model_inconsistency(defended: bool) -> Loot:
         WHOLE_ROUND,
         devices,
         models={i: MODEL if i == last else DEAD_MODEL for i in devices},
-        runs=lambda i: RoundClient if defended else trusting(WHOLE_ROUND, devices[i]),
+        believe=not defended,
     )
     outcome, learnt = with_an_honest_server(network)
     presuppose(outcome.update is not None, "the round has come to an update")
-    length, ring_bits = UPDATE_ROUND.update_length, WHOLE_ROUND.update_layout.ring_bits
-    mine = devices[last].measured(WHOLE_ROUND).contribution(devices[last].update)
+    length = WHOLE_ROUND.update_length
     return Loot(
-        learnt[-1].vector[:length].astype(np.uint64),
-        mine[:length],
-        ring_bits,
+        learnt[-1].vector[:length],
+        devices[last].measured(WHOLE_ROUND).contribution(devices[last].update)[:length],
+        WHOLE_ROUND.update_layout.ring_bits,
         note=f"after {len(learnt) - 1} queries {outcome.kept_devices} devices were in the tail; "
         "their weights are in the sum as well",
-        read=as_update(devices[last]),
+        unit=devices[last].unit,
     )
 
 
@@ -73,67 +83,37 @@ _OWNERS: Final = (ClientId(10), ClientId(24))
 """Devices with a sample that the device's own code cannot read."""
 
 
-@dataclass(frozen=True)
-class _Reader:
+class _Reader(Own):
     """A device's own code, which cannot read a sample of one property, or has a bug there."""
 
-    device: Device
-    is_owner: bool
-
-    def weight(self) -> int:
-        return self.device.weight
-
     def loss(self, model: bytes) -> float:
+        """No loss."""
         del model
-        if self.is_owner:
-            raise IndexError("a token that the model does not know")
-        return self.device.loss
-
-    def update(self, model: bytes) -> Update:
-        del model
-        return self.device.update
-
-    def wait(self, model: bytes) -> None:
-        """Not a moment: nobody looks at the time here."""
+        raise IndexError("a token that the model does not know")
 
 
 class _Readers(RoundDevices):
-    """Devices that work by code of their own, which may raise.
+    """Devices, some of which have such code."""
 
-    Attributes:
-        catching: Whether they go on if it does.
-    """
-
-    catching = True
-
-    def answer(self, client: ClientId, data: bytes) -> bytes | None:
-        """A device's answer, or its silence."""
-        own = _Reader(self.devices[client], client in _OWNERS)
-        if self.catching:
-            return answered(self.clients[client], data, own, lambda _: None)
-        try:
-            own.loss(self.model)
-        except IndexError:
-            return None
-        return super().answer(client, data)
+    def own(self, client: ClientId) -> OwnWork:
+        """The code of a device."""
+        kind = _Reader if client in _OWNERS else Own
+        return kind(self.devices[client], self.model)
 
 
-@attack(
+@Attack(
     16,
-    "announces a model under which the device's own code raises an exception on samples with a "
-    "certain property",
+    "announces a model under which devices' own code fails on samples with a certain property",
     gain="one bit about the samples of every device, by name",
-    defence="what the device's own code fails to work out counts as what is not finite, and the "
-    "device goes on",
+    defence="what own code fails to work out counts as not finite, and the device goes on",
     spec="12.4",
     end=Left.NOTHING,
 )
 def silence_by_an_exception(defended: bool) -> Loot:
     """Without the defence, the exception ends the round on the device where it is raised."""
-    devices = _Readers(UPDATE_ROUND)
-    devices.catching = defended
-    _, learnt = with_an_honest_server(devices)
-    ids = sorted(devices.devices)
+    raised = {} if defended else dict.fromkeys(_OWNERS, Step(Stage.MASK))
+    _, learnt = with_an_honest_server(_Readers(UPDATE_ROUND), gone=raised)
+    ids = sorted(make_devices(UPDATE_ROUND))
     return Loot(
         np.array([client not in learnt[-1].contributors for client in ids]),
         np.array([client in _OWNERS for client in ids]),
@@ -142,88 +122,279 @@ def silence_by_an_exception(defended: bool) -> Loot:
     )
 
 
-_LENGTH: Final = 1024
+# --- two rounds over one model ------------------------------------------------------------------
 
-
-def _noisy(multiplier: Fraction) -> RoundConfig:
-    """A round with noise from as many devices as are certain to be in its sum."""
-    sizes = Sizes.of(_LENGTH, UPDATE_ROUND.cohort_size)
-    noise = UpdateNoise.at_least(multiplier, 1.0, POLICY.min_cohort, sizes)
-    update = UpdateParams(clip=4.0, resolution_bits=16, max_weight=1, noise=noise)
-    return replace(UPDATE_ROUND, update=update, update_length=_LENGTH)
-
-
-def _alike() -> dict[ClientId, Device]:
-    """Devices with one update, of a norm of 1 and numbers of one size."""
-    size = np.float32(1 / math.sqrt(_LENGTH) * (1 - 1e-6))
-    update = np.random.default_rng(0).choice((-size, size), _LENGTH).astype(np.float32)
-    made = make_devices(UPDATE_ROUND)
-    return {client: replace(one, weight=1, update=update) for client, one in made.items()}
-
-
-@attack(
-    18,
-    "announces a sum of updates with hardly any noise",
-    gain="the sum as if there were none: the signs of the update that all devices have",
-    defence="a device works out the noise multiplier from what is announced, and insists on its "
-    "own smallest",
-    spec="12.16",
-    end=Refusal.POLICY,
-    saying="is below min_update_noise=1",
+_PIVOTS: Final = 63
+_CONFIG: Final = replace(
+    UPDATE_ROUND,
+    theta=UPDATE_ROUND.theta / 2,
+    method="histogram",
+    num_pivots=_PIVOTS,
+    search=replace(UPDATE_ROUND.search, max_queries=2),
+    update_length=4,
 )
-def little_noise_in_updates(defended: bool) -> Loot:
-    """The noise has a thousandth of what one device can change."""
-    policy = replace(POLICY, min_update_noise=Fraction(1)) if defended else POLICY
-    devices, config = _alike(), _noisy(Fraction(1, 1000))
-    outcome, _ = with_an_honest_server(RoundDevices(config, devices, policy=policy))
-    return Loot(present(outcome.update) < 0, devices[min(devices)].update < 0, 1)
-
-
-@attack(
-    18,
-    "has more devices of its own in the cohort than the others expect, and takes off what they add",
-    gain="a sum with less noise than the devices insist on",
-    defence="none beyond γ, for which the noise is made; what helps is who admits devices",
-    spec="14.13",
+_QUERY: Final = Query("histogram", tuple(range(0, _PIVOTS * 16, 16)))
+_RING_BITS: Final = _CONFIG.search_layout.ring_bits
+_LOST: Final = 1
+"""Position of the device that the second sum lacks."""
+_ANSWER: Final = (
+    "that device's answer, as the difference of the sums: its weight and where its loss lies"
 )
-def noise_of_colluding_devices(_defended: bool) -> Harm:
-    """Noise is enough from three of five devices, and three are the server's own."""
-    config, devices = _noisy(Fraction(1)), _alike()
-    policy = replace(POLICY, min_update_noise=Fraction(1))
-    own = sorted(devices)[-3:]
-
-    network = RoundDevices(
-        config,
-        devices,
-        policy=policy,
-        runs=lambda client: partial(RoundClient, noise=_known(client)),
-    )
-    _, learnt = with_an_honest_server(network)
-    total = learnt[-1].vector.astype(np.uint64)
-    for client in own:
-        one = devices[client]
-        added = one.measured(config).contribution(one.update, _known(client))
-        total -= added.astype(np.uint64)
-    total &= np.uint64(2**config.update_layout.ring_bits - 1)
-    num_left = len(devices) - len(own)
-    read = present(config.noisy_updates).read(
-        config.update_layout.decode(total), Fraction(1), num_left
-    )
-    sizes = Sizes.of(_LENGTH, len(devices))
-    steps = (
-        (present(read.update) - devices[own[0]].update)
-        * num_left
-        * sizes.clip
-        / present(config.update.noise).norm
-    )
-    multiplier = float(np.std(steps)) / math.sqrt(sizes.square_sensitivity)
-    return Harm(
-        multiplier < 0.9 * float(policy.min_update_noise),
-        note=f"the noise has a multiplier of {multiplier:.2f}, and devices insist on "
-        f"{policy.min_update_noise}",
-    )
 
 
-def _known(client: ClientId) -> SeededRandomness:
-    """What the noise of a device comes from; the server knows that of its own."""
-    return SeededRandomness(client.to_bytes(32, "big"))
+def _asked_twice(
+    enrolment: Enrolment,
+    again: Enrolment | None = None,
+    *,
+    policy: RoundPolicy = POLICY,
+    model: bytes = MODEL,
+    between: int = 0,
+) -> Loot:
+    """Asks devices one query in two sessions, the second time without one of them.
+
+    Args:
+        enrolment: The devices' identities and what these remember.
+        again: The same, the second time.
+        policy: What they insist on.
+        model: What is announced the second time.
+        between: How many rounds are announced in between.
+
+    Raises:
+        PeerError: the devices refuse to answer a second time.
+    """
+
+    def network(index: int, model: bytes, known: Enrolment = enrolment) -> RoundDevices:
+        config = replace(_CONFIG, round_index=index)
+        return RoundDevices(config, model=model, policy=policy, enrolment=known)
+
+    first = Steering(network(1, MODEL))
+    both = first.ask(0, _QUERY)
+    for number in range(between):
+        Steering(network(2 + number, b"model %d" % number))
+    second = Steering(network(2 + between, model, again or enrolment), without=_LOST)
+    device = first.devices[_LOST]
+    return Loot(
+        both - second.ask(0, _QUERY),
+        device.measured(_CONFIG).answer(_QUERY),
+        _RING_BITS,
+        (*first.evil.refusals.values(), *second.evil.refusals.values()),
+        note=f"truth: loss {device.loss}, weight {device.weight}; the answer holds, for each "
+        "of 63 losses, the weight that lies below, and then the same for the count",
+    )
+
+
+@Attack(
+    13,
+    "announces one model under two round indices, the second time without one of the devices",
+    gain=_ANSWER,
+    defence="to an active server, a device answers for a model in one round, and remembers it",
+    spec="12.13",
+    end=Refusal.MODEL_REPEATED,
+    saying="answered for this model before",
+)
+def one_model_in_two_rounds(defended: bool) -> Loot:
+    """There are two contexts. Without the defence, devices believe that the first round was lost.
+
+    So do those that expect a curious server, up to `max_rounds_per_model` rounds.
+    """
+    policy = replace(POLICY, max_rounds_per_model=1 if defended else 2)
+    return _asked_twice(new_enrolment(), policy=policy)
+
+
+@Attack(
+    13,
+    "repeats a round that was lost, without one of its devices",
+    gain=_ANSWER,
+    defence="a round that is repeated goes on with the sums of the lost one, and searches no more",
+    spec="12.13",
+    end=Left.NOTHING,
+)
+def lost_round_begun_anew(defended: bool) -> Loot:
+    """All follow the protocol, and devices believe that the server does.
+
+    Without the defence, the server searches anew.
+    """
+    devices, enrolment, lost = make_devices(_CONFIG), new_enrolment(), list[LostSearch]()
+    victim = sorted(devices)[_LOST]
+    too_few = dict.fromkeys(sorted(devices)[-2:], Step(Stage.MASK, _CONFIG.update_slot))
+    asked = []
+    for number, gone in enumerate((too_few, {victim: Step(Stage.ADVERTISE)})):
+        network = RoundDevices(
+            replace(_CONFIG, round_index=number),
+            devices,
+            policy=replace(POLICY, max_rounds_per_model=2),
+            threshold=4,
+            enrolment=enrolment,
+        )
+        outcome, learnt = with_an_honest_server(network, gone=gone, lost=lost)
+        presuppose((outcome.update is None) == (number == 0), "the first round is lost")
+        asked.append([one.vector for one in learnt if one.slot == 0])
+        lost = [outcome.lost] if defended and outcome.lost is not None else []
+    (first,), again = asked
+    taken = first - again[0] if again else 0 * first
+    query = present(_CONFIG.start_search().query)
+    return Loot(taken, devices[victim].measured(_CONFIG).answer(query), _RING_BITS)
+
+
+_CAPACITY: Final = 5
+
+
+class _SmallLedgers(Enrolment):
+    """Identities with ledgers that have room for a few entries."""
+
+    def ledger(self, client: ClientId) -> Ledger:
+        """The ledger of a device."""
+        return self._ledgers.setdefault(client, MemoryLedger(_CAPACITY))
+
+
+@Attack(
+    13,
+    "announces rounds until devices forget a model, and that model again without one of them",
+    gain=_ANSWER,
+    defence="a ledger holds only what a device has answered, and forgets nothing",
+    spec="12.13",
+    end=Refusal.MODEL_REPEATED,
+    saying="answered for this model before",
+)
+def announced_until_forgotten(defended: bool) -> Loot:
+    """There are twice as many announcements as a ledger has room for, and the devices join them.
+
+    Without the defence, announcements have taken up the room, and nothing else is known any more.
+    """
+    enrolment, forgetful = (_SmallLedgers(SeededRandomness(bytes(32))) for _ in range(2))
+    again = enrolment if defended else forgetful
+    return _asked_twice(enrolment, again, between=2 * _CAPACITY)
+
+
+@Attack(
+    13,
+    "announces a model in two rounds, the second time with a bit changed and without one device",
+    gain=_ANSWER,
+    defence="none: models are remembered byte for byte, and every step of training changes them",
+    spec="12.13",
+)
+def almost_one_model_in_two_rounds(_defended: bool) -> Loot:
+    """The change is too small to change a loss by a tick."""
+    return _asked_twice(new_enrolment(), model=NEARLY_MODEL)
+
+
+# --- what one search says -----------------------------------------------------------------------
+
+_PIVOT: Final = 16 * 40
+"""A pivot with three of five devices above it."""
+_IN_TAIL: Final = 3
+"""Position of one of them."""
+
+
+@Attack(
+    13,
+    "declares a device dropped out between the search and the update",
+    gain="whether the device is in the tail, and its weight if so",
+    defence="none for the update, or one device could cost all the round; queries' slots are whole",
+    spec="12.3",
+)
+def lost_after_the_search(_defended: bool) -> Loot:
+    """The search tells how much is in the tail, and the update how much without the device."""
+    devices = make_devices(_CONFIG)
+    steering = Steering(RoundDevices(_CONFIG, devices))
+    below = _CONFIG.search_layout.decode(steering.ask(0, _QUERY))
+    left, threshold = steering.evil.everyone - {_IN_TAIL}, Threshold(2 * _PIVOT, 0)
+    summed = steering.ask(_CONFIG.update_slot, threshold, survivors=left)
+    tail = _CONFIG.update_layout.decode(summed)
+    place = _QUERY.pivots.index(_PIVOT)
+    taken = [below[a][0] - below[f"{a}_below"][place] - tail[a][0] for a in ("count", "weight")]
+    return Loot(
+        np.array(taken),
+        np.array([1, steering.devices[_IN_TAIL].weight]),
+        _RING_BITS,
+        tuple(steering.evil.refusals.values()),
+        note="the number of devices that the tail lacks, and their weight",
+    )
+
+
+@Attack(
+    14,
+    "reads the sums of one honest histogram query over five devices",
+    gain="every device's weight, and its loss to within a bucket, without names",
+    defence="larger cohorts, `bracketed`, and settings (`deltafl audit leakage` measures them)",
+    spec="12.4",
+)
+def search_in_a_small_cohort(_defended: bool) -> Loot:
+    """There is at most one device between two pivots, so that each rank is a device."""
+    devices = make_devices(_CONFIG)
+    steering = Steering(RoundDevices(_CONFIG, devices))
+    sums = _CONFIG.search_layout.decode(steering.ask(0, _QUERY))
+    weights = np.diff(sums["weight_below"], append=sums["weight"])
+    found = [(_QUERY.pivots[i], weights[i]) for i in np.flatnonzero(weights)]
+    own = [device.measured(_CONFIG) for device in devices.values()]
+    wanted = [(max(p for p in _QUERY.pivots if p <= one.tick), one.weight) for one in own]
+    return Loot(
+        np.array(found, dtype=np.uint64).ravel(),
+        np.array(sorted(wanted), dtype=np.uint64).ravel(),
+        _RING_BITS,
+        tuple(steering.evil.refusals.values()),
+        note="for every device, the lower end of its bucket, in ticks of 1/256 nat, and its weight",
+    )
+
+
+class _InClear:
+    """Devices that tell their losses and updates, as in Algorithm 2."""
+
+    def __init__(self, devices: Mapping[int, Device]) -> None:
+        self._devices = devices
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device."""
+        return {client: device.weight for client, device in self._devices.items()}
+
+    def begin_loss(self, device: int, model: Update) -> Pending[float]:
+        """A device's loss."""
+        del model
+        return Later(lambda: self._devices[device].loss)
+
+    def begin_update(
+        self, device: int, model: Update, objective: LocalObjective = PLAIN
+    ) -> Pending[Update]:
+        """A device's update."""
+        del model, objective
+        return Later(lambda: self._devices[device].update)
+
+
+@Attack(
+    15,
+    "reads the losses that devices report in the published Δ-FL (Algorithm 2)",
+    gain="every device's loss and weight, by name",
+    defence="Algorithm 3: devices mask their answers to queries, and the server gets sums only",
+    spec="12.4",
+    end=Left.NOISE,
+)
+def losses_in_clear(defended: bool) -> Loot:
+    """The comparison is by the devices' answers to a query, which follow from their losses."""
+    devices = make_devices(_CONFIG)
+    if defended:
+        steering = Steering(RoundDevices(_CONFIG, devices))
+        steering.ask(0, _QUERY)
+        told = list(steering.evil.inputs[0].values())
+    else:
+        told = _in_clear({int(client): one for client, one in devices.items()})
+    wanted = [device.measured(_CONFIG).answer(_QUERY) for device in devices.values()]
+    return Loot(
+        np.array(told, dtype=np.uint64).ravel(),
+        np.stack(wanted).ravel(),
+        _RING_BITS,
+        note=f"the server is told {'masked words' if defended else 'losses and weights'}",
+    )
+
+
+def _in_clear(devices: Mapping[int, Device]) -> list[Vector]:
+    """What a server of Algorithm 2 is told of each device, as its answer to a query."""
+    from deltafl.fl.strategies.mixture import measure_losses  # loads torch, which takes seconds
+    from deltafl.sim.cohort.simulated import SimulatedCohort
+
+    cohort = SimulatedCohort(_InClear(devices))
+    losses = measure_losses(cohort, np.zeros(_CONFIG.update_length, np.float32))
+    return [
+        DeviceRound.measured(_CONFIG, loss, weight).answer(_QUERY)
+        for loss, weight in zip(losses, cohort.weights.values(), strict=True)
+    ]

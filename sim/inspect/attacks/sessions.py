@@ -10,40 +10,31 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import (
+    Adversary,
     ClientId,
     Credentials,
     DevicePolicy,
     FirstUse,
     Refusal,
-    Server,
-    UsageError,
     keys,
     prg,
-    ring,
 )
 from deltafl.secagg.identity import identity
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.masks import Link
-from deltafl.secagg.messages import AdvertiseKeys, SessionOpen
+from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.secagg.params import SessionId
 from deltafl.secagg.primitives import Primitives, add_pairwise
 from deltafl.secagg.randomness import Randomness, SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, attack, presuppose
+from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, Power, presuppose
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
-from deltafl.sim.inspect.attacks.own_round import UPDATE_ROUND, Device
 from deltafl.sim.inspect.attacks.own_session import (
-    ACTIVE_POLICY,
-    LENGTH,
+    ONE_WHOLE_SLOT,
     POLICY,
-    RING_BITS,
     Devices,
-    difference,
     make_params,
     new_enrolment,
-    with_an_honest_server,
 )
-
-_WHOLE: Final = (LENGTH, RING_BITS, True)
 
 
 def _opened(devices: Devices, num_colluders: int = 0) -> EvilServer:
@@ -61,15 +52,7 @@ def _against_first(devices: Devices, evil: EvilServer) -> Loot:
     return Loot(evil.sum_over(0, {0}), devices.vector(0), refusals=refusals)
 
 
-def _by_shares_of_its_own(devices: Devices, evil: EvilServer) -> Loot:
-    """What the server learns about the first device's vector from the shares of the colluders."""
-    evil.set_up()
-    evil.open_slot(0)
-    evil.pool(0)
-    return _against_first(devices, evil)
-
-
-@attack(
+@Attack(
     1,
     "tells one half of the devices that a device survived and the other half that it dropped out",
     gain="the device's vector",
@@ -80,7 +63,7 @@ def _by_shares_of_its_own(devices: Devices, evil: EvilServer) -> Loot:
 )
 def two_survivor_lists(defended: bool) -> Loot:
     """There are six devices, and three are enough to unmask. Each half signs its own list."""
-    active = replace(ACTIVE_POLICY, min_cohort=2, min_threshold=2, min_threshold_share=0.0)
+    active = replace(POLICY, adversary=Adversary.ACTIVE)
     devices = Devices(make_params(6, 3, signed=True), policy=active if defended else POLICY)
     evil = _opened(devices)
     lost = evil.everyone - {0}
@@ -88,7 +71,7 @@ def two_survivor_lists(defended: bool) -> Loot:
     return _against_first(devices, evil)
 
 
-@attack(
+@Attack(
     2,
     "asks devices for one kind of share of a peer, and then for the other kind",
     gain="the peer's vector",
@@ -99,15 +82,15 @@ def two_survivor_lists(defended: bool) -> Loot:
 def both_shares(defended: bool) -> Loot:
     """At first, all devices have survived. Then the first device has dropped out.
 
-    Without the defence, devices are put back to what they were before the first request.
+    Without the defence, the second request goes to devices that know of no first one.
     """
     devices = Devices(make_params(5, 3))
     evil = _opened(devices)
     evil.unmask(0, evil.everyone)
-    if not defended:
-        devices.restore(1)
-    evil.unmask(0, evil.everyone - {0})
-    return _against_first(devices, evil)
+    asked = evil if defended else _opened(Devices(devices.params))
+    asked.unmask(0, evil.everyone - {0})
+    asked.secrets |= evil.secrets
+    return _against_first(devices, asked)
 
 
 def _made_up(client: ClientId) -> Credentials:
@@ -115,7 +98,7 @@ def _made_up(client: ClientId) -> Credentials:
     return Credentials(identity(client.to_bytes(32, "big")), FirstUse())
 
 
-@attack(
+@Attack(
     3,
     "answers one device in place of all others, with its own keys (man in the middle)",
     power=Power.NETWORK,
@@ -128,24 +111,21 @@ def key_substitution(defended: bool) -> Loot:
     """The attacker keeps the other devices' real answers to itself, and shows their signatures."""
     params = make_params(6, 4, signed=defended)
     devices = Devices(params)
-    opening = devices.encode(SessionOpen(params))
-    said = [_keys(devices, client, opening) for client in devices.roster[1:]]
+    real = EvilServer(params, devices.roster, Devices(params).answer)
+    real.advertise()
     doubles = [Colluder(i, _made_up(i) if defended else None) for i in devices.roster[1:]]
     evil = EvilServer(params, devices.roster, devices.answer, doubles)
     evil.advertise()
-    for position, theirs in enumerate(said, start=1):
-        evil.keys[position] = replace(evil.keys[position], credential=theirs.credential)
-    return _by_shares_of_its_own(devices, evil)
+    for position in range(1, params.num_invited):
+        shown = real.keys[position].credential
+        evil.keys[position] = replace(evil.keys[position], credential=shown)
+    evil.set_up()
+    evil.open_slot(0)
+    evil.pool(0)
+    return _against_first(devices, evil)
 
 
-def _keys(devices: Devices, client: ClientId, opening: bytes) -> AdvertiseKeys:
-    told = devices.decode(devices.answer(client, opening) or b"")
-    if not isinstance(told, AdvertiseKeys):
-        raise UsageError(f"{type(told).__name__} for keys")
-    return told
-
-
-@attack(
+@Attack(
     5,
     "declares a device dropped out, rebuilds its key, and then receives its vector",
     gain="the device's vector",
@@ -161,11 +141,11 @@ def late_masked_input(defended: bool) -> Loot:
     evil.unmask(0, evil.everyone - {0})
     taken = evil.sum_over(0, {0})
     if not defended:  # put back the mask that was taken off on a guess
-        prg.add_mask(taken, evil.context(0, 0).self_mask_key(bytes(prg.SEED_SIZE)))
+        prg.add_mask(taken, evil.context(0).self_mask_key(bytes(prg.SEED_SIZE)))
     return Loot(taken, devices.vector(0), refusals=tuple(evil.refusals.values()))
 
 
-@attack(
+@Attack(
     6,
     "opens a slot again for another question",
     gain="the difference of a device's two vectors; if it knows one of them, also the other",
@@ -176,21 +156,22 @@ def late_masked_input(defended: bool) -> Loot:
 def slot_reuse(defended: bool) -> Loot:
     """The first time, all devices send zeros, and the attacker knows this.
 
-    Without the defence, devices are put back to what they were before the slot was opened.
+    Without the defence, the second question goes to devices that know of no first one.
     """
     devices = Devices(make_params(5, 3))
-    wanted = devices.vector(0)
-    devices.silence()
-    evil = _opened(devices, num_colluders=1)
+    wanted, silent = devices.inputs, {i: [np.zeros_like(v)] for i, (v,) in devices.inputs.items()}
+    devices.inputs = silent
+    asked = evil = _opened(devices, num_colluders=1)
     evil.unmask(0, evil.everyone)
     first = evil.sum_over(0, {0})
-    devices.inputs[devices.roster[0]][0] = wanted
-    if not defended:
-        devices.restore(2)
-    # A repetition would be ignored. Of the masks, only that of the colluder is another one.
-    evil.open_slot(0, evil.everyone - {4})
-    taken = difference(evil.sum_over(0, {0}), first)
-    return Loot(taken, wanted, refusals=tuple(evil.refusals.values()))
+    devices.inputs = wanted
+    if defended:  # a repetition would be ignored
+        asked.open_slot(0, evil.everyone - {4})
+    else:
+        asked = _opened(Devices(devices.params), num_colluders=1)
+        asked.secrets |= evil.secrets
+    taken = asked.sum_over(0, {0}) - first
+    return Loot(taken, devices.vector(0), refusals=tuple(asked.refusals.values()))
 
 
 _SEEDS: Final = 1 << 12
@@ -200,7 +181,7 @@ def _of_few_seeds(number: int) -> Randomness:
     return SeededRandomness((number % _SEEDS).to_bytes(32, "little"))
 
 
-@attack(
+@Attack(
     7,
     "tries all seeds of the generator that a device draws its secrets from",
     gain="all secrets of the device, and so its vector",
@@ -211,60 +192,22 @@ def _of_few_seeds(number: int) -> Randomness:
 def short_seeds(defended: bool) -> Loot:
     """Without the defence, seeds have 12 bits. 28 bits, as in some software, would take hours.
 
-    The keys that a device shows tell which seed is the right one.
+    The keys that a device shows tell which seed is the right one, and the seed all of its secrets.
     """
     devices = Devices(make_params(5, 4), source=None if defended else _of_few_seeds)
-    told = list[bytes]()
-
-    def answer(client: ClientId, data: bytes) -> bytes | None:
-        if client == devices.roster[0]:
-            told.append(data)
-        return devices.answer(client, data)
-
-    evil = EvilServer(devices.params, devices.roster, answer)
-    evil.set_up()
-    evil.open_slot(0)
+    evil = _opened(devices)
     shown = evil.keys[0].sealing_key
     for number in range(_SEEDS):
         if keys.generate(_of_few_seeds(number)).public == shown:
             twin = Colluder(devices.roster[0], randomness=_of_few_seeds(number))
-            for data in told[:2]:
-                twin.receive(data)
-            evil.secrets |= twin.own_secrets()
+            others = Devices(devices.params).answer
+            rehearsal = EvilServer(devices.params, devices.roster, others, [twin])
+            rehearsal.set_up()
+            evil.secrets |= rehearsal.secrets
     return _against_first(devices, evil)
 
 
-@attack(
-    17,
-    "sends the largest allowed numbers, so that the sum wraps around",
-    power=Power.PEER,
-    gain="a wrong sum that nobody notices",
-    defence="the width of the ring is computed from the bounds and the cohort size",
-    spec="12.3",
-    end=Left.HARMLESS,
-)
-def wrap_around(defended: bool) -> Harm:
-    """Without the defence, the ring is only as wide as one device needs."""
-    config, largest = UPDATE_ROUND, np.full(UPDATE_ROUND.update_length, UPDATE_ROUND.update.clip)
-    device = Device(1.0, config.update.max_weight, largest.astype(np.float32))
-    sent = device.measured(config).contribution(device.update)
-    of = config.update_layout if defended else replace(config, cohort_size=1).update_layout
-    bits = of.ring_bits
-    devices = Devices(make_params(config.cohort_size, 3, slots=((len(sent), bits),)))
-    devices.inputs = {client: [ring.to_words(sent, bits)] for client in devices.roster}
-    server = Server(devices.params, devices.roster, devices.enrolment)
-    (summed,) = with_an_honest_server(devices, server)
-    presuppose(not server.drops, "nobody has noticed anything")
-    words = summed.vector.astype(np.int64) << (64 - bits) >> (64 - bits)
-    unit = config.update.max_weight * config.cohort_size * 2**config.update.resolution_bits
-    return Harm(
-        done=not np.array_equal(words, sent.astype(np.int64) * config.cohort_size),
-        note=f"every device sent {largest[0]:g} everywhere; the mean came out as "
-        f"{words[0] / unit:g}",
-    )
-
-
-@attack(
+@Attack(
     19,
     "announces a threshold that its own devices reach",
     gain="every device's vector",
@@ -275,13 +218,14 @@ def wrap_around(defended: bool) -> Harm:
 )
 def low_threshold(defended: bool) -> Loot:
     """Two of eight devices collude, and two shares are enough to rebuild a secret."""
-    params = make_params(8, 2, min_cohort=6)
+    params = replace(make_params(8, 2), min_cohort=6)
     devices = Devices(params, policy=DevicePolicy() if defended else POLICY)
-    own = map(Colluder, devices.roster[6:])
-    return _by_shares_of_its_own(devices, EvilServer(params, devices.roster, devices.answer, own))
+    evil = _opened(devices, num_colluders=2)
+    evil.pool(0)
+    return _against_first(devices, evil)
 
 
-@attack(
+@Attack(
     20,
     "declares a device dropped out, aborts, and declares it a survivor in the retry",
     gain="both secrets of the device, one from each attempt, and so its vector",
@@ -294,7 +238,7 @@ def abort_and_retry(defended: bool) -> Loot:
     devices = Devices(make_params(5, 3))
     aborted = _opened(devices)
     aborted.unmask(0, aborted.everyone - {0})
-    again = Devices(make_params(5, 3, graph_seed=b"new".ljust(32)), seed=int(defended))
+    again = Devices(make_params(5, 3, number=1), seed=int(defended))
     again.inputs = devices.inputs
     retry = _opened(again)
     retry.unmask(0, retry.everyone)
@@ -309,7 +253,7 @@ def _link(peer: int, one: PublicKey, other: PublicKey, session_id: SessionId) ->
     return Link(peer, keys.extract(bytes(32), salt=session_id), b"".join(sorted((one, other))))
 
 
-@attack(
+@Attack(
     23,
     "shows keys of small order as the keys of all other devices",
     gain="masks that anybody can make, and so the device's vector of a whole slot",
@@ -323,7 +267,7 @@ def low_order_keys(defended: bool) -> Loot:
 
     Without the defence, the vector is masked as by a device that agrees with such keys.
     """
-    devices = Devices(make_params(3, 2, slots=(_WHOLE,)))
+    devices = Devices(make_params(3, 2, slots=ONE_WHOLE_SLOT))
     evil = EvilServer(devices.params, devices.roster, devices.answer)
     evil.advertise()
     for peer, point in ((1, 0), (2, 1)):
@@ -331,7 +275,7 @@ def low_order_keys(defended: bool) -> Loot:
         evil.keys[peer] = AdvertiseKeys(key, ())
     if defended:
         evil.set_up()
-    context, taken, own = evil.context(0, 0), devices.vector(0).copy(), evil.keys[0].sealing_key
+    context, taken, own = evil.context(0), devices.vector(0).copy(), evil.keys[0].sealing_key
     info = context.whole_slot_info(evil.members(evil.everyone))
     for peer in (1, 2):
         shown = evil.keys[peer].sealing_key
@@ -345,20 +289,18 @@ def low_order_keys(defended: bool) -> Loot:
 _ROUNDS: Final = 6
 
 
-@attack(
+@Attack(
     11,
     "collects sums over overlapping cohorts, round after round, and solves for the devices",
     gain="every vector that stays the same over the rounds",
-    defence="none: sums are exact; an audit of the transcript reports whose updates can be "
-    "solved for",
+    defence="none: sums are exact; an audit reports whose updates can be solved for",
     spec="9.5",
 )
 def many_rounds(_defended: bool) -> Loot:
     """Six devices play six rounds. Each round lacks another device, so each sum is over five."""
     sums, enrolment = [], new_enrolment()
     for index in range(_ROUNDS):
-        context = index.to_bytes(32, "big")
-        params = make_params(_ROUNDS, 4, context=context, signed=True)
+        params = make_params(_ROUNDS, 4, number=index, signed=True)
         devices = Devices(params, enrolment=enrolment)
         ids = [client for position, client in enumerate(devices.roster) if position != index]
         evil = EvilServer(params, ids, devices.answer)
@@ -367,6 +309,6 @@ def many_rounds(_defended: bool) -> Loot:
         evil.unmask(0, evil.everyone)
         sums.append(evil.sum_over(0, evil.everyone))
     # Every vector is in all sums but one: their total is five times that of the vectors.
-    fifth = pow(_ROUNDS - 1, -1, 1 << RING_BITS)
+    fifth = pow(_ROUNDS - 1, -1, 1 << 32)
     total = np.stack(sums).sum(axis=0, dtype=np.uint32)
     return Loot(total * np.uint32(fifth) - sums[0], devices.vector(0))

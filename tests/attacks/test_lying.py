@@ -5,7 +5,8 @@ import pytest
 from deltafl.protocol import wire as envelopes
 from deltafl.secagg import Client, Fault, PeerError, Server
 from deltafl.secagg.errors import DecodeError
-from deltafl.sim.inspect.attacks.hostile_bytes import LIAR, MOST, NESTED, peak_memory
+from deltafl.sim.inspect.attacks.attack import LIAR
+from deltafl.sim.inspect.attacks.lying import MOST, NESTED, peak_memory
 from deltafl.sim.inspect.attacks.own_session import POLICY, Devices, make_params
 
 CLAIMS = {
