@@ -43,7 +43,8 @@ from deltafl.sim.reproduce.cells import (
     rounds_done,
     run_cells,
 )
-from deltafl.sim.reproduce.experiment import Cell, Plan, Request, Table
+from deltafl.sim.reproduce.experiment import Cell, Request, Table
+from deltafl.sim.reproduce.grid import Plan
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, PRIVATE_DELTA_FL
 from deltafl.sim.settings.config import SUMS, RunConfig
 

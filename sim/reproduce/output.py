@@ -18,11 +18,14 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.reproduce.experiment import Experiment, Record, Report, Table
+from deltafl.sim.reproduce.experiment import Record, Report, Table
 from deltafl.sim.visible import visible
+
+if TYPE_CHECKING:
+    from deltafl.sim.reproduce.grid import Experiment  # loads all that a run needs
 
 _GAP: Final = "  "
 _LEAST: Final = 40  # columns; on a narrower terminal, lines are cut off
@@ -48,7 +51,7 @@ _LATEX: Final = {
 }
 
 
-def write_report(experiment: Experiment, report: Report, out: Path) -> Path:
+def write_report(experiment: "Experiment", report: Report, out: Path) -> Path:
     """Write everything into the folder of the experiment, and return that folder."""
     import matplotlib as mpl  # loads the plotting library
 
@@ -66,7 +69,7 @@ def write_report(experiment: Experiment, report: Report, out: Path) -> Path:
     return folder
 
 
-def as_markdown(experiment: Experiment, report: Report) -> str:
+def as_markdown(experiment: "Experiment", report: Report) -> str:
     """Lay a report out as Markdown: title, source, tables, notes, figures."""
     parts = [f"# {experiment.title}", f"Source: {experiment.source}."]
     for table in report.tables:
@@ -114,7 +117,7 @@ def as_json_lines(table: Table) -> str:
     )
 
 
-def as_json(experiment: Experiment, report: Report, folder: Path) -> dict[str, object]:
+def as_json(experiment: "Experiment", report: Report, folder: Path) -> dict[str, object]:
     """A report for programs: its tables in full precision, its notes, and where its files are."""
     return {
         "experiment": experiment.name,
@@ -177,7 +180,7 @@ def width_of_terminal() -> int:
     return max(shutil.get_terminal_size().columns, _LEAST)
 
 
-def as_text(experiment: Experiment, report: Report, folder: Path, width: int) -> str:
+def as_text(experiment: "Experiment", report: Report, folder: Path, width: int) -> str:
     """Lay a report out for a terminal: title, source, tables, notes, where the files are.
 
     Args:
