@@ -249,7 +249,7 @@ class Scatter(DeviceFigure):
 
     def spread(self, task: TaskRuns, values: _Values) -> tuple[list[Row], list[Record]]:
         """Standard deviations over devices, of test devices also of those with little data."""
-        rows, records = [], []
+        rows, records = list[Row](), list[Record]()
         bound = LITTLE_DATA.get(task.chosen.task.family)
         for method, tests in values[TEST].items():
             little = [one for one in tests if bound is not None and one.num_samples < bound]

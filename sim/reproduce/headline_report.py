@@ -4,7 +4,7 @@ Tables are of the tests, of errors, of differences over rounds, and over devices
 over rounds with differences and intervals, and devices in pairs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,8 +48,6 @@ class Test(NamedTuple):
         tail: the 90th percentile, corrected for all tests.
         mean: the mean error.
     """
-
-    __test__ = False  # no test of pytest's
 
     family: str
     tail: Comparison
@@ -277,9 +275,13 @@ def devices_table(name: str, label: str, arms: Arms, at: int, users: str) -> Tab
         {
             "family": "family",
             "method": "method",
-            **{group: lambda one, group=group: f"{one[group]:+.2f}" for group in _GROUPS},
+            **{group: _change_of(group) for group in _GROUPS},
         },
     )
+
+
+def _change_of(group: str) -> Callable[[Record], str]:
+    return lambda one: f"{one[group]:+.2f}"
 
 
 def changes_by_rank(

@@ -238,7 +238,7 @@ def _records(
     printed: Column,
 ) -> list[Record]:
     """A measure of every method on a task, beside what the paper prints."""
-    found = []
+    found: list[Record] = []
     for method in methods:
         own = runs.get((one.task.name, method.label), {})
         number = over_seeds(own, measure)
