@@ -88,7 +88,7 @@ def measure(dataset: FederatedDataset) -> Description:
 def as_text(kind: Format, description: Description) -> str:
     """A table, with a column for the paper where there is one."""
     published = kind.published
-    rows = _rows(description, published)
+    rows = counts(description, published)
     width = max(len(name) for name, _, _ in rows) + 2
     head = f"{'':<{width}}{'here':>14}" + (f"{'published':>14}" if published else "")
     lines = [*about(kind), f"rule: {description.rule}", "", head]
@@ -124,7 +124,7 @@ def about(kind: Format) -> list[str]:
     return lines
 
 
-def _rows(
+def counts(
     description: Description, published: Published | None
 ) -> list[tuple[str, float, float | None]]:
     """What is counted, the count, and the paper's."""

@@ -11,18 +11,17 @@ from deltafl.sim.reproduce.figure import TEST
 from deltafl.sim.reproduce.grid import Experiment
 from deltafl.sim.reproduce.headline import Headline, HeadlineRates, HeadlineTuning
 from deltafl.sim.reproduce.methods import (
-    AVERAGE_ACCURACY,
     COMPARED,
     CROSS_DEVICE,
     CROSS_SILO,
     DELTA_FL,
     ERROR_TABLES,
+    FAIRNESS,
     FEDAVG,
     MEAN_ERROR,
     PRIVATE_DELTA_FL,
     TAIL_ERROR,
     WORKSHOP,
-    WORST_ACCURACY,
     Method,
 )
 from deltafl.sim.reproduce.mixture import MixtureFigure
@@ -67,7 +66,7 @@ def _silo(name: str, source: str) -> FairnessTable:
         (task_named(name),),
         CROSS_SILO,
         ("average", "worst", "Gini", "parity gap"),
-        {"average": AVERAGE_ACCURACY, "worst": WORST_ACCURACY},
+        FAIRNESS,
     )
 
 

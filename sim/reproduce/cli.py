@@ -289,12 +289,12 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
 def _spent(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> object:
     """How far runs are: told, or to be told as JSON."""
     from deltafl.sim.reproduce.budget import tables
-    from deltafl.sim.reproduce.output import laid_out, records_of, width_of_terminal
+    from deltafl.sim.reproduce.output import laid_out, records_of
 
     found = tables(plans, request)
     if not as_json:
         for table in found:
-            print(visible(laid_out(table, width_of_terminal())) + "\n")
+            print(visible(laid_out(table)) + "\n")
     return {table.name: list(records_of(table)) for table in found}
 
 
@@ -310,7 +310,7 @@ def _run(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request
 
 
 def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> int:
-    from deltafl.sim.reproduce.output import as_json, as_text, width_of_terminal, write_report
+    from deltafl.sim.reproduce.output import as_json, as_text, write_report
 
     try:
         outcome = _run(options, plans, request)
@@ -327,7 +327,7 @@ def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Reques
         if options.json:
             documents.append(as_json(experiment, report, folder))
         else:
-            print(visible(as_text(experiment, report, folder, width_of_terminal())))
+            print(visible(as_text(experiment, report, folder)))
     if options.budget is not None:
         documents.append(_spent(plans, request, as_json=options.json))
     if options.json:

@@ -29,7 +29,6 @@ from deltafl.sim.reproduce.figure import (
     TEST,
     TRAIN,
     Drawn,
-    Row,
     Seeds,
     TaskFigure,
     TaskRuns,
@@ -122,7 +121,7 @@ class DeviceFigure(TaskFigure):
         """Draw the devices of the methods."""
 
     @abstractmethod
-    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[Row], list[Record]]:
+    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[tuple[str, ...]], list[Record]]:
         """What the table says of them, and its records beside those of each device."""
 
 
@@ -175,7 +174,7 @@ class Histograms(DeviceFigure):
         figure.suptitle(task.heading, fontsize="medium")
         return figure
 
-    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[Row], list[Record]]:
+    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[tuple[str, ...]], list[Record]]:
         """Mean and percentiles."""
         rows = []
         for split, methods in values.items():
@@ -247,9 +246,9 @@ class Scatter(DeviceFigure):
         figure.suptitle(task.heading, fontsize="medium")
         return figure
 
-    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[Row], list[Record]]:
+    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[tuple[str, ...]], list[Record]]:
         """Standard deviations over devices, of test devices also of those with little data."""
-        rows, records = list[Row](), list[Record]()
+        rows, records = list[tuple[str, ...]](), list[Record]()
         bound = LITTLE_DATA.get(task.chosen.task.family)
         for method, tests in values[TEST].items():
             little = [one for one in tests if bound is not None and one.num_samples < bound]

@@ -24,8 +24,6 @@ METRICS: Final = {TRAIN: "training loss (nats)", TEST: "test error"}
 Seeds: TypeAlias = Mapping[int, RunDirectory]
 """The runs of one method on one task, by seed."""
 
-Row: TypeAlias = tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskRuns:
@@ -61,7 +59,7 @@ class Drawn:
     """
 
     figures: Mapping[str, Figure]
-    rows: Sequence[Row]
+    rows: Sequence[tuple[str, ...]]
     records: Sequence[Record]
     notes: Sequence[str] = ()
 

@@ -42,7 +42,7 @@ from deltafl.sim.reproduce.grid import Experiment, config_of
 from deltafl.sim.reproduce.headline_report import Test, label_of, study_report, together_table
 from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods, merged
 from deltafl.sim.reproduce.tasks import Chosen
-from deltafl.sim.reproduce.tuning import divide
+from deltafl.sim.reproduce.tuning import divide, mark_best, smallest
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
 _WHAT: Final = (
@@ -140,8 +140,8 @@ class HeadlineTuning(Experiment):
         return [(one, setting) for one in methods for setting in study.grids.get(one.label, ())]
 
     def best(self, found: Sequence[Record]) -> Record | None:
-        """Which of a method's points is taken; None of none."""
-        return chosen_of(found)
+        """Which of a method's points is taken, the one with the smallest 90th percentile."""
+        return smallest(found, "p90")
 
     def cells(self, request: Request) -> Sequence[Cell]:
         """Every point, with every seed."""
@@ -162,22 +162,16 @@ class HeadlineTuning(Experiment):
         runs = read_runs(finished)
         tables, notes = [], []
         for one, study in choose_studies(request, self.tasks):
-            found: dict[str, list[dict[str, object]]] = {}
-            for method, setting in self.points(request, study):
-                if record := _tuning_record(runs, one, method, setting):
-                    found.setdefault(method.label, []).append(record)
-            for label, records in found.items():
-                best = self.best(records)
-                for record in records:
-                    record["chosen"] = record is best
-                notes += [f"{one.task.name}, {label}: {best['setting']}."] if best else []
-            every = [record for records in found.values() for record in records]
+            points = (_tuning_record(runs, one, *at) for at in self.points(request, study))
+            found = [record for record in points if record is not None]
+            best = mark_best(found, self.best)
+            notes += [f"{one.task.name}, {at['method']}: {at['setting']}." for at in best]
             tables.append(
                 Table.of(
                     study.file(self.name),
                     f"{one.label}: error of held-out tuning {study.users} after {study.rounds} "
-                    f"rounds (%), {len(every) // max(1, len(found))} settings each",
-                    every,
+                    f"rounds (%), {len(found) // max(1, len(best))} settings each",
+                    found,
                     {
                         "method": "method",
                         "setting": "setting",
@@ -206,11 +200,6 @@ class HeadlineRates(HeadlineTuning):
         by_rate = {record["rate"]: record for record in found}
         small = small_rate_of({rate: record["p90"] for rate, record in by_rate.items()})
         return None if small is None else by_rate[small]
-
-
-def chosen_of(found: Sequence[Record]) -> Record | None:
-    """The point with the smallest 90th percentile; the first of equals; None of none."""
-    return min(found, key=lambda record: record["p90"], default=None)
 
 
 def small_rate_of(tails: Mapping[float, float]) -> float | None:

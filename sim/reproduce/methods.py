@@ -333,23 +333,13 @@ MEAN_ERROR: Final = _columns(
 )
 """Mean of the test error over devices: P Table 3; baselines W Table 2."""
 
-AVERAGE_ACCURACY: Final = _columns(
-    ("heart",), {FEDAVG: (84.42, 2.45), FEDPROX: (84.48, 0.25), AAGGFF_S: (85.04, 2.86)}
-)
-"""A Table 7, the average, of the methods as they are and of AAggFF on top of FedAvg."""
-
-WORST_ACCURACY: Final = _columns(
-    ("heart",), {FEDAVG: (65.22, 9.78), FEDPROX: (65.44, 9.77), AAGGFF_S: (66.56, 10.81)}
-)
-"""A Table 7, the worst client."""
-
-
-SIZES: Final = ("classes", "train_devices", "test_devices", "median", "min", "max")
-"""What Table 1 prints of each data set; the last three are of the points per train device."""
-
-TABLE_1: Final[Mapping[str, tuple[int, ...]]] = {
-    "emnist": (62, 865, 865, 179, 101, 447),
-    "sent140": (2, 438, 439, 69, 51, 549),
-    "shakespeare": (53, 544, 545, 1288, 101, 66_963),
+FAIRNESS: Final = {
+    "average": _columns(
+        ("heart",), {FEDAVG: (84.42, 2.45), FEDPROX: (84.48, 0.25), AAGGFF_S: (85.04, 2.86)}
+    ),
+    "worst": _columns(
+        ("heart",), {FEDAVG: (65.22, 9.78), FEDPROX: (65.44, 9.77), AAGGFF_S: (66.56, 10.81)}
+    ),
 }
-"""P Table 1, by the family of tasks."""
+"""A Table 7, accuracy on the average and of the worst client, of the methods as they are and of
+AAggFF on top of FedAvg."""

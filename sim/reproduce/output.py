@@ -175,20 +175,23 @@ def _latex_line(cells: Sequence[str]) -> str:
     return " & ".join(texts) + r" \\"
 
 
-def width_of_terminal() -> int:
+def _width_of_terminal() -> int:
     """Columns of the terminal, 80 where there is none."""
     return max(shutil.get_terminal_size().columns, _LEAST)
 
 
-def as_text(experiment: "Experiment", report: Report, folder: Path, width: int) -> str:
+def as_text(
+    experiment: "Experiment", report: Report, folder: Path, width: int | None = None
+) -> str:
     """Lay a report out for a terminal: title, source, tables, notes, where the files are.
 
     Args:
         experiment: What was run.
         report: Its results.
         folder: Where they were written.
-        width: Columns, at least 40.
+        width: Columns, at least 40; those of the terminal by default.
     """
+    width = width or _width_of_terminal()
     parts = [f"{_wrapped(experiment.title, width)}\n{_wrapped(f'{experiment.source}.', width)}"]
     for table in report.tables:
         parts += [] if table.title == experiment.title else [_wrapped(table.title, width)]
@@ -201,8 +204,9 @@ def as_text(experiment: "Experiment", report: Report, folder: Path, width: int) 
     return "\n\n".join(parts) + "\n"
 
 
-def laid_out(table: Table, width: int) -> str:
-    """A table and its title."""
+def laid_out(table: Table) -> str:
+    """A table and its title, for this terminal."""
+    width = _width_of_terminal()
     return f"{_wrapped(table.title, width)}\n{_laid_out(table, width)}"
 
 

@@ -37,7 +37,6 @@ from deltafl.sim.reproduce.figure import (
     TEST,
     TRAIN,
     Drawn,
-    Row,
     Seeds,
     TaskFigure,
     TaskRuns,
@@ -167,7 +166,7 @@ class Curves(TaskFigure):
         return figure
 
 
-def _last(task: TaskRuns, method: str, found: Course, split: str) -> Row:
+def _last(task: TaskRuns, method: str, found: Course, split: str) -> tuple[str, ...]:
     scale, unit = (100, "test error (%)") if split == TEST else (1, METRICS[TRAIN])
     ends = (found.values[split, one][:, -1] * scale for one in STATISTICS)
     numbers = (str(OverSeeds(tuple(end.tolist()))) for end in ends)

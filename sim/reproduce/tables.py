@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
-from deltafl.fl.data.federated import FederatedDataset
+from deltafl.fl.data.registry import FORMATS
 from deltafl.fl.fairness import summarise_fairness
 from deltafl.fl.metrics import PERCENTILES
 from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.data.describe import counts, measure
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.comparison import compare_methods, comparison_table
 from deltafl.sim.reproduce.experiment import (
@@ -34,12 +33,13 @@ from deltafl.sim.reproduce.experiment import (
     read_runs,
 )
 from deltafl.sim.reproduce.grid import Experiment, config_of, notes_of
-from deltafl.sim.reproduce.methods import FEDAVG, SIZES, TABLE_1, Column, Method, Published
+from deltafl.sim.reproduce.methods import FEDAVG, Column, Method, Published
 from deltafl.sim.reproduce.statistics import Comparison
-from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
+from deltafl.sim.reproduce.tasks import DATA_SETS, Chosen, Task, choose_tasks
 from deltafl.sim.run.algorithms import keeps_enough
 
 _P_DIGITS: Final = 3
+_SIZES: Final = ("classes", "train_devices", "test_devices", "median", "min", "max")
 _EXPOSED: Final = "not private at this cohort"
 _P_VALUES: Final = (
     "p-values are one-sided (small where the method is lower), and Holm's correction is for all "
@@ -187,19 +187,22 @@ class DataTable(Experiment):
         chosen = choose_tasks(request, self.tasks)
         rows, records = [], []
         for one in chosen:
-            sizes = data_sizes(build_dataset(config_of(request, one, FEDAVG, 1).data))
-            paper = TABLE_1[one.task.family]
-            rows.append((one.data.name, *(f"{size:g}" for size in sizes)))
-            rows.append((f"{one.task.family}, paper", *(f"{size:g}" for size in paper)))
+            paper = next(data for data in DATA_SETS if data.family == one.task.family)
+            published = FORMATS[str(paper.section["format"])].published
+            dataset = build_dataset(config_of(request, one, FEDAVG, 1).data)
+            counted = counts(measure(dataset), published)[: len(_SIZES)]
+            ours, theirs = ([each[place] for each in counted] for place in (1, 2))
+            rows.append((one.data.name, *(f"{size:g}" for size in ours)))
+            rows.append((f"{one.task.family}, paper", *(f"{size:g}" for size in theirs)))
             records.append(
                 {
                     "data": one.data.name,
                     "stand_in": one.data.is_stand_in,
-                    **dict(zip(SIZES, sizes, strict=True)),
-                    **{f"published_{k}": v for k, v in zip(SIZES, paper, strict=True)},
+                    **dict(zip(_SIZES, ours, strict=True)),
+                    **{f"published_{k}": v for k, v in zip(_SIZES, theirs, strict=True)},
                 }
             )
-        columns = ("data", *(key.replace("_", " ") for key in SIZES))
+        columns = ("data", *(key.replace("_", " ") for key in _SIZES))
         table = Table(self.name, self.title, columns, tuple(rows), tuple(records))
         notes = (
             "Median, min and max are of the points per train device; the paper's median of "
@@ -207,13 +210,6 @@ class DataTable(Experiment):
             *(f"{one.data.name} is a stand-in." for one in chosen if one.data.is_stand_in),
         )
         return Report(tables=(table,), notes=notes)
-
-
-def data_sizes(dataset: FederatedDataset) -> tuple[float, ...]:
-    """The `SIZES` of a data set."""
-    points = [device.num_samples for device in dataset.train]
-    devices = len(dataset.train), len(dataset.test)
-    return dataset.num_classes, *devices, float(np.median(points)), min(points), max(points)
 
 
 def _complete(

@@ -14,12 +14,10 @@ written to a file of their own, and the runs read nothing else. Of equals the fi
 """
 
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -32,6 +30,7 @@ from deltafl.fl.data.shakespeare import FORMAT as SHAKESPEARE
 from deltafl.fl.data.subset import Subset, draw_rows
 from deltafl.fl.errors import DataError
 from deltafl.fl.metrics import summarise_train_loss
+from deltafl.sim.data.convert import as_archive
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.atomic import write_file
@@ -40,7 +39,6 @@ from deltafl.sim.reproduce.experiment import (
     NONE,
     Cell,
     Finished,
-    OverSeeds,
     Record,
     Report,
     Request,
@@ -87,13 +85,10 @@ class Tuning(Experiment):
         tables, notes = [], []
         for what in self.what:
             label, measure = _CRITERIA[what]
-            found: dict[tuple[str, str], OverSeeds | None] = {}
+            records: dict[tuple[str, str], dict[str, object]] = {}
             for method, setting, cell in self._points(request, what):
-                ended = runs.get((cell.task, cell.method), {})
-                found[method, setting] = over_seeds(ended, measure)
-            best = _best(found)
-            records = [
-                {
+                number = over_seeds(runs.get((cell.task, cell.method), {}), measure)
+                records[method, setting] = {
                     "what": what,
                     "method": method,
                     "setting": setting,
@@ -101,14 +96,14 @@ class Tuning(Experiment):
                     "mean": number.mean if number else None,
                     "std": number.std if number else None,
                 }
-                for (method, setting), number in found.items()
-            ]
-            written = partial(_written, best)
+            found = [*records.values()]
+            best = mark_best(found, lambda own: smallest(own, "mean"))
             keys = ("setting", "method")
-            tables.append(Table.wide(f"{self.name}-{what}", label, records, keys, written))
-            for method, setting in best.items():
-                chosen = " ".join(f"--set {part}" for part in setting.split(", "))
-                notes.append(f"{method}: {chosen} ({label} {found[method, setting]}).")
+            tables.append(Table.wide(f"{self.name}-{what}", label, found, keys, _written))
+            for one in best:
+                chosen = " ".join(f"--set {part}" for part in one["setting"].split(", "))
+                spread = plus_minus(one["mean"], one["std"])
+                notes.append(f"{one['method']}: {chosen} ({label} {spread}).")
         if any(record["mean"] is None for table in tables for record in table.records):
             notes.append(
                 "A point without a number has no result: its run failed, mostly by divergence."
@@ -190,21 +185,30 @@ def _held_out(request: Request, one: Chosen) -> tuple[DataConfig, int]:
     return config, max(1, int(len(dataset.train) * (1 - share)))
 
 
-def _best(found: Mapping[tuple[str, str], OverSeeds | None]) -> dict[str, str]:
-    """Of each method the setting with the lowest number, the first of equals."""
-    best: dict[str, tuple[float, str]] = {}
-    for (method, setting), number in found.items():
-        if number and (method not in best or number.mean < best[method][0]):
-            best[method] = number.mean, setting
-    return {method: setting for method, (_, setting) in best.items()}
+def mark_best(
+    records: Sequence[dict[str, object]], choose: Callable[[Sequence[Record]], Record | None]
+) -> list[Record]:
+    """Of each method's points the chosen one, if there is one; every record says whether it is."""
+    by_method: dict[object, list[Record]] = {}
+    for record in records:
+        by_method.setdefault(record["method"], []).append(record)
+    best = [one for one in map(choose, by_method.values()) if one is not None]
+    for record in records:
+        record["chosen"] = any(record is one for one in best)
+    return best
 
 
-def _written(best: Mapping[str, str], record: Record) -> str:
+def smallest(records: Sequence[Record], key: str) -> Record | None:
+    """The record with the smallest number, the first of equals; None of none."""
+    known = (record for record in records if record[key] is not None)
+    return min(known, key=lambda record: record[key], default=None)
+
+
+def _written(record: Record) -> str:
     """With more digits than the papers' tables have: points of a grid lie close together."""
     if record["mean"] is None:
         return NONE
-    text = plus_minus(record["mean"], record["std"], _DIGITS)
-    return bold(text, record["setting"] == best[record["method"]])
+    return bold(plus_minus(record["mean"], record["std"], _DIGITS), record["chosen"])
 
 
 def _train_loss(evaluation: Evaluation) -> float:
@@ -279,19 +283,6 @@ def divide(data: DataConfig, share: Fraction, out: Path) -> Parts:
 
 def _rank(device: DeviceData) -> bytes:
     return hashlib.sha256(f"tuning\0{device.id}".encode()).digest()
-
-
-def as_archive(devices: Sequence[DeviceData]) -> bytes:
-    """An .npz archive of some devices, with their ids."""
-    archive = io.BytesIO()
-    np.savez(
-        archive,
-        x=np.concatenate([device.x for device in devices]),
-        y=np.concatenate([device.y for device in devices]),
-        user=np.repeat(np.arange(len(devices)), [device.num_samples for device in devices]),
-        users=np.array([device.id for device in devices]),
-    )
-    return archive.getvalue()
 
 
 def _windows(devices: Sequence[DeviceData], data: DataConfig) -> bytes:

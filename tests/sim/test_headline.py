@@ -20,10 +20,9 @@ from deltafl.sim.reproduce.declared import (
     Setting,
 )
 from deltafl.sim.reproduce.experiment import Request, percent_error
-from deltafl.sim.reproduce.headline import chosen_of
 from deltafl.sim.reproduce.headline_report import changes_by_rank, compare
 from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
-from deltafl.sim.reproduce.tuning import divide
+from deltafl.sim.reproduce.tuning import divide, smallest
 from deltafl.sim.settings.config import DataConfig
 
 WRITERS = 24
@@ -62,8 +61,8 @@ class TestDeclaration:
     def test_the_smallest_tail_is_chosen_and_the_first_of_equals(self):
         found = [{"setting": number, "p90": 20.0 + number} for number in range(8)]
         found[3]["p90"] = found[5]["p90"] = 5.0
-        assert chosen_of(found) is found[3]
-        assert chosen_of([]) is None
+        assert smallest(found, "p90") is found[3]
+        assert smallest([], "p90") is None
 
 
 class TestParts:
