@@ -21,15 +21,13 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from deltafl.fl.metrics import PERCENTILES
 from deltafl.sim.charts.chart import COLOURS, LineStyle, Numbers
 from deltafl.sim.charts.files import new_figure
-from deltafl.sim.errors import damaged
-from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
-from deltafl.sim.reproduce.experiment import NONE, Record
+from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.reproduce.experiment import NONE, Record, last_evaluation
 from deltafl.sim.reproduce.figure import (
     METRICS,
     TEST,
     TRAIN,
     Drawn,
-    Seeds,
     TaskFigure,
     TaskRuns,
 )
@@ -81,21 +79,6 @@ def per_device(evaluations: Sequence[Evaluation], split: str) -> list[DeviceValu
     ]
 
 
-def last_evaluations(runs: Seeds) -> list[Evaluation]:
-    """How the final models do, one per seed.
-
-    Raises:
-        RunDirectoryError: a run has none.
-    """
-    found = []
-    for directory in runs.values():
-        last = read_last_evaluation(directory.metrics)
-        if last is None:
-            raise damaged(directory.metrics, "it has no evaluation")
-        found.append(last)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceFigure(TaskFigure):
     """A figure over devices.
@@ -108,7 +91,9 @@ class DeviceFigure(TaskFigure):
 
     def of_task(self, task: TaskRuns) -> Drawn:
         """Draw a row for each split."""
-        last = {method: last_evaluations(runs) for method, runs in task.methods.items()}
+        last = {
+            method: [*map(last_evaluation, runs.values())] for method, runs in task.methods.items()
+        }
         values = {
             split: {method: per_device(runs, split) for method, runs in last.items()}
             for split in self.splits

@@ -10,7 +10,7 @@ import numpy as np
 
 from deltafl.fl.metrics import summarise_test_error
 from deltafl.fl.nearest import nearest
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.errors import ConfigError, damaged
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
@@ -199,15 +199,35 @@ def plus_minus(mean: float, std: float | None, digits: int = 2) -> str:
     return f"{mean:.{digits}f}{spread}"
 
 
+def by_method(
+    finished: Sequence[Finished],
+) -> dict[tuple[str, str], dict[int, RunDirectory]]:
+    """From task and label of a method to its runs by seed, in ascending order."""
+    found: dict[tuple[str, str], dict[int, RunDirectory]] = {}
+    for one in finished:
+        key = one.cell.task, one.cell.method
+        found.setdefault(key, {})[one.cell.seed] = one.directory
+    return {key: dict(sorted(own.items())) for key, own in found.items()}
+
+
 def read_runs(finished: Sequence[Finished]) -> Runs:
     """Read the final evaluation of every cell, seeds in ascending order."""
-    runs: dict[tuple[str, str], dict[int, Evaluation]] = {}
-    for one in sorted(finished, key=lambda one: one.cell.seed):
-        evaluation = read_last_evaluation(one.directory.metrics)
-        if evaluation is not None:
-            key = one.cell.task, one.cell.method
-            runs.setdefault(key, {})[one.cell.seed] = evaluation
-    return runs
+    return {
+        key: {seed: last_evaluation(directory) for seed, directory in own.items()}
+        for key, own in by_method(finished).items()
+    }
+
+
+def last_evaluation(directory: RunDirectory) -> Evaluation:
+    """How the final model of a run does.
+
+    Raises:
+        RunDirectoryError: it was never evaluated.
+    """
+    last = read_last_evaluation(directory.metrics)
+    if last is None:
+        raise damaged(directory.metrics, "it has no evaluation")
+    return last
 
 
 def over_seeds(

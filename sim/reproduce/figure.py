@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from deltafl.sim.charts.chart import Numbers
 from deltafl.sim.charts.files import line_style
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table
+from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table, by_method
 from deltafl.sim.reproduce.grid import Experiment, notes_of
 from deltafl.sim.reproduce.tasks import Chosen
 
@@ -82,7 +82,7 @@ class TaskFigure(Experiment):
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """Draw its tasks, with one table of them all; what has no runs is left out."""
         chosen, methods = self.chosen(request)
-        tasks = [TaskRuns(one, _by_method(finished, one)) for one in chosen]
+        tasks = [TaskRuns(one, _of_task(finished, one)) for one in chosen]
         drawn = {task.chosen.task.name: self.of_task(task) for task in tasks if task.methods}
         table = Table(
             self.name,
@@ -105,12 +105,9 @@ class TaskFigure(Experiment):
         """Draw one task."""
 
 
-def _by_method(finished: Sequence[Finished], chosen: Chosen) -> dict[str, dict[int, RunDirectory]]:
-    found: dict[str, dict[int, RunDirectory]] = {}
-    for one in finished:
-        if one.cell.task == chosen.task.name:
-            found.setdefault(one.cell.method, {})[one.cell.seed] = one.directory
-    return found
+def _of_task(finished: Sequence[Finished], chosen: Chosen) -> dict[str, Seeds]:
+    runs = by_method(finished).items()
+    return {method: own for (task, method), own in runs if task == chosen.task.name}
 
 
 def draw_line(

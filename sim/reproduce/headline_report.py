@@ -23,6 +23,7 @@ from deltafl.sim.reproduce.experiment import (
     OverSeeds,
     Record,
     Table,
+    by_method,
     percent_error,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method
@@ -62,10 +63,11 @@ def label_of(family: str, method: str) -> str:
 def read_arms(finished: Sequence[Finished], families: Mapping[str, Sequence[Method]]) -> Arms:
     """Read all runs of one task, by family and method, in the order of the declaration."""
     runs: dict[str, dict[int, dict[int, Evaluation]]] = {}
-    for one in sorted(finished, key=lambda one: one.cell.seed):
-        for evaluation in read_evaluations(one.directory.metrics):
-            of_method = runs.setdefault(one.cell.method, {})
-            of_method.setdefault(evaluation.round, {})[one.cell.seed] = evaluation
+    for (_, label), own in by_method(finished).items():
+        for seed, directory in own.items():
+            for evaluation in read_evaluations(directory.metrics):
+                of_method = runs.setdefault(label, {})
+                of_method.setdefault(evaluation.round, {})[seed] = evaluation
     return {
         (family, method.label): runs[label_of(family, method.label)]
         for family, methods in families.items()

@@ -20,7 +20,6 @@ from matplotlib.ticker import PercentFormatter
 from deltafl.sim.charts.files import new_figure
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
-from deltafl.sim.record.evaluations import read_last_evaluation
 from deltafl.sim.reproduce.experiment import (
     NONE,
     Cell,
@@ -31,6 +30,7 @@ from deltafl.sim.reproduce.experiment import (
     Request,
     Table,
     find,
+    last_evaluation,
     percent_error,
     plus_minus,
 )
@@ -132,9 +132,7 @@ def results_of(finished: Sequence[Finished]) -> Results:
 
 
 def _numbers_of(one: Finished) -> dict[str, float]:
-    evaluation = read_last_evaluation(one.directory.metrics)
-    if evaluation is None:
-        return {}
+    evaluation = last_evaluation(one.directory)
     found = {"p90": percent_error(evaluation, 90), "mean": percent_error(evaluation, None)}
     if one.cell.config.attackers.lie:
         noted = read_attacked(one.directory.attacked)

@@ -19,8 +19,8 @@ from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.algorithm1 import solve_dual
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS
-from deltafl.sim.reproduce.device_figures import last_evaluations, per_device
-from deltafl.sim.reproduce.experiment import Finished, Request
+from deltafl.sim.reproduce.device_figures import per_device
+from deltafl.sim.reproduce.experiment import Finished, Request, last_evaluation
 from deltafl.sim.reproduce.figure import TEST, TRAIN
 from deltafl.sim.reproduce.mixture import (
     ACUTE,
@@ -226,7 +226,7 @@ def test_seeds_that_were_evaluated_after_other_rounds_make_no_course(tmp_path):
 
 def test_a_run_without_evaluations_is_damaged(tmp_path):
     with pytest.raises(RunDirectoryError, match="no evaluation"):
-        last_evaluations({1: RunDirectory(tmp_path)})
+        last_evaluation(RunDirectory(tmp_path))
 
 
 # --- the figures
