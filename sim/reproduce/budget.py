@@ -36,7 +36,6 @@ from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.reproduce.cells import (
     Failure,
     Outcome,
-    describe,
     directories_of,
     key_of,
     outcome_of,
@@ -268,7 +267,7 @@ def in_order(items: Sequence[Item]) -> list[Item]:
 
     def key(item: Item) -> tuple[int, int, float, str]:
         seconds = item.seconds_left
-        return rank(item.cell), item.cell.seed, seconds or 0.0, describe(item.cell)
+        return rank(item.cell), item.cell.seed, seconds or 0.0, str(item.cell)
 
     return sorted((item for item in items if not item.is_finished), key=key)
 
@@ -373,7 +372,7 @@ def tables(plans: Sequence[Plan], request: Request) -> tuple[Table, Table]:
 def _rounds_row(item: Item) -> tuple[str, ...]:
     share = f"{item.done / item.paper:.0%}"
     left = _hours(item.seconds_left)
-    return describe(item.cell), str(item.done), str(item.paper), share, left
+    return str(item.cell), str(item.done), str(item.paper), share, left
 
 
 def _rounds_rows(items: Sequence[Item]) -> Iterator[tuple[str, ...]]:

@@ -262,7 +262,7 @@ def _plans(options: argparse.Namespace, request: "Request") -> "list[Plan]":
 
 
 def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> int:
-    from deltafl.sim.reproduce.cells import describe, directories_of
+    from deltafl.sim.reproduce.cells import directories_of
 
     cells = [cell for _, own in plans for cell in own]
     places = directories_of(cells, request.out)
@@ -271,7 +271,7 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
             "run": place.path.name,
             "done": place.summary.exists(),
             "rounds": cell.config.federation.rounds,
-            "what": describe(cell),
+            "what": str(cell),
         }
         for cell, place in zip(cells, places, strict=True)
     }
@@ -289,13 +289,13 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
 def _spent(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> object:
     """How far runs are: told, or to be told as JSON."""
     from deltafl.sim.reproduce.budget import tables
-    from deltafl.sim.reproduce.output import laid_out, records_of
+    from deltafl.sim.reproduce.output import laid_out
 
     found = tables(plans, request)
     if not as_json:
         for table in found:
             print(visible(laid_out(table)) + "\n")
-    return {table.name: list(records_of(table)) for table in found}
+    return {table.name: list(table.records) for table in found}
 
 
 def _run(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> "Outcome":
@@ -342,8 +342,6 @@ def _reports(
     plans: "Sequence[Plan]", request: "Request", outcome: "Outcome"
 ) -> "Iterator[tuple[Experiment, Report]]":
     """Of each experiment that has a result, with what is missing; told where every run failed."""
-    from deltafl.sim.reproduce.cells import describe
-
     finished = {id(one.cell): one for one in outcome.finished}
     failed = {id(one.cell): one for one in outcome.failures}
     unfinished = set(map(id, outcome.unfinished))
@@ -357,7 +355,7 @@ def _reports(
             continue
         lacking = [f"Missing: {failure}." for failure in failures]
         lacking += [
-            f"Missing: {describe(cell)}: the budget did not suffice."
+            f"Missing: {cell}: the budget did not suffice."
             for cell in cells
             if id(cell) in unfinished
         ]

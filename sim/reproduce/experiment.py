@@ -72,6 +72,10 @@ class Cell:
     seed: int
     config: RunConfig
 
+    def __str__(self) -> str:
+        """Task, method, seed."""
+        return f"{self.task}, {self.method}, seed {self.seed}"
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.reproduce.experiment import Record, Report, Table
+from deltafl.sim.reproduce.experiment import Report, Table
 from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:
@@ -93,19 +93,13 @@ def table_as_markdown(table: Table) -> str:
     return "\n".join([line(cells[0]), rule, *(line(row) for row in cells[1:])])
 
 
-def records_of(table: Table) -> Sequence[Record]:
-    """The records; the printed rows where a table has no records."""
-    return table.records or [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-
-
 def as_csv(table: Table) -> str:
     """The records as CSV."""
     buffer = io.StringIO()
-    records = records_of(table)
-    columns = list(dict.fromkeys(key for record in records for key in record)) or table.columns
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    keys = dict.fromkeys(key for record in table.records for key in record)
+    writer = csv.DictWriter(buffer, list(keys or table.columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows(table.records)
     return buffer.getvalue()
 
 
@@ -113,7 +107,7 @@ def as_json_lines(table: Table) -> str:
     """The records, one JSON object a line."""
     return "".join(
         json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
-        for record in records_of(table)
+        for record in table.records
     )
 
 
@@ -126,7 +120,7 @@ def as_json(experiment: "Experiment", report: Report, folder: Path) -> dict[str,
         "folder": str(folder),
         "notes": list(report.notes),
         "tables": {
-            table.name: [_finite(record) for record in records_of(table)] for table in report.tables
+            table.name: [_finite(record) for record in table.records] for table in report.tables
         },
     }
 
