@@ -98,13 +98,7 @@ def main(options: argparse.Namespace) -> int:
     from deltafl.sim.compare.runs import compare_in_pairs, differing, left_out, read_methods
     from deltafl.sim.record.atomic import write_file
     from deltafl.sim.reproduce.comparison import comparison_table
-    from deltafl.sim.reproduce.output import (
-        as_csv,
-        as_json_lines,
-        as_latex,
-        laid_out,
-        width_of_terminal,
-    )
+    from deltafl.sim.reproduce.output import as_csv, as_json_lines, as_latex, laid_out
 
     _check_outputs(options)
     methods = read_methods(list(dict.fromkeys(options.runs)))
@@ -137,7 +131,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(as_json_lines(table), end="")
     else:
-        print(visible(laid_out(table, width_of_terminal())))
+        print(visible(laid_out(table)))
     for file, text in ((options.csv, as_csv(table)), (options.latex, as_latex(table))):
         if file is not None:
             write_file(file, text.encode())

@@ -131,7 +131,7 @@ def main(options: argparse.Namespace) -> int:
             _fetch(options.name, options.out, options.mirror)
         elif options.action == "describe":
             kind, _, dataset = _read(options)
-            counts = _measured(dataset)
+            counts = measured(dataset)
             print(_as_json(kind, counts) if options.json else visible(_as_text(kind, counts)))
         else:
             if options.out is None:
@@ -188,7 +188,7 @@ def _listing(*, as_json: bool) -> str:
     return "\n".join(lines)
 
 
-def _measured(dataset: FederatedDataset) -> dict[str, Any]:
+def measured(dataset: FederatedDataset) -> dict[str, Any]:
     """A data set in numbers; of devices generated on demand, only one is generated.
 
     Returns:
@@ -248,7 +248,7 @@ def _as_json(kind: Format, counts: Mapping[str, Any]) -> str:
 def _as_text(kind: Format, counts: Mapping[str, Any]) -> str:
     """A table, with a column for the paper where there is one."""
     published = kind.published
-    rows = _rows(counts, published or _SILENT)
+    rows = beside_paper(counts, published)
     width = max(len(name) for name, _, _ in rows) + 2
     head = f"{'':<{width}}{'here':>14}" + (f"{'published':>14}" if published else "")
     lines = [*_about(kind), f"rule: {counts['rule']}", "", head]
@@ -273,8 +273,11 @@ def _about(kind: Format) -> list[str]:
     return lines
 
 
-def _rows(counts: Mapping[str, Any], paper: Published) -> list[tuple[str, float, float | None]]:
+def beside_paper(
+    counts: Mapping[str, Any], published: Published | None
+) -> list[tuple[str, float, float | None]]:
     """What is counted, the count, and the paper's."""
+    paper = published or _SILENT
     train, kept = counts["train"], counts["kept"]
     return [
         ("classes", counts["num_classes"], paper.num_classes),

@@ -69,17 +69,22 @@ def _to_npz(dataset: FederatedDataset, path: Path) -> str:
     if path.exists():
         raise UserError(f"{path} exists: give another --out")
     everybody = _everybody(dataset)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, as_archive(everybody))
+    return f"{path}: {len(everybody)} users; whoever reads it splits them anew"
+
+
+def as_archive(devices: Sequence[DeviceData]) -> bytes:
+    """An .npz archive of some devices, with their ids."""
     archive = BytesIO()
     np.savez_compressed(
         archive,
-        x=np.concatenate([device.x for device in everybody]),
-        y=np.concatenate([device.y for device in everybody]),
-        user=np.repeat(np.arange(len(everybody)), [d.num_samples for d in everybody]),
-        users=np.array([device.id for device in everybody]),
+        x=np.concatenate([device.x for device in devices]),
+        y=np.concatenate([device.y for device in devices]),
+        user=np.repeat(np.arange(len(devices)), [d.num_samples for d in devices]),
+        users=np.array([device.id for device in devices]),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, archive.getvalue())
-    return f"{path}: {len(everybody)} users; whoever reads it splits them anew"
+    return archive.getvalue()
 
 
 def _everybody(dataset: FederatedDataset) -> list[DeviceData]:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
 from scipy import optimize
 
@@ -27,7 +28,8 @@ from deltafl.fl.smoothing import (
 )
 from deltafl.fl.superquantile import superquantile
 from deltafl.sim.charts.files import new_figure
-from deltafl.sim.reproduce.experiment import Cell, Finished, Record, Report, Request, Table
+from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table
+from deltafl.sim.reproduce.grid import Experiment
 
 THETA: Final = Fraction(1, 2)
 DELTA: Final = 0.05
@@ -37,61 +39,76 @@ INEXACTNESS: Final = Inexactness(initial=0.01, decay=1.0)
 TOLERANCE: Final = 1e-6
 """How far from its minimum F_θ,ν may be in the end, in nats."""
 
+_DEVICES, _PARAMETERS, _SAMPLES = 20, 4, 8
+_RIDGE: Final = 0.2
 _PRINTED: Final = (0, 1, 2, 5, 10, 20, 50, 100, 149)
 
 
-class LeastSquares:
-    """Ridge-regularised least squares on devices whose true models differ.
-
-    F_k(w) = ½wᵀA_k w − b_k·w + c_k, the mean of ½(x·w − y)² over the device's samples, with
-    ½·ridge·‖w‖².
+@dataclass(frozen=True, slots=True, eq=False)
+class Quadratics:
+    """Devices whose losses are F_k(w) = ½wᵀA_k w − b_k·w + c_k.
 
     Attributes:
+        a: A_k, float64 [N, d, d], positive definite.
+        b: b_k, float64 [N, d].
+        c: c_k, float64 [N].
         weights: n_k, int64 [N].
-        strong_convexity: μ, the least eigenvalue of all A_k.
-        start: w_0, zeros, float64 [d].
     """
 
-    def __init__(
-        self,
-        num_devices: int = 20,
-        num_parameters: int = 4,
-        num_samples: int = 8,
-        ridge: float = 0.2,
-        seed: int = 1,
-    ) -> None:
-        rng = np.random.default_rng(seed)
-        x = rng.normal(size=(num_devices, num_samples, num_parameters))
-        truth = rng.normal(size=(num_devices, num_parameters))
-        y = np.einsum("kni,ki->kn", x, truth) + 0.1 * rng.normal(size=(num_devices, num_samples))
-        self.weights = rng.integers(1, 9, size=num_devices)
-        self._a = np.einsum("kni,knj->kij", x, x) / num_samples + ridge * np.eye(num_parameters)
-        self._b = np.einsum("kn,kni->ki", y, x) / num_samples
-        self._c = 0.5 * (y**2).mean(1)
-        self.strong_convexity = float(np.linalg.eigvalsh(self._a).min())
-        self.start = np.zeros(num_parameters)
+    a: Reals
+    b: Reals
+    c: Reals
+    weights: npt.NDArray[np.int64]
 
     @property
     def shares(self) -> Reals:
         """α_k, float64 [N]."""
         return np.asarray(self.weights / self.weights.sum())
 
+    @property
+    def strong_convexity(self) -> float:
+        """μ, the least eigenvalue of all A_k."""
+        return float(np.linalg.eigvalsh(self.a).min())
+
+    @property
+    def start(self) -> Reals:
+        """w_0, zeros, float64 [d]."""
+        return np.zeros(self.b.shape[1])
+
     def __call__(self, w: Reals) -> tuple[Reals, Reals]:
         """All F_k(w), float64 [N], and their gradients, float64 [N, d]."""
-        product = self._a @ w
-        return 0.5 * product @ w - self._b @ w + self._c, product - self._b
+        product = self.a @ w
+        return 0.5 * product @ w - self.b @ w + self.c, product - self.b
 
     def best_for(self, mixture: Reals) -> Reals:
         """The model with the smallest Σ π_k F_k(w), float64 [d]."""
-        weighted = np.einsum("k,kij->ij", mixture, self._a)
-        return np.asarray(np.linalg.solve(weighted, mixture @ self._b))
+        weighted = np.einsum("k,kij->ij", mixture, self.a)
+        return np.asarray(np.linalg.solve(weighted, mixture @ self.b))
 
 
-def least_superquantile(problem: LeastSquares, theta: Fraction) -> tuple[float, float]:
-    """Bound the minimum of F_θ from below and above.
+def ridge() -> Quadratics:
+    """Ridge-regularised least squares on devices whose true models differ.
 
-    The dual value, the largest over mixtures π of the least Σ π_k F_k(w), is below it and the
-    primal value above, whatever the solver did.
+    F_k(w) is the mean of ½(x·w − y)² over the device's samples, with ½·ridge·‖w‖².
+    """
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(_DEVICES, _SAMPLES, _PARAMETERS))
+    truth = rng.normal(size=(_DEVICES, _PARAMETERS))
+    y = np.einsum("kni,ki->kn", x, truth) + 0.1 * rng.normal(size=(_DEVICES, _SAMPLES))
+    weights = rng.integers(1, 9, size=_DEVICES)
+    return Quadratics(
+        np.einsum("kni,knj->kij", x, x) / _SAMPLES + _RIDGE * np.eye(_PARAMETERS),
+        np.einsum("kn,kni->ki", y, x) / _SAMPLES,
+        0.5 * (y**2).mean(1),
+        weights,
+    )
+
+
+def solve_dual(problem: Quadratics, theta: Fraction) -> tuple[float, Reals]:
+    """Bound the minimum of F_θ from below, and find the model that reaches it.
+
+    The bound is the largest over mixtures π of conformity at least θ of the least Σ π_k F_k(w); it
+    is below every F_θ(w), whatever the solver did. The model is the best one for that mixture.
     """
 
     def value(pi: Reals) -> tuple[float, Reals]:
@@ -107,11 +124,16 @@ def least_superquantile(problem: LeastSquares, theta: Fraction) -> tuple[float, 
         constraints={"type": "eq", "fun": lambda pi: pi.sum() - 1},
         options={"ftol": 1e-16, "maxiter": 1000},
     )
-    losses, _ = problem(problem.best_for(solved.x))
-    return -float(solved.fun), superquantile(losses, problem.weights, theta)
+    return -float(solved.fun), problem.best_for(solved.x)
 
 
-def least_smoothed(problem: LeastSquares, theta: Fraction, nu: float) -> tuple[float, float]:
+def least_superquantile(problem: Quadratics, theta: Fraction) -> tuple[float, float]:
+    """Bound the minimum of F_θ from below, by its dual, and above."""
+    below, model = solve_dual(problem, theta)
+    return below, superquantile(problem(model)[0], problem.weights, theta)
+
+
+def least_smoothed(problem: Quadratics, theta: Fraction, nu: float) -> tuple[float, float]:
     """Find the minimum of F_θ,ν, and the largest entry of the gradient of F̄_θ,ν that is left."""
 
     def joint(point: Reals) -> tuple[float, Reals]:
@@ -150,7 +172,7 @@ class Convergence:
         return [step.objective - self.least_smoothed for step in self.steps]
 
 
-def converge(problem: LeastSquares, rounds: int) -> Convergence:
+def converge(problem: Quadratics, rounds: int) -> Convergence:
     """Run Algorithm 1 with the settings of this module."""
     solver = AlternatingMinimisation(
         problem, problem.weights, THETA, NU, problem.strong_convexity, INEXACTNESS
@@ -189,21 +211,14 @@ def violations(found: Convergence) -> tuple[str, ...]:
     return tuple(statement for statement, holds in statements.items() if not holds)
 
 
-@dataclass(frozen=True, slots=True)
-class AlgorithmOne:
+class AlgorithmOne(Experiment):
     """Algorithm 1 as an experiment; it needs no training on devices."""
 
-    name: str = "algorithm1"
-    title: str = "Algorithm 1 on a ridge problem of 20 devices: how fast it converges, and to what"
-    source: str = "arXiv 2002.11223, Algorithm 1 and Proposition 4"
-
-    def cells(self, request: Request) -> Sequence[Cell]:  # noqa: ARG002 - there is nothing to run
-        """None."""
-        return ()
+    __slots__ = ()
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:  # noqa: ARG002
         """Solve the problem, and say what does not hold."""
-        found = converge(LeastSquares(), ROUNDS)
+        found = converge(ridge(), ROUNDS)
         failed = [f"FAILED, not as in the paper: {one}" for one in violations(found)]
         notes = (
             *failed,

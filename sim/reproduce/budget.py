@@ -36,14 +36,14 @@ from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.reproduce.cells import (
     Failure,
     Outcome,
-    describe,
     directories_of,
     key_of,
     outcome_of,
     rounds_done,
     run_cells,
 )
-from deltafl.sim.reproduce.experiment import Cell, Plan, Request, Table
+from deltafl.sim.reproduce.experiment import Cell, Request, Table
+from deltafl.sim.reproduce.grid import Plan
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, PRIVATE_DELTA_FL
 from deltafl.sim.settings.config import SUMS, RunConfig
 
@@ -241,30 +241,24 @@ def survey(plans: Sequence[Plan], request: Request, speeds: Speeds) -> list[Item
         request: what was asked for.
         speeds: what was measured.
     """
-    cells, papers = list[Cell](), list[int]()
-    for experiment, own in plans:
-        full = experiment.cells(replace(request, rounds=None))
-        cells += own
-        papers += [cell.config.federation.rounds for cell in full]
-    found: dict[Path, tuple[Cell, RunDirectory, int]] = {}
+    cells = [cell for _, own in plans for cell in own]
+    whole = replace(request, rounds=None)
+    papers = [cell for experiment, _ in plans for cell in experiment.cells(whole)]
+    items: dict[Path, Item] = {}
     for cell, place, paper in zip(cells, directories_of(cells, request.out), papers, strict=True):
-        found.setdefault(place.path, (cell, place, paper))
-    known = {path: speeds.of(cell) for path, (cell, _, _) in found.items()}
+        if place.path not in items:
+            is_finished = place.summary.exists()
+            done = cell.config.federation.rounds if is_finished else rounds_done(place)
+            speed, rounds = speeds.of(cell), paper.config.federation.rounds
+            items[place.path] = Item(cell, place, done, rounds, speed, speed is not None)
     slowest: dict[str, Speed] = {}
-    for path, (cell, _, _) in found.items():
-        speed = known[path]
-        if speed is not None and speed.round_s >= slowest.get(cell.task, speed).round_s:
-            slowest[cell.task] = speed
+    for item in items.values():
+        task, speed = item.cell.task, item.speed
+        if speed is not None and speed.round_s >= slowest.get(task, speed).round_s:
+            slowest[task] = speed
     return [
-        Item(
-            cell,
-            place,
-            cell.config.federation.rounds if place.summary.exists() else rounds_done(place),
-            paper,
-            known[path] or slowest.get(cell.task),
-            known[path] is not None,
-        )
-        for path, (cell, place, paper) in found.items()
+        item if item.measured else replace(item, speed=slowest.get(item.cell.task))
+        for item in items.values()
     ]
 
 
@@ -273,7 +267,7 @@ def in_order(items: Sequence[Item]) -> list[Item]:
 
     def key(item: Item) -> tuple[int, int, float, str]:
         seconds = item.seconds_left
-        return rank(item.cell), item.cell.seed, seconds or 0.0, describe(item.cell)
+        return rank(item.cell), item.cell.seed, seconds or 0.0, str(item.cell)
 
     return sorted((item for item in items if not item.is_finished), key=key)
 
@@ -357,24 +351,28 @@ def tables(plans: Sequence[Plan], request: Request) -> tuple[Table, Table]:
         tuple(_rounds_rows(items)),
         tuple(dict(zip(_ROUNDS_COLUMNS, _rounds_row(item), strict=True)) for item in items),
     )
-    rows = []
+    hours = []
     for experiment, cells in plans:
-        if not cells:
-            continue
-        needed = {place.path for place in directories_of(cells, request.out)}
-        own = [by_path[path] for path in needed]
-        measured = sum(item.measured for item in own)
-        total = _sum_of([item.seconds for item in own])
-        rows.append((experiment.name, str(len(own)), str(measured), total))
-    columns = ("experiment", "runs", "of measured speed", "hours on one core")
+        places = {one.path for one in directories_of(cells, request.out)}
+        own = [by_path[path] for path in places]
+        if own:
+            hours.append(
+                {
+                    "experiment": experiment.name,
+                    "runs": len(own),
+                    "of measured speed": sum(item.measured for item in own),
+                    "hours on one core": _sum_of([item.seconds for item in own]),
+                }
+            )
+    columns = "experiment", "runs", "of measured speed", "hours on one core"
     title = f"Hours of each experiment with the papers' rounds, on {machine()}"
-    return rounds, Table("hours", title, columns, tuple(rows))
+    return rounds, Table.of("hours", title, hours, {key: key for key in columns})
 
 
 def _rounds_row(item: Item) -> tuple[str, ...]:
     share = f"{item.done / item.paper:.0%}"
     left = _hours(item.seconds_left)
-    return describe(item.cell), str(item.done), str(item.paper), share, left
+    return str(item.cell), str(item.done), str(item.paper), share, left
 
 
 def _rounds_rows(items: Sequence[Item]) -> Iterator[tuple[str, ...]]:

@@ -50,7 +50,7 @@ class Failure:
 
     def __str__(self) -> str:
         """The sentence for the person at the terminal."""
-        return f"{describe(self.cell)} failed: {self.reason} (all of it: {self.log})"
+        return f"{self.cell} failed: {self.reason} (all of it: {self.log})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,6 @@ class Outcome:
     finished: tuple[Finished, ...]
     failures: tuple[Failure, ...]
     unfinished: tuple[Cell, ...] = ()
-
-
-def describe(cell: Cell) -> str:
-    """Name a cell: task, method, seed."""
-    return f"{cell.task}, {cell.method}, seed {cell.seed}"
 
 
 def key_of(config: RunConfig, seen: dict[str, bytes] | None = None) -> str:
@@ -207,7 +202,7 @@ class _Pool:
                             running.remove(one)
                             if reason := _reason(one):
                                 reasons[one.place.path] = reason
-                                bar.write(f"deltafl: {describe(one.cell)}: {reason}", sys.stderr)
+                                bar.write(f"deltafl: {one.cell}: {reason}", sys.stderr)
                             bar.set_description(f"{len(queue) + len(running)} cells left")
                     if running:
                         time.sleep(_POLL_S)

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,8 @@ from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:
     from deltafl.sim.reproduce.cells import Outcome
-    from deltafl.sim.reproduce.experiment import Experiment, Plan, Report, Request
+    from deltafl.sim.reproduce.experiment import Report, Request
+    from deltafl.sim.reproduce.grid import Experiment, Plan
 
 _LIST: Final = "list"
 _ALL: Final = "all"
@@ -40,16 +42,10 @@ continues.
 
 _EPILOGUE: Final = """\
 examples:
-  deltafl reproduce list
-      every experiment with its source and the data it needs
   deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
       Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
   deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
       the grids over which the paper tunes the learning rate and the penalty
-  deltafl reproduce robust --data digits --rounds 20 --seeds 3 --attacks labels,sign-top
-      FedAvg and Δ-FL, in clear and private, while a tenth of the devices lies
-  deltafl reproduce headline --data qmnist=data/qmnist --models convnet
-      the declared tests of docs/results.md; without --models, those with a linear model alone
   deltafl reproduce all --data unipen62=u.npz --budget 8
       overnight: what fits into eight hours, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
@@ -124,12 +120,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change one setting in every run; may be repeated",
     )
     parser.add_argument(
-        "--what",
-        choices=("rate", "l2"),
-        help="with tune: search only over the learning rate or only over the penalty (default: "
-        "both)",
-    )
-    parser.add_argument(
         "--jobs",
         type=within("[1, 100000]"),
         metavar="J",
@@ -161,11 +151,12 @@ def main(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     request = request_of(options)
     plans = _plans(options, request)
-    if options.dry_run and options.budget is not None and not options.json:
-        return _tell_budget(plans, request)
-    if options.dry_run:
+    if not options.dry_run:
+        return _make(options, plans, request)
+    if options.json or options.budget is None:
         return _dry_run(plans, request, as_json=options.json)
-    return _make(options, plans, request)
+    _spent(plans, request, as_json=False)
+    return 0
 
 
 def request_of(options: argparse.Namespace) -> "Request":
@@ -175,11 +166,8 @@ def request_of(options: argparse.Namespace) -> "Request":
         ConfigError: an argument is invalid.
     """
     from deltafl.sim.reproduce.experiment import Request
+    from deltafl.sim.reproduce.methods import merged
 
-    overrides: dict[str, dict[str, object]] = {}
-    for text in options.assignments:
-        for section, values in assignment(text).items():
-            overrides.setdefault(section, {}).update(values)
     return Request(
         out=Path(options.out),
         data=_data(options.data),
@@ -189,7 +177,7 @@ def request_of(options: argparse.Namespace) -> "Request":
         seeds=options.seeds,
         rounds=None if options.rounds is None else _rounds(options.rounds),
         settings=options.settings,
-        overrides=overrides,
+        overrides=functools.reduce(merged, map(assignment, options.assignments), {}),
     )
 
 
@@ -246,15 +234,15 @@ def _plans(options: argparse.Namespace, request: "Request") -> "list[Plan]":
     from deltafl.sim.reproduce.tasks import task_named
     from deltafl.sim.reproduce.tuning import tunings
 
-    if options.target != _TUNE and (options.task is not None or options.what is not None):
-        raise ConfigError("TASK and --what need tune, as in `deltafl reproduce tune TASK`")
+    if options.target != _TUNE and options.task is not None:
+        raise ConfigError("TASK needs tune, as in `deltafl reproduce tune TASK`")
     if options.attacks is not None and not options.target.startswith(_ROBUST):
         raise ConfigError(f"--attacks needs {_ROBUST} or {_ROBUST}-shares")
     if options.target == _TUNE and options.task is None:
         raise ConfigError("tune needs a task, as in `deltafl reproduce tune emnist-linear …`")
     if options.target != _ALL:
         experiment: Experiment = (
-            tunings(task_named(options.task), options.what)
+            tunings(task_named(options.task))
             if options.target == _TUNE
             else experiment_named(options.target)
         )
@@ -274,7 +262,7 @@ def _plans(options: argparse.Namespace, request: "Request") -> "list[Plan]":
 
 
 def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> int:
-    from deltafl.sim.reproduce.cells import describe, directories_of
+    from deltafl.sim.reproduce.cells import directories_of
 
     cells = [cell for _, own in plans for cell in own]
     places = directories_of(cells, request.out)
@@ -283,7 +271,7 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
             "run": place.path.name,
             "done": place.summary.exists(),
             "rounds": cell.config.federation.rounds,
-            "what": describe(cell),
+            "what": str(cell),
         }
         for cell, place in zip(cells, places, strict=True)
     }
@@ -298,20 +286,16 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
     return 0
 
 
-def _tell_budget(plans: "Sequence[Plan]", request: "Request") -> int:
+def _spent(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> object:
+    """How far runs are: told, or to be told as JSON."""
     from deltafl.sim.reproduce.budget import tables
-    from deltafl.sim.reproduce.output import laid_out, width_of_terminal
+    from deltafl.sim.reproduce.output import laid_out
 
-    for table in tables(plans, request):
-        print(visible(laid_out(table, width_of_terminal())) + "\n")
-    return 0
-
-
-def _spent(plans: "Sequence[Plan]", request: "Request") -> dict[str, object]:
-    from deltafl.sim.reproduce.budget import tables
-    from deltafl.sim.reproduce.output import records_of
-
-    return {table.name: list(records_of(table)) for table in tables(plans, request)}
+    found = tables(plans, request)
+    if not as_json:
+        for table in found:
+            print(visible(laid_out(table)) + "\n")
+    return {table.name: list(table.records) for table in found}
 
 
 def _run(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> "Outcome":
@@ -326,7 +310,7 @@ def _run(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request
 
 
 def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> int:
-    from deltafl.sim.reproduce.output import as_json, as_text, width_of_terminal, write_report
+    from deltafl.sim.reproduce.output import as_json, as_text, write_report
 
     try:
         outcome = _run(options, plans, request)
@@ -343,11 +327,9 @@ def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Reques
         if options.json:
             documents.append(as_json(experiment, report, folder))
         else:
-            print(visible(as_text(experiment, report, folder, width_of_terminal())))
-    if options.budget is not None and options.json:
-        documents.append(_spent(plans, request))
-    elif options.budget is not None:
-        _tell_budget(plans, request)
+            print(visible(as_text(experiment, report, folder)))
+    if options.budget is not None:
+        documents.append(_spent(plans, request, as_json=options.json))
     if options.json:
         print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if outcome.failures:
@@ -360,8 +342,6 @@ def _reports(
     plans: "Sequence[Plan]", request: "Request", outcome: "Outcome"
 ) -> "Iterator[tuple[Experiment, Report]]":
     """Of each experiment that has a result, with what is missing; told where every run failed."""
-    from deltafl.sim.reproduce.cells import describe
-
     finished = {id(one.cell): one for one in outcome.finished}
     failed = {id(one.cell): one for one in outcome.failures}
     unfinished = set(map(id, outcome.unfinished))
@@ -375,7 +355,7 @@ def _reports(
             continue
         lacking = [f"Missing: {failure}." for failure in failures]
         lacking += [
-            f"Missing: {describe(cell)}: the budget did not suffice."
+            f"Missing: {cell}: the budget did not suffice."
             for cell in cells
             if id(cell) in unfinished
         ]
@@ -385,12 +365,7 @@ def _reports(
 
 def _families(experiment: "Experiment") -> list[str]:
     """The kinds of data that an experiment uses when all data sets are given."""
-    from deltafl.sim.reproduce.tasks import Task, task_named
-
-    # a figure has its tasks by name
-    of_figure = getattr(getattr(experiment, "selection", None), "tasks", ())
-    tasks: tuple[Task, ...] = getattr(experiment, "tasks", tuple(map(task_named, of_figure)))
-    return list(dict.fromkeys(task.family for task in tasks))
+    return list(dict.fromkeys(task.family for task in experiment.tasks))
 
 
 def _list(*, as_json: bool) -> int:
@@ -415,8 +390,8 @@ def _list(*, as_json: bool) -> int:
         return 0
     print("experiments")
     for one in EXPERIMENTS:
-        families = _families(one)
-        needs = f"data: {', '.join(families)}" if families else "no data"
+        families = ", ".join(_families(one))
+        needs = f"data: {families}" if families else "no data"
         print(f"  {one.name:<15}  {one.title} ({one.source}); {needs}")
     print("\ntasks (--models takes the model, or the full name of the task)")
     for task in TASKS:

@@ -1,16 +1,16 @@
-"""What an experiment of the papers is: which runs it needs, and what it prints and draws."""
+"""What experiments are made of: requests, runs, tables and reports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from deltafl.fl.metrics import summarise_test_error
 from deltafl.fl.nearest import nearest
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.errors import ConfigError, damaged
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
@@ -24,8 +24,8 @@ NONE: Final = "–"
 """What stands in a table where there is no number."""
 
 Record: TypeAlias = Mapping[str, Any]
-Runs: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[int, Evaluation]]]
-"""From task and label of a method to the final evaluation of each seed."""
+Runs: TypeAlias = Mapping[tuple[str, str], Mapping[int, Evaluation]]
+"""From task and label of a method to the final evaluations by seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,10 @@ class Cell:
     method: str
     seed: int
     config: RunConfig
+
+    def __str__(self) -> str:
+        """Task, method, seed."""
+        return f"{self.task}, {self.method}, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,36 +172,6 @@ class Report:
     notes: tuple[str, ...] = ()
 
 
-class Experiment(Protocol):
-    """One table or figure of the papers."""
-
-    @property
-    def name(self) -> str:
-        """Its name on the command line, such as "table2" or "fig3"."""
-
-    @property
-    def title(self) -> str:
-        """What it shows, in a line."""
-
-    @property
-    def source(self) -> str:
-        """Where it is in which paper."""
-
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """The runs that it needs, none for one that needs no training.
-
-        Raises:
-            ConfigError: the request cannot be met.
-        """
-
-    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """Make tables and figures of the runs of `cells`, in their order."""
-
-
-Plan: TypeAlias = tuple[Experiment, Sequence[Cell]]
-"""An experiment and its runs."""
-
-
 @dataclass(frozen=True, slots=True)
 class OverSeeds:
     """A number that was measured once per seed.
@@ -229,15 +203,42 @@ def plus_minus(mean: float, std: float | None, digits: int = 2) -> str:
     return f"{mean:.{digits}f}{spread}"
 
 
+def by_method(
+    finished: Sequence[Finished],
+) -> dict[tuple[str, str], dict[int, RunDirectory]]:
+    """From task and label of a method to its runs by seed, in ascending order."""
+    found: dict[tuple[str, str], dict[int, RunDirectory]] = {}
+    for one in finished:
+        key = one.cell.task, one.cell.method
+        found.setdefault(key, {})[one.cell.seed] = one.directory
+    return {key: dict(sorted(own.items())) for key, own in found.items()}
+
+
 def read_runs(finished: Sequence[Finished]) -> Runs:
     """Read the final evaluation of every cell, seeds in ascending order."""
-    runs: dict[tuple[str, str], list[tuple[int, Evaluation]]] = {}
-    for one in sorted(finished, key=lambda one: one.cell.seed):
-        evaluation = read_last_evaluation(one.directory.metrics)
-        if evaluation is not None:
-            key = one.cell.task, one.cell.method
-            runs.setdefault(key, []).append((one.cell.seed, evaluation))
-    return runs
+    return {
+        key: {seed: last_evaluation(directory) for seed, directory in own.items()}
+        for key, own in by_method(finished).items()
+    }
+
+
+def last_evaluation(directory: RunDirectory) -> Evaluation:
+    """How the final model of a run does.
+
+    Raises:
+        RunDirectoryError: it was never evaluated.
+    """
+    last = read_last_evaluation(directory.metrics)
+    if last is None:
+        raise damaged(directory.metrics, "it has no evaluation")
+    return last
+
+
+def over_seeds(
+    runs: Mapping[int, Evaluation], measure: Callable[[Evaluation], float]
+) -> OverSeeds | None:
+    """A measure of the final models of a method; None where it was not run."""
+    return OverSeeds(tuple(map(measure, runs.values()))) if runs else None
 
 
 def percent_error(evaluation: Evaluation, percentile: int | None) -> float:

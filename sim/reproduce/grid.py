@@ -1,17 +1,18 @@
-"""Turns a request into the runs that it needs: tasks × methods × seeds.
+"""An experiment, and the runs that a request for it needs: tasks × methods × seeds.
 
-And says what readers of their results must know: stand-ins, and settings that differ from the
-papers'.
+And what readers of their results must know: stand-ins, and settings that differ from the papers'.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeAlias
 
 from deltafl.protocol.anonymity import expected_tail
-from deltafl.sim.reproduce.experiment import Cell, Request
-from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method
-from deltafl.sim.reproduce.tasks import DATA_SETS, VECTORS, Chosen
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request
+from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods
+from deltafl.sim.reproduce.tasks import DATA_SETS, VECTORS, Chosen, Task, choose_tasks
 from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, flatten, show
@@ -29,6 +30,45 @@ _NOT_COMPARED: Final = (
 )
 _OF_THE_CODE: Final = ("training.l2", "data.standardise")  # the paper does not print them
 _ZERO_IS_ALL: Final = ("data.num_users", "data.max_samples")
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment(ABC):
+    """A table or a figure of the papers, or a study of ours.
+
+    Attributes:
+        name: on the command line, such as "table2" or "fig3".
+        title: what it shows, in a line.
+        source: where it is in which paper.
+        tasks: on which tasks; none where nothing is trained.
+        methods: its methods, in their order.
+    """
+
+    name: str
+    title: str
+    source: str
+    tasks: tuple[Task, ...] = ()
+    methods: tuple[Method, ...] = ()
+
+    def chosen(self, request: Request) -> tuple[tuple[Chosen, ...], tuple[Method, ...]]:
+        """The tasks and methods that are asked for."""
+        return choose_tasks(request, self.tasks), choose_methods(request.methods, self.methods)
+
+    def cells(self, request: Request) -> Sequence[Cell]:
+        """The runs that it needs: every method on every task, with every seed.
+
+        Raises:
+            ConfigError: the request cannot be met.
+        """
+        return make_cells(request, *self.chosen(request)) if self.tasks else ()
+
+    @abstractmethod
+    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
+        """Make tables and figures of the runs of `cells`."""
+
+
+Plan: TypeAlias = tuple[Experiment, Sequence[Cell]]
+"""An experiment and its runs."""
 
 
 def make_cells(

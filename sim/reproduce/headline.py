@@ -4,9 +4,11 @@ What is asked, how it is tested, and what the tuning that precedes it tries and 
 down in `deltafl.sim.reproduce.declared`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from matplotlib.figure import Figure
 
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.declared import (
@@ -25,39 +27,25 @@ from deltafl.sim.reproduce.declared import (
 from deltafl.sim.reproduce.experiment import (
     Cell,
     Finished,
-    OverSeeds,
     Record,
     Report,
     Request,
+    Runs,
     Table,
     bold,
+    over_seeds,
     percent_error,
     plus_minus,
     read_runs,
 )
-from deltafl.sim.reproduce.figures.headline import draw_devices, draw_headline
-from deltafl.sim.reproduce.grid import config_of
-from deltafl.sim.reproduce.headline_tables import (
-    Test,
-    compare,
-    devices_table,
-    errors_table,
-    label_of,
-    read_arms,
-    rounds_table,
-    tests_table,
-    together_table,
-)
+from deltafl.sim.reproduce.grid import Experiment, config_of
+from deltafl.sim.reproduce.headline_report import Test, label_of, study_report, together_table
 from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods, merged
-from deltafl.sim.reproduce.tasks import Chosen, Task
-from deltafl.sim.reproduce.writers import Parts, divide
+from deltafl.sim.reproduce.tasks import Chosen
+from deltafl.sim.reproduce.tuning import divide, mark_best, smallest
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
-Point: TypeAlias = tuple[Method, Setting]
-Tried: TypeAlias = Mapping[Point, tuple[OverSeeds, OverSeeds]]
-"""From a point of a grid to the 90th percentile and the mean of the error, in percent."""
-
-_WHAT = (
+_WHAT: Final = (
     "Every seed divides the devices into halves anew; all methods meet the same halves and "
     "cohorts. p-values are one-sided (small where the method's 90th percentile is lower than "
     f"FedAvg's of the same family); a difference counts from p < {LEVEL:g} after Holm's correction "
@@ -66,38 +54,21 @@ _WHAT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """The declared tests, errors over rounds, and who gains and who loses.
+class Headline(Experiment):
+    """The declared tests, errors over rounds, and who gains and who loses."""
 
-    Attributes:
-        tasks: a set of tables of each.
-        name: on the command line.
-        title: what it shows.
-        source: where it is in which paper.
-    """
-
-    tasks: tuple[Task, ...]
-    name: str = "headline"
-    title: str = "Does Δ-FL lower the 90th percentile of the test error?"
-    source: str = "ours; the tests were declared in sim/reproduce/declared.py before the runs"
+    __slots__ = ()
 
     def cells(self, request: Request) -> Sequence[Cell]:
         """Both families, seeds varying slowest, so that an interrupted run has whole seeds."""
         cells = []
         for one, study in choose_studies(request, self.tasks):
-            parts = parts_of(request, one)
             for seed in range(1, (request.seeds or study.seeds) + 1):
                 for family, method in _wanted(request, study):
+                    layer = study.setting(family, method).layer
+                    rounds = study.rounds_of(family, clear=in_clear(method))
                     config = config_at(
-                        request,
-                        one,
-                        method,
-                        parts,
-                        seed,
-                        study.setting(family, method).layer,
-                        rounds=study.rounds_of(family, clear=in_clear(method)),
-                        tested=True,
+                        request, one, method, seed, layer, rounds=rounds, tested=True
                     )
                     label = label_of(family, method.label)
                     cells.append(Cell(one.task.name, label, seed, config))
@@ -106,24 +77,16 @@ class Headline:
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """Tables and figures of each task, and a table of all tests if there are several."""
         tables: list[Table] = []
-        figures, made, notes = {}, {}, [_WHAT]
+        figures: dict[str, Figure] = {}
+        made, notes = {}, [_WHAT]
         chosen = choose_studies(request, self.tasks)
         for one, study in chosen:
             at = request.rounds if isinstance(request.rounds, int) else study.rounds
             mine = [each for each in finished if each.cell.task == one.task.name]
-            arms = read_arms(mine, study.families)
-            tests = compare(arms, at)
+            tests, own, drawn = study_report(self.name, one.label, study, mine, at)
             made[one.label] = tests
-            file = study.file
-            tables += [
-                tests_table(file(f"{self.name}-tests"), one.label, tests, at, study.users),
-                errors_table(file(f"{self.name}-errors"), one.label, arms, at),
-                rounds_table(file(f"{self.name}-rounds"), one.label, arms),
-                devices_table(file(f"{self.name}-devices"), one.label, arms, at, study.users),
-            ]
-            if tests:
-                figures[file(self.name)] = draw_headline(arms, tests, at)
-                figures[file(f"{self.name}-devices")] = draw_devices(arms, at, study.users)
+            tables += own
+            figures |= drawn
             of = "" if len(chosen) == 1 else f"{one.task.name}: "
             notes += [of + note for note in _notes(request, study, tests, at)]
         if len(made) > 1:
@@ -131,31 +94,22 @@ class Headline:
         return Report(tuple(tables), figures, tuple(notes))
 
 
-def _notes(request: Request, study: Study, tests: Sequence[Test], at: int) -> list[str]:
+def _notes(request: Request, study: Study, tests: Sequence[Test], at: int) -> Iterator[str]:
     """Whether these are the declared runs, and the settings."""
-    notes = []
     if at != study.rounds or request.seeds not in (None, study.seeds) or request.methods:
-        notes.append("Seeds, rounds or methods are not the declared ones: this is a trial.")
+        yield "Seeds, rounds or methods are not the declared ones: this is a trial."
     if request.overrides:
-        notes.append(
-            "Settings were given by --set: this is a trial, and they win over those below."
-        )
-    if not _is_whole(tests, study):
-        notes.append(
+        yield "Settings were given by --set: this is a trial, and they win over those below."
+    # with fewer tests, Holm corrects for too few
+    if len(tests) != study.num_tests or any(one.tail.pairs < study.seeds for one in tests):
+        yield (
             f"Not all of the {study.num_tests} declared tests were made on {study.seeds} seeds: "
             "this is a trial."
         )
-    notes += [
-        f"{family}, {method.label}: {study.setting(family, method)}."
-        for family, method in _wanted(request, study)
-        if family == TUNED
-    ]
-    return [*notes, f"{SMALL_STEPS}: {study.setting(SMALL_STEPS, FEDAVG)}, for all methods."]
-
-
-def _is_whole(tests: Sequence[Test], study: Study) -> bool:
-    """Whether all declared tests were made, each on all seeds; else Holm corrects for too few."""
-    return len(tests) == study.num_tests and all(one.seeds >= study.seeds for one in tests)
+    for family, method in _wanted(request, study):
+        if family == TUNED:
+            yield f"{family}, {method.label}: {study.setting(family, method)}."
+    yield f"{SMALL_STEPS}: {study.setting(SMALL_STEPS, FEDAVG)}, for all methods."
 
 
 def in_clear(method: Method) -> bool:
@@ -175,75 +129,55 @@ def _wanted(request: Request, study: Study) -> list[tuple[str, Method]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class HeadlineTuning:
-    """Every method on its grid, on devices that are never tested, and what to choose.
+class HeadlineTuning(Experiment):
+    """Every method on its grid, on devices that are never tested, and what to choose."""
 
-    Attributes:
-        tasks: a table of each.
-        name: on the command line.
-        title: what it shows.
-        source: where it is in which paper.
-    """
+    __slots__ = ()
 
-    tasks: tuple[Task, ...]
-    name: str = "headline-tuning"
-    title: str = "Tuning before the headline, on devices that are never tested"
-    source: str = "ours; sim/reproduce/declared.py"
-
-    def points(self, request: Request, study: Study) -> list[Point]:
+    def points(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
         """Every method that is asked for at every point of its grid."""
         methods = choose_methods(request.methods, study.tuned)
         return [(one, setting) for one in methods for setting in study.grids.get(one.label, ())]
 
-    def chosen(self, found: Tried) -> Point | None:
-        """Which of a method's points is taken; None of none."""
-        return chosen_of(found)
+    def best(self, found: Sequence[Record]) -> Record | None:
+        """Which of a method's points is taken, the one with the smallest 90th percentile."""
+        return smallest(found, "p90")
 
     def cells(self, request: Request) -> Sequence[Cell]:
         """Every point, with every seed."""
-        cells = []
-        for one, study in choose_studies(request, self.tasks):
-            parts = parts_of(request, one)
-            for method, setting in self.points(request, study):
-                for seed in range(1, (request.seeds or study.tuning_seeds) + 1):
-                    config = config_at(request, one, method, parts, seed, setting.layer)
-                    cells.append(Cell(one.task.name, f"{method.label}, {setting}", seed, config))
-        return cells
+        return [
+            Cell(
+                one.task.name,
+                f"{method.label}, {setting}",
+                seed,
+                config_at(request, one, method, seed, setting.layer),
+            )
+            for one, study in choose_studies(request, self.tasks)
+            for method, setting in self.points(request, study)
+            for seed in range(1, (request.seeds or study.tuning_seeds) + 1)
+        ]
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """A table for each task, with a row for each point that has a result."""
         runs = read_runs(finished)
         tables, notes = [], []
         for one, study in choose_studies(request, self.tasks):
-            found: dict[Point, tuple[OverSeeds, OverSeeds]] = {}
-            for method, setting in self.points(request, study):
-                ended = runs.get((one.task.name, f"{method.label}, {setting}"), ())
-                if ended:
-                    tails, means = (
-                        OverSeeds(tuple(percent_error(each, statistic) for _, each in ended))
-                        for statistic in (PERCENTILE, None)
-                    )
-                    found[method, setting] = tails, means
-            methods = dict.fromkeys(method for method, _ in found)
-            best = {
-                label: self.chosen({p: found[p] for p in found if p[0] is label})
-                for label in methods
-            }
-            notes += [f"{one.task.name}, {at[0].label}: {at[1]}." for at in best.values() if at]
+            points = (_tuning_record(runs, one, *at) for at in self.points(request, study))
+            found = [record for record in points if record is not None]
+            best = mark_best(found, self.best)
+            notes += [f"{one.task.name}, {at['method']}: {at['setting']}." for at in best]
             tables.append(
                 Table.of(
                     study.file(self.name),
                     f"{one.label}: error of held-out tuning {study.users} after {study.rounds} "
-                    f"rounds (%), {len(found) // max(1, len(methods))} settings each",
-                    [
-                        _tuning_record(one, point, *found[point], chosen=point == best[point[0]])
-                        for point in found
-                    ],
+                    f"rounds (%), {len(found) // max(1, len(best))} settings each",
+                    found,
                     {
                         "method": "method",
                         "setting": "setting",
-                        "90th percentile": _marked,
+                        "90th percentile": lambda record: bold(
+                            plus_minus(record["p90"], record["p90_std"]), record["chosen"]
+                        ),
                         "mean": lambda record: f"{record['mean']:.2f}",
                     },
                 )
@@ -251,27 +185,21 @@ class HeadlineTuning:
         return Report(tuple(tables), notes=tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
 class HeadlineRates(HeadlineTuning):
     """FedAvg's errors at constant rates, and the small rate. No other method is looked at."""
 
-    name: str = "headline-rates"
-    title: str = "FedAvg at constant rates, on devices that are never tested: the small rate"
+    __slots__ = ()
 
-    def points(self, request: Request, study: Study) -> list[Point]:
+    def points(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
         """FedAvg at each rate."""
         del request, study  # all have these
         return [(FEDAVG, Setting(rate, 1.0)) for rate in RATES]
 
-    def chosen(self, found: Tried) -> Point | None:
+    def best(self, found: Sequence[Record]) -> Record | None:
         """The small rate."""
-        small = small_rate_of({at.rate: tail.mean for (_, at), (tail, _) in found.items()})
-        return None if small is None else (FEDAVG, Setting(small, 1.0))
-
-
-def chosen_of(found: Tried) -> Point | None:
-    """The point with the smallest 90th percentile; the first of equals; None of none."""
-    return min(found, key=lambda point: found[point][0].mean, default=None)
+        by_rate = {record["rate"]: record for record in found}
+        small = small_rate_of({rate: record["p90"] for rate, record in by_rate.items()})
+        return None if small is None else by_rate[small]
 
 
 def small_rate_of(tails: Mapping[float, float]) -> float | None:
@@ -281,9 +209,14 @@ def small_rate_of(tails: Mapping[float, float]) -> float | None:
 
 
 def _tuning_record(
-    one: Chosen, point: Point, tail: OverSeeds, mean: OverSeeds, *, chosen: bool
-) -> Record:
-    method, setting = point
+    runs: Runs, one: Chosen, method: Method, setting: Setting
+) -> dict[str, object] | None:
+    """What a point of a grid came to; None where it was not run."""
+    ended = runs.get((one.task.name, f"{method.label}, {setting}"), {})
+    tail = over_seeds(ended, lambda run: percent_error(run, PERCENTILE))
+    mean = over_seeds(ended, lambda run: percent_error(run, None))
+    if tail is None or mean is None:
+        return None
     return {
         "task": one.task.name,
         "method": method.label,
@@ -294,25 +227,14 @@ def _tuning_record(
         "p90": tail.mean,
         "p90_std": tail.std,
         "mean": mean.mean,
-        "seeds": len(tail.values),
-        "chosen": chosen,
+        "seeds": len(ended),
     }
-
-
-def _marked(record: Record) -> str:
-    return bold(plus_minus(record["p90"], record["p90_std"]), record["chosen"])
-
-
-def parts_of(request: Request, one: Chosen) -> Parts:
-    """The files of those who tune and of those who are tested."""
-    return divide(config_of(request, one, FEDAVG, 1).data, TUNING_SHARE, request.out)
 
 
 def config_at(
     request: Request,
     one: Chosen,
     method: Method,
-    parts: Parts,
     seed: int,
     layer: Layer,
     *,
@@ -325,7 +247,6 @@ def config_at(
         request: what a person asked for; its rounds take the place of all others.
         one: the task and its data.
         method: the method.
-        parts: the files.
         seed: of the halves and of the run.
         layer: of the grid.
         rounds: how many; those of the tests by default.
@@ -341,6 +262,7 @@ def config_at(
         )
     study = study_of(one.task.name)
     number = request.rounds or rounds or study.rounds
+    parts = divide(config_of(request, one, FEDAVG, 1).data, TUNING_SHARE, request.out)
     data: dict[str, object] = {
         "source": str(parts.testing if tested else parts.tuning),
         "format": parts.format,

@@ -18,11 +18,14 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.reproduce.experiment import Experiment, Record, Report, Table
+from deltafl.sim.reproduce.experiment import Report, Table
 from deltafl.sim.visible import visible
+
+if TYPE_CHECKING:
+    from deltafl.sim.reproduce.grid import Experiment  # loads all that a run needs
 
 _GAP: Final = "  "
 _LEAST: Final = 40  # columns; on a narrower terminal, lines are cut off
@@ -48,7 +51,7 @@ _LATEX: Final = {
 }
 
 
-def write_report(experiment: Experiment, report: Report, out: Path) -> Path:
+def write_report(experiment: "Experiment", report: Report, out: Path) -> Path:
     """Write everything into the folder of the experiment, and return that folder."""
     import matplotlib as mpl  # loads the plotting library
 
@@ -66,7 +69,7 @@ def write_report(experiment: Experiment, report: Report, out: Path) -> Path:
     return folder
 
 
-def as_markdown(experiment: Experiment, report: Report) -> str:
+def as_markdown(experiment: "Experiment", report: Report) -> str:
     """Lay a report out as Markdown: title, source, tables, notes, figures."""
     parts = [f"# {experiment.title}", f"Source: {experiment.source}."]
     for table in report.tables:
@@ -90,19 +93,13 @@ def table_as_markdown(table: Table) -> str:
     return "\n".join([line(cells[0]), rule, *(line(row) for row in cells[1:])])
 
 
-def records_of(table: Table) -> Sequence[Record]:
-    """The records; the printed rows where a table has no records."""
-    return table.records or [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-
-
 def as_csv(table: Table) -> str:
     """The records as CSV."""
     buffer = io.StringIO()
-    records = records_of(table)
-    columns = list(dict.fromkeys(key for record in records for key in record)) or table.columns
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    keys = dict.fromkeys(key for record in table.records for key in record)
+    writer = csv.DictWriter(buffer, list(keys or table.columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows(table.records)
     return buffer.getvalue()
 
 
@@ -110,11 +107,11 @@ def as_json_lines(table: Table) -> str:
     """The records, one JSON object a line."""
     return "".join(
         json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
-        for record in records_of(table)
+        for record in table.records
     )
 
 
-def as_json(experiment: Experiment, report: Report, folder: Path) -> dict[str, object]:
+def as_json(experiment: "Experiment", report: Report, folder: Path) -> dict[str, object]:
     """A report for programs: its tables in full precision, its notes, and where its files are."""
     return {
         "experiment": experiment.name,
@@ -123,7 +120,7 @@ def as_json(experiment: Experiment, report: Report, folder: Path) -> dict[str, o
         "folder": str(folder),
         "notes": list(report.notes),
         "tables": {
-            table.name: [_finite(record) for record in records_of(table)] for table in report.tables
+            table.name: [_finite(record) for record in table.records] for table in report.tables
         },
     }
 
@@ -172,20 +169,23 @@ def _latex_line(cells: Sequence[str]) -> str:
     return " & ".join(texts) + r" \\"
 
 
-def width_of_terminal() -> int:
+def _width_of_terminal() -> int:
     """Columns of the terminal, 80 where there is none."""
     return max(shutil.get_terminal_size().columns, _LEAST)
 
 
-def as_text(experiment: Experiment, report: Report, folder: Path, width: int) -> str:
+def as_text(
+    experiment: "Experiment", report: Report, folder: Path, width: int | None = None
+) -> str:
     """Lay a report out for a terminal: title, source, tables, notes, where the files are.
 
     Args:
         experiment: What was run.
         report: Its results.
         folder: Where they were written.
-        width: Columns, at least 40.
+        width: Columns, at least 40; those of the terminal by default.
     """
+    width = width or _width_of_terminal()
     parts = [f"{_wrapped(experiment.title, width)}\n{_wrapped(f'{experiment.source}.', width)}"]
     for table in report.tables:
         parts += [] if table.title == experiment.title else [_wrapped(table.title, width)]
@@ -198,8 +198,9 @@ def as_text(experiment: Experiment, report: Report, folder: Path, width: int) ->
     return "\n\n".join(parts) + "\n"
 
 
-def laid_out(table: Table, width: int) -> str:
-    """A table and its title."""
+def laid_out(table: Table) -> str:
+    """A table and its title, for this terminal."""
+    width = _width_of_terminal()
     return f"{_wrapped(table.title, width)}\n{_laid_out(table, width)}"
 
 

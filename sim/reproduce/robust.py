@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from deltafl.sim.charts.files import new_figure
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
-from deltafl.sim.record.evaluations import read_last_evaluation
 from deltafl.sim.reproduce.experiment import (
     NONE,
     Cell,
@@ -30,31 +30,21 @@ from deltafl.sim.reproduce.experiment import (
     Request,
     Table,
     find,
+    last_evaluation,
     percent_error,
     plus_minus,
 )
-from deltafl.sim.reproduce.figures.drawing import draw_line
-from deltafl.sim.reproduce.grid import make_cells, notes_of
+from deltafl.sim.reproduce.figure import draw_line
+from deltafl.sim.reproduce.grid import Experiment, make_cells, notes_of
 from deltafl.sim.reproduce.methods import (
-    CLIPPED,
-    DELTA_FL,
-    FEDAVG,
-    MEDIANS,
-    PRIVATE_DELTA_FL,
-    PRIVATE_FEDAVG,
-    Layer,
     Method,
-    choose_methods,
     merged,
 )
-from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
+from deltafl.sim.reproduce.tasks import Chosen
 from deltafl.sim.settings.config_io import show
 
 BREAKS: Final = 0.1
 """By which share of the clean 90th percentile an attacked one may be higher."""
-
-COMPARED: Final = (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL, *MEDIANS, *CLIPPED)
-"""The rows of the tables. A robust strategy that is added to `methods` belongs here too."""
 
 CLEAN: Final = "no attack"
 
@@ -62,76 +52,46 @@ _OF_THE_ATTACKS: Final = ("share", "kind", "loss", "weight")
 _NUMBERS: Final = ("p90", "mean", "corrupted_share", "backdoor_success")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Attack:
+class Attack(NamedTuple):
     """What attackers do, whatever their share.
 
     Attributes:
-        key: its word in --attacks.
         label: its name in tables.
         settings: of the section [attackers], without the share.
     """
 
-    key: str
     label: str
     settings: Mapping[str, object]
 
-    def layer(self, share: Fraction) -> Layer:
-        """The settings of a run with so many attackers."""
-        return {"attackers": {**self.settings, "share": show(share)}}
+
+def _attack(label: str, kind: str, **further: object) -> Attack:
+    return Attack(label, {"kind": kind, **further})
 
 
-def _attack(key: str, label: str, kind: str, **further: object) -> Attack:
-    return Attack(key, label, {"kind": kind, **further})
-
-
-FLIPPED: Final = _attack("labels", "labels y → C − 1 − y", "flipped-labels")
-SIGN: Final = _attack("sign", "−2 × update", "sign-flipped")
-SIGN_TOP: Final = _attack("sign-top", "−2 × update, top loss", "sign-flipped", loss="top")
-
-ATTACKS: Final = (
-    FLIPPED,
-    _attack("labels-1-7", "labels 1 → 7", "flipped-labels", from_class=1, to_class=7),
-    _attack("backdoor", "backdoor, 2 × update", "backdoor"),
-    _attack("backdoor-top", "backdoor, top loss", "backdoor", loss="top"),
-    SIGN,
-    SIGN_TOP,
-    _attack("sign-eta", "−2 × update, loss just above η", "sign-flipped", loss="above-eta"),
-    _attack("sign-raise", "−2 × update, loss 2 η", "sign-flipped", loss="raise-eta"),
-    _attack(
-        "sign-weight",
-        "−2 × update, top loss and weight",
-        "sign-flipped",
-        loss="top",
-        weight="largest",
+ATTACKS: Final = {
+    "labels": _attack("labels y → C − 1 − y", "flipped-labels"),
+    "labels-1-7": _attack("labels 1 → 7", "flipped-labels", from_class=1, to_class=7),
+    "backdoor": _attack("backdoor, 2 × update", "backdoor"),
+    "backdoor-top": _attack("backdoor, top loss", "backdoor", loss="top"),
+    "sign": _attack("−2 × update", "sign-flipped"),
+    "sign-top": _attack("−2 × update, top loss", "sign-flipped", loss="top"),
+    "sign-eta": _attack("−2 × update, loss just above η", "sign-flipped", loss="above-eta"),
+    "sign-raise": _attack("−2 × update, loss 2 η", "sign-flipped", loss="raise-eta"),
+    "sign-weight": _attack(
+        "−2 × update, top loss and weight", "sign-flipped", loss="top", weight="largest"
     ),
-    _attack("gaussian", "Gaussian, 2 × size", "gaussian"),
-    _attack("little", "a little is enough, z = 1.5", "little-is-enough"),
-    _attack("inner", "inner product, −2 × mean", "inner-product"),
-    _attack("free-zero", "free rider, zeros", "free-rider-zero"),
-    _attack("free-last", "free rider, last change", "free-rider-last"),
-    _attack("free-top", "free rider, zeros, top loss", "free-rider-zero", loss="top"),
-)
-"""In the order of the tables; the functions behind them name their sources."""
+    "gaussian": _attack("Gaussian, 2 × size", "gaussian"),
+    "little": _attack("a little is enough, z = 1.5", "little-is-enough"),
+    "inner": _attack("inner product, −2 × mean", "inner-product"),
+    "free-zero": _attack("free rider, zeros", "free-rider-zero"),
+    "free-last": _attack("free rider, last change", "free-rider-last"),
+    "free-top": _attack("free rider, zeros, top loss", "free-rider-zero", loss="top"),
+}
+"""By their words in --attacks, in the order of the tables; the functions behind them name their
+sources."""
 
 
-def choose_attacks(
-    wanted: tuple[str, ...] | None, default: tuple[Attack, ...]
-) -> tuple[Attack, ...]:
-    """Find attacks by key; `default` if nothing is wanted.
-
-    Raises:
-        ConfigError: there is none of this key.
-    """
-    if wanted is None:
-        return default
-    known = {attack.key: attack for attack in ATTACKS}
-    found = (find(word, known, "--attacks: there is no") for word in wanted)
-    return tuple(dict.fromkeys(found))
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """A method under an attack by a share of the devices; of clean runs, without attack.
 
     Attributes:
@@ -151,103 +111,76 @@ class Case:
         return f"{self.method}, {self.attack}, {percent(self.share)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a case came to, once per seed.
+Measured: TypeAlias = Mapping[str, Mapping[int, float]]
+"""What a case came to, in percent, by seed: `p90` and `mean` of honest devices' test error,
+`corrupted_share`, the attackers' of the aggregate's weight, averaged over rounds, and
+`backdoor_success`, the share of samples with the trigger that get its label. The two last are
+missing without attackers, or where no round kept anybody, or without a trigger."""
 
-    Attributes:
-        seeds: of the runs, in the order of `tail` and `mean`.
-        tail: 90th percentile of honest devices' test error, in percent.
-        mean: its mean.
-        corrupted: the attackers' share of the aggregate's weight, averaged over rounds, in percent;
-            None without attackers, or where no round kept anybody.
-        backdoor: share of samples with the trigger that get its label, in percent; None without.
-    """
-
-    seeds: tuple[int, ...]
-    tail: OverSeeds
-    mean: OverSeeds
-    corrupted: OverSeeds | None
-    backdoor: OverSeeds | None
-
-    @property
-    def numbers(self) -> dict[str, OverSeeds | None]:
-        """All of them, by their names in records."""
-        return dict(
-            zip(_NUMBERS, (self.tail, self.mean, self.corrupted, self.backdoor), strict=True)
-        )
+Results: TypeAlias = Mapping[tuple[str, str], Measured]
+"""By task and what the cells of a case are called."""
 
 
-Results = Mapping[tuple[str, Case], Measured]
-"""By task and case."""
-
-
-@dataclass(frozen=True, slots=True)
-class Breaking:
-    """Whether a method breaks under an attack, as far as it was tried.
-
-    Attributes:
-        at: the smallest share that was measured and breaks it; None if none does.
-        not_at: the largest share that was measured, if none breaks it; None if one does, or if
-            nothing was measured.
-        is_bound: whether a smaller share was to be tried and has no result, so that `at` is only
-            known to be enough.
-    """
-
-    at: Fraction | float | None
-    not_at: Fraction | float | None
-    is_bound: bool = False
-
-    def __str__(self) -> str:
-        """As in tables."""
-        if self.at is not None:
-            return f"at most {percent(self.at)}" if self.is_bound else percent(self.at)
-        return "–" if self.not_at is None else f"not at {percent(self.not_at)}"
-
-
-def results_of(finished: Sequence[Finished], cases: Sequence[Case]) -> Results:
-    """What runs came to, over their seeds; cells are called as cases are."""
-    named = {str(case): case for case in cases}
-    found: dict[tuple[str, Case], list[tuple[float | None, ...]]] = {}
-    seeds: dict[tuple[str, Case], list[int]] = {}
+def results_of(finished: Sequence[Finished]) -> Results:
+    """What runs came to."""
+    found: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     for one in finished:
-        evaluation = read_last_evaluation(one.directory.metrics)
-        if evaluation is None:
-            continue
-        case = named[one.cell.method]
-        key = one.cell.task, case
-        of_attack = _attacked(one) if case.share else (None, None)
-        numbers = percent_error(evaluation, 90), percent_error(evaluation, None), *of_attack
-        seeds.setdefault(key, []).append(one.cell.seed)
-        found.setdefault(key, []).append(numbers)
-    return {key: _measured(seeds[key], runs) for key, runs in found.items()}
+        case = found.setdefault((one.cell.task, one.cell.method), {})
+        for name, number in _numbers_of(one).items():
+            case.setdefault(name, {})[one.cell.seed] = number
+    return found
 
 
-def rise(found: Measured | None, clean: Measured | None) -> float | None:
+def _numbers_of(one: Finished) -> dict[str, float]:
+    evaluation = last_evaluation(one.directory)
+    found = {"p90": percent_error(evaluation, 90), "mean": percent_error(evaluation, None)}
+    if one.cell.config.attackers.lie:
+        noted = read_attacked(one.directory.attacked)
+        if noted.shares:
+            found["corrupted_share"] = 100 * sum(noted.shares.values()) / len(noted.shares)
+        if noted.backdoor:
+            found["backdoor_success"] = 100 * noted.backdoor[max(noted.backdoor)]
+    return found
+
+
+def rise(found: Measured, clean: Measured) -> float | None:
     """How much higher a 90th percentile is than the clean one, relative to it.
 
     Only seeds that both have count: a seed is easier or harder than another by more than that.
     None where there is none, or where the clean one is 0.
     """
-    if found is None or clean is None or found is clean:
-        return None
-    tails = [dict(zip(one.seeds, one.tail.values, strict=True)) for one in (found, clean)]
-    both = sorted(set(tails[0]) & set(tails[1]))
+    tails = found.get("p90", {}), clean.get("p90", {})
+    both = sorted(tails[0].keys() & tails[1].keys())
     after, before = (sum(tail[seed] for seed in both) for tail in tails)
     return after / before - 1 if before else None
 
 
-def breaking(rises: Mapping[Fraction, float | None]) -> Breaking:
+def breaking(rises: Mapping[float, float | None]) -> Record:
     """Find the smallest share at which a method breaks.
 
     Args:
         rises: what `rise` says of each share that was to be tried; None where it has no result.
+
+    Returns:
+        breaks_at: the smallest share that was measured and breaks it; None if none does.
+        is_bound: whether a smaller share was to be tried and has no result, so that `breaks_at` is
+            only known to be enough.
+        not_at: the largest share that was measured, if none breaks it; None if one does, or if
+            nothing was measured.
     """
     measured = {share: rises[share] for share in sorted(rises) if rises[share] is not None}
     for share, rise in measured.items():
         if rise is not None and rise > BREAKS:
-            return Breaking(share, None, any(other < share for other in set(rises) - set(measured)))
-    return Breaking(None, max(measured, default=None))
+            is_bound = any(other < share for other in set(rises) - set(measured))
+            return {"breaks_at": share, "is_bound": is_bound, "not_at": None}
+    return {"breaks_at": None, "is_bound": False, "not_at": max(measured, default=None)}
+
+
+def written(found: Record) -> str:
+    """What `breaking` found, as in tables."""
+    if found["breaks_at"] is not None:
+        return f"{'at most ' * found['is_bound']}{percent(found['breaks_at'])}"
+    return NONE if found["not_at"] is None else f"not at {percent(found['not_at'])}"
 
 
 def percent(share: Fraction | float) -> str:
@@ -255,43 +188,17 @@ def percent(share: Fraction | float) -> str:
     return f"{100 * float(share):g} %" if share else "0"
 
 
-def _attacked(one: Finished) -> tuple[float | None, float | None]:
-    noted = read_attacked(one.directory.attacked)
-    shares = list(noted.shares.values())
-    backdoor = 100 * noted.backdoor[max(noted.backdoor)] if noted.backdoor else None
-    return (100 * sum(shares) / len(shares) if shares else None), backdoor
-
-
-def _measured(seeds: Sequence[int], runs: Sequence[tuple[float | None, ...]]) -> Measured:
-    tail, mean, *others = (
-        OverSeeds(tuple(value for value in values if value is not None))
-        for values in zip(*runs, strict=True)
-    )
-    return Measured(tuple(seeds), tail, mean, *(one if one.values else None for one in others))
-
-
 @dataclass(frozen=True, slots=True)
-class RobustTable:
+class RobustTable(Experiment):
     """Attacks × strategies, and at which share of attackers each breaks.
 
     Attributes:
-        name: of the experiment.
-        title: what it shows.
-        tasks: a table of each.
-        attacks: under which attacks, unless --attacks names others.
+        attacks: words of `ATTACKS`, unless --attacks names others.
         shares: of the training devices, ascending.
     """
 
-    name: str
-    title: str
-    tasks: tuple[Task, ...]
-    attacks: tuple[Attack, ...]
-    shares: tuple[Fraction, ...]
-
-    @property
-    def source(self) -> str:
-        """The papers have no attackers."""
-        return "ours; docs/how-to/test-against-lying-devices.md"
+    attacks: tuple[str, ...] = ()
+    shares: tuple[Fraction, ...] = ()
 
     def cells(self, request: Request) -> Sequence[Cell]:
         """Every method without attackers, and under every attack by every share of the devices.
@@ -305,47 +212,49 @@ class RobustTable:
                     f"attackers.{name}: the rows of {self.name} differ in it, and some have no "
                     f"attackers: choose attacks by --attacks"
                 )
-        chosen, methods = self._chosen(request)
+        chosen, methods = self.chosen(request)
         cells = list(make_cells(request, chosen, methods))
-        for attack, share in self._grid(request):
-            attacked = replace(request, overrides=merged(attack.layer(share), request.overrides))
+        for attack, share in product(self._attacks(request), self.shares):
+            layer = {"attackers": {**attack.settings, "share": show(share)}}
+            attacked = replace(request, overrides=merged(layer, request.overrides))
             for cell in make_cells(attacked, chosen, methods):
                 cells.append(replace(cell, method=str(Case(cell.method, attack.label, share))))
         return cells
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """A table and a figure per task, and a table of who breaks when."""
-        chosen, methods = self._chosen(request)
-        grid = self._grid(request)
-        cases = [Case(method.label) for method in methods]
-        cases += [
-            Case(method.label, attack.label, share) for attack, share in grid for method in methods
-        ]
-        results = results_of(finished, cases)
-        tables = [self._table(one, cases, results) for one in chosen]
-        attacks = choose_attacks(request.attacks, self.attacks)
+        chosen, methods = self.chosen(request)
+        attacks = self._attacks(request)
+        results = results_of(finished)
+        tables = [self._table(one, methods, attacks, results) for one in chosen]
         tables += [self._breaks(one, methods, attacks, results) for one in chosen]
-        figures = {}
-        if len(self.shares) > 1:
-            figures = {
-                f"{self.name}-{one.task.name}": self._figure(one, methods, attacks, results)
-                for one in chosen
-            }
+        figures = {
+            f"{self.name}-{one.task.name}": self._figure(one, methods, attacks, results)
+            for one in chosen
+            if len(self.shares) > 1
+        }
         return Report(tuple(tables), figures, (*notes_of(request, chosen, methods), *_NOTES))
 
-    def _chosen(self, request: Request) -> tuple[tuple[Chosen, ...], tuple[Method, ...]]:
-        return choose_tasks(request, self.tasks), choose_methods(request.methods, COMPARED)
+    def _attacks(self, request: Request) -> list[Attack]:
+        words = dict.fromkeys(self.attacks if request.attacks is None else request.attacks)
+        return [find(word, ATTACKS, "--attacks: there is no") for word in words]
 
-    def _grid(self, request: Request) -> list[tuple[Attack, Fraction]]:
-        attacks = choose_attacks(request.attacks, self.attacks)
-        return [(attack, share) for attack in attacks for share in self.shares]
-
-    def _table(self, one: Chosen, cases: Sequence[Case], results: Results) -> Table:
+    def _table(
+        self, one: Chosen, methods: Sequence[Method], attacks: Sequence[Attack], results: Results
+    ) -> Table:
+        cases = [Case(method.label) for method in methods]
+        cases += [
+            Case(method.label, attack.label, share)
+            for attack, share, method in product(attacks, self.shares, methods)
+        ]
         records = []
         for case in cases:
-            found = results.get((one.task.name, case))
-            clean = results.get((one.task.name, Case(case.method)))
-            numbers = dict.fromkeys(_NUMBERS) if found is None else found.numbers
+            found = results.get((one.task.name, str(case)), {})
+            clean = results.get((one.task.name, case.method), {})
+            numbers = {
+                name: OverSeeds(tuple(found[name].values())) if name in found else None
+                for name in _NUMBERS
+            }
             records.append(
                 {
                     "task": one.task.name,
@@ -353,8 +262,8 @@ class RobustTable:
                     "method": case.method,
                     "attack": case.attack,
                     "share": float(case.share),
-                    "seeds": len(found.seeds) if found else 0,
-                    "p90_relative_rise": rise(found, clean),
+                    "seeds": len(found.get("p90", ())),
+                    "p90_relative_rise": rise(found, clean) if case.share else None,
                     **{
                         f"{key}_{part}": getattr(number, part, None)
                         for key, number in numbers.items()
@@ -379,71 +288,35 @@ class RobustTable:
         )
 
     def _breaks(
-        self,
-        one: Chosen,
-        methods: Sequence[Method],
-        attacks: Sequence[Attack],
-        results: Results,
+        self, one: Chosen, methods: Sequence[Method], attacks: Sequence[Attack], results: Results
     ) -> Table:
         records = []
         for attack, method in product(attacks, methods):
-            clean = results.get((one.task.name, Case(method.label)))
-            cases = {share: Case(method.label, attack.label, share) for share in self.shares}
-            rises = {
-                share: rise(results.get((one.task.name, case)), clean)
-                for share, case in cases.items()
-            }
-            found = breaking(rises)
-            records.append(
-                {
-                    "task": one.task.name,
-                    "method": method.label,
-                    "attack": attack.label,
-                    "breaks_at": None if found.at is None else float(found.at),
-                    "is_bound": found.is_bound,
-                    "not_at": None if found.not_at is None else float(found.not_at),
-                }
-            )
+            clean = results.get((one.task.name, method.label), {})
+            of_share = _of_shares(one, method, attack, self.shares, results)
+            found = breaking({float(share): rise(each, clean) for share, each in of_share.items()})
+            of = {"task": one.task.name, "method": method.label, "attack": attack.label}
+            records.append({**of, **found})
         tried = ", ".join(map(percent, self.shares))
         return Table.wide(
             f"{self.name}-{one.task.name}-breaks",
             f"Share of attackers at which each breaks, {one.label} (tried: {tried})",
             records,
             ("attack", "method"),
-            lambda row: str(Breaking(row["breaks_at"], row["not_at"], row["is_bound"])),
+            written,
         )
 
     def _figure(
-        self,
-        one: Chosen,
-        methods: Sequence[Method],
-        attacks: Sequence[Attack],
-        results: Results,
+        self, one: Chosen, methods: Sequence[Method], attacks: Sequence[Attack], results: Results
     ) -> Figure:
         columns = min(3, len(attacks))
         figure, panels = new_figure(-(-len(attacks) // columns), columns)
         flat = [panel for row in panels for panel in row]
-        x = np.array([0.0, *map(float, self.shares)])
         for panel, attack in zip(flat, attacks, strict=False):
             for number, method in enumerate(methods):
-                cases = [Case(method.label)]
-                cases += [Case(method.label, attack.label, share) for share in self.shares]
-                found = [results.get((one.task.name, case)) for case in cases]
-                seeds = max((len(each.tail.values) for each in found if each), default=0)
-                rows = np.full((seeds, len(x)), np.nan)
-                for point, each in enumerate(found):
-                    if each is not None:
-                        rows[: len(each.tail.values), point] = np.array(each.tail.values) / 100
-                if seeds:
-                    draw_line(
-                        panel,
-                        x,
-                        rows,
-                        number=number,
-                        label=method.label,
-                        band="deviation",
-                        dotted=True,
-                    )
+                shares = (Fraction(0), *self.shares)
+                of_share = _of_shares(one, method, attack, shares, results)
+                _draw(panel, of_share, number, method.label)
             panel.set_title(attack.label, fontsize="medium")
             panel.set_xlabel("share of attackers")
             panel.xaxis.set_major_formatter(PercentFormatter(1.0))
@@ -454,6 +327,23 @@ class RobustTable:
         flat[0].legend(frameon=False, fontsize="small")
         figure.suptitle(one.label, fontsize="medium")
         return figure
+
+
+def _of_shares(
+    one: Chosen, method: Method, attack: Attack, shares: Sequence[Fraction], results: Results
+) -> dict[Fraction, Measured]:
+    """A method under an attack by each share of the devices."""
+    cases = {share: str(Case(method.label, attack.label, share)) for share in shares}
+    return {share: results.get((one.task.name, case), {}) for share, case in cases.items()}
+
+
+def _draw(panel: Axes, of_share: Mapping[Fraction, Measured], number: int, label: str) -> None:
+    tails = [found.get("p90", {}) for found in of_share.values()]
+    seeds = sorted({seed for tail in tails for seed in tail})
+    rows = np.array([[tail.get(seed, np.nan) / 100 for tail in tails] for seed in seeds])
+    if seeds:
+        x = np.array([float(share) for share in of_share])
+        draw_line(panel, x, rows, number=number, label=label, band="deviation", dotted=True)
 
 
 _NOTES: Final = (

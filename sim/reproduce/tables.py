@@ -6,20 +6,18 @@ bold.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
-from deltafl.fl.data.federated import FederatedDataset
-from deltafl.fl.metrics import PERCENTILES, Fairness, summarise_fairness
+from deltafl.fl.data.registry import FORMATS
+from deltafl.fl.metrics import PERCENTILES, summarise_fairness
+from deltafl.sim.data.cli import beside_paper, measured
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.reproduce.comparison import compare_methods, comparison_table, p_value
+from deltafl.sim.reproduce.comparison import compare_methods, comparison_table
 from deltafl.sim.reproduce.experiment import (
     NONE,
-    Cell,
     Finished,
     OverSeeds,
     Record,
@@ -28,28 +26,24 @@ from deltafl.sim.reproduce.experiment import (
     Runs,
     Table,
     bold,
+    over_seeds,
     percent_error,
     plus_minus,
     read_runs,
 )
-from deltafl.sim.reproduce.grid import config_of, make_cells, notes_of
-from deltafl.sim.reproduce.methods import FEDAVG, Method, choose_methods
-from deltafl.sim.reproduce.published import TABLE_1, Column, Published
+from deltafl.sim.reproduce.grid import Experiment, config_of, notes_of
+from deltafl.sim.reproduce.methods import FEDAVG, Column, Method, Published
 from deltafl.sim.reproduce.statistics import Comparison
-from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
+from deltafl.sim.reproduce.tasks import DATA_SETS, Chosen, Task, choose_tasks
 from deltafl.sim.run.algorithms import keeps_enough
 
 _P_DIGITS: Final = 3
+_SIZES: Final = ("classes", "train_devices", "test_devices", "median", "min", "max")
 _EXPOSED: Final = "not private at this cohort"
 _P_VALUES: Final = (
     "p-values are one-sided (small where the method is lower), and Holm's correction is for all "
     "methods of the task: over seeds a paired t test, over test devices a paired bootstrap."
 )
-
-_SIZES: Final = ("classes", "train_devices", "test_devices", "median", "min", "max")
-
-Numbers = Mapping[str, OverSeeds]
-"""From the label of a method to what it came to on one task."""
 
 
 def off_by(ours: OverSeeds, published: Published) -> float | None:
@@ -59,34 +53,7 @@ def off_by(ours: OverSeeds, published: Published) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfMethods:
-    """Methods on tasks, with every seed.
-
-    Attributes:
-        name: of the experiment.
-        title: what it shows.
-        source: where it is in which paper.
-        tasks: on which tasks.
-        methods: its rows.
-    """
-
-    name: str
-    title: str
-    source: str
-    tasks: tuple[Task, ...]
-    methods: tuple[Method, ...]
-
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """Every method on every task, with every seed."""
-        return make_cells(request, *self.chosen(request))
-
-    def chosen(self, request: Request) -> tuple[tuple[Chosen, ...], tuple[Method, ...]]:
-        """The tasks and methods that are asked for."""
-        return choose_tasks(request, self.tasks), choose_methods(request.methods, self.methods)
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorTable(_OfMethods):
+class ErrorTable(Experiment):
     """A statistic of the test error over devices, methods × tasks.
 
     Attributes:
@@ -94,8 +61,8 @@ class ErrorTable(_OfMethods):
         percentile: the statistic, one of `deltafl.fl.metrics.PERCENTILES`; None is the mean.
     """
 
-    published: Mapping[str, Column]
-    percentile: int | None
+    published: Mapping[str, Column] = field(default_factory=dict)
+    percentile: int | None = None
 
     def __post_init__(self) -> None:
         if self.percentile is not None and self.percentile not in PERCENTILES:
@@ -116,47 +83,23 @@ class ErrorTable(_OfMethods):
             for one in chosen
             if compared[one.label]
         )
+        statistic = {"statistic": "mean" if self.percentile is None else f"p{self.percentile}"}
         columns = {"method": [method.label for method in methods]}
         records: list[Record] = []
         for one in chosen:
-            ours = _over_seeds(runs, one, methods, lambda e: percent_error(e, self.percentile))
             printed = self.published.get(one.task.name, {})
-            columns |= self._columns(request, one, methods, ours, printed)
-            statistic = "mean" if self.percentile is None else f"p{self.percentile}"
-            for method in methods:
-                record = _record(one, method, {"statistic": statistic}, ours, printed)
-                number, published = ours.get(method.label), printed.get(method.label)
-                record["off_by"] = off_by(number, published) if number and published else None
-                records.append(record)
-        rows = [*zip(*columns.values(), strict=True), *_test_rows(chosen, methods, compared)]
-        table = Table(self.name, f"{self.title} (%)", tuple(columns), tuple(rows), tuple(records))
+            own = _records(runs, one, methods, statistic, self._measure, printed)
+            lowest = min((number.mean for number in printed.values()), default=None)
+            texts = _texts(request, one, methods, own, min), _paper(own, lowest), _off(own)
+            words = (f"{one.label}: {word}" for word in ("ours", "paper", "off by"))
+            columns |= dict(zip(words, texts, strict=True))
+            records += own
+        rows = tuple(zip(*columns.values(), strict=True))
+        table = Table(self.name, f"{self.title} (%)", tuple(columns), rows, tuple(records))
         return Report((table, *tests), notes=(*notes_of(request, chosen, methods), _P_VALUES))
 
-    def _columns(
-        self,
-        request: Request,
-        one: Chosen,
-        methods: Sequence[Method],
-        ours: Numbers,
-        printed: Column,
-    ) -> dict[str, list[str]]:
-        """Ours, the paper's and how far they are from each other, on one task."""
-        best = min(ours.values(), key=lambda number: number.mean, default=None)
-        lowest = min((number.mean for number in printed.values()), default=None)
-        columns: dict[str, list[str]] = {
-            f"{one.label}: {word}": [] for word in ("ours", "paper", "off by")
-        }
-        for method in methods:
-            number, published = ours.get(method.label), printed.get(method.label)
-            shown = NONE if keeps_enough(config_of(request, one, method, 1)) else _EXPOSED
-            texts = (
-                bold(str(number), number is best) if number else shown,
-                _shown(published, lowest),
-                _off(number, published),
-            )
-            for column, text in zip(columns.values(), texts, strict=True):
-                column.append(text)
-        return columns
+    def _measure(self, evaluation: Evaluation) -> float:
+        return percent_error(evaluation, self.percentile)
 
     def _compared(self, runs: Mapping[str, Sequence[Evaluation]]) -> Sequence[Comparison]:
         """Every method with FedAvg; nothing where there are no two to compare."""
@@ -167,7 +110,7 @@ class ErrorTable(_OfMethods):
 
 
 @dataclass(frozen=True, slots=True)
-class FairnessTable(_OfMethods):
+class FairnessTable(Experiment):
     """How evenly methods serve the devices: AAggFF's metrics, methods × metrics, for each task.
 
     Attributes:
@@ -175,8 +118,8 @@ class FairnessTable(_OfMethods):
         published: the paper's numbers, from the metric and the task to the label of the method.
     """
 
-    metrics: tuple[str, ...]
-    published: Mapping[str, Mapping[str, Column]]
+    metrics: tuple[str, ...] = ()
+    published: Mapping[str, Mapping[str, Column]] = field(default_factory=dict)
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """One table per task."""
@@ -184,32 +127,26 @@ class FairnessTable(_OfMethods):
         runs = read_runs(finished)
         accuracy = "Accuracies weigh devices by their test samples, as AAggFF's code does."
         return Report(
-            tables=tuple(self._table(one, methods, runs) for one in chosen),
+            tables=tuple(self._table(request, one, methods, runs) for one in chosen),
             notes=(*notes_of(request, chosen, methods), accuracy),
         )
 
-    def _table(self, one: Chosen, methods: Sequence[Method], runs: Runs) -> Table:
+    def _table(self, request: Request, one: Chosen, methods: Sequence[Method], runs: Runs) -> Table:
         columns = [("method", [method.label for method in methods])]
         records: list[list[Record]] = []
         for name in self.metrics:
-            metric = METRICS[name]
-            ours = _over_seeds(runs, one, methods, metric.percent)
+            key, arrow = METRICS[name]
             printed = self.published.get(name, {}).get(one.task.name, {})
-            choose = min if metric.lower_is_better else max
-            best = choose(ours.values(), key=lambda number: number.mean, default=None)
-            numbers = [ours.get(method.label) for method in methods]
-            shown = [bold(str(number), number is best) if number else NONE for number in numbers]
-            columns.append((f"{name} {metric.arrow}", shown))
+            own = _records(runs, one, methods, {"metric": name}, _fairness(key), printed)
+            best = min if arrow == "↓" else max
+            columns.append((f"{name} {arrow}", _texts(request, one, methods, own, best)))
             if printed:
-                theirs = [printed.get(method.label) for method in methods]
-                columns.append((f"{name}: paper", [_shown(number, None) for number in theirs]))
-                columns.append(("off by", list(map(_off, numbers, theirs))))
-            records.append(
-                [_record(one, method, {"metric": name}, ours, printed) for method in methods]
-            )
-        of = f", {one.label}" if len(self.tasks) > 1 or one.data.is_stand_in else ""
+                columns += [(f"{name}: paper", _paper(own, None)), ("off by", _off(own))]
+            records.append(own)
+        several = len(self.tasks) > 1
+        of = f", {one.label}" if several or one.data.is_stand_in else ""
         return Table(
-            f"{self.name}-{one.task.name}" if len(self.tasks) > 1 else self.name,
+            f"{self.name}-{one.task.name}" if several else self.name,
             f"{self.title}{of} (accuracy in %, Gini in %)",
             tuple(heading for heading, _ in columns),
             tuple(zip(*(texts for _, texts in columns), strict=True)),
@@ -217,60 +154,28 @@ class FairnessTable(_OfMethods):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A measure of how evenly devices are served.
-
-    Attributes:
-        of: reads it from the summary.
-        lower_is_better: which way is better.
-    """
-
-    of: Callable[[Fairness], float]
-    lower_is_better: bool = False
-
-    @property
-    def arrow(self) -> str:
-        """Which way is better, for a heading."""
-        return "↓" if self.lower_is_better else "↑"
-
-    def percent(self, evaluation: Evaluation) -> float:
-        """The measure of a model, in percent."""
-        return 100 * self.of(summarise_fairness(evaluation.test))
-
-
-METRICS: Final[Mapping[str, Metric]] = {
-    "average": Metric(lambda fairness: fairness.average),
-    "worst": Metric(lambda fairness: fairness.worst),
-    "worst 10 %": Metric(lambda fairness: fairness.worst_tenth),
-    "best 10 %": Metric(lambda fairness: fairness.best_tenth),
-    "Gini": Metric(lambda fairness: fairness.gini, lower_is_better=True),
-    "parity gap": Metric(lambda fairness: fairness.gap, lower_is_better=True),
+METRICS: Final = {
+    "average": ("average", "↑"),
+    "worst": ("worst", "↑"),
+    "worst 10 %": ("worst_tenth", "↑"),
+    "best 10 %": ("best_tenth", "↑"),
+    "Gini": ("gini", "↓"),
+    "parity gap": ("gap", "↓"),
 }
-"""AAggFF's, in the order of its tables. The paper prints the Gini coefficient times a factor that
-the text has lost; here it is in percent."""
+"""AAggFF's, in the order of its tables: a field of the summary, and which way is better. The paper
+prints the Gini coefficient times a factor that the text has lost; here it is in percent."""
 
-CROSS_SILO_METRICS: Final = ("average", "worst", "Gini", "parity gap")
-CROSS_DEVICE_METRICS: Final = ("average", "worst 10 %", "best 10 %", "Gini", "parity gap")
+
+def _fairness(key: str) -> Callable[[Evaluation], float]:
+    """A measure of how evenly devices are served, in percent."""
+    return lambda evaluation: 100 * float(getattr(summarise_fairness(evaluation.test), key))
 
 
 @dataclass(frozen=True, slots=True)
-class DataTable:
-    """Table 1: how large the data sets are. Needs no training.
+class DataTable(Experiment):
+    """Table 1: how large the data sets are, one task for each family. Needs no training."""
 
-    Attributes:
-        name: of the experiment.
-        title: what it shows.
-        source: where it is in which paper.
-        tasks: one for each family of data.
-    """
-
-    name: str
-    title: str
-    source: str
-    tasks: tuple[Task, ...]
-
-    def cells(self, request: Request) -> Sequence[Cell]:
+    def cells(self, request: Request) -> tuple[()]:
         """None; but what the request cannot have is found out before anything else is run."""
         choose_tasks(request, self.tasks)
         return ()
@@ -281,16 +186,19 @@ class DataTable:
         chosen = choose_tasks(request, self.tasks)
         rows, records = [], []
         for one in chosen:
-            sizes = data_sizes(build_dataset(config_of(request, one, FEDAVG, 1).data))
-            paper = astuple(TABLE_1[one.task.family])
-            rows.append((one.data.name, *(f"{size:g}" for size in sizes)))
-            rows.append((f"{one.task.family}, paper", *(f"{size:g}" for size in paper)))
+            paper = next(data for data in DATA_SETS if data.family == one.task.family)
+            published = FORMATS[str(paper.section["format"])].published
+            dataset = build_dataset(config_of(request, one, FEDAVG, 1).data)
+            counted = beside_paper(measured(dataset), published)[: len(_SIZES)]
+            ours, theirs = ([each[place] for each in counted] for place in (1, 2))
+            rows.append((one.data.name, *(f"{size:g}" for size in ours)))
+            rows.append((f"{one.task.family}, paper", *(f"{size:g}" for size in theirs)))
             records.append(
                 {
                     "data": one.data.name,
                     "stand_in": one.data.is_stand_in,
-                    **dict(zip(_SIZES, sizes, strict=True)),
-                    **{f"published_{k}": v for k, v in zip(_SIZES, paper, strict=True)},
+                    **dict(zip(_SIZES, ours, strict=True)),
+                    **{f"published_{k}": v for k, v in zip(_SIZES, theirs, strict=True)},
                 }
             )
         columns = ("data", *(key.replace("_", " ") for key in _SIZES))
@@ -303,95 +211,80 @@ class DataTable:
         return Report(tables=(table,), notes=notes)
 
 
-def data_sizes(dataset: FederatedDataset) -> tuple[int, int, int, float, int, int]:
-    """Classes, train devices, test devices, and median, least and most points per train device."""
-    points = [device.num_samples for device in dataset.train]
-    return (
-        dataset.num_classes,
-        len(dataset.train),
-        len(dataset.test),
-        float(np.median(points)),
-        min(points),
-        max(points),
-    )
-
-
 def _complete(
     runs: Runs, task: Task, methods: Sequence[Method]
 ) -> dict[str, tuple[Evaluation, ...]]:
     """The methods that ran with all the seeds that FedAvg ran with, which can be paired."""
-    baseline = [seed for seed, _ in runs.get((task.name, FEDAVG.label), ())]
-    found = {method.label: runs.get((task.name, method.label), ()) for method in methods}
+    baseline = runs.get((task.name, FEDAVG.label), {})
+    found = {method.label: runs.get((task.name, method.label), {}) for method in methods}
     return {
-        label: tuple(evaluation for _, evaluation in one)
+        label: tuple(one.values())
         for label, one in found.items()
-        if one and [seed for seed, _ in one] == baseline
+        if one and one.keys() == baseline.keys()
     }
 
 
-def _over_seeds(
-    runs: Runs, one: Chosen, methods: Sequence[Method], measure: Callable[[Evaluation], float]
-) -> dict[str, OverSeeds]:
-    """What methods that have run came to on a task."""
-    found = {method.label: runs.get((one.task.name, method.label), ()) for method in methods}
-    return {
-        label: OverSeeds(tuple(measure(evaluation) for _, evaluation in own))
-        for label, own in found.items()
-        if own
-    }
-
-
-def _record(
-    one: Chosen, method: Method, of: Record, ours: Numbers, printed: Column
-) -> dict[str, object]:
-    number, published = ours.get(method.label), printed.get(method.label)
-    return {
-        "task": one.task.name,
-        "data": one.data.name,
-        "stand_in": one.data.is_stand_in,
-        "method": method.label,
-        **of,
-        "seeds": len(number.values) if number else 0,
-        "mean": number.mean if number else None,
-        "std": number.std if number else None,
-        "published_mean": published.mean if published else None,
-        "published_std": published.std if published else None,
-    }
-
-
-def _test_rows(
-    chosen: Sequence[Chosen],
+def _records(
+    runs: Runs,
+    one: Chosen,
     methods: Sequence[Method],
-    compared: Mapping[str, Sequence[Comparison]],
-) -> Iterator[tuple[str, ...]]:
-    """A row for each Δ-FL with the p-values of its task below each number."""
-    tests = {one.label: {test.method: test for test in compared[one.label]} for one in chosen}
+    of: Record,
+    measure: Callable[[Evaluation], float],
+    printed: Column,
+) -> list[Record]:
+    """A measure of every method on a task, beside what the paper prints."""
+    found: list[Record] = []
     for method in methods:
-        is_delta_fl = str(method.layer["federation"]["algorithm"]).endswith("delta-fl")
-        if is_delta_fl and any(method.label in own for own in tests.values()):
-            row = [f"test: {method.label} lower than {FEDAVG.label}"]
-            for own in tests.values():
-                row += [_p_values(own.get(method.label)), "", ""]
-            yield tuple(row)
+        own = runs.get((one.task.name, method.label), {})
+        number = over_seeds(own, measure)
+        published = printed.get(method.label)
+        found.append(
+            {
+                "task": one.task.name,
+                "data": one.data.name,
+                "stand_in": one.data.is_stand_in,
+                "method": method.label,
+                **of,
+                "seeds": len(own),
+                "mean": number.mean if number else None,
+                "std": number.std if number else None,
+                "published_mean": published.mean if published else None,
+                "published_std": published.std if published else None,
+                "off_by": off_by(number, published) if number and published else None,
+            }
+        )
+    return found
 
 
-def _p_values(one: Comparison | None) -> str:
-    if one is None:
-        return NONE
-    return f"{_p(one.adjusted_p_seeds)} over seeds, {_p(one.adjusted_p_devices)} over devices"
+def _texts(
+    request: Request,
+    one: Chosen,
+    methods: Sequence[Method],
+    records: Sequence[Record],
+    choose: Callable[..., Record | None],
+) -> list[str]:
+    """Our numbers, the best of them marked, and why there is none."""
+    there = [record for record in records if record["mean"] is not None]
+    best = choose(there, key=lambda record: record["mean"], default=None)
+    texts = []
+    for method, record in zip(methods, records, strict=True):
+        if record["mean"] is not None:
+            texts.append(bold(plus_minus(record["mean"], record["std"]), record is best))
+        else:
+            keeps = keeps_enough(config_of(request, one, method, 1))
+            texts.append(NONE if keeps else _EXPOSED)
+    return texts
 
 
-def _p(value: float | None) -> str:
-    text = p_value(value, _P_DIGITS)
-    return f"p {text}" if text.startswith(("<", NONE)) else f"p = {text}"
+def _paper(records: Sequence[Record], lowest: float | None) -> list[str]:
+    """The paper's numbers."""
+    numbers = [(record["published_mean"], record["published_std"]) for record in records]
+    return [
+        NONE if mean is None else bold(plus_minus(mean, std), mean == lowest)
+        for mean, std in numbers
+    ]
 
 
-def _shown(printed: Published | None, lowest: float | None) -> str:
-    if printed is None:
-        return NONE
-    return bold(plus_minus(printed.mean, printed.std), printed.mean == lowest)
-
-
-def _off(ours: OverSeeds | None, printed: Published | None) -> str:
-    distance = off_by(ours, printed) if ours and printed else None
-    return NONE if distance is None else f"{distance:+.1f} σ"
+def _off(records: Sequence[Record]) -> list[str]:
+    distances = [record["off_by"] for record in records]
+    return [NONE if distance is None else f"{distance:+.1f} σ" for distance in distances]

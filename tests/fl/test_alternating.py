@@ -14,14 +14,14 @@ from deltafl.fl.smoothing import (
 )
 from deltafl.fl.superquantile import superquantile
 from deltafl.sim.reproduce import algorithm1
-from deltafl.sim.reproduce.algorithm1 import LeastSquares
+from deltafl.sim.reproduce.algorithm1 import ridge
 
 HALF = Fraction(1, 2)
 DELTA = 0.05
 NU = 2 * DELTA * 0.5
 
 
-PROBLEM = LeastSquares()
+PROBLEM = ridge()
 
 
 @pytest.fixture(scope="module")

@@ -10,20 +10,20 @@ from deltafl.sim.cli import main
 from deltafl.sim.reproduce import algorithm1
 from deltafl.sim.reproduce.algorithm1 import (
     DELTA,
-    AlgorithmOne,
-    LeastSquares,
     converge,
+    ridge,
     violations,
 )
+from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.experiment import Request
 
-EXPERIMENT = AlgorithmOne()
+EXPERIMENT = experiment_named("algorithm1")
 REQUEST = Request(Path("out"))
 
 
 @cache
 def found():
-    return converge(LeastSquares(), algorithm1.ROUNDS)
+    return converge(ridge(), algorithm1.ROUNDS)
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_what_does_not_hold_is_found():
     for begin, change in changes.items():
         (said,) = violations(replace(good, **change))
         assert said.startswith(begin)
-    assert len(violations(converge(LeastSquares(), 3))) == 1
+    assert len(violations(converge(ridge(), 3))) == 1
 
 
 def test_a_run_that_is_too_short_is_reported_loudly(monkeypatch):

@@ -17,27 +17,27 @@ from deltafl.fl.superquantile import conformity, superquantile
 from deltafl.sim.errors import ConfigError, RunDirectoryError
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce.experiment import Finished, Request
-from deltafl.sim.reproduce.figures import FIGURES
-from deltafl.sim.reproduce.figures.mixture import (
+from deltafl.sim.reproduce.algorithm1 import solve_dual
+from deltafl.sim.reproduce.catalogue import EXPERIMENTS
+from deltafl.sim.reproduce.device_figures import per_device
+from deltafl.sim.reproduce.experiment import Finished, Request, last_evaluation
+from deltafl.sim.reproduce.figure import TEST, TRAIN
+from deltafl.sim.reproduce.mixture import (
     ACUTE,
     OBTUSE,
     RIGHT,
     THETA,
-    device_losses,
     draw_mixtures,
-    dual_bound,
+    gaussians,
     illustrate,
-    minimise_objective,
     violations,
     worst_mixture,
 )
-from deltafl.sim.reproduce.figures.period import every
-from deltafl.sim.reproduce.figures.runs import TEST, TRAIN, Runs, course, per_device
+from deltafl.sim.reproduce.round_figures import course, every
 from deltafl.sim.run.experiment import run_experiment
 
 ONE = "fig16-emnist-linear"  # a figure of one panel, soon drawn
-BY_NAME = {figure.name: figure for figure in FIGURES}
+BY_NAME = {one.name: one for one in EXPERIMENTS if one.name.startswith("fig")}
 coordinate = st.floats(-3, 3).map(lambda number: round(number, 2))
 triangles = st.lists(st.tuples(coordinate, coordinate), min_size=3, max_size=3).filter(
     lambda points: abs(np.linalg.det(np.subtract(points[1:], points[0]))) > 0.5
@@ -141,11 +141,10 @@ def test_the_minimiser_depends_on_the_largest_angle(means):
 
 
 def test_the_dual_bound_tells_a_minimiser_from_its_neighbours():
-    means = np.array(OBTUSE)
-    bound = dual_bound(means, THETA)
-    best = minimise_objective(means, THETA)
+    problem = gaussians(OBTUSE)
+    bound, best = solve_dual(problem, THETA)
     for step in ((0.01, 0), (0, 0.01), (0, -0.01)):
-        losses = device_losses(best + step, means)
+        losses, _ = problem(best + step)
         assert superquantile(losses, [1, 1, 1], THETA) - bound >= 1e-4 - 1e-9
 
 
@@ -189,7 +188,7 @@ def test_figure_3_prints_its_numbers():
 
 @pytest.mark.slow
 def test_figure_3_says_so_loudly_where_it_is_not_as_in_the_paper(monkeypatch):
-    monkeypatch.setattr("deltafl.sim.reproduce.figures.mixture.OBTUSE", ACUTE)
+    monkeypatch.setattr("deltafl.sim.reproduce.mixture.OBTUSE", ACUTE)
     first, *_ = BY_NAME["fig3"].report(Request(Path("out")), ()).notes
     assert first.startswith("FAILED")
 
@@ -209,27 +208,25 @@ def test_a_device_is_averaged_over_the_seeds_in_which_it_appears():
 
 
 def test_a_course_counts_all_secure_sums(tmp_path):
-    plain = Runs("plain", (1,), (run_directory(tmp_path / "a"),))
-    private = Runs(
-        "private",
-        (1, 2),
-        (run_directory(tmp_path / "b", sums=4), run_directory(tmp_path / "c", sums=6)),
-    )
+    plain = {1: run_directory(tmp_path / "a")}
+    private = {
+        1: run_directory(tmp_path / "b", sums=4),
+        2: run_directory(tmp_path / "c", sums=6),
+    }
     assert course(plain).sums.tolist() == course(plain).rounds.tolist() == [0, 2, 4]
     assert course(private).sums.tolist() == [0, 10, 20]
     assert course(private).values[TEST, "p90"].shape == (2, 3)
 
 
 def test_seeds_that_were_evaluated_after_other_rounds_make_no_course(tmp_path):
-    runs = run_directory(tmp_path / "a"), run_directory(tmp_path / "b", every=4)
+    runs = {1: run_directory(tmp_path / "a"), 2: run_directory(tmp_path / "b", every=4)}
     with pytest.raises(RunDirectoryError, match="evaluations of rounds"):
-        course(Runs("method", (1, 2), runs))
+        course(runs)
 
 
 def test_a_run_without_evaluations_is_damaged(tmp_path):
-    directory = RunDirectory(tmp_path)
     with pytest.raises(RunDirectoryError, match="no evaluation"):
-        Runs("method", (1,), (directory,)).last_evaluations()
+        last_evaluation(RunDirectory(tmp_path))
 
 
 # --- the figures
@@ -237,7 +234,7 @@ def test_a_run_without_evaluations_is_damaged(tmp_path):
 
 def test_there_is_an_experiment_for_every_figure_that_shows_results():
     assert list(BY_NAME) == [f"fig{number}" for number in range(3, 19)]
-    assert all(f"Figure {figure.name[3:]}" in figure.source for figure in FIGURES)
+    assert all(f"Figure {figure.name[3:]}" in figure.source for figure in BY_NAME.values())
 
 
 def test_figures_share_their_runs():
@@ -338,7 +335,7 @@ def test_curves_are_means_over_seeds(tmp_path):
 def test_a_figure_whose_task_the_paper_does_not_name_says_which_it_shows(name):
     (note, *_) = BY_NAME[name].further_notes
     assert f"which task{'s' * (name == 'fig4')} Figure {name[3:]} shows" in note
-    assert BY_NAME[name].selection.tasks[0] in note
+    assert BY_NAME[name].tasks[0].name in note
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """The headline: its runs are those that were declared, and its tests are what they say."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,11 +19,10 @@ from deltafl.sim.reproduce.declared import (
     TUNING_SHARE,
     Setting,
 )
-from deltafl.sim.reproduce.experiment import OverSeeds, Request
-from deltafl.sim.reproduce.headline import chosen_of
-from deltafl.sim.reproduce.headline_tables import Arm, changes_by_rank, compare
+from deltafl.sim.reproduce.experiment import Request, percent_error
+from deltafl.sim.reproduce.headline_report import changes_by_rank, compare
 from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
-from deltafl.sim.reproduce.writers import divide
+from deltafl.sim.reproduce.tuning import divide, smallest
 from deltafl.sim.settings.config import DataConfig
 
 WRITERS = 24
@@ -60,13 +59,10 @@ class TestDeclaration:
             assert setting in FIRST.grids[label]
 
     def test_the_smallest_tail_is_chosen_and_the_first_of_equals(self):
-        method = FIRST.tuned[0]
-        grid = [(method, setting) for setting in FIRST.grids[method.label]]
-        tails = {point: OverSeeds((20.0 + number,)) for number, point in enumerate(grid)}
-        tails[grid[3]] = tails[grid[5]] = OverSeeds((1.0, 9.0))
-        found = {point: (tail, OverSeeds((0.0,))) for point, tail in tails.items()}
-        assert chosen_of(found) == grid[3]
-        assert chosen_of({}) is None
+        found = [{"setting": number, "p90": 20.0 + number} for number in range(8)]
+        found[3]["p90"] = found[5]["p90"] = 5.0
+        assert smallest(found, "p90") is found[3]
+        assert smallest([], "p90") is None
 
 
 class TestParts:
@@ -190,25 +186,28 @@ class TestReport:
         assert any("Not all of the 14 declared tests" in note for note in notes)
 
 
-def arm(method, errors_of, seeds=range(1, 7), count=30):
+def arm(errors_of, seeds=range(1, 7), count=30):
     """An arm whose devices err as told, by seed and device."""
     runs = {}
     for seed in seeds:
         devices = [DeviceMetrics(f"d{k}", 9, 1.0, float(errors_of(seed, k))) for k in range(count)]
-        runs[seed] = [Evaluation(ROUNDS, devices, devices)]
-    return Arm(SMALL_STEPS, method, runs)
+        runs[seed] = Evaluation(ROUNDS, devices, devices)
+    return {ROUNDS: runs}
 
 
 def test_only_seeds_that_both_have_are_paired():
     arms = {
-        (SMALL_STEPS, "FedAvg"): arm("FedAvg", lambda seed, k: 0.2 + (seed * k % 7) / 70),
-        (SMALL_STEPS, "Δ-FL θ=0.5"): arm("Δ-FL θ=0.5", lambda seed, k: (seed + k) % 9 / 20, (2, 4)),
+        (SMALL_STEPS, "FedAvg"): arm(lambda seed, k: 0.2 + (seed * k % 7) / 70),
+        (SMALL_STEPS, "Δ-FL θ=0.5"): arm(lambda seed, k: (seed + k) % 9 / 20, (2, 4)),
     }
     (test,) = compare(arms, ROUNDS)
-    assert test.seeds == 2
-    tails = [one.values([2, 4], ROUNDS, "p90") for one in reversed(arms.values())]
-    assert test.tail == compare_over_seeds(*tails)
-    assert test.new_devices_p == resampled_p(*tails, test_share=0.5)
+    assert test.tail.pairs == 2
+    theirs, ours = (
+        [percent_error(one[ROUNDS][seed], 90) / 100 for seed in (2, 4)] for one in arms.values()
+    )
+    expected = compare_over_seeds(ours, theirs)
+    assert asdict(test.tail.seeds) == pytest.approx(asdict(expected))
+    assert test.tail.new_devices_p == pytest.approx(resampled_p(ours, theirs, test_share=0.5))
     assert compare(arms, 7) == ()  # nobody was evaluated there
 
 
@@ -217,9 +216,8 @@ def test_who_seems_worst_served_by_luck_does_not_seem_to_gain():
     devices, seeds = 300, range(1, 41)
     ours, theirs = np.random.default_rng(0).uniform(size=(2, 41, devices))
     groups = changes_by_rank(
-        arm("Δ-FL θ=0.5", lambda seed, k: ours[seed, k], seeds, devices),
-        arm("FedAvg", lambda seed, k: theirs[seed, k], seeds, devices),
-        ROUNDS,
+        arm(lambda seed, k: ours[seed, k], seeds, devices)[ROUNDS],
+        arm(lambda seed, k: theirs[seed, k], seeds, devices)[ROUNDS],
     )
     assert groups is not None
     # of 100 devices, each the mean of 20 differences of uniform numbers: four standard deviations

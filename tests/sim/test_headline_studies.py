@@ -25,7 +25,7 @@ from deltafl.sim.reproduce.experiment import Request
 from deltafl.sim.reproduce.headline import small_rate_of
 from deltafl.sim.reproduce.statistics import holm
 from deltafl.sim.reproduce.tasks import task_named
-from deltafl.sim.reproduce.writers import divide
+from deltafl.sim.reproduce.tuning import divide
 from deltafl.sim.settings.config import DataConfig
 
 MNIST_LINEAR, *OTHERS = STUDIES

@@ -25,7 +25,7 @@ from deltafl.sim.reproduce.methods import (
     choose_methods,
 )
 from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, choose_tasks, task_named
-from deltafl.sim.reproduce.tuning import L2, RATE, tunings
+from deltafl.sim.reproduce.tuning import RATE, tunings
 from deltafl.sim.settings.config_io import build_config, flatten, to_toml
 
 DIGITS = {"digits": Path()}
@@ -388,13 +388,17 @@ class TestRunning:
 
 
 class TestTuning:
+    def cells(self, out, what, **settings):
+        made = tunings(LINEAR).cells(request(out=out, rounds=2, **settings))
+        return [cell for cell in made if f"training.{what}=" in cell.method]
+
     def test_the_rate_is_tuned_for_fedavg_alone(self, tmp_path):
-        cells = tunings(LINEAR, RATE).cells(request(out=tmp_path, rounds=2))
+        cells = self.cells(tmp_path, "learning_rate")
         assert {cell.config.federation.algorithm for cell in cells} == {"fedavg"}
         assert len({cell.config.training.learning_rate for cell in cells}) == len(cells) == 5
 
     def test_neural_networks_get_a_grid_of_decays(self, tmp_path):
-        tuning = tunings(task_named("emnist-convnet"), None)
+        tuning = tunings(task_named("emnist-convnet"))
         cells = tuning.cells(request(out=tmp_path, data={}, rounds=2))
         assert tuning.what == (RATE,)
         assert {cell.config.training.decay for cell in cells} == {1 / 8, 1 / 4, 1 / 2, 1.0}
@@ -402,8 +406,7 @@ class TestTuning:
     def test_the_penalty_is_tuned_on_held_out_train_devices(self, tmp_path):
         from deltafl.sim.data.dataset import build_dataset
 
-        wanted = request(out=tmp_path, rounds=2, methods=("fedavg", "delta-fl-0.5"))
-        cells = tunings(LINEAR, L2).cells(wanted)
+        cells = self.cells(tmp_path, "l2", methods=("fedavg", "delta-fl-0.5"))
         assert len(cells) == 2 * 6
         whole = build_dataset(digits_cells(tmp_path)[0].config.data)
         part = build_dataset(cells[0].config.data)
@@ -415,12 +418,8 @@ class TestTuning:
             np.testing.assert_array_equal(device.x, theirs[device.id].x)
 
     def test_the_script_holds_a_fifth_out(self, tmp_path):
-        wanted = request(out=tmp_path, rounds=2, settings="script", methods=("fedavg",))
-        assert tunings(LINEAR, L2).cells(wanted)[0].config.data.test_fraction * 5 == 1
-
-    def test_a_model_without_penalty_has_none_to_tune(self):
-        with pytest.raises(ConfigError, match="has no λ"):
-            tunings(task_named("emnist-convnet"), L2)
+        cells = self.cells(tmp_path, "l2", settings="script", methods=("fedavg",))
+        assert cells[0].config.data.test_fraction * 5 == 1
 
 
 class TestCommand:
@@ -486,7 +485,7 @@ class TestCommand:
             (["table2", "--methods", ","], "empty list"),
             (["table2", "--set", "federation.theta=7", "--data", "digits"], "must lie in"),
             (["tune"], "tune needs a task"),
-            (["table2", "emnist-linear"], "TASK and --what need tune"),
+            (["table2", "emnist-linear"], "TASK needs tune"),
             (["tune", "emnist-liner"], "did you mean 'emnist-linear'"),
         ],
     )

@@ -12,16 +12,15 @@ from deltafl.sim.record.attacked import Aggregated, AttackLog, Population
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.catalogue import experiment_named
-from deltafl.sim.reproduce.experiment import Finished, OverSeeds, Request
+from deltafl.sim.reproduce.experiment import Finished, Request
+from deltafl.sim.reproduce.methods import COMPARED
 from deltafl.sim.reproduce.robust import (
     ATTACKS,
     BREAKS,
-    COMPARED,
-    Case,
-    Measured,
     breaking,
     results_of,
     rise,
+    written,
 )
 from deltafl.sim.settings.attackers import Claim, Kind
 from deltafl.sim.settings.config_io import flatten
@@ -46,7 +45,7 @@ def test_every_method_has_clean_runs_and_runs_under_every_attack():
 
 
 def test_every_kind_and_claim_is_in_the_table_but_what_others_contain():
-    said = [attack.settings for attack in ATTACKS]
+    said = [attack.settings for attack in ATTACKS.values()]
     assert {Kind(one["kind"]) for one in said} == set(Kind) - {
         Kind.HONEST,
         Kind.SCALED,
@@ -149,19 +148,13 @@ def test_a_method_that_does_not_break_and_runs_that_are_missing(tmp_path):
 
 
 def test_an_attacked_case_is_compared_with_the_same_seeds():
-    def measured(**tails):
-        seeds = tuple(int(name.removeprefix("seed")) for name in tails)
-        numbers = OverSeeds(tuple(tails.values()))
-        return Measured(seeds, numbers, numbers, None, None)
-
-    clean = measured(seed1=20.0, seed2=60.0, seed3=40.0)
-    assert rise(measured(seed2=66.0, seed1=22.0), clean) == pytest.approx(0.1)
-    assert rise(measured(seed3=44.0), clean) == pytest.approx(0.1)
-    assert rise(measured(seed4=44.0), clean) is None
-    assert rise(clean, clean) is None
-    assert rise(None, clean) is None
-    assert rise(clean, None) is None
-    assert rise(clean, measured(seed1=0.0, seed2=0.0)) is None
+    clean = {"p90": {1: 20.0, 2: 60.0, 3: 40.0}}
+    assert rise({"p90": {2: 66.0, 1: 22.0}}, clean) == pytest.approx(0.1)
+    assert rise({"p90": {3: 44.0}}, clean) == pytest.approx(0.1)
+    assert rise({"p90": {4: 44.0}}, clean) is None
+    assert rise({}, clean) is None
+    assert rise(clean, {}) is None
+    assert rise(clean, {"p90": {1: 0.0, 2: 0.0}}) is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +173,7 @@ def test_an_attacked_case_is_compared_with_the_same_seeds():
 )
 def test_nothing_is_said_of_shares_without_a_result(rises, text):
     shares = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5))
-    assert str(breaking(dict(zip(shares, rises, strict=True)))) == text
+    assert written(breaking(dict(zip(shares, rises, strict=True)))) == text
 
 
 def test_the_numbers_of_a_case_by_hand(tmp_path):
@@ -198,10 +191,11 @@ def test_the_numbers_of_a_case_by_hand(tmp_path):
     log.add_round(3, {1: 3, 2: 1}, Aggregated({}))
     log.add_backdoor(2, 0.6)
     log.close()
-    case = Case("FedAvg", "backdoor, 2 × update", Fraction(1, 10))
-    found = results_of([Finished(attacked, directory)], [case])["emnist-linear", case]
-    assert found.seeds == (1,)
-    assert found.tail.mean == pytest.approx(90)
-    assert found.mean.mean == pytest.approx(50)
-    assert found.corrupted.mean == pytest.approx((25 + 0) / 2), "the third round kept nobody"
-    assert found.backdoor.mean == pytest.approx(60), "of the last evaluation"
+    found = results_of([Finished(attacked, directory)])["emnist-linear", attacked.method]
+    assert attacked.method == "FedAvg, backdoor, 2 × update, 10 %"
+    assert found == {
+        "p90": {1: pytest.approx(90)},
+        "mean": {1: pytest.approx(50)},
+        "corrupted_share": {1: pytest.approx((25 + 0) / 2)},  # the third round kept nobody
+        "backdoor_success": {1: pytest.approx(60)},  # of the last evaluation
+    }

@@ -22,9 +22,12 @@ from deltafl.sim.reproduce.grid import config_of
 from deltafl.sim.reproduce.methods import (
     DELTA_FL,
     FEDAVG,
+    MEAN_ERROR,
     METHODS,
     PRIVATE_AT_LEVELS,
+    TAIL_ERROR,
     WORKSHOP,
+    Published,
 )
 from deltafl.sim.reproduce.output import (
     as_csv,
@@ -33,10 +36,9 @@ from deltafl.sim.reproduce.output import (
     table_as_markdown,
     write_report,
 )
-from deltafl.sim.reproduce.published import MEAN_ERROR, TABLE_1, TAIL_ERROR, Published
 from deltafl.sim.reproduce.tables import off_by
 from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, Chosen, task_named
-from deltafl.sim.reproduce.tuning import RATE, tunings
+from deltafl.sim.reproduce.tuning import tunings
 from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.run.arms import session_of
 
@@ -99,34 +101,12 @@ class TestErrorTable:
         assert table.rows[1][2] == "**48.44 ± 0.38**"
 
     @pytest.mark.parametrize("better", [True, False])
-    def test_the_test_row_finds_a_lower_tail_and_no_other(self, tmp_path, better):
-        table = report_of(tmp_path, "table2", lambda cell: tail(cell, better=better)).tables[0]
-        (row,) = [row for row in table.rows if row[0].startswith("test:")]
-        assert row[0] == "test: Δ-FL θ=0.5 lower than FedAvg"
-        assert row[1].startswith("p < 0.001 over seeds, p = 0.0") == better
-
-    def test_there_is_one_p_value_for_one_comparison(self, tmp_path):
-        report = report_of(
-            tmp_path,
-            "table2",
-            lambda cell: [value + 0.001 * len(cell.method) for value in tail(cell, better=True)],
-            methods=("fedavg", "q-ffl", "delta-fl-0.8", "delta-fl-0.5", "private-delta-fl-0.5"),
-        )
-        main, tests = report.tables
-        rows = [row for row in main.rows if row[0].startswith("test:")]
-        assert [row[0].split()[1:-3] for row in rows] == [
-            ["Δ-FL", "θ=0.8"],
-            ["Δ-FL", "θ=0.5"],
-            ["private", "Δ-FL", "θ=0.5"],
-        ]
-        places = tests.columns.index("Holm"), tests.columns.index("Holm, devices")
-        holm = {row[0]: [row[place] for place in places] for row in tests.rows}
-        for row in rows:
-            words = row[0].removeprefix("test: ").removesuffix(" lower than FedAvg")
-            assert [
-                part.removeprefix("p ").removeprefix("= ").split(" over")[0]
-                for part in row[1].split(", ")
-            ] == holm[words]
+    def test_the_tests_find_a_lower_tail_and_no_other(self, tmp_path, better):
+        tests = report_of(tmp_path, "table2", lambda cell: tail(cell, better=better)).tables[1]
+        row = dict(zip(tests.columns, tests.rows[1], strict=True))
+        assert row["method"] == "Δ-FL θ=0.5"
+        assert (row["Holm"] == "< 0.001") == better
+        assert row["Holm, devices"].startswith("0.0") == better
 
     def test_every_method_is_compared_with_fedavg(self, tmp_path):
         report = report_of(tmp_path, "table2", lambda cell: tail(cell, better=True))
@@ -141,7 +121,6 @@ class TestErrorTable:
         )
         assert report.tables[0].rows[1][1] == "**42.00 ± 1.41**"
         assert len(report.tables) == 1
-        assert not any(row[0].startswith("test:") for row in report.tables[0].rows)
 
     def test_the_order_in_which_runs_ended_does_not_matter(self, tmp_path):
         wanted = request(seeds=3, methods=("fedavg", "delta-fl-0.5"))
@@ -233,15 +212,16 @@ class TestDataTable:
 
 class TestTuningReport:
     def test_the_lowest_train_loss_is_chosen_and_said(self, tmp_path):
-        wanted = request(out=tmp_path)
-        tuning = tunings(task_named("emnist-linear"), RATE)
+        wanted = request(out=tmp_path, data={})
+        tuning = tunings(task_named("emnist-convnet"))
         cells = tuning.cells(wanted)
         finished = played(tmp_path, cells, lambda _: [0.5])
         report = tuning.report(wanted, finished[1:])  # the first point diverged
         assert report.tables[0].rows[0][1] == "–"
         assert report.tables[0].rows[1][1].startswith("**0.51")
-        chosen = cells[1].config.training.learning_rate
-        assert f"--set training.learning_rate={chosen:g} --set training.decay=1" in report.notes[0]
+        chosen = cells[1].config.training
+        told = f"--set training.learning_rate={chosen.learning_rate:g} --set training.decay=0.25"
+        assert told in report.notes[0]
         assert report.notes[1].startswith("A point without a number")
         complete = tuning.report(wanted, finished)
         assert not any("without a number" in note for note in complete.notes)
@@ -270,7 +250,6 @@ class TestPublished:
         column = TAIL_ERROR["emnist-convnet"]
         assert column["FedAvg"] == Published(28.46, 1.07)
         assert column["Δ-FL θ=0.5"] == Published(23.69, 0.94)
-        assert TABLE_1["shakespeare"].largest == 66_963
 
 
 class TestOffBy:
@@ -308,9 +287,6 @@ class TestOutput:
         records = ({"a": 1, "b": "x, y"}, {"a": 2, "c": None})
         read = list(csv.DictReader(io.StringIO(as_csv(Table("t", "T", ("a",), (), records)))))
         assert read == [{"a": "1", "b": "x, y", "c": ""}, {"a": "2", "b": "", "c": ""}]
-
-    def test_csv_falls_back_on_the_rows(self):
-        assert as_csv(Table("t", "T", ("a", "b"), (("1", "2"),))) == "a,b\n1,2\n"
 
     def test_json_lines_have_no_nan(self):
         table = Table("t", "T", ("a",), (), ({"a": math.nan, "b": math.inf, "c": 1.5},))

@@ -389,7 +389,7 @@ def losses_in_clear(defended: bool) -> Loot:
 
 def _in_clear(devices: Mapping[int, Device]) -> list[Vector]:
     """What a server of Algorithm 2 is told of each device, as its answer to a query."""
-    from deltafl.fl.strategies.mixture import measure_losses  # loads torch, which takes seconds
+    from deltafl.fl.strategies.aggregation import measure_losses  # loads torch, which takes seconds
     from deltafl.sim.cohort.simulated import SimulatedCohort
 
     cohort = SimulatedCohort(_InClear(devices))

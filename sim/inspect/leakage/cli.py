@@ -21,7 +21,7 @@ from deltafl.sim.inspect.leakage.experiment import (
 )
 from deltafl.sim.inspect.leakage.experiment import run as run_plan
 from deltafl.sim.progress import Bar
-from deltafl.sim.settings.argument import whole
+from deltafl.sim.settings.argument import within
 
 _Part = TypeVar("_Part")
 
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cohort",
-        type=_several(whole("[1, 1000]")),
+        type=_several(within("[1, 1000]")),
         default="3,5,10,30,100",
         metavar="LIST",
         help="devices (3,5,10,30,100)",
@@ -121,12 +121,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--repeats",
-        type=whole("[1, inf)"),
+        type=within("[1, inf)"),
         metavar="N",
         help="cohorts of each size (20 up to 5 devices, 12 up to 10, 6 up to 30, then 4)",
     )
     parser.add_argument(
-        "--seed", type=whole("[0, inf)"), default=1, metavar="S", help="of cohorts and starts (1)"
+        "--seed", type=within("[0, inf)"), default=1, metavar="S", help="of cohorts and starts (1)"
     )
     add_json(parser)
     add_quiet(parser)

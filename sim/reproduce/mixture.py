@@ -13,24 +13,23 @@ obtuse, and the table has an acute triangle beside them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, PercentFormatter
 from scipy import optimize
 
 from deltafl.fl.superquantile import conformity, superquantile
-from deltafl.sim.charts.chart import COLOURS
+from deltafl.sim.charts.chart import COLOURS, Numbers
 from deltafl.sim.charts.files import new_figure
-from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-
-Numbers = npt.NDArray[np.float64]
+from deltafl.sim.reproduce.algorithm1 import Quadratics, solve_dual
+from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table
+from deltafl.sim.reproduce.grid import Experiment
 
 THETA: Final = Fraction(2, 3)
 
@@ -55,13 +54,11 @@ class Illustration:
         means: μ, shape (3, 2).
         w_1: minimiser for θ = 1, shape (2,).
         w_theta: minimiser for θ = 2/3, shape (2,).
-        mean: of the three means.
         midpoint: of the longest side.
-        circumcentre: the point as far from each of them.
+        circumcentre: the point as far from each mean.
         angle: the largest angle, in degrees.
-        worst_1: the largest loss of w_1 over mixtures with conformity at least 2/3.
-        worst_theta: the same of w_theta.
-        objective: F_θ(w_theta), the superquantile of its losses.
+        losses_1: F_1, F_2, F_3 of w_1.
+        losses_theta: the same of w_theta.
         gap: F_θ(w_theta) less a lower bound of every F_θ(w), from the dual problem.
         mixtures: drawn uniformly from those with conformity at least 2/3, shape (n, 3).
     """
@@ -69,19 +66,36 @@ class Illustration:
     means: Numbers
     w_1: Numbers
     w_theta: Numbers
-    mean: Numbers
     midpoint: Numbers
     circumcentre: Numbers
     angle: float
-    worst_1: float
-    worst_theta: float
-    objective: float
+    losses_1: Numbers
+    losses_theta: Numbers
     gap: float
     mixtures: Numbers
 
-    def losses(self, model: Numbers) -> Numbers:
-        """F_1, F_2, F_3 of a model."""
-        return device_losses(model, self.means)
+    @property
+    def objective(self) -> float:
+        """F_θ(w_theta), the superquantile of its losses."""
+        return superquantile(self.losses_theta, [1, 1, 1], THETA)
+
+    @property
+    def worst_1(self) -> float:
+        """The largest loss of w_1 over mixtures with conformity at least 2/3."""
+        return worst_mixture(self.losses_1, THETA)[1]
+
+    @property
+    def worst_theta(self) -> float:
+        """The same of w_theta."""
+        return worst_mixture(self.losses_theta, THETA)[1]
+
+
+def gaussians(means: Sequence[Sequence[float]]) -> Quadratics:
+    """F_k(w) = E ||ξ − w||² = ||w − μ_k||² + 2 for ξ of mean μ_k and identity covariance."""
+    points = np.asarray(means, dtype=np.float64)
+    a = np.tile(2 * np.eye(_DIMENSIONS), (len(points), 1, 1))
+    squares = (points**2).sum(axis=1) + _DIMENSIONS
+    return Quadratics(a, 2 * points, squares, np.ones(len(points), dtype=np.int64))
 
 
 def illustrate(means: Sequence[Sequence[float]]) -> Illustration:
@@ -95,42 +109,39 @@ def illustrate(means: Sequence[Sequence[float]]) -> Illustration:
         raise ValueError(f"means of shape {points.shape}: pass three points of the plane")
     if abs(np.linalg.det(points[1:] - points[0])) <= 1e-9 * np.ptp(points) ** 2:
         raise ValueError(f"means {points.tolist()} lie on a line: pass a triangle")
-    w_theta = minimise_objective(points, THETA)
-    w_1 = minimise_objective(points, Fraction(1))
+    problem = gaussians(means)
+    (_, w_1), (bound, w_theta) = (solve_dual(problem, theta) for theta in (Fraction(1), THETA))
     sides = {(i, j): float(np.sum((points[i] - points[j]) ** 2)) for i, j in _PAIRS}
     first, second = max(sides, key=sides.__getitem__)
     longest = sides[first, second]
     cosine = (sum(sides.values()) - 2 * longest) / (
         2 * math.sqrt(math.prod(sides.values()) / longest)
     )
-    objective = superquantile(device_losses(w_theta, points), [1, 1, 1], THETA)
+    losses = problem(w_theta)[0]
     return Illustration(
         means=points,
         w_1=w_1,
         w_theta=w_theta,
-        mean=points.mean(axis=0),
         midpoint=(points[first] + points[second]) / 2,
         circumcentre=np.linalg.solve(
             2 * (points[1:] - points[0]), (points[1:] ** 2).sum(axis=1) - (points[0] ** 2).sum()
         ),
         angle=math.degrees(math.acos(cosine)),
-        worst_1=worst_mixture(device_losses(w_1, points), THETA)[1],
-        worst_theta=worst_mixture(device_losses(w_theta, points), THETA)[1],
-        objective=objective,
-        gap=objective - dual_bound(points, THETA),
+        losses_1=problem(w_1)[0],
+        losses_theta=losses,
+        gap=superquantile(losses, [1, 1, 1], THETA) - bound,
         mixtures=draw_mixtures(_MIXTURES, THETA, np.random.default_rng(0)),
     )
 
 
 def violations(found: Illustration) -> tuple[str, ...]:
     """Say which of the paper's statements do not hold for a triangle, with the numbers."""
+    from_mean = _distance(found.w_1, found.means.mean(axis=0))
+    from_midpoint = _distance(found.w_theta, found.midpoint)
     statements = {
-        f"w_1 is the mean (distance {_distance(found.w_1, found.mean):.1e})": (
-            _distance(found.w_1, found.mean) <= TOLERANCE
-        ),
-        f"w_2/3 is the midpoint of the longest side (distance "
-        f"{_distance(found.w_theta, found.midpoint):.1e})": (
-            _distance(found.w_theta, found.midpoint) <= TOLERANCE
+        f"w_1 is the mean (distance {from_mean:.1e})": from_mean <= TOLERANCE,
+        f"w_2/3 is the midpoint of the longest side (distance {from_midpoint:.1e})": (
+            from_midpoint <= TOLERANCE
         ),
         f"the worst loss over mixtures is the superquantile ({found.worst_theta:.9f}, "
         f"{found.objective:.9f})": abs(found.worst_theta - found.objective) <= TOLERANCE,
@@ -139,36 +150,6 @@ def violations(found: Illustration) -> tuple[str, ...]:
         f"w_2/3 is optimal (duality gap {found.gap:.1e})": found.gap <= TOLERANCE,
     }
     return tuple(statement for statement, holds in statements.items() if not holds)
-
-
-def device_losses(model: Numbers, means: Numbers) -> Numbers:
-    """F_k(w) = E ||ξ − w||² = ||w − μ_k||² + 2 for ξ of mean μ_k and identity covariance."""
-    return np.asarray(((model - means) ** 2).sum(axis=-1) + _DIMENSIONS)
-
-
-def minimise_objective(means: Numbers, theta: Fraction) -> Numbers:
-    """Minimise equation (2) over (w, η), with one slack variable for each (F_k(w) − η)_+."""
-    size = len(means)
-    gradient = np.r_[np.zeros(_DIMENSIONS), 1.0, np.full(size, 1 / (float(theta) * size))]
-
-    def slack(z: Numbers) -> Numbers:
-        return np.asarray(z[3:] + z[2] - device_losses(z[:2], means))
-
-    def slack_gradient(z: Numbers) -> Numbers:
-        return np.column_stack([-2 * (z[:2] - means), np.ones(size), np.eye(size)])
-
-    start = means[0]  # the answer for no θ
-    losses = device_losses(start, means)
-    result = optimize.minimize(
-        lambda z: gradient @ z,
-        np.r_[start, losses.min(), losses - losses.min()],
-        jac=lambda _: gradient,
-        bounds=[(None, None)] * 3 + [(0, None)] * size,
-        constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
-        method="SLSQP",
-        options={"ftol": 1e-15, "maxiter": 500},
-    )
-    return np.asarray(result.x[:2])
 
 
 def worst_mixture(losses: Numbers, theta: Fraction) -> tuple[Numbers, float]:
@@ -192,36 +173,6 @@ def worst_mixture(losses: Numbers, theta: Fraction) -> tuple[Numbers, float]:
     return np.asarray(result.x), float(-result.fun)
 
 
-def dual_bound(means: Numbers, theta: Fraction) -> float:
-    """Bound the objective from below: the largest loss of a mixture under its own best model.
-
-    For any mixture π of conformity at least θ, F_θ(w) ≥ F(w; p_π) ≥ min_w F(w; p_π), which is the
-    variance of the mixture. The objective is convex and so the largest such bound is its minimum.
-    """
-    size = len(means)
-    squares = (means**2).sum(axis=1)
-
-    def variance(pi: Numbers) -> float:
-        return float(pi @ squares - np.sum((pi @ means) ** 2)) + _DIMENSIONS
-
-    result = optimize.minimize(
-        lambda pi: -variance(pi),
-        np.full(size, 1 / size),
-        jac=lambda pi: 2 * means @ (pi @ means) - squares,
-        bounds=[(0, float(1 / (theta * size)))] * size,
-        constraints={
-            "type": "eq",
-            "fun": lambda pi: pi.sum() - 1,
-            "jac": lambda _: np.ones((1, size)),
-        },
-        method="SLSQP",
-        options={"ftol": 1e-15, "maxiter": 500},
-    )
-    # back among the mixtures, which rounding may have left: only there the bound is one
-    pi = np.clip(result.x, 0, None)
-    return variance(pi / pi.sum())
-
-
 def draw_mixtures(number: int, theta: Fraction, rng: np.random.Generator) -> Numbers:
     """Draw mixtures of three devices uniformly from those with conformity at least θ.
 
@@ -236,17 +187,10 @@ def draw_mixtures(number: int, theta: Fraction, rng: np.random.Generator) -> Num
     return drawn[:number]
 
 
-@dataclass(frozen=True, slots=True)
-class MixtureFigure:
+class MixtureFigure(Experiment):
     """Figure 3 as an experiment; it needs no training."""
 
-    name: str = "fig3"
-    title: str = "Three Gaussians: the model for θ = 2/3 and the mean model"
-    source: str = "arXiv 2002.11223, Figure 3"
-
-    def cells(self, request: Request) -> Sequence[Cell]:  # noqa: ARG002 - there is nothing to run
-        """None."""
-        return ()
+    __slots__ = ()
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:  # noqa: ARG002
         """Solve the three triangles, draw the obtuse one, and say what does not hold."""
@@ -301,7 +245,7 @@ def _draw_simplex(figure: Figure, axes: Axes, found: Illustration) -> None:
     steps = 60
     grid = np.array([(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)])
     pi = grid / steps
-    lower = pi @ (found.losses(found.w_1) - found.losses(found.w_theta))
+    lower = pi @ (found.losses_1 - found.losses_theta)
     x, y = _flat(pi)
     reach = float(abs(lower).max())
     filled = axes.tricontourf(x, y, lower, levels=np.linspace(-reach, reach, 13), cmap="PuOr_r")
@@ -331,11 +275,8 @@ def _draw_simplex(figure: Figure, axes: Axes, found: Illustration) -> None:
 
 def _draw_histogram(axes: Axes, found: Illustration) -> None:
     samples = [
-        (found.mixtures @ found.losses(model), label, colour, style, worst)
-        for model, label, colour, style, worst in (
-            (found.w_1, "$w_1$", _W_1, "-", found.worst_1),
-            (found.w_theta, "$w_{2/3}$", _W_THETA, "--", found.worst_theta),
-        )
+        (found.mixtures @ found.losses_1, "$w_1$", _W_1, "-", found.worst_1),
+        (found.mixtures @ found.losses_theta, "$w_{2/3}$", _W_THETA, "--", found.worst_theta),
     ]
     values = np.concatenate([sample[0] for sample in samples])
     edges = np.linspace(values.min(), values.max(), 41)
@@ -356,57 +297,45 @@ def _flat(pi: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _table(found: dict[str, Illustration]) -> Table:
-    records = tuple(
+    def distance(key: str) -> Callable[[Record], str]:
+        return lambda record: f"{record[key]:.1e}"
+
+    return Table.of(
+        "fig3",
+        "Three Gaussians, θ = 2/3: where the minimiser is, and the worst admissible loss",
+        [_record(*one) for one in found.items()],
         {
-            "triangle": name,
-            "means": one.means.tolist(),
-            "largest_angle_degrees": one.angle,
-            "w_1": one.w_1.tolist(),
-            "w_theta": one.w_theta.tolist(),
-            "w_theta_to_midpoint": _distance(one.w_theta, one.midpoint),
-            "w_theta_to_circumcentre": _distance(one.w_theta, one.circumcentre),
-            "w_1_to_mean": _distance(one.w_1, one.mean),
-            "worst_loss_w_1": one.worst_1,
-            "worst_loss_w_theta": one.worst_theta,
-            "superquantile_w_theta": one.objective,
-            "duality_gap": one.gap,
-            "conformity_of_worst": conformity(
-                [1 / 3] * 3, worst_mixture(one.losses(one.w_theta), THETA)[0].tolist()
-            ),
-            "share_of_mixtures_where_w_theta_is_better": float(
-                np.mean(one.mixtures @ (one.losses(one.w_1) - one.losses(one.w_theta)) > 0)
-            ),
-        }
-        for name, one in found.items()
+            "triangle": "triangle",
+            "largest angle": lambda record: f"{record['largest_angle_degrees']:.1f}°",
+            "w_2/3 to midpoint of longest side": distance("w_theta_to_midpoint"),
+            "w_2/3 to circumcentre": distance("w_theta_to_circumcentre"),
+            "w_1 to mean": distance("w_1_to_mean"),
+            "worst loss of w_1": lambda record: f"{record['worst_loss_w_1']:.4f}",
+            "worst loss of w_2/3": lambda record: f"{record['worst_loss_w_theta']:.4f}",
+            "duality gap": distance("duality_gap"),
+        },
     )
-    return Table(
-        name="fig3",
-        title="Three Gaussians, θ = 2/3: where the minimiser is, and the worst admissible loss",
-        columns=(
-            "triangle",
-            "largest angle",
-            "w_2/3 to midpoint of longest side",
-            "w_2/3 to circumcentre",
-            "w_1 to mean",
-            "worst loss of w_1",
-            "worst loss of w_2/3",
-            "duality gap",
-        ),
-        rows=tuple(
-            (
-                name,
-                f"{one.angle:.1f}°",
-                f"{_distance(one.w_theta, one.midpoint):.1e}",
-                f"{_distance(one.w_theta, one.circumcentre):.1e}",
-                f"{_distance(one.w_1, one.mean):.1e}",
-                f"{one.worst_1:.4f}",
-                f"{one.worst_theta:.4f}",
-                f"{one.gap:.1e}",
-            )
-            for name, one in found.items()
-        ),
-        records=records,
-    )
+
+
+def _record(triangle: str, one: Illustration) -> Record:
+    worst, _ = worst_mixture(one.losses_theta, THETA)
+    better = one.mixtures @ (one.losses_1 - one.losses_theta) > 0
+    return {
+        "triangle": triangle,
+        "means": one.means.tolist(),
+        "largest_angle_degrees": one.angle,
+        "w_1": one.w_1.tolist(),
+        "w_theta": one.w_theta.tolist(),
+        "w_theta_to_midpoint": _distance(one.w_theta, one.midpoint),
+        "w_theta_to_circumcentre": _distance(one.w_theta, one.circumcentre),
+        "w_1_to_mean": _distance(one.w_1, one.means.mean(axis=0)),
+        "worst_loss_w_1": one.worst_1,
+        "worst_loss_w_theta": one.worst_theta,
+        "superquantile_w_theta": one.objective,
+        "duality_gap": one.gap,
+        "conformity_of_worst": conformity([1 / 3] * 3, worst.tolist()),
+        "share_of_mixtures_where_w_theta_is_better": float(np.mean(better)),
+    }
 
 
 def _distance(one: Numbers, other: Numbers) -> float:

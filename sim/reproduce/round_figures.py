@@ -1,0 +1,279 @@
+"""Figures 6 to 11 and 16 to 18: what becomes of methods over the rounds.
+
+Source: arXiv 2002.11223, Section 5 and Appendix C.3. Curves are mean and percentiles over devices,
+of the training loss (weighted by samples) and of the test error (unweighted), mean over seeds with
+one standard deviation to each side.
+
+The axis of Figure 6 is secure aggregation calls, of which the paper counts one per round for every
+method: its Δ-FL shows the server the losses in clear. Private Δ-FL finds its threshold by further
+sums; a second figure counts those as well.
+
+Figure 16 has the devices that a round keeps after filtering, shaded from the lowest to the highest
+of the seeds. The filter keeps a share θ of the data and not of the devices, so the number varies
+with who is in the cohort.
+
+In Figures 17 and 18, the threshold η is updated only every T_η rounds. Between updates it stays, so
+T_η rounds make up one w-step of Algorithm 1. The text names neither the periods nor θ; these are
+our choice. T_η = 1 is Algorithm 2 as it stands.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
+from deltafl.sim.charts.chart import Numbers
+from deltafl.sim.charts.files import new_figure
+from deltafl.sim.errors import damaged
+from deltafl.sim.record.evaluations import read_evaluations
+from deltafl.sim.record.events import read_events
+from deltafl.sim.reproduce.experiment import OverSeeds, Record
+from deltafl.sim.reproduce.figure import (
+    METRICS,
+    TEST,
+    TRAIN,
+    Drawn,
+    Seeds,
+    TaskFigure,
+    TaskRuns,
+    draw_line,
+)
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, merged
+
+STATISTICS: Final = ("mean", *(f"p{tau}" for tau in PERCENTILES))
+"""What is drawn of a distribution over devices."""
+
+_PERIODS: Final = (1, 5, 10)  # T_η, in rounds
+_ROUNDS: Final = "round"
+_CALLS: Final = "secure aggregation calls, one per round"
+_SUMS: Final = "secure sums, those of the search for η included"
+_MARKED: Final = 30  # points at most, for each to be marked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """How a method performs over the rounds.
+
+    Attributes:
+        rounds: of the evaluations, shape (points,).
+        sums: secure sums until then, mean over seeds, shape (points,).
+        values: from split and statistic to one row per seed, shape (seeds, points).
+    """
+
+    rounds: Numbers
+    sums: Numbers
+    values: Mapping[tuple[str, str], Numbers]
+
+
+def course(runs: Seeds) -> Course:
+    """Read how a method's models do over the rounds.
+
+    Raises:
+        RunDirectoryError: the runs were not evaluated after the same rounds.
+    """
+    evaluations = [read_evaluations(one.metrics) for one in runs.values()]
+    rounds = [evaluation.round for evaluation in evaluations[0]]
+    for directory, run in zip(runs.values(), evaluations, strict=True):
+        if not run or [evaluation.round for evaluation in run] != rounds:
+            raise damaged(directory.metrics, f"it has not the evaluations of rounds {rounds}")
+    summaries = {
+        TRAIN: [[summarise_train_loss(one.train) for one in run] for run in evaluations],
+        TEST: [[summarise_test_error(one.test) for one in run] for run in evaluations],
+    }
+    values = {
+        (split, statistic): np.array(
+            [
+                [
+                    one.mean if statistic == "mean" else one.percentiles[int(statistic[1:])]
+                    for one in run
+                ]
+                for run in found
+            ]
+        )
+        for split, found in summaries.items()
+        for statistic in STATISTICS
+    }
+    return Course(np.array(rounds, dtype=np.float64), _sums(runs, rounds), values)
+
+
+def _sums(runs: Seeds, rounds: Sequence[int]) -> Numbers:
+    """Secure sums until the end of each of `rounds`; a run in clear counts as if it were secure."""
+    per_seed = []
+    for directory in runs.values():
+        sums = [int(str(event["secure_sums"])) for event in read_events(directory.events)]
+        per_seed.append(np.cumsum([0, *sums])[np.array(rounds, dtype=np.int64)])
+    return np.asarray(np.mean(per_seed, axis=0))
+
+
+def describe(statistic: str) -> str:
+    """A statistic in words: "mean", "90th percentile"."""
+    return "mean" if statistic == "mean" else f"{statistic[1:]}th percentile"
+
+
+@dataclass(frozen=True, slots=True)
+class Curves(TaskFigure):
+    """Curves over rounds: one figure per task, two where calls are counted.
+
+    Attributes:
+        statistics: what is drawn of the distribution over devices, of `STATISTICS`; the records
+            have all.
+        counts_calls: whether the axis is secure aggregation calls: as the paper counts them, and in
+            a second figure as they really are.
+    """
+
+    numbers = "after the last round, mean ± std over seeds"
+    columns = ("task", "metric", "method", "rounds", "secure sums", *map(describe, STATISTICS))
+
+    statistics: tuple[str, ...] = ("mean", "p50", "p90", "p95")
+    counts_calls: bool = False
+
+    def of_task(self, task: TaskRuns) -> Drawn:
+        """Draw the courses of the methods."""
+        courses = {method: course(runs) for method, runs in task.methods.items()}
+        figures = {"": self._draw(task, courses, _CALLS if self.counts_calls else _ROUNDS)}
+        if self.counts_calls:
+            figures["-sums"] = self._draw(task, courses, _SUMS)
+        rows = [_last(task, *one, split) for one in courses.items() for split in METRICS]
+        records = [record for one in courses.items() for record in _values(task, *one)]
+        return Drawn(figures, rows, records)
+
+    def _draw(self, task: TaskRuns, courses: Mapping[str, Course], axis: str) -> Figure:
+        figure, panels = new_figure(len(METRICS), len(self.statistics))
+        for row, (split, label) in zip(panels, METRICS.items(), strict=True):
+            for panel, statistic in zip(row, self.statistics, strict=True):
+                for number, (method, found) in enumerate(courses.items()):
+                    draw_line(
+                        panel,
+                        found.sums if axis == _SUMS else found.rounds,
+                        found.values[split, statistic],
+                        number=number,
+                        label=method,
+                        band="deviation",
+                        dotted=len(found.rounds) <= _MARKED,
+                    )
+                panel.set_title(describe(statistic), fontsize="medium")
+                panel.set_xlabel(axis)
+                panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+                if split == TEST:
+                    panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+            row[0].set_ylabel(label)
+        panels[0][0].legend(frameon=False, fontsize="small")
+        figure.suptitle(task.heading, fontsize="medium")
+        return figure
+
+
+def _last(task: TaskRuns, method: str, found: Course, split: str) -> tuple[str, ...]:
+    scale, unit = (100, "test error (%)") if split == TEST else (1, METRICS[TRAIN])
+    ends = (found.values[split, one][:, -1] * scale for one in STATISTICS)
+    numbers = (str(OverSeeds(tuple(end.tolist()))) for end in ends)
+    counts = f"{found.rounds[-1]:.0f}", f"{found.sums[-1]:.0f}"
+    return task.chosen.label, unit, method, *counts, *numbers
+
+
+def _values(task: TaskRuns, method: str, found: Course) -> list[Record]:
+    return [
+        task.record(
+            method=method,
+            seed=seed,
+            round=int(round_number),
+            mean_secure_sums=float(found.sums[point]),
+            **{
+                f"{'train_loss' if split == TRAIN else 'test_error'}_{statistic}": float(
+                    values[row, point]
+                )
+                for (split, statistic), values in found.values.items()
+            },
+        )
+        for row, seed in enumerate(task.methods[method])
+        for point, round_number in enumerate(found.rounds)
+    ]
+
+
+class Kept(TaskFigure):
+    """Devices kept per round, as far as servers know: one that only sees sums need not."""
+
+    __slots__ = ()
+
+    numbers = "over all rounds and seeds"
+    columns = ("task", "method", "mean", "fewest", "most")
+
+    def of_task(self, task: TaskRuns) -> Drawn:
+        """Draw the methods whose servers know."""
+        found = {method: kept_devices(runs) for method, runs in task.methods.items()}
+        known = {method: kept for method, kept in found.items() if not np.isnan(kept).all()}
+        spreads = {
+            method: (f"{np.nanmean(kept):.1f}", f"{np.nanmin(kept):.0f}", f"{np.nanmax(kept):.0f}")
+            for method, kept in known.items()
+        }
+        return Drawn(
+            {"": _draw_kept(task, known)} if known else {},
+            [(task.chosen.label, method, *spread) for method, spread in spreads.items()],
+            [
+                task.record(
+                    method=method,
+                    seed=seed,
+                    round=index + 1,
+                    kept_devices=None if np.isnan(number) else int(number),
+                )
+                for method, kept in known.items()
+                for seed, row in zip(task.methods[method], kept.tolist(), strict=True)
+                for index, number in enumerate(row)
+            ],
+            [
+                f"{method} is left out: its server does not learn the number."
+                for method in found
+                if method not in known
+            ],
+        )
+
+
+def kept_devices(runs: Seeds) -> Numbers:
+    """Read how many devices were aggregated, shape (seeds, rounds); NaN where nobody knows.
+
+    Raises:
+        RunDirectoryError: the runs do not have the same rounds.
+    """
+    rows: list[list[object]] = []
+    for directory in runs.values():
+        rows.append([event.get("kept_devices") for event in read_events(directory.events)])
+        if not rows[-1] or len(rows[-1]) != len(rows[0]):
+            told = f"it has {len(rows[-1])} rounds and not {len(rows[0])}"
+            raise damaged(directory.events, told)
+    return np.array(rows, dtype=np.float64)
+
+
+def _draw_kept(task: TaskRuns, known: Mapping[str, Numbers]) -> Figure:
+    figure, ((panel,),) = new_figure(1, 1)
+    for number, (method, kept) in enumerate(known.items()):
+        x = np.arange(1, kept.shape[1] + 1, dtype=np.float64)
+        dotted = len(x) <= _MARKED
+        draw_line(panel, x, kept, number=number, label=method, band="range", dotted=dotted)
+    panel.set_xlabel("round")
+    panel.set_ylabel("devices kept (band: lowest to highest seed)", fontsize="small")
+    panel.set_ylim(bottom=0)
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    # above the panel, where there are no lines
+    panel.legend(
+        frameon=False, fontsize="small", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1)
+    )
+    figure.suptitle(task.heading, fontsize="medium")
+    return figure
+
+
+def every(period: int) -> Method:
+    """Δ-FL at θ = 0.5 whose threshold is updated every `period` rounds."""
+    base = DELTA_FL[1]
+    if period == 1:
+        return base  # the same run as in every other figure
+    key, label = f"{base.key}-every-{period}", f"{base.label}, T_η={period}"
+    layer = merged(base.layer, {"strategy": {"eta_every": period}})
+    return replace(base, key=key, label=label, layer=layer)
+
+
+EVERY_PERIOD: Final = (FEDAVG, *map(every, _PERIODS))
+"""The methods of Figures 17 and 18."""
