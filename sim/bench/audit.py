@@ -39,10 +39,10 @@ from deltafl.sim.bench.harness import (
     command,
     timed,
 )
-from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_of_children_mb
 from deltafl.sim.record.transcript import TranscriptWriter

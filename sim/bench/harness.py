@@ -26,7 +26,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.params import MAX_SLOTS, GraphKind
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.settings.argument import whole
+from deltafl.sim.settings.given import whole
 
 Report = dict[str, object]
 _Case = TypeVar("_Case")

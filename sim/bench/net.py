@@ -59,7 +59,7 @@ from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
 from deltafl.sim.net.app import Tls, allow_connections, application, served
-from deltafl.sim.net.certificates import make_certificates
+from deltafl.sim.net.certificates import make_certificate
 from deltafl.sim.net.device import DeviceSide
 from deltafl.sim.net.dialling import Server, taking_part
 from deltafl.sim.net.frames import OVERHEAD, Carry, decode
@@ -183,7 +183,7 @@ def measure(benchmark: NetBenchmark) -> Report:
         max_frame = max_bytes(params) + OVERHEAD
         host, port = stack.enter_context(served(app, _HOST, 0, tls=tls, max_frame=max_frame))
         url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
-        trusted = None if tls is None else str(folder / "ca.pem")
+        trusted = None if tls is None else str(folder / "server.pem")
         started = time.perf_counter()
         processes = stack.enter_context(_devices(benchmark, url, trusted))
         site = Site(
@@ -224,8 +224,8 @@ def measure(benchmark: NetBenchmark) -> Report:
 
 
 def _certificates(folder: Path) -> Tls:
-    made = make_certificates([_HOST])
-    for name, data in (("ca", made.authority), ("server", made.server), ("key", made.key)):
+    made = make_certificate([_HOST])
+    for name, data in (("server", made.certificate), ("key", made.key)):
         (folder / f"{name}.pem").write_bytes(data)
     return Tls(folder / "server.pem", folder / "key.pem")
 

@@ -53,26 +53,3 @@ def dealt(
     shuffle, turn = divmod(round_index, num_devices // cohort_size)
     order = generator_of(shuffle).permutation(num_devices)
     return np.sort(order[turn * cohort_size : (turn + 1) * cohort_size]).astype(np.int64)
-
-
-def sample_cohort(
-    generator: np.random.Generator,
-    num_devices: int,
-    cohort_size: int,
-    without: AbstractSet[int] = frozenset(),
-) -> tuple[int, ...]:
-    """Draw a cohort: `cohort_size` different indices below `num_devices`, ascending.
-
-    Args:
-        generator: where the randomness comes from.
-        num_devices: the population.
-        cohort_size: how many to draw, in [1, num_devices].
-        without: devices that are not drawn. If they leave fewer than `cohort_size`, the cohort is
-            all that are left, which may be none.
-
-    Raises:
-        ValueError: there are fewer devices than the cohort needs.
-    """
-    if not 0 < cohort_size <= num_devices:
-        raise ValueError(f"cohort_size={cohort_size} is not in [1, {num_devices}]")
-    return drawn_of(generator, others(num_devices, without), cohort_size)

@@ -28,8 +28,7 @@ from deltafl.sim.net.own_work import MAX_STEPS, OwnData, work_on
 from deltafl.sim.run.algorithms import own_policy
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.settings.given import add_flags, add_settings, config_of
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\
@@ -55,6 +54,18 @@ exit codes: 0 the run is over, or SIGTERM has ended the device between two messa
 request, 130 interrupted.
 """
 
+_FLAGS: Final = {
+    "--ca": ("FILE", "certificates to trust in place of the system's (PEM)", str),
+    "--ledger": ("FILE", "default: beside the identity, .ledger", Path),
+    "--index": (
+        "I",
+        "which training device of the data this is, from 0; needed if there are several",
+        int,
+    ),
+    "--max-steps": ("N", "most steps of training in a round", MAX_STEPS),
+    "--max-frame": ("BYTES", "longest message to take from the server", MAX_FRAME),
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -69,38 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--devices", type=Path, required=True, metavar="FILE", help="own copy of the list"
     )
-    parser.add_argument(
-        "--ca", metavar="FILE", help="certificates to trust in place of the system's (PEM)"
-    )
-    parser.add_argument(
-        "--ledger", type=Path, metavar="FILE", help="default: beside the identity, .ledger"
-    )
-    parser.add_argument(
-        "--index",
-        type=int,
-        metavar="I",
-        help="which training device of the data this is, from 0; needed if there are several",
-    )
-    parser.add_argument(
-        "--max-steps",
-        type=int,
-        default=MAX_STEPS,
-        metavar="N",
-        help=f"most steps of training in a round ({MAX_STEPS:,})",
-    )
-    parser.add_argument(
-        "--max-frame",
-        type=int,
-        default=MAX_FRAME,
-        metavar="BYTES",
-        help=f"longest message to take from the server ({MAX_FRAME:,})",
-    )
+    add_flags(parser, _FLAGS)
     parser.add_argument("--quiet", action="store_true", help="say nothing of rounds")
 
 
 def main(options: argparse.Namespace) -> int:
     """Take part until the run is over; the exit code."""
-    config = build_config([*files_of(options), *single_settings_of(options), *data_of(options)])
+    config = config_of(options)
     own, directory = read_identity(options.identity), read_directory(options.devices)
     _check_listed(own, directory, options)
     server = Server(options.server, options.ca, options.max_frame)

@@ -18,7 +18,6 @@ import numpy as np
 
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import CohortLearner
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
@@ -27,6 +26,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import RoundOutcome
+from deltafl.sim.cohort.backends.base import Backend
 from deltafl.sim.settings.config import RunConfig
 
 _MARK: Final = np.float32(1)
@@ -129,7 +129,7 @@ class MeasuringWork:
         samples: its test samples; None if it has none.
         config: the run's settings.
         machine: the device's side of the round, which knows what was announced.
-        learner: makes what measures models.
+        backend: makes what measures models.
     """
 
     def __init__(
@@ -137,12 +137,12 @@ class MeasuringWork:
         samples: DeviceData | None,
         config: RunConfig,
         machine: RoundClient,
-        learner: Callable[[], CohortLearner],
+        backend: Callable[[], Backend],
     ) -> None:
         self._samples = samples
         self._config = config
         self._machine = machine
-        self._learner = learner
+        self._backend = backend
         self._measured: dict[bytes, DeviceMetrics] = {}
 
     def weight(self) -> int:
@@ -183,5 +183,5 @@ class MeasuringWork:
             vector = np.frombuffer(announced, dtype="<f4")
             if vector[-1] != _MARK:
                 raise ValueError("the announced model is not marked as one to be measured")
-            (self._measured[announced],) = self._learner().evaluate(vector[:-1], [self._samples])
+            (self._measured[announced],) = self._backend().evaluate(vector[:-1], [self._samples])
         return self._measured[announced]

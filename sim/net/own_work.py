@@ -16,21 +16,20 @@ import numpy as np
 import torch
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.fl.local import CohortLearner, LocalTraining
+from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.answering import OwnWork
 from deltafl.protocol.client import RoundClient
 from deltafl.secagg import ClientId
-from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
-from deltafl.sim.cohort.backends.in_process import InProcess
-from deltafl.sim.cohort.backends.learners import REFERENCE, build_learner
-from deltafl.sim.cohort.devices import BackendDevices, Devices
+from deltafl.sim.cohort.backends.base import Backend, ModelSpec, SampleReference
+from deltafl.sim.cohort.backends.in_process import open_in_process
 from deltafl.sim.cohort.seeds import Seeds
-from deltafl.sim.cohort.work import CohortWork
+from deltafl.sim.cohort.work import BackendDevices, CohortWork, Devices
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.frames import Task
 from deltafl.sim.net.measuring import MeasuringWork
 from deltafl.sim.run.algorithms import weighing_of
+from deltafl.sim.settings.backends import REFERENCE
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_table
 
@@ -122,22 +121,22 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
     def work_of(task: Task, machine: RoundClient) -> OwnWork:
         training = training_of(task)
 
-        def learner() -> CohortLearner:
+        def backend() -> Backend:
             spec = replace(own.shapes, name=training.config.model.name)
-            return build_learner(REFERENCE, spec, torch.device("cpu"))
+            return open_in_process(REFERENCE, spec, torch.device("cpu"))
 
         def devices(levels: int) -> Devices:
             num_samples, most = own.samples.num_samples, max(1, own.max_steps // levels)
             return BackendDevices(
                 {client: SampleReference([own.samples], 0, num_samples)},
-                InProcess(REFERENCE, learner()),
+                backend(),
                 within(training.local, num_samples, most),
                 Seeds(training.config.experiment.seed),
                 training.round_index,
             )
 
         if task.measures:
-            return MeasuringWork(own.test, training.config, machine, learner)
+            return MeasuringWork(own.test, training.config, machine, backend)
         return RoundWork(client, training.config, task, machine, devices)
 
     return work_of

@@ -25,8 +25,7 @@ from deltafl.sim.net.frames import Reason
 from deltafl.sim.net.measuring import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.events import Event
-from deltafl.sim.run.accounting import privacy_of
-from deltafl.sim.run.bound import rounded_up
+from deltafl.sim.run.accounting import privacy_of, rounded_up
 from deltafl.sim.run.stage_seconds import STAGE_WORDS
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show

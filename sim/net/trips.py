@@ -33,7 +33,6 @@ from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import Observer
 from deltafl.secagg.stages import Stage, Step
-from deltafl.sim.cohort.masked import round_server
 from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.frames import Carry, Reason, Task, encode
 from deltafl.sim.net.journal import TRAINS, About, Journal
@@ -185,9 +184,16 @@ class Rounds:
             RunError: the round goes on, and it is not the recorded one.
         """
         site = self.site
-        policy = sessions_of(self.config).policy
-        server = round_server(
-            levels, models, params, ids, site.devices, self.primitives, policy, lost
+        keeps = sessions_of(self.config).policy.expects_active
+        server = RoundServer(
+            levels,
+            models,
+            params,
+            ids,
+            site.devices,
+            self.primitives,
+            keeps_cohort=keeps,
+            lost=lost,
         )
         trips = _Trips(server, self, task, journal)
         site.post.begin(task, ids)

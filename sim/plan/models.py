@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.run.known import KnownData
+from deltafl.sim.run.arms import KnownData
 from deltafl.sim.settings.config import RunConfig
 
 _SHAPES: Final[Mapping[str, tuple[tuple[int, ...], int]]] = {

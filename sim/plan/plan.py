@@ -12,12 +12,17 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import Trip, trips
 from deltafl.sim.plan.search import typical_queries
 from deltafl.sim.plan.survival import fewer_stay
-from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.run.accounting import account_of, privacy_of
 from deltafl.sim.run.algorithms import looser_limits, policy_of
-from deltafl.sim.run.arms import check_arms, check_data, session_of
-from deltafl.sim.run.known import KnownData
-from deltafl.sim.run.spending import account_of
-from deltafl.sim.run.workable import fewest_devices, largest_dropout, losable_rounds
+from deltafl.sim.run.arms import (
+    KnownData,
+    check_arms,
+    check_data,
+    fewest_devices,
+    largest_dropout,
+    losable_rounds,
+    session_of,
+)
 from deltafl.sim.settings.config import RunConfig
 
 _WORD_BYTES: Final = {True: 4, False: 8}  # of a sum, by whether its ring fits 32 bits
@@ -48,7 +53,7 @@ class RoundCost:
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """What the noise of a run comes to; see `deltafl.sim.run.accounting` and `spending`.
+    """What the noise of a run comes to; see `deltafl.sim.run.accounting`.
 
     Attributes:
         epsilon: of all rounds, for a device that is in every one.

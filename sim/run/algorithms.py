@@ -1,7 +1,7 @@
 """Build the algorithm that the settings name, and the object that runs its secure rounds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from deltafl.fl.strategies.geometric_median import Robustly
 from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.norm_clipping import NormClipping
-from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, exact_updates
 from deltafl.fl.strategies.robust_mean import Robust, RobustMean
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
@@ -29,13 +29,13 @@ from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.quantile.registry import NOISY, default_max_queries, quantile_method
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
+from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, GraphKind, SessionParams, ThreatModel
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.dropouts import Dropouts, WithDropouts, nobody, seeded_dropouts
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.run.noisy_updates import update_noise_of
 from deltafl.sim.settings.config import (
     ALGORITHMS,
     AUTO,
@@ -47,6 +47,7 @@ from deltafl.sim.settings.config import (
     RFA,
     TRUSTED,
     VERIFIED,
+    DPConfig,
     PolicyConfig,
     QuantileConfig,
     RunConfig,
@@ -430,7 +431,7 @@ def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> Pr
     update = UpdateParams(privacy.update_clip, privacy.update_resolution_bits, privacy.max_weight)
     search = _search_params(quantile, verified=verified)
     encoding = Encoding(quantile.method, search, update)
-    update_noise, clipping = update_noise_of(config.dp, sessions), _clipping(config.strategy)
+    update_noise, clipping = _update_noise(config.dp, sessions), _clipping(config.strategy)
     return PrivateDeltaFL(
         theta, encoding, noise, quantile.warm_start, clipping, update_noise, sessions.min_tail
     )
@@ -446,3 +447,17 @@ def _search_params(quantile: QuantileConfig, *, verified: bool) -> SearchParams:
         verified=verified,
         proved=quantile.votes == PROVED,
     )
+
+
+def _update_noise(dp: DPConfig, sessions: Sessions) -> Callable[[int, int], UpdateNoise | None]:
+    """From the cohort size and the number of parameters to the noise of a sum of updates."""
+    if not dp.noise:
+        return exact_updates
+
+    def noise(cohort_size: int, update_length: int) -> UpdateNoise:
+        # A sum of updates may be over fewer devices than the search was.
+        num_devices = sessions.num_noisy(cohort_size, 0)
+        sizes = Sizes.of(update_length, cohort_size)
+        return UpdateNoise.at_least(dp.noise, dp.clip, num_devices, sizes)
+
+    return noise

@@ -36,7 +36,6 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.attackers import Known
-from deltafl.sim.cohort.lost_rounds import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.checkpoint import (
@@ -64,12 +63,11 @@ from deltafl.sim.record.transcript import (
     read_beyond,
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
-from deltafl.sim.run.drawing import Asked, Draw
-from deltafl.sim.run.first_model import first_model
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.accounting import account_of
+from deltafl.sim.run.drawing import Answered, Answers, Asked, Draw, InterruptedCohort
+from deltafl.sim.run.levels import first_model, strategy_of
 from deltafl.sim.run.population import Devices, Lying, Measured, Population
 from deltafl.sim.run.resuming import check_files, check_state
-from deltafl.sim.run.spending import account_of
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show

@@ -15,13 +15,19 @@ from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
-from deltafl.sim.cohort.attackers import Attack, AttackingDevices, attackers_of
+from deltafl.sim.cohort.attackers import (
+    Attack,
+    AttackingDevices,
+    Poisoned,
+    attackers_of,
+    poison_of,
+    triggered,
+)
 from deltafl.sim.cohort.backends.base import Backend, CpuClock, ModelSpec, SampleReference
-from deltafl.sim.cohort.devices import BackendDevices, Devices
-from deltafl.sim.cohort.poisoned import Poisoned, poison_of, triggered
 from deltafl.sim.cohort.sampling import Indices, others
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
+from deltafl.sim.cohort.work import BackendDevices, Devices
 from deltafl.sim.record.attacked import Population as Attackers
 from deltafl.sim.record.transcript import BegunRound
 from deltafl.sim.record.truth import Told

@@ -17,8 +17,7 @@ from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
 from deltafl.sim.settings import backends
 from deltafl.sim.settings.attackers import AttackersConfig
-from deltafl.sim.settings.constraints import FallingLevels, Interval, OneOf, Pattern
-from deltafl.sim.settings.mode import MODE
+from deltafl.sim.settings.constraints import MODE, FallingLevels, Interval, OneOf, Pattern
 
 PRIVATE: Final = "private-"
 """Prefix of the names of algorithms that run under secure aggregation."""

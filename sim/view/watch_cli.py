@@ -11,7 +11,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory, check_output
 from deltafl.sim.record.snapshot import Reader
-from deltafl.sim.settings.argument import address
+from deltafl.sim.settings.given import address
 from deltafl.sim.view.page import page_of_moment
 from deltafl.sim.view.sections import Page, whole_traffic
 from deltafl.sim.view.server import Server, Watched

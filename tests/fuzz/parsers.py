@@ -525,7 +525,7 @@ PARSERS: tuple[Target, ...] = (
     ),
     Target(
         "option",
-        ("sim/settings/config_io.py", "sim/settings/toml.py"),
+        ("sim/settings/config_io.py", "sim/settings/config_io.py"),
         "option.txt",
         _option,
         RUN,
@@ -539,7 +539,7 @@ PARSERS: tuple[Target, ...] = (
     ),
     Target(
         "settings",
-        (*OF_FILES, "sim/settings/config_io.py", "sim/settings/toml.py"),
+        (*OF_FILES, "sim/settings/config_io.py", "sim/settings/config_io.py"),
         "config.toml",
         _settings,
         RUN,
@@ -572,7 +572,7 @@ PARSERS: tuple[Target, ...] = (
     ),
     Target(
         "task",
-        ("sim/net/own_work.py", "sim/settings/config_io.py", "sim/settings/toml.py"),
+        ("sim/net/own_work.py", "sim/settings/config_io.py", "sim/settings/config_io.py"),
         "task.toml",
         _task,
         RUN,

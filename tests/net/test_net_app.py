@@ -25,7 +25,7 @@ from deltafl.secagg.identity import identity
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import app, dialling, identities
 from deltafl.sim.net.app import Tls, application, served
-from deltafl.sim.net.certificates import make_certificates
+from deltafl.sim.net.certificates import make_certificate
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server, take_part
 from deltafl.sim.net.frames import Carry, Task, Welcome, decode, encode
 
@@ -39,10 +39,10 @@ def tls(tmp_path_factory):
 
 
 def _written(folder):
-    made = make_certificates(["127.0.0.1", "localhost"])
-    for name, content in {"ca": made.authority, "cert": made.server, "key": made.key}.items():
+    made = make_certificate(["127.0.0.1", "localhost"])
+    for name, content in {"cert": made.certificate, "key": made.key}.items():
         (folder / name).write_bytes(content)
-    return Tls(folder / "cert", folder / "key"), str(folder / "ca")
+    return Tls(folder / "cert", folder / "key"), str(folder / "cert")
 
 
 @pytest.fixture

@@ -301,7 +301,7 @@ def test_a_device_measures_only_by_sums_over_all(device):
     for other in [*others, None]:
         levels = None if other is None else Levels((replace(usual, **other),))
         machine = announced_to(config, levels) if other else SimpleNamespace(levels=None)
-        asked = MeasuringWork(samples, config, machine, work._learner)
+        asked = MeasuringWork(samples, config, machine, work._backend)
         for ask in (asked.weight, lambda of=asked: of.loss(announced)):
             with pytest.raises(ValueError, match="not how a model is measured"):
                 ask()

@@ -20,9 +20,9 @@ from deltafl.fl.local import LocalTraining
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
-from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import BackendDevices
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.record.checkpoint import load_checkpoint

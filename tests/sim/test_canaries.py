@@ -12,8 +12,8 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.inspect.canaries.bound import chance, epsilon_at_least, guesses_to_make
 from deltafl.sim.inspect.canaries.rounds import Told, play, signal, without_noise
+from deltafl.sim.run.accounting import account_of
 from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.spending import account_of
 from deltafl.sim.settings.config import (
     DPConfig,
     FaultsConfig,

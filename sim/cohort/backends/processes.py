@@ -1,31 +1,45 @@
 """A crew of processes on this machine, each with one thread and a core of its own.
 
 All workers share the memory that holds samples, models and updates; only short messages about the
-work go through pipes. Workers are fresh interpreters, which know only what they are told.
+work go through pipes. Workers are fresh interpreters that run this module, and know only what they
+are told. They end when their pipe does.
 """
 
+import contextlib
 import os
+import select
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import asdict
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Final
+from typing import Any, Final, cast
 
 import msgpack
 import numpy as np
+import torch
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.freed_memory import keep_freed_memory
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.cohort.backends.learners import updates_at_once
+from deltafl.sim.cohort.backends.base import ModelSpec, Work
+from deltafl.sim.cohort.backends.in_process import learner_of_worker, updates_at_once, worked_on
 from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done, Pool
-from deltafl.sim.cohort.backends.shared_memory import DoubleBuffer, Location, SharedMemory, aligned
-from deltafl.sim.cohort.backends.worker import encode_chunk, encode_spec
+from deltafl.sim.cohort.backends.shared_memory import (
+    DoubleBuffer,
+    Location,
+    SharedMemory,
+    aligned,
+    read_samples,
+)
 from deltafl.sim.errors import RunError
 from deltafl.sim.settings.backends import PROCESSES
 
@@ -33,13 +47,15 @@ _ONE_THREAD: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 }
 _FAREWELL_S: Final = 5.0
-_WORKER: Final = "deltafl.sim.cohort.backends.worker"
+_NICENESS: Final = 5
+_FLOAT: Final = np.dtype(np.float32)
+_WORKER: Final = "deltafl.sim.cohort.backends.processes"
 
 
 def open_pool(spec: ModelSpec, workers: int) -> Pool:
     """Open the backend `processes`."""
-    learner, at_once = updates_at_once(spec.name)
-    crew = Processes(spec, learner, size=workers, updates_at_once=at_once)
+    at_once = updates_at_once(spec.name)
+    crew = Processes(spec, size=workers, updates_at_once=at_once)
     return Pool(PROCESSES, crew, updates_at_once=at_once)
 
 
@@ -48,13 +64,12 @@ class Processes:
 
     Args:
         spec: what is trained.
-        learner: with which learner, by name.
         size: how many workers.
         updates_at_once: most devices that train in one chunk.
     """
 
-    def __init__(self, spec: ModelSpec, learner: str, *, size: int, updates_at_once: int) -> None:
-        told = encode_spec(spec, learner)  # before anything is opened, for it may be refused
+    def __init__(self, spec: ModelSpec, *, size: int, updates_at_once: int) -> None:
+        told = spec.to_bytes(PROCESSES)  # before anything is opened, for it may be refused
         keep_freed_memory()  # updates come and go
         self.size = size
         self._length = num_parameters(spec.build())
@@ -82,7 +97,7 @@ class Processes:
         self._flights[worker].append(flight)
         try:
             self._pipes[worker].send_bytes(
-                encode_chunk(chunk, flight.locations, flight.model, flight.updates)
+                _encoded(chunk, flight.locations, flight.model, flight.updates)
             )
         except OSError:
             raise self._gone(worker) from None
@@ -159,7 +174,7 @@ class Processes:
         self._models.release(flight.model)
         if error is not None:
             return Done((), cpu_s, ValueError(error))
-        if flight.chunk.evaluates:
+        if flight.chunk.work.evaluates:
             return Done(
                 [_metrics(*each) for each in zip(flight.locations, answers, strict=True)], cpu_s
             )
@@ -177,6 +192,26 @@ class Processes:
             f"worker {worker + 1} of {self.size} ended with {why}{hint}: resume the run, or start "
             "another one with fewer training.workers"
         )
+
+
+def _encoded(chunk: Chunk, locations: list[Location], model: int, updates: int) -> bytes:
+    """What a worker is told of a chunk: where samples and model lie, and where updates go."""
+    work = chunk.work
+    packed: bytes = msgpack.packb(
+        [
+            work.evaluates,
+            model,
+            None if work.training is None else asdict(work.training),
+            asdict(work.objective),
+            [
+                (at.buffer, at.dtype, at.shape, at.x, at.y, at.targets_dtype, at.targets_shape)
+                for at in locations
+            ],
+            list(chunk.seeds),
+            updates,
+        ]
+    )
+    return packed
 
 
 def _same_modules() -> str:
@@ -237,3 +272,84 @@ class _Models:
         place = offset // self._size
         model, readers = self._held[place]
         self._held[place] = model, readers - 1
+
+
+class _Worker:
+    """What runs in a process of a crew: does chunks, and finds all arrays in shared memory."""
+
+    def __init__(self, pipe: Connection, memories: list[SharedMemory]) -> None:
+        spec = ModelSpec.of_bytes(pipe.recv_bytes())
+        self._length = num_parameters(spec.build())
+        self._learner = learner_of_worker(spec)
+        self._samples = memories[0], memories[1]
+        self._models, self._updates = memories[2:]
+        self._pipe = pipe
+
+    def serve(self) -> None:
+        """Do chunks until there is nobody to send one."""
+        while True:
+            try:
+                message = self._pipe.recv_bytes()
+            except (EOFError, OSError):  # the latter if answers were left lying, or in mid-message
+                return
+            start = time.process_time()
+            answers: list[Any] = []
+            error = None
+            try:
+                answers = self._do(*msgpack.unpackb(message))
+            except ValueError as caught:  # the model does not fit the data: the caller's fault
+                error = str(caught)
+            spent = time.process_time() - start
+            with contextlib.suppress(OSError):
+                self._pipe.send_bytes(msgpack.packb([answers, spent, error]))
+
+    def _do(
+        self,
+        evaluates: bool,
+        model: int,
+        training: dict[str, Any] | None,
+        objective: dict[str, Any],
+        locations: list[list[Any]],
+        seeds: list[int],
+        updates: int,
+    ) -> list[Any]:
+        vector = self._models.array(model, (self._length,), _FLOAT).view(np.float32)
+        devices = []
+        for buffer, dtype, shape, x, y, of_targets, targets in locations:
+            location = Location(buffer, "", dtype, tuple(shape), x, y, of_targets, tuple(targets))
+            devices.append(read_samples(self._samples, location))
+        of = None if training is None else LocalTraining(**training)
+        work = Work(vector, of, LocalObjective(**objective), evaluates)
+        found = worked_on(self._learner, work, devices, seeds)
+        if evaluates:
+            return [[metrics.loss, metrics.error] for metrics in cast("list[DeviceMetrics]", found)]
+        if training is None:
+            return list(found)
+        places = self._updates.array(updates, (len(devices), self._length), _FLOAT, writable=True)
+        for place, update in zip(places, found, strict=True):
+            place[...] = update
+        return []
+
+
+def _end_with_the_caller(pipe: int) -> None:
+    """End as soon as the other end is closed, also in the middle of a chunk: nobody wants it."""
+    watched = select.poll()
+    watched.register(pipe, 0)  # which tells of a hang-up and of nothing else
+    watched.poll()
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve on the file descriptors that are given as arguments."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent to decide what ends
+    # the caller's own work, such as the protocol, is what everybody waits for in the end
+    os.nice(_NICENESS)
+    torch.set_num_threads(1)
+    pipe, *files = map(int, sys.argv[1:])
+    threading.Thread(target=_end_with_the_caller, args=(pipe,), daemon=True).start()
+    _Worker(Connection(pipe), [SharedMemory(file) for file in files]).serve()
+    os._exit(0)  # nothing is left to be tidied up, and the interpreter takes its time over it
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ from deltafl.secagg import prg, ring
 from deltafl.secagg.prg import BLOCK_BYTES, MAX_BLOCKS, SEED_SIZE
 from deltafl.secagg.ring import Vector
 from deltafl.sim.cohort.masks import chacha20
-from deltafl.sim.cohort.masks.together import SignedSeeds
+from deltafl.sim.cohort.shared import SignedSeeds
 from deltafl.sim.errors import UserError
 
 _LANES: Final = 32  # blocks of a program, a warp's: even one short vector spreads over the GPU

@@ -426,8 +426,8 @@ def _told_by_algorithm_2(devices: Mapping[ClientId, Device]) -> list[Device]:
     """What a server of Algorithm 2 is told of each device, in a round of its own."""
     from deltafl.fl.strategies.base import TrainingState  # with it comes torch, which takes seconds
     from deltafl.fl.strategies.delta_fl import DeltaFL
-    from deltafl.sim.cohort.devices import device_objects
     from deltafl.sim.cohort.simulated import SimulatedCohort
+    from deltafl.sim.cohort.work import device_objects
 
     reporting = [_Reporting(client, device) for client, device in devices.items()]
     model = np.zeros(_CONFIG.update_length, np.float32)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.run.bound import rounded_down, rounded_up
+from deltafl.sim.run.accounting import rounded_down, rounded_up
 from deltafl.sim.settings.config import SUMS, RunConfig
-from deltafl.sim.settings.config_io import assignment, build_config
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.settings.given import add_settings, config_of
 
 if TYPE_CHECKING:  # loads torch and scipy, which help and refusals do not need
     from deltafl.sim.inspect.canaries.rounds import Told
@@ -176,11 +175,11 @@ def _measure(config: RunConfig, *, quiet: bool) -> Comparison:
     from deltafl.sim.inspect.canaries.bound import CONFIDENCE, guesses_to_make
     from deltafl.sim.inspect.canaries.rounds import play, signal, without_noise
     from deltafl.sim.progress import Bar
+    from deltafl.sim.run.accounting import account_of
     from deltafl.sim.run.algorithms import build_rounds
-    from deltafl.sim.run.first_model import first_model
     from deltafl.sim.run.fitting import check_fit
+    from deltafl.sim.run.levels import first_model
     from deltafl.sim.run.simulated import spec_of
-    from deltafl.sim.run.spending import account_of
 
     dataset = build_dataset(config.data)
     spec = spec_of(config, dataset)
@@ -247,8 +246,4 @@ def _verdict(found: Comparison) -> str:
 
 
 def _config(options: argparse.Namespace) -> RunConfig:
-    layers = files_of(options) + single_settings_of(options)
-    for flag, key in _FLAGS.items():
-        if (value := getattr(options, flag)) is not None:
-            layers.append(assignment(f"{key}={value}"))
-    return build_config([*layers, *data_of(options)])
+    return config_of(options, flags=_FLAGS)

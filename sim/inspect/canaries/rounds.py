@@ -26,10 +26,10 @@ from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.update_noise import Sizes
-from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.sampling import dealt
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
+from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.run.algorithms import build_strategy, dropouts_of
 from deltafl.sim.settings.config import RunConfig
 

@@ -16,7 +16,7 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary, ClientId, TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.secagg.ledger import Ledger
-from deltafl.sim.cohort.devices import Devices, device_objects
+from deltafl.sim.cohort.work import Devices, device_objects
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.flower.messages import Handover
