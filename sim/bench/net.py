@@ -58,8 +58,7 @@ from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
-from deltafl.sim.net.app import Tls, allow_connections, application, served
-from deltafl.sim.net.certificates import make_certificate
+from deltafl.sim.net.app import Tls, allow_connections, application, make_certificate, served
 from deltafl.sim.net.device import DeviceSide
 from deltafl.sim.net.dialling import Server, taking_part
 from deltafl.sim.net.frames import OVERHEAD, Carry, decode

@@ -29,7 +29,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.data.federated import DeviceData, Samples
-from deltafl.fl.data.lazy import Devices
+from deltafl.fl.data import lazy
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -300,7 +300,7 @@ class _Together:
         return self.made
 
 
-class Poisoned(Devices):
+class Poisoned(lazy.Devices):
     """The training devices, of which some have poisoned samples.
 
     Args:

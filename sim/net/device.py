@@ -30,7 +30,7 @@ from deltafl.sim.net.frames import (
     decode,
     encode,
 )
-from deltafl.sim.net.identities import OwnIdentity, signed_hello
+from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import WorkOf
 
 
@@ -142,7 +142,7 @@ class DeviceSide:
         challenge = decode(data)
         if not isinstance(challenge, Challenge):
             raise ConfigError(f"the server began with a {type(challenge).__name__}")
-        return encode(signed_hello(challenge, self.own.client, self.own.identity, server))
+        return encode(self.own.hello(challenge, server))
 
     def receive(self, data: bytes) -> bytes | None:
         """Take a frame; the frame to send, or None.

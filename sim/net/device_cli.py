@@ -22,10 +22,9 @@ from deltafl.sim.net.identities import (
     OwnIdentity,
     ledger_beside,
     read_directory,
-    read_identity,
 )
 from deltafl.sim.net.own_work import MAX_STEPS, OwnData, work_on
-from deltafl.sim.run.algorithms import own_policy
+from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.given import add_flags, add_settings, config_of
@@ -87,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Take part until the run is over; the exit code."""
     config = config_of(options)
-    own, directory = read_identity(options.identity), read_directory(options.devices)
+    own, directory = OwnIdentity.read(options.identity), read_directory(options.devices)
     _check_listed(own, directory, options)
     server = Server(options.server, options.ca, options.max_frame)
     work = work_on(_data(options, config), own.client)
@@ -95,7 +94,9 @@ def main(options: argparse.Namespace) -> int:
     path = options.ledger or ledger_beside(options.identity)
     try:
         with SqliteLedger(path) as ledger:
-            side = DeviceSide(own, directory, own_policy(config), ledger, work, _notes(options))
+            side = DeviceSide(
+                own, directory, policy_of(config, own=True), ledger, work, _notes(options)
+            )
             stop = Event()
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())

@@ -15,8 +15,8 @@ from typing import BinaryIO, Final
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.certificates import make_certificate
-from deltafl.sim.net.identities import create_identity, read_identity
+from deltafl.sim.net.app import make_certificate
+from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.settings.config import RunConfig
@@ -116,7 +116,7 @@ def _prepare(out: Path, config: RunConfig, number: int) -> None:
     listed = {}
     for index in range(number):
         path = _identity(out, index)
-        own = read_identity(path) if path.exists() else create_identity(path, ClientId(index))
+        own = OwnIdentity.read(path) if path.exists() else OwnIdentity.create(path, ClientId(index))
         listed[own.client] = own.identity.public
     write_file(out / DEVICES, TrustedKeys(listed).dump().encode())
     write_file(out / "settings.toml", to_toml(config).encode())

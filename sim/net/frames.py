@@ -125,7 +125,7 @@ class Task:
         round_index: the round, counted from 0.
         unit: log2 of the unit in which devices weigh themselves (`deltafl.fl.strategies.masked`).
         settings: of the run, as TOML; at most `MAX_SETTINGS` bytes.
-        measures: whether devices measure the model in place of training (`measuring`).
+        measures: whether devices measure the model in place of training (`own_work`).
         beside: a digest, `BESIDE_SIZE` bytes, of what devices are told in another way than by
             frames; empty if there is nothing.
     """

@@ -27,9 +27,9 @@ from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.net.app import Tls, application, served
 from deltafl.sim.net.frames import OVERHEAD, Reason
 from deltafl.sim.net.identities import read_directory
-from deltafl.sim.net.measuring import SummedMetrics
+from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.run import run_federation
+from deltafl.sim.net.remote import run_federation
 from deltafl.sim.net.status import Status, status_application
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.events import Event

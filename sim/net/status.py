@@ -22,7 +22,7 @@ from deltafl.fl.metrics import Summary
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId
 from deltafl.sim.net.frames import Reason
-from deltafl.sim.net.measuring import SummedMetrics
+from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import privacy_of, rounded_up

@@ -28,7 +28,7 @@ from deltafl.sim.run.accounting import Account, account_of
 from deltafl.sim.run.algorithms import policy_of, sessions_of
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
-from deltafl.sim.settings.config import VERIFIED, PolicyConfig, RunConfig
+from deltafl.sim.settings.config import PolicyConfig, RunConfig, Search
 from deltafl.sim.settings.config_io import check_together, show
 
 
@@ -314,7 +314,7 @@ def losable_rounds(config: RunConfig, fewest: int | None, num_devices: int) -> i
     size = config.federation.cohort_size
     others = 0 if fewest is None else max(0, num_devices - fewest) // size
     is_dealt = config.dp.noise and num_devices > size  # a device's turns are counted
-    is_once = is_dealt or config.quantile.search == VERIFIED
+    is_once = is_dealt or config.quantile.search == Search.VERIFIED
     return others + (0 if is_once else policy_of(config).rounds_per_model - 1)
 
 

@@ -17,7 +17,7 @@ from deltafl.sim.errors import RunError, UserError, damaged
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import BACKENDS, SEARCHES, SUMS, RunConfig
+from deltafl.sim.settings.config import BACKENDS, RunConfig, Search, Sums
 from deltafl.sim.settings.config_io import read_config_file
 from deltafl.sim.settings.given import (
     add_flags,
@@ -68,13 +68,13 @@ _TRAINING: Final = {
 _PRIVACY: Final = {
     "sums": (
         "privacy.sums",
-        "|".join(SUMS),
+        "|".join(Sums),
         "secure sums with cryptography, or without (faster)",
     ),
     "search": (
         "quantile.search",
         "KIND",
-        f"whether devices check the search: {', '.join(SEARCHES)}",
+        f"whether devices check the search: {', '.join(Search)}",
     ),
     "transcript": (
         "privacy.transcript",
@@ -98,7 +98,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training")
     privacy = parser.add_argument_group("privacy")
     for group, rows in ((training, _TRAINING), (privacy, _PRIVACY)):
-        add_flags(group, {f"--{name}": (*told, str) for name, (_, *told) in rows.items()})
+        add_flags(
+            group, {f"--{flag}": (metavar, told, str) for flag, (_, metavar, told) in rows.items()}
+        )
     privacy.add_argument(
         "--truth",
         action="store_const",

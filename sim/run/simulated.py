@@ -32,7 +32,7 @@ from deltafl.sim.record.attacked import Population as Attackers
 from deltafl.sim.record.transcript import BegunRound
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import build_rounds, dropouts_of
-from deltafl.sim.run.population import Lying, Measured
+from deltafl.sim.run.drawing import Lying, Measured
 from deltafl.sim.settings.attackers import Kind
 from deltafl.sim.settings.config import RunConfig
 
@@ -83,7 +83,7 @@ class SimulatedPopulation:
 
 
 class SimulatedDevices:
-    """The devices of one run; see `population.Devices`.
+    """The devices of one run; see `drawing.Devices`.
 
     Args:
         config: the settings of one run.
@@ -119,7 +119,7 @@ class SimulatedDevices:
 
     @property
     def attackers(self) -> Attackers | None:
-        """Which of them lie; see `population.Devices`."""
+        """Which of them lie; see `drawing.Devices`."""
         if self._attack is None:
             return None
         lying = tuple(sorted(self._attack.attackers))
@@ -131,7 +131,7 @@ class SimulatedDevices:
         return "lower faults.dropout (--dropout)"
 
     def num_others(self, without: AbstractSet[int]) -> int:
-        """All others; see `population.Devices`."""
+        """All others; see `drawing.Devices`."""
         return len(others(len(self._sizes), without))
 
     def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
@@ -151,7 +151,7 @@ class SimulatedDevices:
         lying: Lying | None = None,
         lost: Sequence[LostSearch] = (),
     ) -> SimulatedCohort:
-        """Some of them; see `population.Devices`."""
+        """Some of them; see `drawing.Devices`."""
         refs = {index: self._reference(index) for index in ids}
         devices: Devices = BackendDevices(refs, self._backend, training, self._seeds, round_index)
         if self._attack is not None and lying is not None:
@@ -177,7 +177,7 @@ class SimulatedDevices:
         self._backend.forget()
 
     def evaluate(self, models: Sequence[Vector], round_number: int) -> Sequence[Measured]:
-        """Measure models on every device; see `population.Devices`.
+        """Measure models on every device; see `drawing.Devices`.
 
         With attackers among them, on honest devices: an attacker's own error counts for nobody.
         """

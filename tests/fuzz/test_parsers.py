@@ -176,7 +176,7 @@ OWN = {
     "sim/net/flower/resident.py": "what another process of the same node sends",
     "sim/net/flower/messages.py": "a layout, by the reader of JSON, which is a target",
     "sim/net/flower/strategy.py": "the operator's own certificate",
-    "sim/net/measuring.py": "models whose length was announced",
+    "sim/net/own_work.py": "models whose length was announced",
     "sim/net/serve_cli.py": "the operator's own settings, whose reader is a target",
     "sim/record/atomic.py": "writes only",
     "sim/record/memory.py": "/proc",

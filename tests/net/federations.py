@@ -17,7 +17,7 @@ from deltafl.sim.net.frames import Carry, Decline, Reason, decode, encode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import OwnData, work_on
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.run import run_federation
+from deltafl.sim.net.remote import run_federation
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.chain import ChainWriter
 from deltafl.sim.record.checkpoint import load_checkpoint

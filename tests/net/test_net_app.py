@@ -24,8 +24,7 @@ from deltafl.secagg import ClientId
 from deltafl.secagg.identity import identity
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import app, dialling, identities
-from deltafl.sim.net.app import Tls, application, served
-from deltafl.sim.net.certificates import make_certificate
+from deltafl.sim.net.app import Tls, application, make_certificate, served
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server, take_part
 from deltafl.sim.net.frames import Carry, Task, Welcome, decode, encode
 
@@ -134,7 +133,7 @@ def hello_of(federation, client, key, server):
     async def talk(connection):
         challenge = decode(await connection.recv())
         await connection.send(
-            encode(identities.signed_hello(challenge, ClientId(client), key, server))
+            encode(identities.OwnIdentity(ClientId(client), key).hello(challenge, server))
         )
         first = await connection.recv()
         return decode(first)
@@ -277,7 +276,9 @@ def unread(federation, tls, connections):
                 "127.0.0.1",
                 port,
                 trusted,
-                lambda challenge: identities.signed_hello(challenge, ClientId(3), key, own.hash()),
+                lambda challenge: identities.OwnIdentity(ClientId(3), key).hello(
+                    challenge, own.hash()
+                ),
             )
             stack.callback(one.close)
         yield

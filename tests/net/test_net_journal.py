@@ -17,9 +17,8 @@ from deltafl.sim.errors import RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net.frames import TASK_SIZE, Reason
-from deltafl.sim.net.journal import ROUND, TRAINS, About, Journal, is_kept
 from deltafl.sim.net.post import Answer
-from deltafl.sim.net.trips import Waiting
+from deltafl.sim.net.trips import ROUND, TRAINS, About, Journal, Waiting, is_kept
 from deltafl.sim.record.chain import ChainWriter, read_chain
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import read_json

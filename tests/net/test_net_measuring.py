@@ -20,13 +20,15 @@ from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.sim.cli import main
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.net.frames import Carry, Task, decode
-from deltafl.sim.net.measuring import (
+from deltafl.sim.net.own_work import (
     MeasuringWork,
+    OwnData,
+    RoundWork,
     SummedMetrics,
     marked,
     measuring_levels,
+    work_on,
 )
-from deltafl.sim.net.own_work import OwnData, RoundWork, work_on
 from deltafl.sim.net.remote import RemoteDevices, was_begun
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory

@@ -240,18 +240,16 @@ class Pool:
                 job.answer = None if done.error else done.answers[position]
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
     """One device's part in a batch."""
 
-    __slots__ = ("answer", "batch", "error", "is_done", "ref", "seed")
-
-    def __init__(self, batch: "_Batch", ref: SampleReference, seed: int) -> None:
-        self.batch = batch
-        self.ref = ref
-        self.seed = seed
-        self.is_done = False
-        self.answer: Answer | None = None
-        self.error: Exception | None = None
+    batch: "_Batch"
+    ref: SampleReference
+    seed: int
+    is_done: bool = False
+    answer: Answer | None = None
+    error: Exception | None = None
 
     def fail(self, error: Exception) -> None:
         """There will be no answer."""

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgpack
 import numpy as np
@@ -90,15 +90,13 @@ class Processes:
     def send(self, worker: int, chunk: Chunk) -> None:
         """Give a worker a chunk; see `Crew`."""
         model = self._models.hold(chunk.work.model)  # first, for it may not fit
-        flight = _Flight(chunk, [self._samples.hold(ref) for ref in chunk.refs], model)
         slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
-        flight.updates = slot * self._updates_size
+        locations = [self._samples.hold(ref) for ref in chunk.refs]
+        flight = _Flight(chunk, locations, model, slot * self._updates_size)
         self._num_sent[worker] += 1
         self._flights[worker].append(flight)
         try:
-            self._pipes[worker].send_bytes(
-                _encoded(chunk, flight.locations, flight.model, flight.updates)
-            )
+            self._pipes[worker].send_bytes(_encoded(flight))
         except OSError:
             raise self._gone(worker) from None
 
@@ -194,21 +192,30 @@ class Processes:
         )
 
 
-def _encoded(chunk: Chunk, locations: list[Location], model: int, updates: int) -> bytes:
+class _Flight(NamedTuple):
+    """A chunk that a worker has, and where its samples, its model and its updates lie."""
+
+    chunk: Chunk
+    locations: list[Location]
+    model: int
+    updates: int
+
+
+def _encoded(flight: _Flight) -> bytes:
     """What a worker is told of a chunk: where samples and model lie, and where updates go."""
-    work = chunk.work
+    work = flight.chunk.work
     packed: bytes = msgpack.packb(
         [
             work.evaluates,
-            model,
+            flight.model,
             None if work.training is None else asdict(work.training),
             asdict(work.objective),
             [
                 (at.buffer, at.dtype, at.shape, at.x, at.y, at.targets_dtype, at.targets_shape)
-                for at in locations
+                for at in flight.locations
             ],
-            list(chunk.seeds),
-            updates,
+            list(flight.chunk.seeds),
+            flight.updates,
         ]
     )
     return packed
@@ -221,18 +228,6 @@ def _same_modules() -> str:
 
 def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics:
     return DeviceMetrics(location.id, location.shape[0], *measured)
-
-
-class _Flight:
-    """A chunk that a worker has."""
-
-    __slots__ = ("chunk", "locations", "model", "updates")
-
-    def __init__(self, chunk: Chunk, locations: list[Location], model: int) -> None:
-        self.chunk = chunk
-        self.locations = locations
-        self.model = model
-        self.updates = 0
 
 
 class _Models:

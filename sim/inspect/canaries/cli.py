@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.run.accounting import rounded_down, rounded_up
-from deltafl.sim.settings.config import SUMS, RunConfig
+from deltafl.sim.settings.config import RunConfig, Sums
 from deltafl.sim.settings.given import add_settings, config_of
 
 if TYPE_CHECKING:  # loads torch and scipy, which help and refusals do not need
@@ -121,7 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="S", help="seed of cohorts, drop-outs and coins")
     parser.add_argument(
         "--sums",
-        metavar="|".join(SUMS),
+        metavar="|".join(Sums),
         help="secure sums with cryptography, or without (faster)",
     )
     add_json(parser)

@@ -25,10 +25,9 @@ from deltafl.sim.net.identities import (
     OwnIdentity,
     ledger_beside,
     read_directory,
-    read_identity,
 )
 from deltafl.sim.net.own_work import RoundWork, WorkOf, settings_of
-from deltafl.sim.run.algorithms import own_policy
+from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.settings.config_io import build_config, read_config_file
 
 
@@ -150,7 +149,7 @@ class Member:
         """
         settings = _file(config, SETTINGS)
         if settings:
-            policy = own_policy(build_config([read_config_file(Path(settings))]))
+            policy = policy_of(build_config([read_config_file(Path(settings))]), own=True)
         if handover.token and has_identity(config):
             raise ConfigError(
                 "this node has an identity of its own, and takes part in signed sessions only: the "
@@ -165,7 +164,7 @@ class Member:
                 f"and {DEVICES!r} in its --node-config, the files of its identity (from `deltafl "
                 "enrol`) and of the list of devices"
             )
-        own = read_identity(Path(files[0]))
+        own = OwnIdentity.read(Path(files[0]))
         if own.client != handover.client:
             raise ConfigError(
                 f"the server takes this node for device {handover.client}, and its identity in "
@@ -190,7 +189,10 @@ class Member:
             own = OwnIdentity(self.client, identity(self.token))
             directory = TrustedKeys({own.client: own.identity.public})
         else:
-            own, directory = read_identity(Path(self.identity)), read_directory(Path(self.devices))
+            own, directory = (
+                OwnIdentity.read(Path(self.identity)),
+                read_directory(Path(self.devices)),
+            )
             if not directory.accepts(own.client, own.identity.public):
                 raise ConfigError(
                     f"{self.devices} does not list the identity in {self.identity}: have the line "

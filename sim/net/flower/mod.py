@@ -30,7 +30,7 @@ from deltafl.sim.net.device import spoken
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
 from deltafl.sim.net.flower import resident
 from deltafl.sim.net.flower.member import App, Member, has_identity, work_by
-from deltafl.sim.net.flower.messages import FRAMES, RECORD, Handover, Told, frames_of, record_of
+from deltafl.sim.net.flower.messages import RECORD, Handover, Told, frames_of, record_of
 
 OwnLoss = Callable[[Message, Context], tuple[float, int]]
 """A device's mean training loss of the model in a message, and its number of samples."""
@@ -121,12 +121,10 @@ def _by_message(msg: Message, context: Context, member: Member, app: App) -> Mes
     """Take one step of a round; the node's resident process knows the rest of it."""
     frames = frames_of(msg.content, most=resident.MOST_FRAMES, longest=MAX_FRAME)
     known = context.state.config_records.get(RECORD, ConfigRecord())
-    folder = str(known.get(_RESIDENT, ""))
-    if not folder or not resident.is_there(folder):
-        folder = resident.start()
-        context.state[RECORD] = ConfigRecord({_RESIDENT: folder})
+    folder = resident.found_or_started(str(known.get(_RESIDENT, "")))
+    context.state[RECORD] = ConfigRecord({_RESIDENT: folder})
     replies = resident.exchange(folder, member, frames, app, _say)
-    return Message(RecordDict({FRAMES: record_of(replies)}), reply_to=msg)
+    return Message(RecordDict({**record_of(replies)}), reply_to=msg)
 
 
 @dataclass(slots=True, eq=False)

@@ -68,6 +68,11 @@ class _Kind(IntEnum):
     PONG = 11
 
 
+def found_or_started(folder: str) -> str:
+    """Where a resident can be reached: in a folder where one was, or a new one's."""
+    return folder if folder and is_there(folder) else start()
+
+
 def start() -> str:
     """Start a resident; where it can be reached.
 
