@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from deltafl.fl.cohort import Later, Pending
-from deltafl.fl.data.federated import DeviceData, Samples
 from deltafl.fl.data import lazy
+from deltafl.fl.data.federated import DeviceData, Samples
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.seeds import Purpose, Seeds
