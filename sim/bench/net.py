@@ -60,7 +60,7 @@ from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
 from deltafl.sim.net.app import Tls, allow_connections, application, make_certificate, served
 from deltafl.sim.net.device import DeviceSide
-from deltafl.sim.net.dialling import Server, taking_part
+from deltafl.sim.net.dialling import Server, take_part
 from deltafl.sim.net.frames import OVERHEAD, Carry, decode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.post import Post
@@ -271,7 +271,7 @@ def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: li
 
     async def all_of_them() -> None:
         sides = [side(index) for index in share]
-        await asyncio.gather(*(taking_part(server, one, _ignored, one.stop) for one in sides))
+        await asyncio.gather(*(take_part(server, one, _ignored, one.stop) for one in sides))
 
     asyncio.run(all_of_them())
 

@@ -9,7 +9,7 @@ have asked for them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Generic, Protocol, TypeVar
@@ -227,26 +227,19 @@ class CohortWork:
 
     def _loss(self, device: int, level: int) -> "_Asked[float]":
         if (device, level) not in self._losses:
-
-            def note(loss: float) -> None:
-                if self.told is not None:
-                    self.told.losses[device] = loss
-
             self._losses[device, level] = _Asked(
-                lambda: self._devices.begin_loss(device, self.models[level]), note
+                lambda: self._devices.begin_loss(device, self.models[level]),
+                device,
+                None if self.told is None else self.told.losses,
             )
         return self._losses[device, level]
 
     def _update(self, device: int, level: int) -> "_Asked[Vector]":
         if (device, level) not in self._updates:
-
-            def note(update: Vector) -> None:
-                if self.told is not None:
-                    self.told.updates[device] = update
-
             self._updates[device, level] = _Asked(
                 lambda: self._devices.begin_update(device, self.models[level], self._objective),
-                note,
+                device,
+                None if self.told is None else self.told.updates,
             )
         return self._updates[device, level]
 
@@ -333,12 +326,16 @@ class _Asked(Generic[T]):
 
     Args:
         start: asks it.
-        note: shown the answer.
+        device: who.
+        told: where to note the answer; None to note nothing.
     """
 
-    def __init__(self, start: Callable[[], Pending[T]], note: Callable[[T], None]) -> None:
+    def __init__(
+        self, start: Callable[[], Pending[T]], device: int, told: MutableMapping[int, T] | None
+    ) -> None:
         self._start = start
-        self._note = note
+        self._device = device
+        self._told = told
         self._begun = False
         self._pending: Pending[T] | None = None
 
@@ -354,5 +351,6 @@ class _Asked(Generic[T]):
         if pending is None:
             raise RuntimeError("an answer is handed over once: this is a bug")
         answer = pending.result()
-        self._note(answer)
+        if self._told is not None:
+            self._told[self._device] = answer
         return answer

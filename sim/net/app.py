@@ -12,7 +12,6 @@ import contextlib
 import logging
 import math
 import resource
-import secrets
 import socket
 import ssl
 from asyncio import BaseTransport
@@ -40,7 +39,7 @@ from websockets.exceptions import InvalidState
 from deltafl.secagg import DecodeError, Directory
 from deltafl.sim.errors import UserError
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL
-from deltafl.sim.net.frames import NONCE_SIZE, Challenge, Hello, decode, encode
+from deltafl.sim.net.frames import Challenge, Hello, decode, encode
 from deltafl.sim.net.identities import certificate_hash, is_admitted
 from deltafl.sim.net.post import Line, Post
 
@@ -168,7 +167,7 @@ async def _close(websocket: WebSocket, code: int, because: str) -> None:
 
 
 async def _admitted(websocket: WebSocket, devices: Directory, server: bytes) -> Hello | None:
-    challenge = Challenge(secrets.token_bytes(NONCE_SIZE))
+    challenge = Challenge.drawn()
     try:
         async with asyncio.timeout(ADMISSION_S):
             await websocket.send_bytes(encode(challenge))

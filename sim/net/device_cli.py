@@ -1,6 +1,7 @@
 """`deltafl device`: one device of a federation."""
 
 import argparse
+import asyncio
 import signal
 import sys
 from dataclasses import replace
@@ -16,7 +17,7 @@ from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.device import DeviceSide, Notes, spoken
+from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
 from deltafl.sim.net.identities import (
     OwnIdentity,
@@ -100,7 +101,7 @@ def main(options: argparse.Namespace) -> int:
             stop = Event()
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-            take_part(server, side, _say, stop)
+            asyncio.run(take_part(server, side, _say, stop))
     except LedgerError as error:
         raise UserError(str(error)) from None
     return 0
@@ -132,7 +133,7 @@ def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
 
 
 def _notes(options: argparse.Namespace) -> Notes:
-    notes = spoken(_say)
+    notes = Notes.spoken(_say)
     if options.quiet:
         return notes
     return replace(

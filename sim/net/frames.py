@@ -26,11 +26,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from deltafl.secagg import ClientId
 from deltafl.secagg.codec import FieldReader, read_fields, write_fields
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
+from deltafl.secagg.randomness import system_randomness
 
 VERSION: Final = 1
 NONCE_SIZE: Final = 32
@@ -82,6 +83,11 @@ class Challenge:
     """
 
     nonce: bytes
+
+    @classmethod
+    def drawn(cls) -> Self:
+        """Another one each time."""
+        return cls(system_randomness(NONCE_SIZE))
 
 
 @dataclass(frozen=True, slots=True)

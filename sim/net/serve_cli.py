@@ -30,7 +30,7 @@ from deltafl.sim.net.identities import read_directory
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import run_federation
-from deltafl.sim.net.status import Status, status_application
+from deltafl.sim.net.status import Status
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
@@ -147,7 +147,7 @@ def main(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if options.status != "off":
             at = address(options.status, "--status")
-            shown = stack.enter_context(served(status_application(status), *at))
+            shown = stack.enter_context(served(status.application(), *at))
             _say(f"The state of the run is at http://{joined(*shown)}")
         bound = stack.enter_context(served(app, host, port, tls=tls, max_frame=max_frame))
         _say(f"Devices connect to {'ws' if tls is None else 'wss'}://{joined(*bound)}")

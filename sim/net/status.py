@@ -172,6 +172,18 @@ class Status:
             ]
         return "".join([*_exposed("gauge", gauges), *_exposed("counter", counters)])
 
+    def application(self) -> Starlette:
+        """The ASGI application that shows all this, for the operator alone."""
+
+        async def page(_request: Request) -> HTMLResponse:
+            headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+            return HTMLResponse(self.page(), headers=headers)
+
+        async def metrics(_request: Request) -> PlainTextResponse:
+            return PlainTextResponse(self.metrics(), media_type=METRICS_TYPE)
+
+        return Starlette(routes=[Route("/", page), Route("/metrics", metrics)])
+
     def _epsilon(self) -> str:
         """ε of a device's answers in all searches so far, if they are noisy."""
         spent = privacy_of(self.config, self._rounds_done)
@@ -190,19 +202,6 @@ def _exposed(kind: str, metrics: Sequence[_Metric]) -> Iterator[str]:
         yield f"# HELP deltafl_{name} {what}\n# TYPE deltafl_{name} {kind}\n"
         for labels, value in values.items():
             yield f"deltafl_{name}{labels} {value}\n"
-
-
-def status_application(status: Status) -> Starlette:
-    """The ASGI application that shows a status, for the operator alone."""
-
-    async def page(_request: Request) -> HTMLResponse:
-        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return HTMLResponse(status.page(), headers=headers)
-
-    async def metrics(_request: Request) -> PlainTextResponse:
-        return PlainTextResponse(status.metrics(), media_type=METRICS_TYPE)
-
-    return Starlette(routes=[Route("/", page), Route("/metrics", metrics)])
 
 
 @cache

@@ -54,7 +54,7 @@ from deltafl.secagg.stages import Stage, Step
 from deltafl.sim.errors import ChainError, Damage, RunError
 from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
 from deltafl.sim.net.own_work import SummedMetrics
-from deltafl.sim.net.post import Answer, Clock, Post
+from deltafl.sim.net.post import Answer, Post
 from deltafl.sim.record.chain import DIGEST_BYTES, ChainWriter, Format, Link, Mark, read_chain
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import RunConfig
@@ -309,7 +309,7 @@ class Site:
 
     post: Post
     devices: TrustedKeys
-    clock: Clock
+    clock: Callable[[], float]
     waiting: Waiting = field(default_factory=Waiting)
     patience: float = 3600.0
     gathering: float = 0.0

@@ -37,6 +37,7 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.attackers import Known
+from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.checkpoint import (
@@ -65,19 +66,9 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
 from deltafl.sim.run.accounting import account_of
-from deltafl.sim.run.drawing import (
-    Answered,
-    Answers,
-    Asked,
-    Devices,
-    Draw,
-    InterruptedCohort,
-    Lying,
-    Measured,
-    Population,
-)
+from deltafl.sim.run.drawing import Asked, Devices, Draw, Lying, Measured, Population
 from deltafl.sim.run.levels import first_model, strategy_of
-from deltafl.sim.run.resuming import check_files, check_state
+from deltafl.sim.run.resuming import check_checkpoint
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -129,8 +120,7 @@ def play(
     strategy = strategy_of(config, own)
     first = strategy.init(first_model(config, population.spec(config)), num_devices)
     if checkpoint is not None:
-        check_state(config, directory, checkpoint, first, num_devices)
-        check_files(config, directory, checkpoint)
+        check_checkpoint(config, directory, checkpoint, first, num_devices)
     federation = config.federation
     for folder in directory.metrics_of(federation).values():
         drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)

@@ -22,7 +22,7 @@ from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.constraints import Constraint, OneOf
-from deltafl.sim.settings.rules import Comparison, Rule, broken
+from deltafl.sim.settings.rules import broken
 
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
 
@@ -154,7 +154,7 @@ def check_together(config: RunConfig) -> None:
         ConfigError: they break one.
     """
     for rule, one in broken(config):
-        raise ConfigError(_refusal(rule, one))
+        raise ConfigError(rule.refusal(one, _shown))
     training, rounds = config.training, config.federation.rounds
     if training.schedule.rate(rounds - 1) == 0:
         raise ConfigError(
@@ -202,22 +202,11 @@ def show(value: object) -> str:
     return str(_plain(value)) if isinstance(value, Fraction) else shortened(value, _SHOWN)
 
 
-def _refusal(rule: Rule, config: RunConfig) -> str:
-    """What is refused by a rule: settings with their values, and what would be accepted."""
-
-    def told(one: Comparison) -> str:
-        return f"{one.setting} = {shown(one.value(config))}"
-
-    def shown(value: object) -> str:
-        if isinstance(value, bool):
-            return _toml_value(value)
-        return show(list(value) if isinstance(value, tuple) else value)
-
-    must, wanted = rule.must, shown(rule.must.wanted(config))
-    named = f"{must.other} = {wanted}" if must.is_of_settings else wanted
-    when = " and ".join(told(one) for one in rule.when if one.setting != must.setting)
-    by = when and f" with {when}"
-    return f"{told(must)}: must {must.demand} {named}{by}, because {rule.because}"
+def _shown(value: object) -> str:
+    """A value in a refusal."""
+    if isinstance(value, bool):
+        return _toml_value(value)
+    return show(list(value) if isinstance(value, tuple) else value)
 
 
 def _word(text: str) -> object:

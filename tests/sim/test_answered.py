@@ -16,11 +16,11 @@ from deltafl.protocol.round import LostSearch, Round
 from deltafl.secagg import ClientId, PeerError, Refusal, Stage, Step
 from deltafl.secagg.errors import Fault
 from deltafl.secagg.stages import Drop
+from deltafl.sim.cohort.sampling import Answered, Answers
 from deltafl.sim.errors import RunError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
 from deltafl.sim.run import engine
-from deltafl.sim.run.drawing import Answered, Answers
 from deltafl.sim.settings.config_io import build_config
 
 pytestmark = pytest.mark.usefixtures("no_figures")

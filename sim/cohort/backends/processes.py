@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final, NamedTuple, cast
@@ -24,6 +24,7 @@ import msgpack
 import numpy as np
 import torch
 
+from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.freed_memory import keep_freed_memory
 from deltafl.fl.local import LocalTraining
@@ -37,7 +38,6 @@ from deltafl.sim.cohort.backends.shared_memory import (
     DoubleBuffer,
     Location,
     SharedMemory,
-    aligned,
     read_samples,
 )
 from deltafl.sim.errors import RunError
@@ -47,6 +47,10 @@ _ONE_THREAD: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 }
 _FAREWELL_S: Final = 5.0
+_ROOM_FOR_MODELS: Final = 1 << 24
+"""Bytes of models that are kept; each stays as long as somebody reads it."""
+
+_NO_TARGETS: Final = np.zeros(0, np.float32)
 _NICENESS: Final = 5
 _FLOAT: Final = np.dtype(np.float32)
 _WORKER: Final = "deltafl.sim.cohort.backends.processes"
@@ -75,7 +79,7 @@ class Processes:
         self._length = num_parameters(spec.build())
         self._at_once = updates_at_once
         self._samples = DoubleBuffer()
-        self._models = _Models(self._length)
+        self._models = DoubleBuffer(_ROOM_FOR_MODELS)
         self._updates = SharedMemory()
         self._updates.reserve(size * IN_FLIGHT * self._updates_size)
         self._flights: list[deque[_Flight]] = [deque() for _ in range(size)]
@@ -89,9 +93,9 @@ class Processes:
 
     def send(self, worker: int, chunk: Chunk) -> None:
         """Give a worker a chunk; see `Crew`."""
-        model = self._models.hold(chunk.work.model)  # first, for it may not fit
+        model = self._held(chunk.work.model)  # first, for it may not fit
         slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
-        locations = [self._samples.hold(ref) for ref in chunk.refs]
+        locations = [self._samples.hold(ref.devices, ref.index, ref.data) for ref in chunk.refs]
         flight = _Flight(chunk, locations, model, slot * self._updates_size)
         self._num_sent[worker] += 1
         self._flights[worker].append(flight)
@@ -99,6 +103,14 @@ class Processes:
             self._pipes[worker].send_bytes(_encoded(flight))
         except OSError:
             raise self._gone(worker) from None
+
+    def _held(self, model: Vector) -> Location:
+        if model.shape != (self._length,) or model.dtype != np.float32:
+            raise ValueError(
+                f"vector of shape {model.shape} and dtype {model.dtype} does not fit a model of "
+                f"{self._length} parameters: pass float32 of shape ({self._length},)"
+            )
+        return self._models.hold(model, 0, lambda: DeviceData("", model, _NO_TARGETS))
 
     def wait(self) -> bool:
         """Wait until something is finished; see `Crew`."""
@@ -125,19 +137,18 @@ class Processes:
                 process.kill()
                 process.wait()
         self._samples.close()
-        self._models.memory.close()
+        self._models.close()
         self._updates.close()
 
     @property
     def _updates_size(self) -> int:
-        return aligned(self._at_once * self._length * np.dtype(np.float32).itemsize)
+        return self._at_once * self._length * _FLOAT.itemsize
 
     def _start(self) -> None:
         ours, theirs = Pipe()
         files = [
             theirs.fileno(),
-            *(memory.file for memory in self._samples.memories),
-            self._models.memory.file,
+            *(memory.file for memory in (*self._samples.memories, *self._models.memories)),
             self._updates.file,
         ]
         self._processes.append(
@@ -197,23 +208,19 @@ class _Flight(NamedTuple):
 
     chunk: Chunk
     locations: list[Location]
-    model: int
+    model: Location
     updates: int
 
 
 def _encoded(flight: _Flight) -> bytes:
-    """What a worker is told of a chunk: where samples and model lie, and where updates go."""
+    """What a worker is told of a chunk: where model and samples lie, and where updates go."""
     work = flight.chunk.work
     packed: bytes = msgpack.packb(
         [
             work.evaluates,
-            flight.model,
             None if work.training is None else asdict(work.training),
             asdict(work.objective),
-            [
-                (at.buffer, at.dtype, at.shape, at.x, at.y, at.targets_dtype, at.targets_shape)
-                for at in flight.locations
-            ],
+            [astuple(location) for location in (flight.model, *flight.locations)],
             list(flight.chunk.seeds),
             flight.updates,
         ]
@@ -230,45 +237,6 @@ def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics
     return DeviceMetrics(location.id, location.shape[0], *measured)
 
 
-class _Models:
-    """Models in shared memory, each as long as somebody reads it and until its place is wanted."""
-
-    def __init__(self, length: int) -> None:
-        self.memory = SharedMemory()
-        self._length = length
-        self._size = aligned(length * np.dtype(np.float32).itemsize)
-        self._held: list[tuple[Vector, int]] = []  # model and readers, by place
-
-    def hold(self, model: Vector) -> int:
-        """The offset of a model, which stays there until `release`."""
-        if model.shape != (self._length,) or model.dtype != np.float32:
-            raise ValueError(
-                f"vector of shape {model.shape} and dtype {model.dtype} does not fit a model of "
-                f"{self._length} parameters: pass float32 of shape ({self._length},)"
-            )
-        free = None
-        for place, (held, readers) in enumerate(self._held):
-            if held is model or np.array_equal(held, model):
-                self._held[place] = held, readers + 1
-                return place * self._size
-            if not readers:
-                free = place
-        if free is None:
-            free = len(self._held)
-            self._held.append((model, 0))
-            self.memory.reserve((free + 1) * self._size)
-        self._held[free] = model, 1
-        view = self.memory.array(free * self._size, (self._length,), np.float32, writable=True)
-        view[...] = model
-        return free * self._size
-
-    def release(self, offset: int) -> None:
-        """Somebody does not read there any more."""
-        place = offset // self._size
-        model, readers = self._held[place]
-        self._held[place] = model, readers - 1
-
-
 class _Worker:
     """What runs in a process of a crew: does chunks, and finds all arrays in shared memory."""
 
@@ -276,8 +244,7 @@ class _Worker:
         spec = ModelSpec.of_bytes(pipe.recv_bytes())
         self._length = num_parameters(spec.build())
         self._learner = learner_of_worker(spec)
-        self._samples = memories[0], memories[1]
-        self._models, self._updates = memories[2:]
+        self._samples, self._models, self._updates = memories[:2], memories[2:4], memories[4]
         self._pipe = pipe
 
     def serve(self) -> None:
@@ -301,18 +268,18 @@ class _Worker:
     def _do(
         self,
         evaluates: bool,
-        model: int,
         training: dict[str, Any] | None,
         objective: dict[str, Any],
         locations: list[list[Any]],
         seeds: list[int],
         updates: int,
     ) -> list[Any]:
-        vector = self._models.array(model, (self._length,), _FLOAT).view(np.float32)
-        devices = []
-        for buffer, dtype, shape, x, y, of_targets, targets in locations:
-            location = Location(buffer, "", dtype, tuple(shape), x, y, of_targets, tuple(targets))
-            devices.append(read_samples(self._samples, location))
+        model, *samples = (
+            Location(buffer, name, dtype, tuple(shape), x, y, of_targets, tuple(targets))
+            for buffer, name, dtype, shape, x, y, of_targets, targets in locations
+        )
+        devices = [read_samples(self._samples, location) for location in samples]
+        vector = read_samples(self._models, model).x.view(np.float32)
         of = None if training is None else LocalTraining(**training)
         work = Work(vector, of, LocalObjective(**objective), evaluates)
         found = worked_on(self._learner, work, devices, seeds)

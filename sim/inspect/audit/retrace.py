@@ -23,11 +23,11 @@ from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.secagg.errors import SecAggError
+from deltafl.sim.cohort.sampling import lost_outcomes
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import INTERRUPTED
-from deltafl.sim.run.drawing import lost_outcomes
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import OWN_STRATEGIES, RunConfig
 from deltafl.sim.settings.config_io import check_together
