@@ -46,9 +46,9 @@ def updates_at_once(model: str) -> int:
     return _AT_ONCE.get(model, 1)
 
 
-def learner_of_worker(spec: ModelSpec) -> CohortLearner:
-    """The learner that a worker takes for a model, on its one thread of a CPU."""
-    return _learner(spec, torch.device("cpu"), many=updates_at_once(spec.name) > 1)
+def learner_of_worker(spec: ModelSpec, at_once: int) -> CohortLearner:
+    """The learner of a worker that trains so many devices at once, on its one thread of a CPU."""
+    return _learner(spec, torch.device("cpu"), many=at_once > 1)
 
 
 def open_in_process(name: str, spec: ModelSpec, device: torch.device) -> "InProcess":

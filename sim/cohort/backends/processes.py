@@ -154,7 +154,7 @@ class Processes:
         self._processes.append(
             subprocess.Popen(  # noqa: S603 (this interpreter and a module of ours)
                 # -P, for -m would look for modules in the working directory first
-                [sys.executable, "-P", "-m", _WORKER, *map(str, files)],
+                [sys.executable, "-P", "-m", _WORKER, str(self._at_once), *map(str, files)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=files,
                 env={**os.environ, **_ONE_THREAD, "PYTHONPATH": _same_modules()},
@@ -240,10 +240,10 @@ def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics
 class _Worker:
     """What runs in a process of a crew: does chunks, and finds all arrays in shared memory."""
 
-    def __init__(self, pipe: Connection, memories: list[SharedMemory]) -> None:
+    def __init__(self, at_once: int, pipe: Connection, memories: list[SharedMemory]) -> None:
         spec = ModelSpec.of_bytes(pipe.recv_bytes())
         self._length = num_parameters(spec.build())
-        self._learner = learner_of_worker(spec)
+        self._learner = learner_of_worker(spec, at_once)
         self._samples, self._models, self._updates = memories[:2], memories[2:4], memories[4]
         self._pipe = pipe
 
@@ -302,14 +302,14 @@ def _end_with_the_caller(pipe: int) -> None:
 
 
 def main() -> None:
-    """Serve on the file descriptors that are given as arguments."""
+    """Serve: most devices that train at once, and file descriptors are given as arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent to decide what ends
     # the caller's own work, such as the protocol, is what everybody waits for in the end
     os.nice(_NICENESS)
     torch.set_num_threads(1)
-    pipe, *files = map(int, sys.argv[1:])
+    at_once, pipe, *files = map(int, sys.argv[1:])
     threading.Thread(target=_end_with_the_caller, args=(pipe,), daemon=True).start()
-    _Worker(Connection(pipe), [SharedMemory(file) for file in files]).serve()
+    _Worker(at_once, Connection(pipe), [SharedMemory(file) for file in files]).serve()
     os._exit(0)  # nothing is left to be tidied up, and the interpreter takes its time over it
 
 

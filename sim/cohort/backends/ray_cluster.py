@@ -47,7 +47,7 @@ def open_pool(spec: ModelSpec, workers: int, address: str) -> Pool:
         UserError: the package ray is not installed, or there is no such cluster.
     """
     at_once = updates_at_once(spec.name)
-    actors = RayActors(spec, size=workers, address=address)
+    actors = RayActors(spec, at_once, size=workers, address=address)
     return Pool(RAY, actors, updates_at_once=at_once)
 
 
@@ -56,6 +56,7 @@ class RayActors:
 
     Args:
         spec: what is trained.
+        at_once: most devices that train in one chunk.
         size: how many workers.
         address: of the cluster; empty starts one on this machine, of as many cores.
 
@@ -64,7 +65,7 @@ class RayActors:
         ConfigError: the caller's own module cannot be sent.
     """
 
-    def __init__(self, spec: ModelSpec, *, size: int, address: str) -> None:
+    def __init__(self, spec: ModelSpec, at_once: int, *, size: int, address: str) -> None:
         ray = _import_ray()
         if spec.own is not None:
             spec.to_bytes(RAY)  # which Ray would refuse with a page of text
@@ -75,7 +76,7 @@ class RayActors:
         if self._is_ours:
             _connect(ray, address, size)
         actor = ray.remote(num_cpus=1)(_Worker)
-        self._actors = [actor.remote(spec) for _ in range(size)]
+        self._actors = [actor.remote(spec, at_once) for _ in range(size)]
         self._flights: list[deque[_Reference]] = [deque() for _ in range(size)]
         self._samples = _Store(ray)
         self._stopped = False
@@ -145,9 +146,9 @@ class RayActors:
 class _Worker:
     """What runs on the cluster."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, at_once: int) -> None:
         torch.set_num_threads(1)
-        self._learner = learner_of_worker(spec)
+        self._learner = learner_of_worker(spec, at_once)
 
     def do(
         self,
