@@ -182,7 +182,7 @@ class Attack:
 
 @dataclass(slots=True, eq=False)
 class AttackingDevices:
-    """Devices of one round, some of which lie; see `deltafl.sim.cohort.devices.Devices`.
+    """Devices of one round, some of which lie; see `deltafl.sim.cohort.work.Devices`.
 
     Attributes:
         devices: does the work. Where attackers train on other samples, these have them.
