@@ -14,6 +14,7 @@ from deltafl.secagg import ClientId
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.backends.base import ModelSpec
+from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.cohort.sampling import drawn_of, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.data.dataset import build_dataset
@@ -272,8 +273,8 @@ def test_every_device_of_a_cohort_trains_even_if_it_does_not_pass(
             trained.update(device.id for device in devices)
             return super().updates(vector, devices, *args, **options)
 
-    def counting(_name, spec, device):
-        return Counting(spec.build(), device=device)
+    def counting(name, spec, device):
+        return InProcess(name, Counting(spec.build(), device=device))
 
     monkeypatch.setattr(own_work, "open_in_process", counting)
     with wired(federation):
