@@ -37,9 +37,9 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.arms import fewest_devices, losable_rounds, refused
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
-from deltafl.sim.run.levels import first_model, strategy_of
+from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.progress import Several
-from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import Table, read_config_file

@@ -1,10 +1,12 @@
 """Simulated devices, for the engine: a data set, and a backend that does the devices' work."""
 
+import math
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 from torch import nn
 
 from deltafl.fl.criterion import CLASSIFIES, Criterion
@@ -12,6 +14,8 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.strategies.levels import starting_models
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
@@ -25,7 +29,7 @@ from deltafl.sim.cohort.attackers import (
 )
 from deltafl.sim.cohort.backends.base import Backend, CpuClock, ModelSpec, SampleReference
 from deltafl.sim.cohort.sampling import Indices, others
-from deltafl.sim.cohort.seeds import Seeds
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.cohort.work import BackendDevices, Devices
 from deltafl.sim.record.attacked import Population as Attackers
@@ -46,6 +50,38 @@ def spec_of(
     """The model of the settings, or a module of the caller's own, with the shapes of these data."""
     shapes = dataset.input_shape, dataset.num_classes
     return ModelSpec(config.model.name, *shapes, dataset.embedding, own, criterion)
+
+
+def first_model(config: RunConfig, spec: ModelSpec) -> Vector:
+    """The initial weights of all conformity levels, joined; each level uses its own seed.
+
+    They follow from seed and nonce, and from the shape of the data. With a nonce, a model that its
+    architecture begins at zeros is drawn too, as PyTorch draws a linear layer. A device that
+    answered for the same first model in two runs, or for nearly the same, among other devices each
+    time, would give itself away by the difference.
+
+    Args:
+        config: Settings of one run.
+        spec: The model of the settings, with the shapes of the data.
+
+    Raises:
+        ValueError: the model cannot take such shapes.
+    """
+    seeds = Seeds(config.experiment.seed, config.experiment.nonce)
+
+    def build(level: int) -> Vector:
+        model = to_vector(spec.build(seeds.integer(Purpose.WEIGHTS, device=level)))
+        if model.any() or not seeds.nonce:
+            return model
+        most = 1 / math.sqrt(math.prod(spec.input_shape))
+        generator = seeds.generator(Purpose.WEIGHTS, device=level)
+        return generator.uniform(-most, most, model.size).astype(np.float32)
+
+    return starting_models(
+        len(config.federation.thetas),
+        build,
+        lambda level: seeds.generator(Purpose.WEIGHTS, device=level),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,8 +24,7 @@ from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.engine import Stop
-from deltafl.sim.run.levels import first_model
-from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.settings.config_io import build_config, read_config_file
 
 SMALL = {

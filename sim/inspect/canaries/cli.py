@@ -178,8 +178,7 @@ def _measure(config: RunConfig, *, quiet: bool) -> Comparison:
     from deltafl.sim.run.accounting import account_of
     from deltafl.sim.run.algorithms import build_rounds
     from deltafl.sim.run.fitting import check_fit
-    from deltafl.sim.run.levels import first_model
-    from deltafl.sim.run.simulated import spec_of
+    from deltafl.sim.run.simulated import first_model, spec_of
 
     dataset = build_dataset(config.data)
     spec = spec_of(config, dataset)
