@@ -127,7 +127,7 @@ def _names() -> Mapping[tuple[str, ...], Callable[[], Iterable[str]]]:
     from deltafl.fl.data.registry import FORMATS
     from deltafl.sim.inspect.attacks.catalogue import ATTACKS
     from deltafl.sim.reproduce.catalogue import EXPERIMENTS
-    from deltafl.sim.settings.config import BACKENDS, SEARCHES
+    from deltafl.sim.settings.config import BACKENDS, Search
     from deltafl.sim.settings.config_io import preset_names
 
     known: dict[tuple[str, ...], Callable[[], Iterable[str]]] = {
@@ -136,7 +136,7 @@ def _names() -> Mapping[tuple[str, ...], Callable[[], Iterable[str]]]:
     fetched = [name for name, kind in FORMATS.items() if kind.downloads]
     return known | {
         ("run", "backend"): lambda: BACKENDS,
-        ("run", "search"): lambda: SEARCHES,
+        ("run", "search"): lambda: tuple(Search),
         ("run", "transcript"): lambda: ("full", "headers", "every="),
         ("presets", "name"): preset_names,
         ("attack", "target"): lambda: ("list", "all", *(attack.name for attack in ATTACKS)),

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.settings.config import MEAN, OWN_STRATEGIES, PRIVATE
+from deltafl.sim.settings.config import OWN_STRATEGIES, PRIVATE, Aggregation
 
 Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings by section and name, as in a settings file."""
@@ -46,7 +46,7 @@ class DeltaFL(Method):
             "rfa" for their geometric median. Devices that train falsely move the last two less.
     """
 
-    def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:
+    def __init__(self, theta: float | str = 0.5, aggregation: str = Aggregation.MEAN) -> None:
         settings = {"federation": {"theta": theta}, **_aggregated(aggregation)}
         super().__init__("delta-fl", settings, _label(f"delta-fl, θ = {theta}", aggregation))
 
@@ -59,7 +59,7 @@ class PrivateDeltaFL(Method):
         aggregation: likewise, but not "rfa", which takes several sums of the same updates.
     """
 
-    def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:
+    def __init__(self, theta: float | str = 0.5, aggregation: str = Aggregation.MEAN) -> None:
         settings = {"federation": {"theta": theta}, **_aggregated(aggregation)}
         label = _label(f"private-delta-fl, θ = {theta}", aggregation)
         super().__init__("private-delta-fl", settings, label)
@@ -73,7 +73,7 @@ class FedAvg(Method):
         aggregation: as of `DeltaFL`, or of `PrivateDeltaFL` if it is private.
     """
 
-    def __init__(self, *, private: bool = False, aggregation: str = MEAN) -> None:
+    def __init__(self, *, private: bool = False, aggregation: str = Aggregation.MEAN) -> None:
         name = "private-fedavg" if private else "fedavg"
         super().__init__(name, _aggregated(aggregation), _label(name, aggregation))
 
@@ -117,11 +117,11 @@ class OwnMethod(Method):
 
 
 def _aggregated(aggregation: str) -> dict[str, dict[str, Any]]:
-    return {} if aggregation == MEAN else {"strategy": {"aggregation": aggregation}}
+    return {} if aggregation == Aggregation.MEAN else {"strategy": {"aggregation": aggregation}}
 
 
 def _label(name: str, aggregation: str) -> str:
-    return name if aggregation == MEAN else f"{name}, {aggregation}"
+    return name if aggregation == Aggregation.MEAN else f"{name}, {aggregation}"
 
 
 def method_of(one: Method | str | Strategy) -> Method:

@@ -25,10 +25,10 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import GraphKind
 from deltafl.sim.bench.harness import Report, command, timed
-from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_of_children_mb
 from deltafl.sim.record.transcript import TranscriptWriter

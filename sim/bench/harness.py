@@ -27,8 +27,8 @@ from deltafl.secagg.errors import PeerError, Refusal, SecAggError
 from deltafl.secagg.params import MAX_SLOTS, GraphKind
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.settings.argument import within
 from deltafl.sim.settings.config import BACKENDS
+from deltafl.sim.settings.given import within
 
 Report = dict[str, object]
 _Case = TypeVar("_Case")

@@ -41,10 +41,9 @@ from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
-from deltafl.sim.net.app import Tls, allow_connections, application, served
-from deltafl.sim.net.certificates import make_certificates
+from deltafl.sim.net.app import Tls, allow_connections, application, make_certificate, served
 from deltafl.sim.net.device import DeviceSide
-from deltafl.sim.net.dialling import Server, taking_part
+from deltafl.sim.net.dialling import Server, take_part
 from deltafl.sim.net.frames import OVERHEAD, Carry, decode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.post import Post
@@ -145,7 +144,7 @@ def measure(benchmark: NetBenchmark) -> Report:
         max_frame = max_bytes(params) + OVERHEAD
         host, port = stack.enter_context(served(app, _HOST, 0, tls=tls, max_frame=max_frame))
         url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
-        trusted = None if tls is None else str(folder / "ca.pem")
+        trusted = None if tls is None else str(folder / "server.pem")
         started = time.perf_counter()
         processes = [
             context.Process(
@@ -197,8 +196,8 @@ def measure(benchmark: NetBenchmark) -> Report:
 
 
 def _certificates(folder: Path) -> Tls:
-    made = make_certificates([_HOST])
-    for name, data in (("ca", made.authority), ("server", made.server), ("key", made.key)):
+    made = make_certificate([_HOST])
+    for name, data in (("server", made.certificate), ("key", made.key)):
         (folder / f"{name}.pem").write_bytes(data)
     return Tls(folder / "server.pem", folder / "key.pem")
 
@@ -221,7 +220,7 @@ def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: ra
 
     async def all_of_them() -> None:
         sides = [side(index) for index in share]
-        await asyncio.gather(*(taking_part(server, one, _ignored, one.stop) for one in sides))
+        await asyncio.gather(*(take_part(server, one, _ignored, one.stop) for one in sides))
 
     asyncio.run(all_of_them())
 

@@ -8,11 +8,10 @@ from deltafl.fl.cohort import SecureRoundResult
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.round import LostSearch
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import ClientId, Directory, Enrolment, SessionParams
+from deltafl.secagg import ClientId, Enrolment, SessionParams
 from deltafl.secagg.outgoing import Outgoing
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
@@ -65,8 +64,9 @@ class MaskedRounds:
         ids, own = [ClientId(device) for device in work.weights], self.primitives()
         models = as_bytes(work.models)
         params = self.sessions.params_of_levels(levels, models, graph_seed)
-        server = round_server(
-            levels, models, params, ids, self.enrolment, own, self.sessions.policy, lost
+        keeps = self.sessions.policy.expects_active
+        server = RoundServer(
+            levels, models, params, ids, self.enrolment, own, keeps_cohort=keeps, lost=lost
         )
         clients = {
             i: RoundClient(
@@ -151,37 +151,3 @@ class WorkingDevices:
 def as_bytes(models: Sequence[Vector]) -> bytes:
     """The models of all levels, as devices get them."""
     return b"".join(model.astype("<f4").tobytes() for model in models)
-
-
-def round_server(
-    levels: Levels,
-    models: bytes,
-    params: SessionParams,
-    cohort: Sequence[ClientId],
-    directory: Directory,
-    primitives: Primitives,
-    policy: RoundPolicy,
-    lost: Sequence[LostSearch] = (),
-) -> RoundServer:
-    """The server of a round with devices of one policy, which it knows.
-
-    Args:
-        levels: the round's.
-        models: `as_bytes` of their models.
-        params: of the session.
-        cohort: its devices.
-        directory: their identities.
-        primitives: what the server computes with.
-        policy: what the devices insist on.
-        lost: what earlier rounds over the models have revealed.
-    """
-    return RoundServer(
-        levels,
-        models,
-        params,
-        cohort,
-        directory,
-        primitives,
-        keeps_cohort=policy.expects_active,
-        lost=lost,
-    )

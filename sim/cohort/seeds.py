@@ -9,12 +9,8 @@ import hashlib
 import struct
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Purpose(StrEnum):
@@ -71,13 +67,3 @@ class Seeds:
     def shuffle_of_population(self, number: int) -> np.random.Generator:
         """Start the generator of a shuffle of all devices, counted from 0."""
         return self.generator(Purpose.SHUFFLED_POPULATION, round_index=number)
-
-    def torch_generator(
-        self, purpose: Purpose, *, round_index: int = 0, device: int = 0
-    ) -> "torch.Generator":
-        """Start a torch generator on the CPU."""
-        import torch  # here, so that asking for help does not load it
-
-        return torch.Generator().manual_seed(
-            self.integer(purpose, round_index=round_index, device=device)
-        )

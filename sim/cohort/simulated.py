@@ -12,10 +12,9 @@ from deltafl.protocol.round import LostSearch
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
 from deltafl.secagg.stages import Stage, Step, Vanishing
-from deltafl.sim.cohort.devices import Device, Devices, device_objects
 from deltafl.sim.cohort.dropouts import Dropouts, nobody
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.cohort.work import CohortWork
+from deltafl.sim.cohort.work import CohortWork, Device, Devices, device_objects
 from deltafl.sim.record.attacked import Aggregated
 from deltafl.sim.record.truth import Told
 

@@ -1,4 +1,4 @@
-"""What the devices of a cohort measure and train in one secure round.
+"""What does the work of a cohort's devices, and what they measure and train in one secure round.
 
 A simulation knows all losses, so it can predict which devices will pass the filter. Once all
 devices have reported their losses of a model, these devices begin to train while the server still
@@ -9,20 +9,136 @@ have asked for them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from deltafl.fl.cohort import Pending, Weighing
-from deltafl.fl.objectives import PLAIN
+from deltafl.fl.cohort import Later, Pending, Weighing
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.aggregation import shaped_update
 from deltafl.fl.strategies.weighted_mean import Participant
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.devices import Devices
+from deltafl.sim.cohort.backends.base import Backend, SampleReference
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.truth import Told
+
+
+class Devices(Protocol):
+    """A cohort's devices for one round. Requests to many devices may be worked on together."""
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device, ascending."""
+
+    def begin_loss(self, device: int, model: Vector) -> Pending[float]:
+        """Ask for F_k(model), in nats."""
+
+    def begin_update(
+        self, device: int, model: Vector, objective: LocalObjective = PLAIN
+    ) -> Pending[Vector]:
+        """Ask for Δ_k, float32 [num_parameters]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackendDevices:
+    """Devices whose work a backend does.
+
+    Attributes:
+        refs: where each device's samples are, by device, ascending.
+        backend: does the work.
+        training: how to train in this round.
+        seeds: where the shuffles come from.
+        round_index: the round, counted from 0.
+    """
+
+    refs: Mapping[int, SampleReference]
+    backend: Backend
+    training: LocalTraining
+    seeds: Seeds
+    round_index: int
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """The numbers of training samples."""
+        return {device: ref.size for device, ref in self.refs.items()}
+
+    def begin_loss(self, device: int, model: Vector) -> Pending[float]:
+        """Begin to measure a loss; see `Devices`."""
+        return self.backend.begin_loss(model, self.refs[device])
+
+    def begin_update(
+        self, device: int, model: Vector, objective: LocalObjective = PLAIN
+    ) -> Pending[Vector]:
+        """Begin to train; see `Devices`. Asked twice, a device answers the same."""
+        shuffle = self.seeds.integer(Purpose.SHUFFLE, round_index=self.round_index, device=device)
+        ref = self.refs[device]
+        return self.backend.begin_update(model, ref, self.training, shuffle, objective)
+
+
+class Device(Protocol):
+    """A device that is an object of its own."""
+
+    @property
+    def id(self) -> int:
+        """Who it is, unique in the cohort."""
+
+    @property
+    def weight(self) -> int:
+        """n_k: its number of training samples."""
+
+    def loss(self, model: Vector) -> float:
+        """Evaluate F_k(model), in nats."""
+
+    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
+        """Train from `model`; the difference Δ_k."""
+
+
+def device_objects(devices: Iterable[Device]) -> "DeviceObjects":
+    """Make a cohort's devices from objects.
+
+    Raises:
+        ValueError: an id appears twice.
+    """
+    each = sorted(devices, key=lambda device: device.id)
+    ids = [device.id for device in each]
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"device ids {ids} are not unique: a device counts once in a cohort")
+    return DeviceObjects({device.id: device for device in each})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceObjects:
+    """Devices that work one after another, when the caller waits for their answer.
+
+    Attributes:
+        devices: by id, ascending.
+    """
+
+    devices: Mapping[int, Device]
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """The numbers of training samples."""
+        return {identity: device.weight for identity, device in self.devices.items()}
+
+    def begin_loss(self, device: int, model: Vector) -> Pending[float]:
+        """Ask for a loss; see `Devices`."""
+        return Later(lambda: self.devices[device].loss(model))
+
+    def begin_update(
+        self, device: int, model: Vector, objective: LocalObjective = PLAIN
+    ) -> Pending[Vector]:
+        """Ask for an update; see `Devices`."""
+        own = self.devices[device]
+        if objective == PLAIN:  # a device that knows no other need not take one
+            return Later(lambda: own.update(model))
+        return Later(lambda: own.update(model, objective))
+
 
 T = TypeVar("T")
 
@@ -111,26 +227,19 @@ class CohortWork:
 
     def _loss(self, device: int, level: int) -> "_Asked[float]":
         if (device, level) not in self._losses:
-
-            def note(loss: float) -> None:
-                if self.told is not None:
-                    self.told.losses[device] = loss
-
             self._losses[device, level] = _Asked(
-                lambda: self._devices.begin_loss(device, self.models[level]), note
+                lambda: self._devices.begin_loss(device, self.models[level]),
+                device,
+                None if self.told is None else self.told.losses,
             )
         return self._losses[device, level]
 
     def _update(self, device: int, level: int) -> "_Asked[Vector]":
         if (device, level) not in self._updates:
-
-            def note(update: Vector) -> None:
-                if self.told is not None:
-                    self.told.updates[device] = update
-
             self._updates[device, level] = _Asked(
                 lambda: self._devices.begin_update(device, self.models[level], self._objective),
-                note,
+                device,
+                None if self.told is None else self.told.updates,
             )
         return self._updates[device, level]
 
@@ -219,12 +328,16 @@ class _Asked(Generic[T]):
 
     Args:
         start: asks it.
-        note: shown the answer.
+        device: who.
+        told: where to note the answer; None to note nothing.
     """
 
-    def __init__(self, start: Callable[[], Pending[T]], note: Callable[[T], None]) -> None:
+    def __init__(
+        self, start: Callable[[], Pending[T]], device: int, told: MutableMapping[int, T] | None
+    ) -> None:
         self._start = start
-        self._note = note
+        self._device = device
+        self._told = told
         self._begun = False
         self._pending: Pending[T] | None = None
 
@@ -240,5 +353,6 @@ class _Asked(Generic[T]):
         if pending is None:
             raise RuntimeError("an answer is handed over once: this is a bug")
         answer = pending.result()
-        self._note(answer)
+        if self._told is not None:
+            self._told[self._device] = answer
         return answer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json
-from deltafl.sim.settings.argument import within
+from deltafl.sim.settings.given import within
 from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ on its disk, and keeps it from answering twice whatever the server sends.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 from deltafl.protocol.answering import OwnWork, answered
 from deltafl.protocol.client import RoundClient
@@ -30,7 +31,7 @@ from deltafl.sim.net.frames import (
     decode,
     encode,
 )
-from deltafl.sim.net.identities import OwnIdentity, signed_hello
+from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import WorkOf
 
 
@@ -75,6 +76,21 @@ class Notes:
     failed: Callable[[Exception], None] = lambda _error: None
     near: Callable[[str, int], None] = lambda _limit, _most: None
 
+    @classmethod
+    def spoken(cls, say: Callable[[str], None]) -> Self:
+        """Notes that say in sentences what the device's owner has to know.
+
+        Args:
+            say: told the sentences.
+        """
+        return cls(
+            declined=lambda reason, detail: say(f"not in this round ({reason.words}): {detail}"),
+            failed=lambda error: say(f"training failed, and counts as zeros: {said(error)}"),
+            near=lambda limit, most: say(
+                f"nine tenths of this device's {limit}={most} are used up"
+            ),
+        )
+
 
 def said(error: Exception) -> str:
     """What an exception says, though saying it may fail."""
@@ -82,19 +98,6 @@ def said(error: Exception) -> str:
         return repr(error)
     except Exception:  # noqa: BLE001 (whatever an app raises)
         return type(error).__name__
-
-
-def spoken(say: Callable[[str], None]) -> Notes:
-    """Notes that say in sentences what the device's owner has to know.
-
-    Args:
-        say: told the sentences.
-    """
-    return Notes(
-        declined=lambda reason, detail: say(f"not in this round ({reason.words}): {detail}"),
-        failed=lambda error: say(f"training failed, and counts as zeros: {said(error)}"),
-        near=lambda limit, most: say(f"nine tenths of this device's {limit}={most} are used up"),
-    )
 
 
 def today() -> int:
@@ -142,7 +145,7 @@ class DeviceSide:
         challenge = decode(data)
         if not isinstance(challenge, Challenge):
             raise ConfigError(f"the server began with a {type(challenge).__name__}")
-        return encode(signed_hello(challenge, self.own.client, self.own.identity, server))
+        return encode(self.own.hello(challenge, server))
 
     def receive(self, data: bytes) -> bytes | None:
         """Take a frame; the frame to send, or None.

@@ -1,6 +1,7 @@
 """`deltafl device`: one device of a federation."""
 
 import argparse
+import asyncio
 import signal
 import sys
 from dataclasses import replace
@@ -16,20 +17,18 @@ from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.device import DeviceSide, Notes, spoken
+from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
 from deltafl.sim.net.identities import (
     OwnIdentity,
     ledger_beside,
     read_directory,
-    read_identity,
 )
 from deltafl.sim.net.own_work import MAX_STEPS, OwnData, work_on
-from deltafl.sim.run.algorithms import own_policy
+from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.settings.given import add_flags, add_settings, config_of
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\
@@ -55,6 +54,18 @@ exit codes: 0 the run is over, or SIGTERM has ended the device between two messa
 request, 130 interrupted.
 """
 
+_FLAGS: Final = {
+    "--ca": ("FILE", "certificates to trust in place of the system's (PEM)", str),
+    "--ledger": ("FILE", "default: beside the identity, .ledger", Path),
+    "--index": (
+        "I",
+        "which training device of the data this is, from 0; needed if there are several",
+        int,
+    ),
+    "--max-steps": ("N", "most steps of training in a round", MAX_STEPS),
+    "--max-frame": ("BYTES", "longest message to take from the server", MAX_FRAME),
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -69,39 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--devices", type=Path, required=True, metavar="FILE", help="own copy of the list"
     )
-    parser.add_argument(
-        "--ca", metavar="FILE", help="certificates to trust in place of the system's (PEM)"
-    )
-    parser.add_argument(
-        "--ledger", type=Path, metavar="FILE", help="default: beside the identity, .ledger"
-    )
-    parser.add_argument(
-        "--index",
-        type=int,
-        metavar="I",
-        help="which training device of the data this is, from 0; needed if there are several",
-    )
-    parser.add_argument(
-        "--max-steps",
-        type=int,
-        default=MAX_STEPS,
-        metavar="N",
-        help=f"most steps of training in a round ({MAX_STEPS:,})",
-    )
-    parser.add_argument(
-        "--max-frame",
-        type=int,
-        default=MAX_FRAME,
-        metavar="BYTES",
-        help=f"longest message to take from the server ({MAX_FRAME:,})",
-    )
+    add_flags(parser, _FLAGS)
     parser.add_argument("--quiet", action="store_true", help="say nothing of rounds")
 
 
 def main(options: argparse.Namespace) -> int:
     """Take part until the run is over; the exit code."""
-    config = build_config([*files_of(options), *single_settings_of(options), *data_of(options)])
-    own, directory = read_identity(options.identity), read_directory(options.devices)
+    config = config_of(options)
+    own, directory = OwnIdentity.read(options.identity), read_directory(options.devices)
     _check_listed(own, directory, options)
     server = Server(options.server, options.ca, options.max_frame)
     work = work_on(_data(options, config), own.client)
@@ -109,11 +95,13 @@ def main(options: argparse.Namespace) -> int:
     path = options.ledger or ledger_beside(options.identity)
     try:
         with SqliteLedger(path) as ledger:
-            side = DeviceSide(own, directory, own_policy(config), ledger, work, _notes(options))
+            side = DeviceSide(
+                own, directory, policy_of(config, own=True), ledger, work, _notes(options)
+            )
             stop = Event()
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-            take_part(server, side, _say, stop)
+            asyncio.run(take_part(server, side, _say, stop))
     except LedgerError as error:
         raise UserError(str(error)) from None
     return 0
@@ -145,7 +133,7 @@ def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
 
 
 def _notes(options: argparse.Namespace) -> Notes:
-    notes = spoken(_say)
+    notes = Notes.spoken(_say)
     if options.quiet:
         return notes
     return replace(

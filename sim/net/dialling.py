@@ -87,7 +87,7 @@ class Server:
         return context
 
 
-def take_part(
+async def take_part(
     server: Server,
     device: DeviceSide,
     report: Callable[[str], None],
@@ -103,17 +103,6 @@ def take_part(
         stop: ends it from another thread, within a second once the device is not at work.
         patience: seconds without being admitted after which it ends.
     """
-    asyncio.run(taking_part(server, device, report, stop, patience))
-
-
-async def taking_part(
-    server: Server,
-    device: DeviceSide,
-    report: Callable[[str], None],
-    stop: Event,
-    patience: float = math.inf,
-) -> None:
-    """The same as a coroutine, for several devices in one process."""
     pauses = _Pauses(patience)
     while not (stop.is_set() or device.has_ended()):
         try:

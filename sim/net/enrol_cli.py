@@ -7,13 +7,8 @@ from typing import Final
 from deltafl.secagg import ClientId
 from deltafl.secagg.identity import fingerprint
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.identities import create_identity, read_directory, read_identity
-from deltafl.sim.net.supernodes import (
-    key_fingerprint,
-    read_supernode_key,
-    read_supernodes,
-    signed_line,
-)
+from deltafl.sim.net.identities import OwnIdentity, read_directory
+from deltafl.sim.net.supernodes import SuperNodes, read_supernode_key, signed_line
 
 _DESCRIPTION: Final = """\
 Make a device's identity, and print what the administrator adds to the federation's list.
@@ -75,10 +70,10 @@ def main(options: argparse.Namespace) -> int:
         return 0
     key = None if options.supernode_key is None else read_supernode_key(options.supernode_key)
     if options.show is not None:
-        path, own = options.show, read_identity(options.show)
+        path, own = options.show, OwnIdentity.read(options.show)
     else:
         path = options.out or Path(f"device-{options.id}.identity")
-        own = create_identity(path, ClientId(options.id))
+        own = OwnIdentity.create(path, ClientId(options.id))
         print(f"The identity is in {path}. Keep it secret, and on this device.\n")
     print(f"The device's line in the list of devices:\n  {own.entry}")
     print(f"Its fingerprint, to compare with the administrator:\n  {_fingerprint(own.entry)}")
@@ -92,10 +87,10 @@ def _show_list(options: argparse.Namespace) -> None:
     print(f"{len(listed.keys)} devices; fingerprint of the list:\n  {listed.fingerprint()}")
     if options.supernodes is None:
         return
-    supernodes = read_supernodes(options.supernodes, listed)
+    supernodes = SuperNodes.read(options.supernodes, listed)
     print("Each is signed for by its SuperNode's key; these are the keys, as ssh-keygen -lf does:")
-    for client, key in supernodes.keys.items():
-        print(f"  device {client}: {key_fingerprint(key)}")
+    for client, shown in supernodes.fingerprints():
+        print(f"  device {client}: {shown}")
 
 
 def _fingerprint(entry: str) -> str:

@@ -15,13 +15,13 @@ from typing import BinaryIO, Final
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.certificates import make_certificates
-from deltafl.sim.net.identities import create_identity, read_identity
+from deltafl.sim.net.app import make_certificate
+from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config, preset_text, read_table, to_toml
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.settings.config_io import build_config, read_table, to_toml
+from deltafl.sim.settings.given import add_flags, add_settings, config_of, quickstart
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\
@@ -48,12 +48,27 @@ split = "samples" # every device has test data too
 [privacy]
 transcript = "full"
 """
-_OUT: Final = Path("runs/federation")
+_ALONE: Final = """\
+[experiment]
+baselines = []
+num_seeds = 1
+"""
 _HOST: Final = "127.0.0.1"
 _GATHER_S: Final = 30.0  # before each round: devices that were killed are soon back
 _INVALID: Final = 2  # the exit code of a request that cannot be carried out
 _PAUSE_S: Final = 0.2
 _GOODBYE_S: Final = 15.0
+
+_FLAGS: Final = {
+    "--devices": ("N", "how many", 20),
+    "--out": ("DIR", "where everything goes", Path("runs/federation")),
+    "--port": ("P", "for devices", 8443),
+    "--status": (
+        "HOST:PORT",
+        "for the page with the state of the run; 'off' for none",
+        f"{_HOST}:8081",
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,18 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     parser.add_argument("what", choices=["up"], help="start it, and wait until it is done")
     add_settings(parser)
-    parser.add_argument("--devices", type=int, default=20, metavar="N", help="how many (20)")
-    parser.add_argument(
-        "--out", type=Path, default=_OUT, metavar="DIR", help=f"where everything goes ({_OUT})"
-    )
+    add_flags(parser, _FLAGS)
     parser.add_argument("--resume", action="store_true", help="go on with the one in DIR")
-    parser.add_argument("--port", type=int, default=8443, metavar="P", help="for devices (8443)")
-    parser.add_argument(
-        "--status",
-        default=f"{_HOST}:8081",
-        metavar="HOST:PORT",
-        help=f"for the page with the state of the run ({_HOST}:8081); 'off' for none",
-    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -91,13 +96,11 @@ def _config(options: argparse.Namespace) -> RunConfig:
     own = options.out / "settings.toml"
     if options.resume and own.exists():
         return build_config([read_table(own.read_text(encoding="utf-8"), str(own))])
-    layers = files_of(options) or [
-        read_table(preset_text("quickstart"), "preset quickstart"),
-        read_table(_TRIAL, "federation up"),
-    ]
-    alone = read_table("[experiment]\nbaselines = []\nnum_seeds = 1\n", "federation up")
-    layers += [*single_settings_of(options), *data_of(options), alone]
-    config = build_config(layers)
+    config = config_of(
+        options,
+        otherwise=(quickstart(), read_table(_TRIAL, "federation up")),
+        always=(read_table(_ALONE, "federation up"),),
+    )
     available, cohort = len(build_dataset(config.data).train), config.federation.cohort_size
     if not cohort <= options.devices <= available:
         raise UserError(
@@ -113,14 +116,13 @@ def _prepare(out: Path, config: RunConfig, number: int) -> None:
     listed = {}
     for index in range(number):
         path = _identity(out, index)
-        own = read_identity(path) if path.exists() else create_identity(path, ClientId(index))
+        own = OwnIdentity.read(path) if path.exists() else OwnIdentity.create(path, ClientId(index))
         listed[own.client] = own.identity.public
     write_file(out / DEVICES, TrustedKeys(listed).dump().encode())
     write_file(out / "settings.toml", to_toml(config).encode())
     if not (out / "server.key").exists():
-        made = make_certificates([_HOST, "localhost"])
-        write_file(out / "ca.pem", made.authority)
-        write_file(out / "server.pem", made.server)
+        made = make_certificate([_HOST, "localhost"])
+        write_file(out / "server.pem", made.certificate)
         key = os.open(out / "server.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(key, "wb") as file:
             file.write(made.key)
@@ -138,7 +140,7 @@ def _server(options: argparse.Namespace) -> list[str]:
 def _device(options: argparse.Namespace, index: int) -> list[str]:
     out = options.out
     command = [*_program("device"), str(out / "settings.toml"), "--index", str(index)]
-    command += ["--server", f"wss://{_HOST}:{options.port}", "--ca", str(out / "ca.pem")]
+    command += ["--server", f"wss://{_HOST}:{options.port}", "--ca", str(out / "server.pem")]
     command += ["--identity", str(_identity(out, index)), "--devices", str(out / DEVICES)]
     return command
 

@@ -26,11 +26,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from deltafl.secagg import ClientId
 from deltafl.secagg.codec import FieldReader, read_fields, write_fields
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
+from deltafl.secagg.randomness import system_randomness
 
 VERSION: Final = 1
 NONCE_SIZE: Final = 32
@@ -83,6 +84,11 @@ class Challenge:
 
     nonce: bytes
 
+    @classmethod
+    def drawn(cls) -> Self:
+        """Another one each time."""
+        return cls(system_randomness(NONCE_SIZE))
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -125,7 +131,7 @@ class Task:
         round_index: the round, counted from 0.
         unit: log2 of the unit in which devices weigh themselves (`deltafl.fl.strategies.masked`).
         settings: of the run, as TOML; at most `MAX_SETTINGS` bytes.
-        measures: whether devices measure the model in place of training (`measuring`).
+        measures: whether devices measure the model in place of training (`own_work`).
         beside: a digest, `BESIDE_SIZE` bytes, of what devices are told in another way than by
             frames; empty if there is nothing.
     """

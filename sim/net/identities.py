@@ -19,7 +19,7 @@ import stat
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from deltafl.fl.read.regular import read_regular
 from deltafl.secagg import ClientId, Directory, TrustedKeys, UsageError, labels
@@ -53,49 +53,61 @@ class OwnIdentity:
         """The device's line in the federation's list."""
         return TrustedKeys({self.client: self.identity.public}).dump().strip()
 
+    @classmethod
+    def create(
+        cls, path: Path, client: ClientId, randomness: Randomness = system_randomness
+    ) -> Self:
+        """Draw an identity and write it to a new file, which only its owner can read.
 
-def create_identity(
-    path: Path, client: ClientId, randomness: Randomness = system_randomness
-) -> OwnIdentity:
-    """Draw an identity and write it to a new file, which only its owner can read.
+        Raises:
+            UserError: the id is out of range, the file exists or cannot be written.
+        """
+        if not 0 <= client < _ID_LIMIT:
+            raise UserError(f"the id {client} is not in [0, {_ID_LIMIT})")
+        seed = randomness(SEED_SIZE)
+        own = cls(client, identity(seed))
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(handle, "w", encoding="ascii") as file:
+                file.write(f"{_NOTE}id {client}\nseed {seed.hex()}\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except FileExistsError:
+            raise UserError(
+                f"{path} exists, and an identity is never overwritten: choose another --out"
+            ) from None
+        except OSError as error:
+            raise UserError(f"the identity cannot be written: {error}") from error
+        return own
 
-    Raises:
-        UserError: the id is out of range, the file exists or cannot be written.
-    """
-    if not 0 <= client < _ID_LIMIT:
-        raise UserError(f"the id {client} is not in [0, {_ID_LIMIT})")
-    seed = randomness(SEED_SIZE)
-    own = OwnIdentity(client, identity(seed))
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(handle, "w", encoding="ascii") as file:
-            file.write(f"{_NOTE}id {client}\nseed {seed.hex()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise UserError(
-            f"{path} exists, and an identity is never overwritten: choose another --out"
-        ) from None
-    except OSError as error:
-        raise UserError(f"the identity cannot be written: {error}") from error
-    return own
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read an identity.
 
+        Raises:
+            UserError: the file is not one, cannot be read, or can be read by others.
+        """
+        try:
+            if path.stat().st_mode & _SHARED:
+                raise UserError(
+                    f"{path} can be read by others than its owner: run `chmod 600 {path}`"
+                )
+            found = _FORM.fullmatch(read_regular(path, _MAX_IDENTITY).decode("ascii", "replace"))
+        except OSError as error:
+            raise UserError(f"the identity cannot be read: {error}") from error
+        if found is None or int(found[1]) >= _ID_LIMIT:
+            raise UserError(f"{path} is no identity: `deltafl enrol` makes one")
+        return cls(ClientId(int(found[1])), identity(bytes.fromhex(found[2])))
 
-def read_identity(path: Path) -> OwnIdentity:
-    """Read an identity.
+    def hello(self, challenge: Challenge, server: bytes) -> Hello:
+        """Show who one is.
 
-    Raises:
-        UserError: the file is not one, cannot be read, or can be read by others.
-    """
-    try:
-        if path.stat().st_mode & _SHARED:
-            raise UserError(f"{path} can be read by others than its owner: run `chmod 600 {path}`")
-        found = _FORM.fullmatch(read_regular(path, _MAX_IDENTITY).decode("ascii", "replace"))
-    except OSError as error:
-        raise UserError(f"the identity cannot be read: {error}") from error
-    if found is None or int(found[1]) >= _ID_LIMIT:
-        raise UserError(f"{path} is no identity: `deltafl enrol` makes one")
-    return OwnIdentity(ClientId(int(found[1])), identity(bytes.fromhex(found[2])))
+        Args:
+            challenge: what the server has sent.
+            server: the `certificate_hash` of the server that the device sees.
+        """
+        signed = self.identity.sign(_signed(challenge, self.client, server))
+        return Hello(self.client, self.identity.public, signed)
 
 
 def ledger_beside(path: Path) -> Path:
@@ -130,20 +142,6 @@ def certificate_hash(certificate: bytes | None) -> bytes:
         certificate: in DER; None without TLS.
     """
     return b"" if certificate is None else sha256(certificate).digest()
-
-
-def signed_hello(
-    challenge: Challenge, client: ClientId, identity: Identity, server: bytes
-) -> Hello:
-    """Show who one is.
-
-    Args:
-        challenge: what the server has sent.
-        client: the device's id.
-        identity: its identity.
-        server: the `certificate_hash` of the server that the device sees.
-    """
-    return Hello(client, identity.public, identity.sign(_signed(challenge, client, server)))
 
 
 def is_admitted(challenge: Challenge, hello: Hello, server: bytes, devices: Directory) -> bool:

@@ -5,34 +5,201 @@ same bits. How to train is what the server says, within limits of the device's o
 
 A device that does not pass the filter trains as well, and forgets the update, so that nobody can
 tell by its time or its use of energy whether it passed.
+
+What a model does on the devices' test data is learnt as sums, in a round in which nobody trains.
+The server announces a model as in a round of federated averaging, and devices answer by the same
+machine, under the same masks and limits. In place of training loss, number of training samples and
+update, a device gives the mean loss of its test samples, their number, and the share of them that
+the model gets wrong. What is announced is the model with a number behind it: a device answers for
+each model once, and measuring a model is another answer than training from it, so its ledger tells
+them apart.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import torch
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.fl.local import CohortLearner, LocalTraining
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.answering import OwnWork
 from deltafl.protocol.client import RoundClient
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.quantile.search import SearchParams
+from deltafl.protocol.round import RoundOutcome
 from deltafl.secagg import ClientId
-from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
-from deltafl.sim.cohort.backends.in_process import InProcess
-from deltafl.sim.cohort.backends.learners import REFERENCE, build_learner
-from deltafl.sim.cohort.devices import BackendDevices, Devices
+from deltafl.sim.cohort.backends.base import Backend, ModelSpec, SampleReference
+from deltafl.sim.cohort.backends.in_process import open_in_process
 from deltafl.sim.cohort.seeds import Seeds
-from deltafl.sim.cohort.work import CohortWork
+from deltafl.sim.cohort.work import BackendDevices, CohortWork, Devices
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.frames import Task
-from deltafl.sim.net.measuring import MeasuringWork
 from deltafl.sim.run.algorithms import weighing_of
+from deltafl.sim.settings.backends import REFERENCE
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_table
+
+_MARK: Final = np.float32(1)
+_METHOD: Final = "bracketed"  # of a search that is never begun
+
+
+@dataclass(frozen=True, slots=True)
+class SummedMetrics:
+    """What a model does on the test data of all devices that were asked and answered.
+
+    Attributes:
+        round: the rounds that the model was trained for.
+        level: which of the run's conformity levels it is of, from 0.
+        devices: how many devices answered, with test data or without.
+        samples: their test samples. Of a device, no more than `privacy.max_weight` count.
+        error: the share of the samples that the model gets wrong; None without samples.
+        loss: the mean cross-entropy of the samples in nats; None without samples.
+        lost: why nothing was learnt; None if something was.
+    """
+
+    round: int
+    level: int
+    devices: int
+    samples: int
+    error: float | None
+    loss: float | None
+    lost: str | None
+
+    @classmethod
+    def of(cls, outcome: RoundOutcome, round_number: int, level: int) -> Self:
+        """What a round over marked models has revealed."""
+        error = None if outcome.update is None else float(outcome.update[0])
+        devices, samples = outcome.kept_devices, outcome.kept_weight
+        learnt = devices, samples, error, outcome.train_loss, outcome.aborted
+        return cls(round_number, level, *learnt)
+
+    def as_table(self) -> dict[str, object]:
+        """Its numbers by name, as in the run directory."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """A sentence."""
+        if self.lost is not None:
+            return f"after round {self.round}, nothing was measured: {self.lost}"
+        if self.error is None or self.loss is None:
+            return f"after round {self.round}, no device that answered has test data"
+        return (
+            f"after round {self.round}, test error {self.error:.1%} and loss {self.loss:.3f}, of "
+            f"{self.samples:,} samples of {self.devices} devices"
+        )
+
+
+def marked(model: Vector) -> Vector:
+    """What is announced to have a model measured, float32 of shape (d + 1,).
+
+    Args:
+        model: w, of shape (d,).
+    """
+    return np.append(model, _MARK)
+
+
+def measuring_levels(config: RunConfig, num_devices: int) -> Levels:
+    """What is announced, beside the model.
+
+    It is the first and only round of its own record; the model makes it unique.
+
+    Args:
+        config: the run's settings.
+        num_devices: how many are asked.
+
+    Raises:
+        ConfigurationError: a sum would not fit the ring.
+    """
+    quantile, privacy = config.quantile, config.privacy
+    grid = LossGrid(quantile.resolution_bits, quantile.loss_bound)
+    return Levels(
+        (
+            RoundConfig(
+                round_index=0,
+                cohort_size=num_devices,
+                theta=Fraction(1),
+                method=_METHOD,
+                search=SearchParams(default_max_queries(_METHOD), grid=grid),
+                update=UpdateParams(1.0, privacy.update_resolution_bits, privacy.max_weight),
+                update_length=1,
+            ),
+        )
+    )
+
+
+class MeasuringWork:
+    """A device's answers about its test data; an `OwnWork`.
+
+    Args:
+        samples: its test samples; None if it has none.
+        config: the run's settings.
+        machine: the device's side of the round, which knows what was announced.
+        backend: makes what measures models.
+    """
+
+    def __init__(
+        self,
+        samples: DeviceData | None,
+        config: RunConfig,
+        machine: RoundClient,
+        backend: Callable[[], Backend],
+    ) -> None:
+        self._samples = samples
+        self._config = config
+        self._machine = machine
+        self._backend = backend
+        self._measured: dict[bytes, DeviceMetrics] = {}
+
+    def weight(self) -> int:
+        """The number of test samples."""
+        self._check()
+        return 0 if self._samples is None else self._samples.num_samples
+
+    def loss(self, model: bytes) -> float:
+        """Their mean loss under an announced model, in nats; 0 without samples."""
+        self._check()
+        return 0.0 if self._samples is None else self._of(model).loss
+
+    def update(self, model: bytes) -> Vector:
+        """The share that the model gets wrong, of shape (1,)."""
+        self._check()
+        error = 0.0 if self._samples is None else self._of(model).error
+        return np.array([error], dtype=np.float32)
+
+    def wait(self, model: bytes) -> None:
+        """Nobody has to: there is no filter."""
+
+    def _check(self) -> None:
+        """Answer only what measuring asks: no search among test losses, no tail.
+
+        Raises:
+            ValueError: the server has announced something else. The device then counts for nothing.
+        """
+        announced = self._machine.levels
+        if announced is None or announced != measuring_levels(
+            self._config, announced.common.cohort_size
+        ):
+            raise ValueError("what the server announced is not how a model is measured")
+
+    def _of(self, announced: bytes) -> DeviceMetrics:
+        if self._samples is None:
+            raise RuntimeError("without samples, there is nothing to measure: this is a bug")
+        if announced not in self._measured:
+            vector = np.frombuffer(announced, dtype="<f4")
+            if vector[-1] != _MARK:
+                raise ValueError("the announced model is not marked as one to be measured")
+            (self._measured[announced],) = self._backend().evaluate(vector[:-1], [self._samples])
+        return self._measured[announced]
+
 
 MAX_STEPS: Final = 100_000
 """Most steps of SGD in a round that a device takes, unless it is told otherwise."""
@@ -122,22 +289,22 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
     def work_of(task: Task, machine: RoundClient) -> OwnWork:
         training = training_of(task)
 
-        def learner() -> CohortLearner:
+        def backend() -> Backend:
             spec = replace(own.shapes, name=training.config.model.name)
-            return build_learner(REFERENCE, spec, torch.device("cpu"))
+            return open_in_process(REFERENCE, spec, torch.device("cpu"))
 
         def devices(levels: int) -> Devices:
             num_samples, most = own.samples.num_samples, max(1, own.max_steps // levels)
             return BackendDevices(
                 {client: SampleReference([own.samples], 0, num_samples)},
-                InProcess(REFERENCE, learner()),
+                backend(),
                 within(training.local, num_samples, most),
                 Seeds(training.config.experiment.seed),
                 training.round_index,
             )
 
         if task.measures:
-            return MeasuringWork(own.test, training.config, machine, learner)
+            return MeasuringWork(own.test, training.config, machine, backend)
         return RoundWork(client, training.config, task, machine, devices)
 
     return work_of

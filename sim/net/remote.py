@@ -6,17 +6,23 @@ session to all that devices are told of the round (`frames.Task`). So a federati
 with the same cohorts, data, seeds and drop-outs come to the same model, bit for bit.
 
 How messages pass, and how long the server waits for answers, is in `trips`.
+
+The directory of a run is that of a simulation (docs/data-and-results.md) but for evaluations of
+single devices: nobody but a device sees what a model does on its data. In their place, the folder
+`measured` has sums over the devices (`own_work`). `deltafl audit` reads the directory.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import torch
 
 from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing
 from deltafl.fl.local import LocalTraining
@@ -25,9 +31,10 @@ from deltafl.fl.vectors import Vector, vector_sha256
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch
-from deltafl.secagg import ClientId
+from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.errors import SecAggError, UsageError
 from deltafl.secagg.primitives import PLAIN, pairwise_with
+from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes
@@ -35,10 +42,9 @@ from deltafl.sim.cohort.masks.choice import masks_of_this_machine
 from deltafl.sim.cohort.sampling import Indices
 from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.frames import Task
-from deltafl.sim.net.journal import About, Journal, is_kept
-from deltafl.sim.net.measuring import SummedMetrics, marked, measuring_levels, summed
-from deltafl.sim.net.trips import Deadlines, Rounds, Site
-from deltafl.sim.record.rundir import read_json, write_json
+from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
+from deltafl.sim.net.trips import Journal, Rounds, Site
+from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     TRANSCRIPT,
@@ -47,11 +53,14 @@ from deltafl.sim.record.transcript import (
     read_beyond,
 )
 from deltafl.sim.record.truth import Told
+from deltafl.sim.record.versions import check_versions, versions_now
 from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.engine import Stop
-from deltafl.sim.run.population import Lying
-from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import to_toml
+from deltafl.sim.run.drawing import Lying
+from deltafl.sim.run.engine import Progress, Stop, play
+from deltafl.sim.run.experiment import write_bundle
+from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
+from deltafl.sim.settings.config import REMOTE, RunConfig
+from deltafl.sim.settings.config_io import build_config, read_config_file, to_toml
 
 _MODEL: Final = "model_sha256"  # of what was measured
 
@@ -86,7 +95,7 @@ class RemotePopulation:
         journal = self.site.journal
         if journal is None:
             return False
-        if is_kept(journal, self.site.about(begun.round - 1, begun.cohort)):
+        if self.site.keeps(begun.round - 1, begun.cohort):
             self.site.note(f"round {begun.round} goes on where it was")
             return True
         self.site.note(
@@ -98,7 +107,7 @@ class RemotePopulation:
 
 
 class RemoteDevices:
-    """The devices of one run; see `population.Devices`.
+    """The devices of one run; see `drawing.Devices`.
 
     Args:
         config: the settings of one run.
@@ -111,9 +120,9 @@ class RemoteDevices:
         self.clock = CpuClock()
         masks = masks_of_this_machine(config.training.device)
         primitives = replace(PLAIN, add_masks=masks.add, add_pairwise=pairwise_with(masks.add))
-        self._rounds = Rounds(config, site, observer, primitives, Deadlines(site.waiting))
-        # devices that measure are sooner done than those that train
-        self._measuring = replace(self._rounds, deadlines=Deadlines(site.waiting))
+        self._rounds = Rounds(config, site, observer, primitives)
+        # devices that measure are sooner done than those that train: deadlines of their own
+        self._measuring = replace(self._rounds)
         self._measured: dict[int, object] = {}  # by level: the model that was measured last
         self._journal: Journal | None = None  # of the round that began last
 
@@ -131,11 +140,11 @@ class RemoteDevices:
         )
 
     def num_others(self, without: AbstractSet[int]) -> int:
-        """Those on the list; see `population.Devices`."""
+        """Those on the list; see `drawing.Devices`."""
         return len(self._site.devices.keys.keys() - without)
 
     def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
-        """Devices that are connected, once they are enough; see `population.Devices`.
+        """Devices that are connected, once they are enough; see `drawing.Devices`.
 
         Raises:
             Stop: no further round is to begin.
@@ -170,11 +179,8 @@ class RemoteDevices:
         return np.array(sorted((connected & listed.keys()) - without), np.int64)
 
     def begin(self, ids: Sequence[int], round_index: int) -> None:
-        """Bring the round to the journal, or go on with it from there; see `population.Devices`."""
-        self._journal = self._opened(self._site.about(round_index, ids))
-
-    def _opened(self, about: About) -> Journal:
-        return Journal(self._site.journal, about, self._site.randomness)
+        """Bring the round to the journal, or go on with it from there; see `drawing.Devices`."""
+        self._journal = self._site.opened(round_index, ids)
 
     def cohort(
         self,
@@ -185,7 +191,7 @@ class RemoteDevices:
         lying: Lying | None = None,
         lost: Sequence[LostSearch] = (),
     ) -> "RemoteCohort":
-        """Some of them; see `population.Devices`. They find out themselves how to train."""
+        """Some of them; see `drawing.Devices`. They find out themselves how to train."""
         del training, told, lying
         cohort = tuple(map(ClientId, ids))
         return RemoteCohort(cohort, round_index, self._rounds, self._journal, lost)
@@ -199,7 +205,7 @@ class RemoteDevices:
         """Nothing: a device drops by itself what is not needed."""
 
     def evaluate(self, models: Sequence[Vector], round_number: int) -> None:
-        """Have all connected devices measure the models; see `measuring` and `population.Devices`.
+        """Have all connected devices measure the models; see `own_work` and `drawing.Devices`.
 
         What comes out is kept at `Site.records`, each with the messages by which it was learnt.
         What was begun by an earlier process goes on by the journal, or is not begun again, and a
@@ -247,7 +253,7 @@ class RemoteDevices:
         ids = [ClientId(int(one)) for one in asked]
         announced = as_bytes([marked(model)])
         settings = to_toml(config).encode()
-        with closing(self._opened(site.about(number, ids, level))) as journal:
+        with closing(site.opened(number, ids, level)) as journal:
             task = Task(journal.task, number, 0, settings, measures=True)
             try:
                 levels = measuring_levels(config, len(ids))
@@ -262,19 +268,17 @@ class RemoteDevices:
                 record.end_round(outcome.aborted)
                 record.finish(1)
                 record.flush()
-        return summed(outcome, number, level)
+        return SummedMetrics.of(outcome, number, level)
 
     def _going_on(self, number: int, level: int, path: Path) -> BegunRound | None:
         """A measurement that an earlier process began, if the journal has it all."""
-        journal, site = self._site.journal, self._site
-        if journal is None or not path.exists():
+        if not path.exists():
             return None
         try:
             rounds = read_beyond(path, TRANSCRIPT.start).rounds
         except ChainError:
             return None
-        kept = (one for one in rounds if is_kept(journal, site.about(number, one.cohort, level)))
-        return next(kept, None)
+        return next((b for b in rounds if self._site.keeps(number, b.cohort, level)), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -342,3 +346,86 @@ def was_begun(path: Path, mode: str) -> bool:
         record.finish(len(beyond.rounds))
         record.flush()
     return True
+
+
+DATA: Final = "data of the devices"
+"""What the summary of a federation calls them."""
+
+_NOWHERE: Final = {"backend": REMOTE, "workers": 0, "threads": 1}
+
+
+def run_federation(
+    config: RunConfig,
+    path: Path,
+    site: Site,
+    shapes: ModelSpec,
+    *,
+    resume: bool,
+    progress: Progress,
+    warn: Callable[[str], None],
+) -> Summary:
+    """Play all rounds that are missing; if the run is finished, only read its summary.
+
+    Args:
+        config: all settings; its devices are remote. Where it has no nonce, the directory's is
+            taken, or a new one is drawn.
+        path: the run directory.
+        site: where devices connect.
+        shapes: of the devices' inputs, and the number of classes.
+        resume: continue in an existing directory.
+        progress: receives progress.
+        warn: receives notes for the user that need no action, each a sentence.
+
+    Returns:
+        The summary, as in summary.json.
+
+    Raises:
+        UserError: the settings and the directory do not fit together; nothing was changed.
+        RunError: the run cannot go on; its finished rounds are kept.
+    """
+    directory = RunDirectory(path)
+    config = _with_nonce(config, directory, site.randomness)
+    if finished := directory.finished(config, resume=resume):
+        site.post.finish()
+        return finished
+    site = replace(site, records=directory.measured, journal=directory.round, note=warn)
+    population = RemotePopulation(site, shapes)
+    digest = _shapes_digest(population.spec(config))
+    with directory.claim(config, resume=resume):
+        recorded, now = read_json(directory.versions), versions_now(_CPU, _NOWHERE, digest)
+        for sentence in () if recorded is None else check_versions(recorded, now):
+            warn(sentence)
+        write_json(directory.versions, now if recorded is None else recorded)
+        play(config, directory, population, progress)
+        data = DataSize(DATA, _number_of(site.devices), 0)
+        summary = summarise_experiment([summarise_run(config, directory, data)])
+        about = {"data": DATA, "data_sha256": digest}
+        write_bundle(config, directory, population.spec(config), None, about)
+        write_json(directory.summary, summary)
+        directory.round.unlink(missing_ok=True)
+    site.post.finish()
+    return summary
+
+
+_CPU: Final = torch.device("cpu")
+_NONCE: Final = 16  # bytes
+
+
+def _with_nonce(config: RunConfig, directory: RunDirectory, randomness: Randomness) -> RunConfig:
+    """The same settings with the nonce of the directory's run."""
+    if config.experiment.nonce:
+        return config
+    if directory.config.exists():
+        nonce = build_config([read_config_file(directory.config)]).experiment.nonce
+    else:
+        nonce = randomness(_NONCE).hex()
+    return replace(config, experiment=replace(config.experiment, nonce=nonce))
+
+
+def _number_of(devices: TrustedKeys) -> int:
+    return len(devices.keys)
+
+
+def _shapes_digest(spec: ModelSpec) -> str:
+    """All that the server knows of the data: a change of it is another run."""
+    return sha256(f"{spec.input_shape} {spec.num_classes}".encode()).hexdigest()

@@ -27,32 +27,30 @@ from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.net.app import Tls, application, served
 from deltafl.sim.net.frames import OVERHEAD, Reason
 from deltafl.sim.net.identities import read_directory
-from deltafl.sim.net.measuring import SummedMetrics
+from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.run import run_federation
-from deltafl.sim.net.status import Status, status_application
+from deltafl.sim.net.remote import run_federation
+from deltafl.sim.net.status import Status
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import check_session
-from deltafl.sim.run.arms import refused
+from deltafl.sim.run.arms import fewest_devices, losable_rounds, refused
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
-from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.progress import Several
-from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
-from deltafl.sim.run.workable import fewest_devices, losable_rounds
-from deltafl.sim.settings.argument import address, joined
 from deltafl.sim.settings.config import REMOTE, RunConfig
-from deltafl.sim.settings.config_io import (
-    Table,
-    build_config,
-    preset_text,
-    read_config_file,
-    read_table,
+from deltafl.sim.settings.config_io import Table, read_config_file
+from deltafl.sim.settings.given import (
+    add_flags,
+    add_settings,
+    address,
+    config_of,
+    joined,
+    quickstart,
 )
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\
@@ -80,8 +78,36 @@ exit codes: 0 the run is over, or a signal has ended the server between rounds; 
 2 invalid request, 130 ended at once by a second signal.
 """
 
-_LISTEN: Final = "0.0.0.0:8443"
-_STATUS: Final = "127.0.0.1:8081"
+_USUAL: Final = Waiting()
+_FLAGS: Final = {
+    "--listen": ("HOST:PORT", "for devices", "0.0.0.0:8443"),
+    "--tls-cert": ("FILE", "certificate chain (PEM)", Path),
+    "--tls-key": ("FILE", "its private key (PEM)", Path),
+    "--status": (
+        "HOST:PORT",
+        "page and metrics for the operator, without TLS; 'off' for none",
+        "127.0.0.1:8081",
+    ),
+    "--input-shape": (
+        "N,N,…",
+        "shape of one input, such as 28,28; by default that of the data in the settings",
+        str,
+    ),
+    "--num-classes": ("N", "how many classes there are", int),
+    "--most-wait": (
+        "S",
+        "seconds to wait for an answer before durations are known",
+        _USUAL.most,
+    ),
+    "--least-wait": ("S", "seconds to wait for an answer at least", _USUAL.least),
+    "--patience": ("S", "seconds to wait until enough devices are connected", 3600.0),
+    "--gather": (
+        "S",
+        "seconds to wait before each round until all devices are connected; by default, a round "
+        "begins with the first that are enough",
+        0.0,
+    ),
+}
 _STOPPING: Final = b"stopping after this round; a second signal stops at once\n"
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 
@@ -90,7 +116,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     add_settings(parser)
-    usual = Waiting()
     parser.add_argument(
         "--devices", type=Path, required=True, metavar="FILE", help="the list of devices"
     )
@@ -99,54 +124,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     add_quiet(parser)
     parser.add_argument(
-        "--listen", default=_LISTEN, metavar="HOST:PORT", help=f"for devices ({_LISTEN})"
-    )
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM)")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key (PEM)")
-    parser.add_argument(
         "--no-tls", action="store_true", help="serve without TLS, on this machine alone"
     )
-    parser.add_argument(
-        "--status",
-        default=_STATUS,
-        metavar="HOST:PORT",
-        help=f"page and metrics for the operator, without TLS ({_STATUS}); 'off' for none",
-    )
-    parser.add_argument(
-        "--input-shape",
-        metavar="N,N,…",
-        help="shape of one input, such as 28,28; by default that of the data in the settings",
-    )
-    parser.add_argument("--num-classes", type=int, metavar="N", help="how many classes there are")
-    parser.add_argument(
-        "--most-wait",
-        type=float,
-        default=usual.most,
-        metavar="S",
-        help=f"seconds to wait for an answer before durations are known ({usual.most:g})",
-    )
-    parser.add_argument(
-        "--least-wait",
-        type=float,
-        default=usual.least,
-        metavar="S",
-        help=f"seconds to wait for an answer at least ({usual.least:g})",
-    )
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=3600.0,
-        metavar="S",
-        help="seconds to wait until enough devices are connected (3600)",
-    )
-    parser.add_argument(
-        "--gather",
-        type=float,
-        default=0.0,
-        metavar="S",
-        help="seconds to wait before each round until all devices are connected (0); by default, a "
-        "round begins with the first that are enough",
-    )
+    add_flags(parser, _FLAGS)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -167,7 +147,7 @@ def main(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if options.status != "off":
             at = address(options.status, "--status")
-            shown = stack.enter_context(served(status_application(status), *at))
+            shown = stack.enter_context(served(status.application(), *at))
             _say(f"The state of the run is at http://{joined(*shown)}")
         bound = stack.enter_context(served(app, host, port, tls=tls, max_frame=max_frame))
         _say(f"Devices connect to {'ws' if tls is None else 'wss'}://{joined(*bound)}")
@@ -248,20 +228,15 @@ def _serve(
 
 def _config(options: argparse.Namespace) -> RunConfig:
     """The settings, of one run with remote devices."""
-    layers = files_of(options)
-    if not layers:
-        own = RunDirectory(options.out).config
-        if options.resume and own.exists():
-            layers.append(read_config_file(own))
-        else:
-            layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
-    layers += [*single_settings_of(options), *data_of(options)]
+    own = RunDirectory(options.out).config
+    begun = options.resume and own.exists()
     alone: Table = {
         "federation": {"devices": REMOTE},
         # a nonce in the settings is that of another run
         "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
-    return build_config([*layers, alone])
+    otherwise = read_config_file(own) if begun else quickstart()
+    return config_of(options, otherwise=(otherwise,), always=(alone,))
 
 
 def _tls(options: argparse.Namespace) -> Tls | None:

@@ -22,11 +22,10 @@ from deltafl.fl.metrics import Summary
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId
 from deltafl.sim.net.frames import Reason
-from deltafl.sim.net.measuring import SummedMetrics
+from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.events import Event
-from deltafl.sim.run.accounting import privacy_of
-from deltafl.sim.run.bound import rounded_up
+from deltafl.sim.run.accounting import privacy_of, rounded_up
 from deltafl.sim.run.stage_seconds import STAGE_WORDS
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -173,6 +172,18 @@ class Status:
             ]
         return "".join([*_exposed("gauge", gauges), *_exposed("counter", counters)])
 
+    def application(self) -> Starlette:
+        """The ASGI application that shows all this, for the operator alone."""
+
+        async def page(_request: Request) -> HTMLResponse:
+            headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+            return HTMLResponse(self.page(), headers=headers)
+
+        async def metrics(_request: Request) -> PlainTextResponse:
+            return PlainTextResponse(self.metrics(), media_type=METRICS_TYPE)
+
+        return Starlette(routes=[Route("/", page), Route("/metrics", metrics)])
+
     def _epsilon(self) -> str:
         """ε of a device's answers in all searches so far, if they are noisy."""
         spent = privacy_of(self.config, self._rounds_done)
@@ -191,19 +202,6 @@ def _exposed(kind: str, metrics: Sequence[_Metric]) -> Iterator[str]:
         yield f"# HELP deltafl_{name} {what}\n# TYPE deltafl_{name} {kind}\n"
         for labels, value in values.items():
             yield f"deltafl_{name}{labels} {value}\n"
-
-
-def status_application(status: Status) -> Starlette:
-    """The ASGI application that shows a status, for the operator alone."""
-
-    async def page(_request: Request) -> HTMLResponse:
-        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return HTMLResponse(status.page(), headers=headers)
-
-    async def metrics(_request: Request) -> PlainTextResponse:
-        return PlainTextResponse(status.metrics(), media_type=METRICS_TYPE)
-
-    return Starlette(routes=[Route("/", page), Route("/metrics", metrics)])
 
 
 @cache

@@ -15,7 +15,7 @@ can sign for the identity of another, and take its place.
 import io
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -92,6 +92,26 @@ class SuperNodes:
             raise UserError(f"no SuperNode's key has signed for device {min(missing)}")
         return cls(dict(sorted(keys.items())))
 
+    @classmethod
+    def read(cls, path: Path, devices: TrustedKeys) -> Self:
+        """Read the list of a federation's SuperNodes; see `parse`.
+
+        Raises:
+            UserError: the file cannot be read, or is no list in which all devices are signed for.
+        """
+        try:
+            return cls.parse(read_regular(path, _MAX_LIST).decode("utf-8"), devices)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"the list of SuperNodes cannot be read: {error}") from error
+        except UserError as error:
+            raise UserError(f"{path}, {error}") from None
+
+    def fingerprints(self) -> Iterator[tuple[ClientId, str]]:
+        """The fingerprint of each device's SuperNode's key, as `ssh-keygen -lf` prints it."""
+        for client, key in self.keys.items():
+            digest = sha256(b64decode(key.split()[1])).digest()
+            yield client, "SHA256:" + b64encode(digest).decode("ascii").rstrip("=")
+
     def device_of(self, public_key: bytes) -> ClientId | None:
         """The device of a SuperNode by its public key; None if it is on no line.
 
@@ -106,20 +126,6 @@ class SuperNodes:
         except (ValueError, UnsupportedAlgorithm):
             return None
         return next((client for client, one in self.keys.items() if one == wanted), None)
-
-
-def read_supernodes(path: Path, devices: TrustedKeys) -> SuperNodes:
-    """Read the list of a federation's SuperNodes; see `SuperNodes.parse`.
-
-    Raises:
-        UserError: the file cannot be read, or is no list in which all devices are signed for.
-    """
-    try:
-        return SuperNodes.parse(read_regular(path, _MAX_LIST).decode("utf-8"), devices)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the list of SuperNodes cannot be read: {error}") from error
-    except UserError as error:
-        raise UserError(f"{path}, {error}") from None
 
 
 def read_supernode_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -146,16 +152,6 @@ def signed_line(own: OwnIdentity, key: ec.EllipticCurvePrivateKey) -> str:
     first = key.sign(message, ec.ECDSA(SHA256(), deterministic_signing=True))
     second = own.identity.sign(_of_identity(own.client, written))
     return f"{own.client} {written} {first.hex()} {second.hex()}"
-
-
-def key_fingerprint(key: str) -> str:
-    """The fingerprint of a public key, as `ssh-keygen -lf` prints it.
-
-    Args:
-        key: as OpenSSH writes it.
-    """
-    blob = key.split()[1]
-    return "SHA256:" + b64encode(sha256(b64decode(blob)).digest()).decode("ascii").rstrip("=")
 
 
 def _verified(

@@ -7,15 +7,7 @@ from dataclasses import asdict
 
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json
-from deltafl.sim.settings.argument import within
-from deltafl.sim.settings.config_io import build_config, preset_text, read_table
-from deltafl.sim.settings.given import (
-    add_settings,
-    data_of,
-    files_of,
-    is_of_own_data,
-    single_settings_of,
-)
+from deltafl.sim.settings.given import add_settings, config_of, is_of_own_data, quickstart, within
 
 _DESCRIPTION = """\
 Say what a run would be like, before it is run: how many drop-outs a round
@@ -68,10 +60,7 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         ConfigError: the settings are wrong, or cannot work.
     """
-    layers = files_of(options)
-    if not layers and not is_of_own_data(options):
-        layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
-    config = build_config([*layers, *single_settings_of(options), *data_of(options)])
+    config = config_of(options, otherwise=() if is_of_own_data(options) else (quickstart(),))
     if not config.federation.is_private:
         raise ConfigError(
             f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
@@ -81,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
     # imported here, so that help and refusals of single settings are instant
     from deltafl.sim.plan.plan import known_data, known_parameters, plan_of
     from deltafl.sim.plan.table import as_text
-    from deltafl.sim.run.noisy_updates import note_on_delta
+    from deltafl.sim.run.accounting import note_on_delta
 
     parameters = options.parameters
     plan = plan_of(

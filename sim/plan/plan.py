@@ -22,12 +22,17 @@ from deltafl.secagg import SessionParams, ring, wire
 from deltafl.secagg.threat import at_most
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import trips
-from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.run.accounting import account_of, privacy_of
 from deltafl.sim.run.algorithms import looser_limits, policy_of
-from deltafl.sim.run.arms import check_arms, check_data, session_of
-from deltafl.sim.run.known import KnownData
-from deltafl.sim.run.spending import account_of
-from deltafl.sim.run.workable import fewest_devices, largest_dropout, losable_rounds
+from deltafl.sim.run.arms import (
+    KnownData,
+    check_arms,
+    check_data,
+    fewest_devices,
+    largest_dropout,
+    losable_rounds,
+    session_of,
+)
 from deltafl.sim.settings.config import RunConfig
 
 _DEVICES_DRAWN: Final = 600  # in all draws together: playing takes microseconds for each and query
@@ -77,7 +82,7 @@ class RoundCost:
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """What the noise of a run comes to; see `deltafl.sim.run.accounting` and `spending`.
+    """What the noise of a run comes to; see `deltafl.sim.run.accounting`.
 
     Attributes:
         epsilon: of all rounds, for a device that is in every one.

@@ -6,7 +6,7 @@ from typing import Final
 
 from deltafl.secagg.threat import CORRECTNESS_BITS
 from deltafl.sim.plan.plan import Plan, RoundCost, SessionPlan
-from deltafl.sim.run.bound import rounded_up
+from deltafl.sim.run.accounting import rounded_up
 from deltafl.sim.writing import size
 
 WIDTH: Final = 80

@@ -54,7 +54,7 @@ from deltafl.sim.record.chain import (
     read_chain,
     read_link,
 )
-from deltafl.sim.settings.mode import is_mode, keeps_whole
+from deltafl.sim.settings.constraints import is_mode, keeps_whole
 
 TRANSCRIPT: Final = Format(
     "transcript",

@@ -26,7 +26,7 @@ from deltafl.secagg.randomness import Randomness
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, read_chain
 from deltafl.sim.record.transcript import RUN_ID_BYTES
-from deltafl.sim.settings.mode import keeps_whole
+from deltafl.sim.settings.constraints import keeps_whole
 
 TRUTH: Final = Format("truth", 2)
 

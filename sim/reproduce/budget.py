@@ -45,7 +45,7 @@ from deltafl.sim.reproduce.cells import (
 from deltafl.sim.reproduce.experiment import Cell, Request, Table
 from deltafl.sim.reproduce.grid import Plan
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, PRIVATE_DELTA_FL
-from deltafl.sim.settings.config import SUMS, RunConfig
+from deltafl.sim.settings.config import RunConfig
 
 HOUR_S: Final = 3600.0
 _PROBING: Final = 0.1
@@ -419,7 +419,7 @@ def _probe(
 
 
 def _is_masked(cell: Cell) -> bool:
-    return cell.config.federation.is_private and cell.config.privacy.sums == SUMS[0]
+    return cell.config.has_masked_sums
 
 
 def _hours(seconds: float | None) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from deltafl.fl.read.exact import exact_number
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.settings.argument import within
 from deltafl.sim.settings.config_io import assignment
+from deltafl.sim.settings.given import within
 from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:

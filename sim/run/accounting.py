@@ -1,34 +1,47 @@
-"""What the noisy search of a run costs in privacy: ρ of a round, ε and δ of the run.
+"""What a run costs in privacy: ρ of a round, ε and δ of the run, where its sums have noise.
 
-Neighbouring runs differ in the losses (and weights) of one device, in every round: the relation is
-replacement, for who takes part is public. Such a device moves from one bin of a query to another,
-an L2 distance of √2. Every round is taken to be one in which it is invited: no amplification by
-sampling is claimed, since the server knows whom it invites.
+Where the search alone has noise (`privacy_of`), neighbouring runs differ in the losses (and
+weights) of one device, in every round: the relation is replacement, for who takes part is public.
+Such a device moves from one bin of a query to another, an L2 distance of √2. Every round is taken
+to be one in which it is invited: no amplification by sampling is claimed, since the server knows
+whom it invites. The sums of updates are then under no bound, and a run as a whole is not
+differentially private; nor is a round that a server repeats under another index part of the account
+of an honest server's run. A round that was lost counts in full, however far it had come.
 
-Only the answers to queries of the search are accounted for here. Unless updates have noise
-(`deltafl.sim.run.spending`), their sums are under no bound, and a run as a whole is not
-differentially private; nor is a round
-that a server repeats under another index part of the account of an honest server's run. A round
-that was lost counts in full, however far it had come.
+Where all sums have noise (`account_of`), neighbouring runs differ in the data of one device. What
+counts is every sum of every round in which the device is invited, that of the search and that of
+the update, also of rounds that were lost or interrupted. The devices of a population are dealt into
+cohorts that have nothing in common, and dealt again when too few are left, so that nobody is
+invited more often than `participations` says. A sum with a multiplier of z is 1/2z² of
+zero-concentrated privacy.
 
 The sum of h discrete Gaussians is not quite one, which costs τ, a term that is below 1e-15 for
 shares of the variance that `deltafl.protocol.noise` sees to. That shares are clipped where they lie
-with probability 2^-64 in all is not accounted for.
+with probability 2^-64 in all is not accounted for; nor are evaluations, which the simulator makes
+over all devices and which no server of the protocol sees.
 
 Source: Kairouz, Liu, Steinke 2021 (arXiv 2102.06387), theorem 1; Bun & Steinke 2016 for zCDP and
 its composition; conversion to (ε, δ) by the library dp-accounting.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
+from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.registry import NOISY
+from deltafl.protocol.update_noise import FIELDS, Sizes, UpdateNoise
+from deltafl.sim.cohort.sampling import participations
+from deltafl.sim.errors import RunError
+from deltafl.sim.record.events import Event
 from deltafl.sim.run.algorithms import build_strategy
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import DPConfig, RunConfig
 
 DELTA: Final = 1e-5
 """δ of a run's summary."""
@@ -123,3 +136,187 @@ def epsilon_of(rho: float, delta: float) -> float:
     accountant = RdpAccountant()
     accountant.compose(ZCDpEvent(rho=rho))
     return float(accountant.get_epsilon(delta))
+
+
+SPENT: Final = ("epsilon", "delta")
+"""Keys of a round's event that say what was spent after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has cost a device that was invited as often as any.
+
+    Attributes:
+        epsilon: ε, at δ.
+        delta: δ.
+        rho_search: ρ of the search of one round, in zero-concentrated differential privacy.
+        rho_update: ρ of the sum of updates of one round.
+        participations: Rounds in which a device was invited, at most.
+    """
+
+    epsilon: float
+    delta: float
+    rho_search: float
+    rho_update: float
+    participations: int
+
+    @property
+    def event(self) -> Event:
+        """What the event of a round says of it."""
+        return dict(zip(SPENT, (self.epsilon, self.delta), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What rounds cost; the same for all rounds of a run.
+
+    Attributes:
+        rho_search: As in `Spent`.
+        rho_update: As in `Spent`.
+        delta: δ.
+        budget: Largest ε; 0 for no limit.
+        num_devices: Devices that cohorts are drawn from.
+        cohort_size: Devices of a cohort.
+    """
+
+    rho_search: float
+    rho_update: float
+    delta: float
+    budget: float
+    num_devices: int
+    cohort_size: int
+
+    def after(self, rounds: int) -> Spent:
+        """What so many rounds cost, those that were lost included."""
+        times = participations(rounds, self.num_devices, self.cohort_size)
+        epsilon = _epsilon((self.rho_search + self.rho_update) * times, self.delta)
+        return Spent(epsilon, self.delta, self.rho_search, self.rho_update, times)
+
+    def check(self, rounds: int) -> None:
+        """Check that the budget is enough for so many rounds.
+
+        Raises:
+            RunError: it is not.
+        """
+        if not self.budget or (needed := self.after(rounds).epsilon) <= self.budget:
+            return
+        fitting = self._affordable(rounds)
+        instead = f"for {fitting} rounds: set federation.rounds = {fitting}, or raise"
+        asked = f"{rounds} {'rounds' if rounds > 1 else 'round'}"
+        raise RunError(
+            f"{asked} would spend ε = {rounded_up(needed)} at δ = {self.delta:g}, and "
+            f"dp.epsilon_budget is {self.budget:g}, which is "
+            f"{f'enough {instead}' if fitting else 'not enough for a single round: raise'} "
+            "dp.noise or dp.epsilon_budget"
+        )
+
+    def _affordable(self, rounds: int) -> int:
+        """The most rounds that the budget is enough for, of fewer than `rounds`."""
+        low, high = 0, rounds
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.after(middle).epsilon <= self.budget:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def account_of(
+    config: RunConfig, num_devices: int, update_length: int, own: Strategy | None = None
+) -> Account | None:
+    """The account of a run; None where its sums of updates have no noise.
+
+    Args:
+        config: The settings of one run.
+        num_devices: Devices that cohorts are drawn from.
+        update_length: Parameters of the model.
+        own: The strategy, if it is one of the caller's own.
+
+    Raises:
+        ConfigError: the settings contradict each other.
+        ConfigurationError: the settings are impossible.
+    """
+    if not config.dp.noise:
+        return None
+    strategy = build_strategy(config, own=own)
+    if isinstance(strategy, WithServerOptimizer):  # what a server does with a sum costs nothing
+        strategy = strategy.strategy
+    if not isinstance(strategy, PrivateDeltaFL):
+        raise TypeError(f"{type(strategy).__name__} has no noise: this is a bug")
+    size = config.federation.cohort_size
+    search, update = strategy.search_noise(size), strategy.update_noise(size, update_length)
+    if update is None:
+        raise TypeError("the sum of updates has no noise: this is a bug")
+    return Account(
+        rho_search=0.0 if search is None else rho_of(search, NoisyHistogram(search).num_bins),
+        # A smaller cohort rounds its noise otherwise, up to what the multiplier alone gives.
+        rho_update=max(
+            rho_of_update(update, Sizes.of(update_length, size)),
+            1 / (2 * float(config.dp.noise) ** 2),
+        ),
+        delta=config.dp.delta,
+        budget=config.dp.epsilon_budget,
+        num_devices=num_devices,
+        cohort_size=size,
+    )
+
+
+def rho_of_update(noise: UpdateNoise, sizes: Sizes) -> float:
+    """ρ of one sum of updates, under replacement of one device's contribution.
+
+    Args:
+        noise: The noise.
+        sizes: Of the round.
+    """
+    shift = 1 / math.sqrt(noise.square_multiplier(sizes))  # in standard deviations, by L2
+    num_numbers = sizes.length + len(FIELDS) - 1
+    tau = excess(float(noise.deviation**2), noise.num_devices)
+    # Half of ε² of theorem 1; the L1 distance is at most √d times the L2 distance.
+    return (shift**2 + 2 * math.sqrt(num_numbers) * shift * tau + tau**2 * num_numbers) / 2
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(rho: float, delta: float) -> float:
+    return epsilon_of(rho, delta) if rho else 0.0
+
+
+def note_on_delta(dp: DPConfig, num_devices: int) -> str | None:
+    """What to say of a δ that promises next to nothing; None if it does not, or nothing is noisy.
+
+    Args:
+        dp: the settings.
+        num_devices: how many train, or that many at least.
+
+    Returns:
+        A sentence that names a δ below which there is nothing to say.
+    """
+    if not dp.noise or dp.delta * num_devices < 1:
+        return None
+    return (
+        f"dp.delta = {dp.delta:g}: should be far below 1/{num_devices} ({1 / num_devices:.1g}), "
+        "one over the number of training devices; a run that shows each device's data with "
+        "probability δ would keep the same promise"
+    )
+
+
+def rounded_up(epsilon: float) -> str:
+    """An upper bound to two decimals, never too low.
+
+    >>> rounded_up(2.981), rounded_up(2.5), rounded_up(1234.5), rounded_up(math.inf)
+    ('2.99', '2.50', '1,234.50', 'inf')
+    """
+    return _rounded(epsilon, math.ceil)
+
+
+def rounded_down(epsilon: float) -> str:
+    """A lower bound to two decimals, never too high.
+
+    >>> rounded_down(0.567), rounded_down(5.0)
+    ('0.56', '5.00')
+    """
+    return _rounded(epsilon, math.floor)
+
+
+def _rounded(epsilon: float, towards: Callable[[float], int]) -> str:
+    return f"{towards(epsilon * 100) / 100:,.2f}" if math.isfinite(epsilon) else str(epsilon)

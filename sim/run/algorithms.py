@@ -1,7 +1,7 @@
 """Build the algorithm that the settings name, and the object that runs its secure rounds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from deltafl.fl.strategies.geometric_median import Robustly
 from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.norm_clipping import NormClipping
-from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, exact_updates
 from deltafl.fl.strategies.robust_mean import Robust, RobustMean
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
@@ -29,28 +29,23 @@ from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.quantile.registry import NOISY, default_max_queries, quantile_method
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
+from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, GraphKind, SessionParams, ThreatModel
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.dropouts import Dropouts, WithDropouts, nobody, seeded_dropouts
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.run.noisy_updates import update_noise_of
 from deltafl.sim.settings.config import (
     ALGORITHMS,
-    AUTO,
-    CLIPPED,
-    IDEAL,
     PRIVATE,
-    PROVED,
     REMOTE,
-    RFA,
-    TRUSTED,
-    VERIFIED,
-    PolicyConfig,
+    Aggregation,
     QuantileConfig,
     RunConfig,
-    StrategyConfig,
+    Search,
+    Sums,
+    Votes,
 )
 
 _NONE_AT_0: Final = {"max_participations", "max_rounds_per_day"}  # limits that are none at 0
@@ -74,7 +69,7 @@ def build_strategy(
         ConfigError: the settings of the search contradict each other.
     """
     strategy = _strategy(config, dropouts, own)
-    optimizer = server_optimizer_of(config.strategy)
+    optimizer = server_optimizer_of(config)
     return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
 
 
@@ -108,14 +103,15 @@ def _in_clear(algorithm: str, config: RunConfig, own: Strategy | None) -> Strate
 def _robustly(config: RunConfig) -> Robust | None:
     """How updates are aggregated robustly; None if their mean is taken."""
     strategy = config.strategy
-    if strategy.aggregation == RFA:
+    if strategy.aggregation == Aggregation.RFA:
         return Robustly(strategy.rfa_passes, strategy.rfa_smoothing)
-    return _clipping(strategy)
+    return _clipping(config)
 
 
-def _clipping(strategy: StrategyConfig) -> NormClipping | None:
+def _clipping(config: RunConfig) -> NormClipping | None:
     """How updates are clipped, in clear or by secure sums; None if they are not."""
-    if strategy.aggregation != CLIPPED:
+    strategy = config.strategy
+    if strategy.aggregation != Aggregation.CLIPPED:
         return None
     return NormClipping(strategy.clipped_quantile, strategy.clipped_rate, strategy.clipped_radius)
 
@@ -168,12 +164,13 @@ def _constants(config: RunConfig) -> Mapping[str, object]:
     }
 
 
-def _of_section(section: StrategyConfig | PolicyConfig) -> dict[str, Any]:
+def _of_section(section: Any) -> dict[str, Any]:  # noqa: ANN401 (of the settings)
     return {field.name: getattr(section, field.name) for field in fields(section)}
 
 
-def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
+def server_optimizer_of(config: RunConfig) -> ServerOptimizer | None:
     """The server's optimizer; None if the server uses the algorithm's model unchanged."""
+    strategy = config.strategy
     optimizer = SERVER_OPTIMIZERS[strategy.server_optimizer].build(_of_section(strategy))
     return None if optimizer == Sgd(1.0) else optimizer
 
@@ -198,28 +195,25 @@ def sessions_of(config: RunConfig) -> Sessions:
     )
 
 
-def policy_of(config: RunConfig) -> RoundPolicy:
+def policy_of(config: RunConfig, *, own: bool = False) -> RoundPolicy:
     """The limits of a run's devices, by its settings; see `sessions_of`.
 
     Simulated devices accept what the other settings ask for, unless the section `policy` says
-    otherwise. Devices on machines of their own do not: a server may ask for anything.
+    otherwise. Devices on machines of their own do not: a server may ask for anything. What the
+    section `policy` leaves out is then as the protocol has it.
     With ideal sums, which hide nothing, θ may keep fewer than `privacy.min_honest_tail`.
+
+    Args:
+        config: the settings of a run, or of a device's owner.
+        own: whether they are those of a device's owner.
     """
-    if config.federation.devices == REMOTE:
-        return own_policy(config)
+    if own or config.federation.devices == REMOTE:
+        return _policy(config, {})
     policy, federation = _policy(config, _asked_limits(config)), config.federation
     size, least = federation.cohort_size, policy.min_tail(federation.cohort_size)
-    if config.privacy.sums == IDEAL and expected_tail(min(federation.thetas), size) < least:
+    if config.privacy.sums == Sums.IDEAL and expected_tail(min(federation.thetas), size) < least:
         return replace(policy, min_honest_tail=0)
     return policy
-
-
-def own_policy(config: RunConfig) -> RoundPolicy:
-    """The limits of a device on a machine of its own, by its owner's settings.
-
-    What the section `policy` leaves out is as the protocol has it, whatever a server asks for.
-    """
-    return _policy(config, {})
 
 
 def _policy(config: RunConfig, asked: Mapping[str, float | Fraction]) -> RoundPolicy:
@@ -244,7 +238,7 @@ def _policy(config: RunConfig, asked: Mapping[str, float | Fraction]) -> RoundPo
         min_cohort=privacy.min_cohort,
         min_honest_tail=privacy.min_honest_tail,
         sparse_if_active=_graph(config) is GraphKind.SPARSE,
-        unverified_if_active=_searches(config) and config.quantile.search == TRUSTED,
+        unverified_if_active=_searches(config) and config.quantile.search == Search.TRUSTED,
         **limits,
     )
 
@@ -304,7 +298,7 @@ def _is_looser(name: str, value: object, usual: object) -> bool:
 def keeps_enough(config: RunConfig) -> bool:
     """Whether θ keeps enough of a cohort to hide a device, at least if nobody colludes."""
     federation, privacy = config.federation, config.privacy
-    if federation.algorithm != PRIVATE + DELTA_FL or privacy.sums == IDEAL:
+    if federation.algorithm != PRIVATE + DELTA_FL or privacy.sums == Sums.IDEAL:
         return True
     kept = expected_tail(min(federation.thetas), federation.cohort_size)
     return kept >= privacy.min_honest_tail
@@ -313,14 +307,16 @@ def keeps_enough(config: RunConfig) -> bool:
 def _is_verified(config: RunConfig) -> bool:
     """Whether devices check a search, if there is one."""
     search = config.quantile.search
-    return search == VERIFIED or (search == AUTO and config.privacy.adversary == "active")
+    return search == Search.VERIFIED or (
+        search == Search.AUTO and config.privacy.adversary == "active"
+    )
 
 
 def _graph(config: RunConfig) -> GraphKind | None:
     """The graph of sessions that the settings ask for; None if the threat model decides."""
-    if config.privacy.graph != AUTO:
+    if config.privacy.graph in tuple(GraphKind):
         return GraphKind(config.privacy.graph)
-    checked = _searches(config) and config.quantile.search == VERIFIED
+    checked = _searches(config) and config.quantile.search == Search.VERIFIED
     return GraphKind.COMPLETE if checked else None
 
 
@@ -375,7 +371,7 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
     from deltafl.sim.cohort.shared import simulated
 
     sessions = sessions_of(config)
-    if config.privacy.sums == IDEAL:
+    if config.privacy.sums == Sums.IDEAL:
         return IdealRounds(sessions)
     masks = masks_of_this_machine(config.training.device)
     return MaskedRounds(
@@ -430,7 +426,7 @@ def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> Pr
     update = UpdateParams(privacy.update_clip, privacy.update_resolution_bits, privacy.max_weight)
     search = _search_params(quantile, verified=verified)
     encoding = Encoding(quantile.method, search, update)
-    update_noise, clipping = update_noise_of(config.dp, sessions), _clipping(config.strategy)
+    update_noise, clipping = _update_noise(config, sessions), _clipping(config)
     return PrivateDeltaFL(
         theta, encoding, noise, quantile.warm_start, clipping, update_noise, sessions.min_tail
     )
@@ -444,5 +440,22 @@ def _search_params(quantile: QuantileConfig, *, verified: bool) -> SearchParams:
         epsilon_ticks=round(math.ldexp(quantile.epsilon, quantile.resolution_bits)),
         min_cohort=quantile.min_cohort,
         verified=verified,
-        proved=quantile.votes == PROVED,
+        proved=quantile.votes == Votes.PROVED,
     )
+
+
+def _update_noise(
+    config: RunConfig, sessions: Sessions
+) -> Callable[[int, int], UpdateNoise | None]:
+    """From the cohort size and the number of parameters to the noise of a sum of updates."""
+    dp = config.dp
+    if not dp.noise:
+        return exact_updates
+
+    def noise(cohort_size: int, update_length: int) -> UpdateNoise:
+        # A sum of updates may be over fewer devices than the search was.
+        num_devices = sessions.num_noisy(cohort_size, 0)
+        sizes = Sizes.of(update_length, cohort_size)
+        return UpdateNoise.at_least(dp.noise, dp.clip, num_devices, sizes)
+
+    return noise

@@ -1,11 +1,13 @@
 """What is refused of a run before it begins; `deltafl run` and `deltafl plan` both ask here.
 
 Samples are not looked at, and torch is not loaded: this is what follows from the settings, from how
-many parameters the model has and, where that is known, from how many devices train.
+many parameters the model has and, where that is known, from how many devices train. With which
+other settings a run would have a session is found by the code that the run itself uses.
 """
 
+import math
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -20,14 +22,36 @@ from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.params import DIGEST_SIZE, MAX_LENGTH
+from deltafl.sim.cohort.attackers import num_attackers
 from deltafl.sim.errors import ConfigError, RunError
-from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.attacks import check_attackers
-from deltafl.sim.run.known import KnownData
+from deltafl.sim.run.accounting import Account, account_of
+from deltafl.sim.run.algorithms import policy_of, sessions_of
 from deltafl.sim.run.levels import strategy_of
-from deltafl.sim.run.spending import Account, account_of
-from deltafl.sim.settings.config import PolicyConfig, RunConfig
-from deltafl.sim.settings.config_io import check_together
+from deltafl.sim.settings.attackers import AttackersConfig, Kind
+from deltafl.sim.settings.config import PolicyConfig, RunConfig, Search
+from deltafl.sim.settings.config_io import check_together, show
+
+
+@dataclass(frozen=True, slots=True)
+class KnownData:
+    """What settings are held against; None for what is not known yet, of which nothing is said.
+
+    Attributes:
+        name: of the data.
+        num_devices: how many devices train.
+        num_classes: of the labels; 0 if targets are numbers.
+        input_shape: of one sample.
+        is_tokens: whether samples are made of tokens.
+        rule: by which devices were kept, in brackets after the name; or "".
+    """
+
+    name: str
+    num_devices: int | None = None
+    num_classes: int | None = None
+    input_shape: tuple[int, ...] | None = None
+    is_tokens: bool | None = None
+    rule: str = ""
+
 
 _SETTINGS: Final = {
     "bound": "quantile.loss_bound = ",
@@ -62,7 +86,59 @@ def check_data(config: RunConfig, data: KnownData) -> None:
             f"federation.cohort_size = {size} is more than the {available} training devices of "
             f"{data.name}{rule}: lower it to {available} or less"
         )
-    check_attackers(config.attackers, data)
+    _check_attackers(config.attackers, data)
+
+
+def _check_attackers(settings: AttackersConfig, data: KnownData) -> None:
+    """Find attackers that cannot do with these data what they are to do.
+
+    Raises:
+        ConfigError: the message says which setting does not fit, and what would.
+    """
+    if not settings.lie:
+        return
+    if (devices := data.num_devices) is not None:
+        number = num_attackers(settings.share, devices)
+        if not 0 < number < devices:
+            raise ConfigError(
+                f"attackers.share = {show(settings.share)}: that is {number} of the {devices} "
+                f"training devices of {data.name}, rounded: must be at least 1 and leave an honest "
+                "one"
+            )
+    if settings.kind in (Kind.FLIPPED_LABELS, Kind.BACKDOOR):
+        _check_labels(settings, data)
+    if settings.kind == Kind.BACKDOOR:
+        _check_trigger(settings, data)
+
+
+def _check_labels(settings: AttackersConfig, data: KnownData) -> None:
+    classes, kind = data.num_classes, settings.kind
+    if classes == 0:
+        raise ConfigError(
+            f"attackers.kind = {kind!r}: {data.name} has no classes, and this attack changes "
+            "labels: take one that changes updates, such as 'sign-flipped'"
+        )
+    for name in ("from_class", "to_class") if classes is not None else ():
+        if (value := getattr(settings, name)) >= classes:
+            raise ConfigError(
+                f"attackers.{name} = {value}: must be below {classes}, the classes of {data.name}"
+            )
+
+
+def _check_trigger(settings: AttackersConfig, data: KnownData) -> None:
+    if data.is_tokens:
+        raise ConfigError(
+            f"attackers.kind = {settings.kind!r}: {data.name} has tokens, and the trigger is "
+            "for images and tables: take another kind"
+        )
+    if (shape := data.input_shape) is None:
+        return
+    largest = min(shape[-2:]) if len(shape) > 1 else math.prod(shape)
+    if settings.trigger_size > largest:
+        raise ConfigError(
+            f"attackers.trigger_size = {settings.trigger_size}: must be at most {largest}, for "
+            f"inputs of shape {shape}"
+        )
 
 
 def check_arms(
@@ -178,3 +254,80 @@ def _check_participations(config: RunConfig, account: Account | None, *, is_know
             f"policy.max_participations = {most}: in {rounds} rounds, a device is invited up to "
             f"{times} times; lower federation.rounds or federation.cohort_size, or raise the limit"
         )
+
+
+REFUSALS: Final = (ConfigError, ProtocolError, SecAggError, ValueError)
+"""What is raised where no session can be opened with some settings."""
+
+_PARTS: Final = 100  # of rates: hundredths are tried
+_CLOSELY: Final = 100  # cohorts that are tried one by one
+_FACTOR: Final = 1.1  # between the others
+_LARGE: Final = 2000  # beyond, a session takes long to find, and other settings are the cheaper way
+
+
+def with_cohort(config: RunConfig, cohort_size: int) -> RunConfig:
+    """The same settings with another cohort."""
+    return replace(config, federation=replace(config.federation, cohort_size=cohort_size))
+
+
+def with_dropout(config: RunConfig, rate: float) -> RunConfig:
+    """The same settings with another `privacy.expected_dropout`."""
+    return replace(config, privacy=replace(config.privacy, expected_dropout=rate))
+
+
+def works(config: RunConfig, num_parameters: int) -> bool:
+    """Whether there is a session, and the devices that are expected to stay are enough for it."""
+    size = config.federation.cohort_size
+    if size < config.privacy.min_cohort:
+        return False
+    try:
+        _, params = session_of(config, num_parameters)
+    except REFUSALS:
+        return False
+    return sessions_of(config).threat.num_surviving(size) >= params.min_cohort
+
+
+def fewest_devices(config: RunConfig, num_parameters: int) -> int | None:
+    """The smallest cohort that works with otherwise the same settings; None if none was found.
+
+    The hundred smallest are tried one by one, then each a tenth larger, up to a few thousand.
+    """
+    size, last = config.privacy.min_cohort, config.privacy.min_cohort + _CLOSELY
+    while size <= max(_LARGE, config.federation.cohort_size):
+        if works(with_cohort(config, size), num_parameters):
+            return size
+        size = size + 1 if size < last else int(size * _FACTOR) + 1
+    return None
+
+
+def losable_rounds(config: RunConfig, fewest: int | None, num_devices: int) -> int:
+    """How many rounds in a row may be lost, before too few devices are left for the next.
+
+    A lost round leaves the model as it is. The next one asks devices that have not answered for it,
+    or else those of the lost round, as often as these answer for a model.
+
+    Args:
+        config: the settings.
+        fewest: the `fewest_devices` of a round; None if none work.
+        num_devices: of whom they are drawn.
+    """
+    size = config.federation.cohort_size
+    others = 0 if fewest is None else max(0, num_devices - fewest) // size
+    is_dealt = config.dp.noise and num_devices > size  # a device's turns are counted
+    is_once = is_dealt or config.quantile.search == Search.VERIFIED
+    return others + (0 if is_once else policy_of(config).rounds_per_model - 1)
+
+
+def largest_dropout(config: RunConfig, num_parameters: int) -> float | None:
+    """The largest expected rate of drop-outs that works, in hundredths; None if none does."""
+    if config.federation.cohort_size > _LARGE:  # each takes long, and rounding matters little
+        low, high = -1, _PARTS
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = works(with_dropout(config, middle / _PARTS), num_parameters)
+            low, high = (middle, high) if fits else (low, middle)
+        return None if low < 0 else low / _PARTS
+    for hundredths in range(_PARTS - 1, -1, -1):
+        if works(with_dropout(config, rate := hundredths / _PARTS), num_parameters):
+            return rate
+    return None

@@ -17,20 +17,14 @@ from deltafl.sim.errors import RunError, UserError, damaged
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import BACKENDS, SEARCHES, SUMS, RunConfig
-from deltafl.sim.settings.config_io import (
-    assignment,
-    build_config,
-    preset_text,
-    read_config_file,
-    read_table,
-)
+from deltafl.sim.settings.config import BACKENDS, RunConfig, Search, Sums
+from deltafl.sim.settings.config_io import read_config_file
 from deltafl.sim.settings.given import (
+    add_flags,
     add_settings,
-    data_of,
-    files_of,
+    config_of,
     is_of_own_data,
-    single_settings_of,
+    quickstart,
     source_of,
 )
 from deltafl.sim.visible import visible
@@ -62,17 +56,34 @@ worst-off devices more.
 exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
 """
 
+_TRAINING: Final = {
+    "rounds": ("federation.rounds", "N", "number of rounds"),
+    "seed": ("experiment.seed", "S", "first seed"),
+    "dropout": ("faults.dropout", "P", "probability that a device drops out in a round"),
+    "backend": ("training.backend", "NAME", f"one of {', '.join(BACKENDS)}"),
+    "workers": ("training.workers", "N", "of processes and ray (default: one per core)"),
+    "address": ("training.address", "HOST:PORT", "Ray cluster (default: start one here)"),
+    "device": ("training.device", "auto|cpu|cuda", "where to train"),
+}
+_PRIVACY: Final = {
+    "sums": (
+        "privacy.sums",
+        "|".join(Sums),
+        "secure sums with cryptography, or without (faster)",
+    ),
+    "search": (
+        "quantile.search",
+        "KIND",
+        f"whether devices check the search: {', '.join(Search)}",
+    ),
+    "transcript": (
+        "privacy.transcript",
+        "KIND",
+        "messages that are recorded: full, every=N, headers",
+    ),
+}
 _FLAGS: Final = {
-    "rounds": "federation.rounds",
-    "sums": "privacy.sums",
-    "search": "quantile.search",
-    "backend": "training.backend",
-    "workers": "training.workers",
-    "address": "training.address",
-    "device": "training.device",
-    "dropout": "faults.dropout",
-    "seed": "experiment.seed",
-    "transcript": "privacy.transcript",
+    **{flag: setting for flag, (setting, *_) in (_TRAINING | _PRIVACY).items()},
     "truth": "privacy.truth",
 }
 
@@ -85,36 +96,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
     training = parser.add_argument_group("training")
-    training.add_argument("--rounds", metavar="N", help="number of rounds")
-    training.add_argument("--seed", metavar="S", help="first seed")
-    training.add_argument(
-        "--dropout", metavar="P", help="probability that a device drops out in a round"
-    )
-    training.add_argument("--backend", metavar="NAME", help=f"one of {', '.join(BACKENDS)}")
-    training.add_argument(
-        "--workers", metavar="N", help="of processes and ray (default: one per core)"
-    )
-    training.add_argument(
-        "--address", metavar="HOST:PORT", help="Ray cluster (default: start one here)"
-    )
-    training.add_argument("--device", metavar="auto|cpu|cuda", help="where to train")
-
     privacy = parser.add_argument_group("privacy")
-    privacy.add_argument(
-        "--sums",
-        metavar="|".join(SUMS),
-        help="secure sums with cryptography, or without (faster)",
-    )
-    privacy.add_argument(
-        "--search",
-        metavar="KIND",
-        help=f"whether devices check the search: {', '.join(SEARCHES)}",
-    )
-    privacy.add_argument(
-        "--transcript",
-        metavar="KIND",
-        help="messages that are recorded: full, every=N, headers",
-    )
+    for group, rows in ((training, _TRAINING), (privacy, _PRIVACY)):
+        add_flags(
+            group, {f"--{flag}": (metavar, told, str) for flag, (_, metavar, told) in rows.items()}
+        )
     privacy.add_argument(
         "--truth",
         action="store_const",
@@ -124,14 +110,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--out",
-        metavar="DIR",
-        help="run directory (default: in runs/, of its name)",
+        "--out", metavar="DIR", help="run directory (default: in runs/, of its name)"
     )
     output.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the run in DIR, or make it longer",
+        "--resume", action="store_true", help="continue the run in DIR, or make it longer"
     )
     output.add_argument("--no-plots", action="store_true", help="draw no figures")
     output.add_argument(
@@ -255,22 +237,16 @@ def _out(options: argparse.Namespace) -> Path:
 
 
 def _config(options: argparse.Namespace, out: Path) -> RunConfig:
-    layers = files_of(options)
-    if not layers and options.resume and (out / "config.toml").exists():
-        layers.append(read_config_file(out / "config.toml"))
-    elif not layers:
-        if options.resume and not _names_settings(options):
-            raise UserError(
-                f"{out}: there is no run to continue: check --out; to start a new run, or continue "
-                "it if it exists, also give its settings, as in --preset quickstart --resume"
-            )
-        if not is_of_own_data(options):
-            layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
-    layers += single_settings_of(options)
-    for flag, key in _FLAGS.items():
-        if (value := getattr(options, flag)) is not None:
-            layers.append(assignment(f"{key}={value}"))
-    return build_config([*layers, *data_of(options)])
+    is_new = options.preset is None and options.config is None
+    otherwise = () if is_of_own_data(options) else (quickstart(),)
+    if is_new and options.resume and (out / "config.toml").exists():
+        otherwise = (read_config_file(out / "config.toml"),)
+    elif is_new and options.resume and not _names_settings(options):
+        raise UserError(
+            f"{out}: there is no run to continue: check --out; to start a new run, or continue "
+            "it if it exists, also give its settings, as in --preset quickstart --resume"
+        )
+    return config_of(options, otherwise=otherwise, flags=_FLAGS)
 
 
 def _names_settings(options: argparse.Namespace) -> bool:

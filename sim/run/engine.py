@@ -17,11 +17,12 @@ current round had never begun, and the result is the same bit for bit.
 import contextlib
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol
 
 from deltafl.fl.cohort import Cohort, CohortView
 from deltafl.fl.errors import DivergenceError
@@ -36,7 +37,7 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.attackers import Known
-from deltafl.sim.cohort.lost_rounds import Answered, Answers, InterruptedCohort
+from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.checkpoint import (
@@ -64,12 +65,11 @@ from deltafl.sim.record.transcript import (
     read_beyond,
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
-from deltafl.sim.run.drawing import Asked, Draw
-from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.accounting import account_of
+from deltafl.sim.run.drawing import Asked, Devices, Draw, Lying, Measured, Population
 from deltafl.sim.run.levels import strategy_of
-from deltafl.sim.run.population import Devices, Lying, Measured, Population
-from deltafl.sim.run.resuming import check_files, check_state
-from deltafl.sim.run.spending import account_of
+from deltafl.sim.run.resuming import check_checkpoint
+from deltafl.sim.run.simulated import first_model
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -121,8 +121,7 @@ def play(
     strategy = strategy_of(config, own)
     first = strategy.init(first_model(config, population.spec(config)), num_devices)
     if checkpoint is not None:
-        check_state(config, directory, checkpoint, first, num_devices)
-        check_files(config, directory, checkpoint)
+        check_checkpoint(config, directory, checkpoint, first, num_devices)
     federation = config.federation
     for folder in directory.metrics_of(federation).values():
         drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
@@ -133,19 +132,22 @@ def play(
         beyond = Beyond(beyond.rounds[0].before, goes_on=beyond.rounds[0])
     with contextlib.ExitStack() as stack:
         events = stack.enter_context(EventLog(directory.events, events_size))
-        transcript = _kept_open(stack, _transcript(config, directory, beyond))
+        transcript = stack.enter_context(_transcript(config, directory, beyond) or _NONE)
         truth = None
         if transcript is not None and config.privacy.truth:
             mark = checkpoint.truth if checkpoint else TRUTH.start
             mode, run_id = config.privacy.transcript, transcript.run_id
-            truth = _kept_open(stack, TruthWriter(directory.truth, run_id, mode, mark))
+            truth = stack.enter_context(TruthWriter(directory.truth, run_id, mode, mark))
         stages = StageSeconds(transcript or NoObserver())
         devices = population.of_run(config, stages)
-        attacks = _kept_open(stack, _attacks(config, directory, checkpoint, devices))
+        log = _attacks(config, directory, checkpoint, devices)
+        attacks = stack.enter_context(_NONE if log is None else contextlib.closing(log))
         account = account_of(config, num_devices, first.model.size, own)
         asked = Asked(num_devices, devices, account)
-        records = _Records(events, transcript, truth, attacks, stages)
-        _Run(config, directory, asked, progress, strategy, records).go_on(first, checkpoint, beyond)
+        written = events, transcript, truth, attacks, stages
+        _Run(config, directory, asked, progress, strategy, *written).go_on(
+            first, checkpoint, beyond
+        )
 
 
 def _beyond(
@@ -199,46 +201,31 @@ def _attacks(
     return AttackLog(directory.attacked, devices.attackers, last, due)
 
 
-_File = TypeVar("_File", bound=TranscriptWriter | TruthWriter | AttackLog | None)
+_NONE: Final = contextlib.nullcontext()  # in place of a file that a run does not write
 
 
-def _kept_open(stack: contextlib.ExitStack, file: _File) -> _File:
-    """The file, if there is one, which is closed with the others."""
-    if file is not None:
-        stack.callback(file.close)
-    return file
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A run in this process, and where it writes what happens, as far as it has any of it.
 
+    Attributes:
+        stages: how long its sessions take.
+        previous: the model before the last round, for attackers.
+        answered: who may have answered for the models that the server has now.
+    """
 
-class _Records(NamedTuple):
-    """Where a run writes what happens, as far as it has any of it, and how long sessions take."""
-
+    config: RunConfig
+    directory: RunDirectory
+    asked: Asked
+    progress: Progress
+    strategy: Strategy
     events: EventLog
     transcript: TranscriptWriter | None
     truth: TruthWriter | None
     attacks: AttackLog | None
     stages: StageSeconds
-
-
-class _Run:
-    def __init__(
-        self,
-        config: RunConfig,
-        directory: RunDirectory,
-        asked: Asked,
-        progress: Progress,
-        strategy: Strategy,
-        records: _Records,
-    ) -> None:
-        self._config = config
-        self._directory = directory
-        self._asked = asked
-        self._progress = progress
-        self._events, self._transcript, self._truth, self._attacks, self._stages = records
-        self._previous: Vector | None = None  # the model before the last round, for attackers
-        self._metrics = directory.metrics_of(config.federation)
-        self._strategy = strategy
-        self._answered = Answered()
-        self._schedule = config.training.schedule
+    previous: Vector | None = None
+    answered: Answered = field(default_factory=Answered)
 
     def go_on(self, first: TrainingState, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
         """Run the remaining rounds, or all rounds if there is no checkpoint.
@@ -248,34 +235,39 @@ class _Run:
             checkpoint: where to continue.
             beyond: what the transcript holds beyond it.
         """
-        progress, rounds = self._progress, self._config.federation.rounds
-        progress.begin(self._config, checkpoint.state.round if checkpoint else 0)
+        progress, rounds = self.progress, self.config.federation.rounds
+        progress.begin(self.config, checkpoint.state.round if checkpoint else 0)
         state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
         lost: list[str] = []
         begun = beyond.goes_on
         while state.round < rounds:
             self._check_budget(state.round + 1)
-            draw = Draw(self._config, self._strategy, self._asked, self._answered, state)
+            draw = Draw(self.config, self.strategy, self.asked, self.answered, state)
             again = draw.again()
             ids, begun = begun.cohort if begun else draw.cohort(again), None
             searches = again.searches if again is not None and again.cohort == ids else ()
-            self._asked.devices.begin(ids, state.round)
-            if self._transcript is not None:
-                self._transcript.begin_round(state.round + 1, ids)
+            self.asked.devices.begin(ids, state.round)
+            if self.transcript is not None:
+                self.transcript.begin_round(state.round + 1, ids)
             state, event = self._play_round(state, ids, searches)
             aborted = event.get("aborted")
-            if self._transcript is not None:
-                self._transcript.end_round(None if aborted is None else str(aborted))
+            if self.transcript is not None:
+                self.transcript.end_round(None if aborted is None else str(aborted))
             self._save(state)
             self._evaluate_if_due(state)
             progress.played(event)
             lost = _lost_after(lost, event)
             self._give_up_if_hopeless(state.round, lost)
 
+    @property
+    def _metrics(self) -> Mapping[Fraction, Path]:
+        """The folder of each level's evaluations."""
+        return self.directory.metrics_of(self.config.federation)
+
     def _check_budget(self, rounds: int) -> None:
         """Refuse so many rounds, lost ones included, if they would spend more than the budget."""
-        if self._asked.account is not None:
-            self._asked.account.check(rounds)
+        if self.asked.account is not None:
+            self.asked.account.check(rounds)
 
     def _begin(self, state: TrainingState) -> TrainingState:
         self._evaluate(state)
@@ -284,17 +276,17 @@ class _Run:
 
     def _resume(self, checkpoint: Checkpoint, beyond: Beyond) -> TrainingState:
         """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
-        state, progress = checkpoint.state, self._progress
-        self._answered = Answered(checkpoint.answered, checkpoint.lost)
-        if self._asked.devices.attackers is not None:
-            self._previous = self._model_before(state.round)
+        state, progress = checkpoint.state, self.progress
+        self.answered = Answered(checkpoint.answered, checkpoint.lost)
+        if self.asked.devices.attackers is not None:
+            self.previous = self._model_before(state.round)
         for folder in self._metrics.values():
             if last := read_last_evaluation(folder):
                 progress.evaluated(last.round, summarise_test_error(last.test))
-        is_finished = state.round == self._config.federation.rounds
+        is_finished = state.round == self.config.federation.rounds
         has_more = not is_finished or beyond.rounds or beyond.torn
-        if self._transcript is not None and not beyond.goes_on and has_more:
-            self._transcript.resume(state.round, beyond.torn)
+        if self.transcript is not None and not beyond.goes_on and has_more:
+            self.transcript.resume(state.round, beyond.torn)
         self._evaluate_if_due(state)
         events = []
         for begun in beyond.rounds:
@@ -313,15 +305,15 @@ class _Run:
 
     def _model_before(self, round_number: int) -> Vector | None:
         """The model of the last checkpoint before a round; None if there is none."""
-        earlier = readable_checkpoints(self._directory.checkpoints)
+        earlier = readable_checkpoints(self.directory.checkpoints)
         models = (one.state.model for one in earlier if one.state.round < round_number)
         return next(models, None)
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
-        if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
+        if len(lost) >= min(MAX_LOST_ROUNDS, self.config.federation.rounds):
             raise RunError(
                 f"gave up after round {round_number}: {len(lost)} rounds in a row were lost, the "
-                f"last because {lost[-1]}; {self._asked.devices.to_lose_fewer}, or raise "
+                f"last because {lost[-1]}; {self.asked.devices.to_lose_fewer}, or raise "
                 f"federation.cohort_size or privacy.expected_dropout"
             )
 
@@ -340,41 +332,41 @@ class _Run:
             searches: with which it goes on.
             lost: the round, if it is one that was begun and is given up.
         """
-        settings, devices = self._config.training, self._asked.devices
+        settings, devices = self.config.training, self.asked.devices
         training = LocalTraining(
-            learning_rate=self._schedule.rate(state.round),
+            learning_rate=self.config.training.schedule.rate(state.round),
             batch_size=settings.batch_size,
             epochs=settings.epochs,
             l2=settings.l2,
         )
         # record the devices' private values only if they are written to a file: updates are large
-        told = None if self._truth is None else Told()
+        told = None if self.truth is None else Told()
         answers, before = Answers(), state.model
         lying = None
         if devices.attackers is not None:
-            lying = Lying(Known(state.eta, self._previous), Aggregated())
+            lying = Lying(Known(state.eta, self.previous), Aggregated())
         cohort: Cohort = devices.cohort(ids, state.round, training, told, lying, searches)
         if lost is not None:
             cohort = InterruptedCohort(cohort, lost.slots, INTERRUPTED)
         here, learning = devices.clock.here, devices.clock.seconds
         wall_start, cpu_start = time.perf_counter(), time.process_time()
         try:
-            state, report = self._strategy.apply(
+            state, report = self.strategy.apply(
                 state, CohortView(cohort, shown=partial(answers.note, cohort.weights))
             )
         finally:
             devices.forget()
-        stage_s = self._stages.taken()
+        stage_s = self.stages.taken()
         cpu_s = time.process_time() - cpu_start
-        self._answered = self._answered.after(
+        self.answered = self.answered.after(
             answers, ids, self._models(before), self._models(state.model)
         )
-        if self._truth is not None and told is not None:
-            self._truth.add(state.round, cohort.weights, told)
-        if self._attacks is not None and lying is not None:
-            self._attacks.add_round(state.round, cohort.weights, lying.aggregated)
-            self._previous = before
-        event = self._events.append(
+        if self.truth is not None and told is not None:
+            self.truth.add(state.round, cohort.weights, told)
+        if self.attacks is not None and lying is not None:
+            self.attacks.add_round(state.round, cohort.weights, lying.aggregated)
+            self.previous = before
+        event = self.events.append(
             {
                 "round": state.round,
                 **report_as_dict(report),
@@ -391,16 +383,16 @@ class _Run:
 
     def _spent(self, rounds: int) -> Event:
         """What the event of a round says of the privacy that is spent after it."""
-        if self._asked.account is None:
+        if self.asked.account is None:
             return {}
-        return self._asked.account.after(rounds).event
+        return self.asked.account.after(rounds).event
 
     def _models(self, model: Vector) -> list[Vector]:
         return split_models(model, len(self._metrics))
 
     def _evaluate_if_due(self, state: TrainingState) -> None:
         """Evaluate every few rounds and after the last, unless this state has been evaluated."""
-        federation = self._config.federation
+        federation = self.config.federation
         if not is_due(state.round, federation.evaluate_every, federation.rounds):
             return
         last = [read_last_evaluation(folder) for folder in self._metrics.values()]
@@ -408,7 +400,7 @@ class _Run:
             self._evaluate(state)
 
     def _evaluate(self, state: TrainingState) -> None:
-        measured = self._asked.devices.evaluate(self._models(state.model), state.round)
+        measured = self.asked.devices.evaluate(self._models(state.model), state.round)
         if measured is None:
             return
         for folder, one in zip(self._metrics.values(), measured, strict=True):
@@ -427,24 +419,24 @@ class _Run:
                     f"after round {round_number} the metric on device {one.id} is {one.error}: it "
                     "must be a finite number wherever the loss is"
                 )
-        if self._attacks is not None:
-            self._attacks.add_backdoor(round_number, measured.backdoor)
-            self._attacks.flush()  # before the evaluation, after which it is not made again
+        if self.attacks is not None:
+            self.attacks.add_backdoor(round_number, measured.backdoor)
+            self.attacks.flush()  # before the evaluation, after which it is not made again
         write_evaluation(folder, evaluation)
-        self._progress.evaluated(round_number, summarise_test_error(evaluation.test))
+        self.progress.evaluated(round_number, summarise_test_error(evaluation.test))
 
     def _save(self, state: TrainingState) -> None:
         """Save the state; done last, because a checkpoint vouches for all that it counts."""
-        transcript, truth, answered = self._transcript, self._truth, self._answered
-        if transcript is not None and state.round == self._config.federation.rounds:
+        transcript, truth, answered = self.transcript, self.truth, self.answered
+        if transcript is not None and state.round == self.config.federation.rounds:
             transcript.finish(state.round)
-        if self._attacks is not None:
-            self._attacks.flush()
+        if self.attacks is not None:
+            self.attacks.flush()
         save_checkpoint(
-            self._directory.checkpoints,
+            self.directory.checkpoints,
             Checkpoint(
                 state,
-                self._events.flush(),
+                self.events.flush(),
                 TRANSCRIPT.start if transcript is None else transcript.flush(),
                 TRUTH.start if truth is None else truth.flush(),
                 answered.by_level,

@@ -22,7 +22,6 @@ from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.levels import split_models
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.backends.choice import Choice, choose, open_backend
-from deltafl.sim.cohort.backends.learners import REFERENCE
 from deltafl.sim.cohort.hardware import choose_device
 from deltafl.sim.data.dataset import build_dataset, dataset_digest
 from deltafl.sim.errors import ConfigError, UserError
@@ -32,12 +31,12 @@ from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_workers_mb
 from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.versions import Versions, check_versions, versions_now
+from deltafl.sim.run.accounting import note_on_delta
 from deltafl.sim.run.engine import Progress, Stop, play
 from deltafl.sim.run.fitting import check_fit
-from deltafl.sim.run.noisy_updates import note_on_delta
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
-from deltafl.sim.settings.backends import CUDA
+from deltafl.sim.settings.backends import CUDA, REFERENCE
 from deltafl.sim.settings.config import (
     BACKENDS,
     MAX_WORKERS,

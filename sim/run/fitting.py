@@ -15,8 +15,7 @@ from deltafl.fl.registry import DELTA_FL
 from deltafl.fl.strategies.base import Strategy
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.run.arms import check_arms, check_data
-from deltafl.sim.run.known import KnownData
+from deltafl.sim.run.arms import KnownData, check_arms, check_data
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
 _ASKED: Final = 32

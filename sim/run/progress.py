@@ -9,7 +9,7 @@ from deltafl.fl.metrics import Summary
 from deltafl.fl.registry import ERROR
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.events import Event
-from deltafl.sim.run.bound import rounded_up
+from deltafl.sim.run.accounting import rounded_up
 from deltafl.sim.run.engine import Progress
 from deltafl.sim.settings.config import RunConfig
 

@@ -32,14 +32,16 @@ _LEVEL: Final = re.compile(r"(\d+)/")  # before the names of what a level rememb
 _LEARNT: Final = {MEAN_WEIGHT: (2,), SMOOTHING: (1,), RADIUS: (1,)}
 
 
-def check_state(
+def check_checkpoint(
     config: RunConfig,
     directory: RunDirectory,
     checkpoint: Checkpoint,
     first: TrainingState,
     num_devices: int,
 ) -> None:
-    """Check that a state can be one of this run.
+    """Check that a state can be one of this run, and that the files that grow go as far as it says.
+
+    Events of another run, of exactly the same length, are not noticed here; the audit finds them.
 
     Args:
         config: The run's settings.
@@ -49,21 +51,15 @@ def check_state(
         num_devices: Devices that cohorts are drawn from.
 
     Raises:
-        RunDirectoryError: it cannot.
+        RunDirectoryError: it cannot; or a file is missing, or of other rounds.
+        ChainError: transcript or truth file are damaged, or those of another run.
     """
     for problem in _problems(config, checkpoint, first, num_devices):
         raise damaged(directory.checkpoints, problem)
+    _check_files(config, directory, checkpoint)
 
 
-def check_files(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint) -> None:
-    """Check that the files that grow go as far as a checkpoint says, with as many rounds.
-
-    Events of another run, of exactly the same length, are not noticed here; the audit finds them.
-
-    Raises:
-        RunDirectoryError: a file is missing, or of other rounds.
-        ChainError: transcript or truth file are damaged, or those of another run.
-    """
+def _check_files(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint) -> None:
     rounds, events = checkpoint.state.round, directory.events
     size = size_of_events(events, rounds)
     if (size or 0) != checkpoint.events_size or (rounds and size is None):

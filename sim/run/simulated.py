@@ -1,10 +1,12 @@
 """Simulated devices, for the engine: a data set, and a backend that does the devices' work."""
 
+import math
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 from torch import nn
 
 from deltafl.fl.criterion import CLASSIFIES, Criterion
@@ -12,21 +14,29 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.strategies.levels import starting_models
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
-from deltafl.sim.cohort.attackers import Attack, AttackingDevices, attackers_of
+from deltafl.sim.cohort.attackers import (
+    Attack,
+    AttackingDevices,
+    Poisoned,
+    attackers_of,
+    poison_of,
+    triggered,
+)
 from deltafl.sim.cohort.backends.base import Backend, CpuClock, ModelSpec, SampleReference
-from deltafl.sim.cohort.devices import BackendDevices, Devices
-from deltafl.sim.cohort.poisoned import Poisoned, poison_of, triggered
 from deltafl.sim.cohort.sampling import Indices, others
-from deltafl.sim.cohort.seeds import Seeds
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
+from deltafl.sim.cohort.work import BackendDevices, Devices
 from deltafl.sim.record.attacked import Population as Attackers
 from deltafl.sim.record.transcript import BegunRound
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import build_rounds, dropouts_of
-from deltafl.sim.run.population import Lying, Measured
+from deltafl.sim.run.drawing import Lying, Measured
 from deltafl.sim.settings.attackers import Kind
 from deltafl.sim.settings.config import RunConfig
 
@@ -40,6 +50,38 @@ def spec_of(
     """The model of the settings, or a module of the caller's own, with the shapes of these data."""
     shapes = dataset.input_shape, dataset.num_classes
     return ModelSpec(config.model.name, *shapes, dataset.embedding, own, criterion)
+
+
+def first_model(config: RunConfig, spec: ModelSpec) -> Vector:
+    """The initial weights of all conformity levels, joined; each level uses its own seed.
+
+    They follow from seed and nonce, and from the shape of the data. With a nonce, a model that its
+    architecture begins at zeros is drawn too, as PyTorch draws a linear layer. A device that
+    answered for the same first model in two runs, or for nearly the same, among other devices each
+    time, would give itself away by the difference.
+
+    Args:
+        config: Settings of one run.
+        spec: The model of the settings, with the shapes of the data.
+
+    Raises:
+        ValueError: the model cannot take such shapes.
+    """
+    seeds = Seeds(config.experiment.seed, config.experiment.nonce)
+
+    def build(level: int) -> Vector:
+        model = to_vector(spec.build(seeds.integer(Purpose.WEIGHTS, device=level)))
+        if model.any() or not seeds.nonce:
+            return model
+        most = 1 / math.sqrt(math.prod(spec.input_shape))
+        generator = seeds.generator(Purpose.WEIGHTS, device=level)
+        return generator.uniform(-most, most, model.size).astype(np.float32)
+
+    return starting_models(
+        len(config.federation.thetas),
+        build,
+        lambda level: seeds.generator(Purpose.WEIGHTS, device=level),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +119,7 @@ class SimulatedPopulation:
 
 
 class SimulatedDevices:
-    """The devices of one run; see `population.Devices`.
+    """The devices of one run; see `drawing.Devices`.
 
     Args:
         config: the settings of one run.
@@ -113,7 +155,7 @@ class SimulatedDevices:
 
     @property
     def attackers(self) -> Attackers | None:
-        """Which of them lie; see `population.Devices`."""
+        """Which of them lie; see `drawing.Devices`."""
         if self._attack is None:
             return None
         lying = tuple(sorted(self._attack.attackers))
@@ -125,7 +167,7 @@ class SimulatedDevices:
         return "lower faults.dropout (--dropout)"
 
     def num_others(self, without: AbstractSet[int]) -> int:
-        """All others; see `population.Devices`."""
+        """All others; see `drawing.Devices`."""
         return len(others(len(self._sizes), without))
 
     def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
@@ -145,7 +187,7 @@ class SimulatedDevices:
         lying: Lying | None = None,
         lost: Sequence[LostSearch] = (),
     ) -> SimulatedCohort:
-        """Some of them; see `population.Devices`."""
+        """Some of them; see `drawing.Devices`."""
         refs = {index: self._reference(index) for index in ids}
         devices: Devices = BackendDevices(refs, self._backend, training, self._seeds, round_index)
         if self._attack is not None and lying is not None:
@@ -171,7 +213,7 @@ class SimulatedDevices:
         self._backend.forget()
 
     def evaluate(self, models: Sequence[Vector], round_number: int) -> Sequence[Measured]:
-        """Measure models on every device; see `population.Devices`.
+        """Measure models on every device; see `drawing.Devices`.
 
         With attackers among them, on honest devices: an attacker's own error counts for nobody.
         """

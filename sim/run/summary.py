@@ -10,13 +10,14 @@ For several seeds each number of `test_error` is the mean over the seeds, and `s
 apart the seeds lie (largest minus smallest 90th percentile).
 
 Of a run with attackers, all errors and losses are of honest devices, and `attackers` says what the
-simulator alone knows of the others (`deltafl.sim.run.attacks`).
+simulator alone knows of the others (`deltafl.sim.record.attacked`).
 
 An experiment adds `peak_memory_mb`, of the command that finished it: the most resident memory of
 its process, and of each worker, added up, though they share pages and peak at different times
 (`deltafl.sim.record.memory`).
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,14 +29,13 @@ from deltafl.fl.registry import CROSS_ENTROPY, ERROR
 from deltafl.fl.strategies.levels import split_models
 from deltafl.fl.vectors import Vector, vector_sha256
 from deltafl.sim.errors import RunDirectoryError
+from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
-from deltafl.sim.run.accounting import privacy_of
-from deltafl.sim.run.attacks import summary_of_attack
-from deltafl.sim.run.spending import account_of
+from deltafl.sim.run.accounting import account_of, privacy_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -116,7 +116,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "search_privacy": search_privacy(config, checkpoint.state.round),
         **_run_privacy(config, checkpoint.state.round, data, models[0].size),
         "transcript_sha256": checkpoint.transcript.digest.hex() if private else None,
-        **summary_of_attack(config, directory),
+        **_of_attack(config, directory),
     }
 
 
@@ -254,3 +254,32 @@ def _dropped(events: Sequence[Event]) -> dict[str, int]:
     for event in events:
         total.update(cast("dict[str, int]", event.get("dropped_by_stage") or {}))
     return dict(sorted(total.items()))
+
+
+def _of_attack(config: RunConfig, directory: RunDirectory) -> Summary:
+    """The key `attackers` of a summary, of a run that has any.
+
+    `corrupted_share` is the mean over rounds of the attackers' share of the aggregate, by claimed
+    numbers of samples, and `largest_corrupted_share` the largest; None where no round kept anybody.
+
+    Raises:
+        RunDirectoryError: what the run has noted is damaged, or not there.
+    """
+    if not config.attackers.lie:
+        return {}
+    found = read_attacked(directory.attacked)
+    shares = list(found.shares.values())
+    told: Summary = {
+        "kind": config.attackers.kind,
+        "loss": config.attackers.loss,
+        "weight": config.attackers.weight,
+        "number": len(found.population.attackers),
+        "corrupted_share": math.fsum(shares) / len(shares) if shares else None,
+        "largest_corrupted_share": max(shares, default=None),
+        "backdoor_success": _last(found.backdoor),
+    }
+    return {"attackers": told}
+
+
+def _last(by_round: Mapping[int, float]) -> float | None:
+    return by_round[max(by_round)] if by_round else None

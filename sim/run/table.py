@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
-from deltafl.sim.run.bound import rounded_up
-
 if TYPE_CHECKING:
     from deltafl.sim.run.summary import Summary  # loads torch, which printing does not need
 
@@ -73,7 +71,7 @@ def _mean_share(values: list[float | None]) -> str:
 
 def _privacy(spent: Mapping[str, float], num_runs: int) -> str:
     """What the runs of all seeds reveal: they are over the same devices."""
-    from deltafl.sim.run.accounting import epsilon_of
+    from deltafl.sim.run.accounting import epsilon_of, rounded_up
 
     each, delta, times = spent["epsilon"], spent["delta"], spent["participations"]
     rho = num_runs * times * (spent["rho_search"] + spent["rho_update"])

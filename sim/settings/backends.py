@@ -5,15 +5,20 @@ from typing import Final
 
 from deltafl.protocol.registry import Entry
 
+REFERENCE: Final = "reference"
 PROCESSES: Final = "processes"
 CUDA: Final = "cuda"
 RAY: Final = "ray"
 
+_HERE: Final[Entry[object]] = Entry(
+    "deltafl.sim.cohort.backends.in_process:open_in_process", ("name", "spec", "device")
+)
+
 BACKENDS: Final[Mapping[str, Entry[object]]] = {
-    "reference": Entry("deltafl.sim.cohort.backends.in_process:reference", ("spec", "device")),
-    "batched": Entry("deltafl.sim.cohort.backends.in_process:batched", ("spec", "device")),
+    REFERENCE: _HERE,
+    "batched": _HERE,
     PROCESSES: Entry("deltafl.sim.cohort.backends.processes:open_pool", ("spec", "workers")),
-    CUDA: Entry("deltafl.sim.cohort.backends.in_process:cuda", ("spec", "device")),
+    CUDA: _HERE,
     RAY: Entry("deltafl.sim.cohort.backends.ray_cluster:open_pool", ("spec", "workers", "address")),
 }
 """What each opens is a `deltafl.sim.cohort.backends.base.Backend`; `choice` names the arguments."""

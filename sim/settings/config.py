@@ -6,6 +6,7 @@ the papers' settings are in the presets.
 """
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, Final
 
@@ -17,8 +18,7 @@ from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
 from deltafl.sim.settings import backends
 from deltafl.sim.settings.attackers import AttackersConfig
-from deltafl.sim.settings.constraints import FallingLevels, Interval, OneOf, Pattern
-from deltafl.sim.settings.mode import MODE
+from deltafl.sim.settings.constraints import MODE, FallingLevels, Interval, OneOf, Pattern
 
 PRIVATE: Final = "private-"
 """Prefix of the names of algorithms that run under secure aggregation."""
@@ -40,18 +40,42 @@ FORMATS: Final = ("auto", *learning.FORMATS)
 BACKENDS: Final = ("auto", *backends.BACKENDS)
 METHODS: Final = tuple(quantile.METHODS)
 WEIGHTS: Final = tuple(SearchWeighting)
-IDEAL: Final = "ideal"
-SUMS: Final = ("masked", IDEAL)
-AUTO: Final = "auto"
-VERIFIED: Final = "verified"
-TRUSTED: Final = "trusted"
-SEARCHES: Final = (AUTO, VERIFIED, TRUSTED)
-PROVED: Final = "proved"
 SIMULATED: Final = "simulated"
 REMOTE: Final = "remote"
 
 MAX_WORKERS: Final = 1024
 """Most workers, or threads."""
+
+
+class Sums(StrEnum):
+    """How secure sums are made: with keys and masks, or without."""
+
+    MASKED = "masked"
+    IDEAL = "ideal"
+
+
+class Search(StrEnum):
+    """Whether devices check a search."""
+
+    AUTO = "auto"
+    VERIFIED = "verified"
+    TRUSTED = "trusted"
+
+
+class Votes(StrEnum):
+    """Whether devices prove their answers to a search."""
+
+    TRUSTED = "trusted"
+    PROVED = "proved"
+
+
+class Aggregation(StrEnum):
+    """How the updates of a round become one."""
+
+    MEAN = "mean"
+    RFA = "rfa"
+    CLIPPED = "clipped"
+
 
 Count = Annotated[int, Interval("[1, inf)")]
 CountOrZero = Annotated[int, Interval("[0, inf)")]
@@ -245,11 +269,6 @@ class FederationConfig:
         return tuple(map(exact_number, self.levels))
 
 
-MEAN: Final = "mean"
-RFA: Final = "rfa"
-CLIPPED: Final = "clipped"
-
-
 @dataclass(frozen=True, slots=True)
 class StrategyConfig:
     """The algorithms' constants; each algorithm reads its own. Sources: `deltafl.fl.strategies`.
@@ -292,7 +311,7 @@ class StrategyConfig:
     ceiling: Positive = 5.0
     mgda_epsilon: Annotated[float, Interval("[0, 1]")] = 0.5
     response: Annotated[str, OneOf(tuple(Response))] = "normal"
-    aggregation: Annotated[str, OneOf((MEAN, RFA, CLIPPED))] = MEAN
+    aggregation: Annotated[str, OneOf(tuple(Aggregation))] = Aggregation.MEAN.value
     rfa_passes: Annotated[int, Interval("[2, 16]")] = 3
     rfa_smoothing: Positive = 1.0
     clipped_quantile: Annotated[float, Interval("[0, 1]")] = 0.5
@@ -345,8 +364,8 @@ class QuantileConfig:
     """
 
     method: Annotated[str, OneOf(METHODS)] = "bracketed"
-    search: Annotated[str, OneOf(SEARCHES)] = "auto"
-    votes: Annotated[str, OneOf((TRUSTED, PROVED))] = "trusted"
+    search: Annotated[str, OneOf(tuple(Search))] = "auto"
+    votes: Annotated[str, OneOf(tuple(Votes))] = "trusted"
     max_queries: Annotated[int, Interval("[0, 4095]")] = 0
     resolution_bits: Bits = 16
     loss_bound: Count = 32
@@ -389,7 +408,7 @@ class PrivacyConfig:
             audit can compare them with what the server saw; none of them pass through the server.
     """
 
-    sums: Annotated[str, OneOf(SUMS)] = "masked"
+    sums: Annotated[str, OneOf(tuple(Sums))] = "masked"
     adversary: Annotated[str, OneOf(("curious", "active"))] = "curious"
     signed: bool = False
     graph: Annotated[str, OneOf(("auto", "complete", "sparse"))] = "auto"
@@ -548,7 +567,7 @@ class RunConfig:
     @property
     def has_masked_sums(self) -> bool:
         """Whether devices answer a server under masks, so that no round may be played twice."""
-        return self.federation.is_private and self.privacy.sums == "masked"
+        return self.federation.is_private and self.privacy.sums == Sums.MASKED
 
     def arms(self) -> tuple["RunConfig", ...]:
         """Split an experiment into runs of one algorithm and one seed; the main run is the first.

@@ -2,12 +2,14 @@
 
 Layers are tables {section: {key: value}}, merged in this order, later ones winning: defaults,
 preset, CONFIG.toml, `--set`, flags. A setting that is unknown, of the wrong type or out of range is
-an error that names it.
+an error that names it. TOML is held to bounds: what its parser would choke on is refused before.
 """
 
 import contextlib
 import json
+import math
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from fractions import Fraction
@@ -20,7 +22,7 @@ from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.constraints import Constraint, OneOf
-from deltafl.sim.settings.rules import Comparison, Rule, broken
+from deltafl.sim.settings.rules import broken
 
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
 
@@ -63,9 +65,6 @@ def read_table(text: str, origin: str) -> Table:
     Raises:
         ConfigError: the text is not TOML, or has a key outside of a section.
     """
-    # imported here so that help, which reads no file, stays instant
-    from deltafl.sim.settings.toml import parse_toml
-
     try:
         document = parse_toml(text)
     except ValueError as error:
@@ -86,8 +85,6 @@ def read_config_file(path: Path) -> Table:
     Raises:
         ConfigError: the file cannot be read, or is not a configuration.
     """
-    from deltafl.sim.settings.toml import MAX_BYTES
-
     try:
         # an editor may have put a byte order mark in front
         text = read_regular(path, MAX_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
@@ -157,7 +154,7 @@ def check_together(config: RunConfig) -> None:
         ConfigError: they break one.
     """
     for rule, one in broken(config):
-        raise ConfigError(_refusal(rule, one))
+        raise ConfigError(rule.refusal(one, _shown))
     training, rounds = config.training, config.federation.rounds
     if training.schedule.rate(rounds - 1) == 0:
         raise ConfigError(
@@ -205,22 +202,11 @@ def show(value: object) -> str:
     return str(_plain(value)) if isinstance(value, Fraction) else shortened(value, _SHOWN)
 
 
-def _refusal(rule: Rule, config: RunConfig) -> str:
-    """What is refused by a rule: settings with their values, and what would be accepted."""
-
-    def told(one: Comparison) -> str:
-        return f"{one.setting} = {shown(one.value(config))}"
-
-    def shown(value: object) -> str:
-        if isinstance(value, bool):
-            return _toml_value(value)
-        return show(list(value) if isinstance(value, tuple) else value)
-
-    must, wanted = rule.must, shown(rule.must.wanted(config))
-    named = f"{must.other} = {wanted}" if must.is_of_settings else wanted
-    when = " and ".join(told(one) for one in rule.when if one.setting != must.setting)
-    by = when and f" with {when}"
-    return f"{told(must)}: must {must.demand} {named}{by}, because {rule.because}"
+def _shown(value: object) -> str:
+    """A value in a refusal."""
+    if isinstance(value, bool):
+        return _toml_value(value)
+    return show(list(value) if isinstance(value, tuple) else value)
 
 
 def _word(text: str) -> object:
@@ -229,12 +215,8 @@ def _word(text: str) -> object:
     Raises:
         ValueError: it is longer or deeper than settings may be.
     """
-    from tomllib import TOMLDecodeError
-
-    from deltafl.sim.settings.toml import parse_float, parse_toml
-
     if "\n" not in text:  # a second line could set something else
-        with contextlib.suppress(TOMLDecodeError):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
             return parse_toml(f"value = {text}")["value"]
     return parse_float(text) if _NUMBER.fullmatch(text) else text
 
@@ -314,3 +296,65 @@ def _toml_value(value: object) -> str:
     if not isinstance(value, str):
         return repr(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # as TOML has it
+
+
+MAX_BYTES: Final = 1 << 18
+"""The largest file of settings; those that the program writes have 3,000 bytes."""
+
+_MAX_NESTING: Final = 8
+_MAX_KEYS: Final = 8  # in a.b.c; each takes the parser as long as all before it together
+_MAX_NUMBER: Final = 64
+_LONG_NUMBER: Final = re.compile(rf"(?<![\w.+-])[+-]?[0-9][\w.+-]{{{_MAX_NUMBER},}}", re.ASCII)
+_QUOTED: Final = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*(?:"""|\Z)|'  # an unclosed text reaches to the end
+    r"'''(?:[^']|'(?!''))*(?:'''|\Z)|"
+    r'"(?:[^"\\\n]|\\.)*"?|'
+    r"'[^'\n]*'?|"
+    r"#[^\n]*",
+    re.DOTALL,
+)
+
+
+def parse_toml(text: str) -> dict[str, object]:
+    """Parse TOML text.
+
+    Raises:
+        ValueError: it is not TOML; or it is longer than `MAX_BYTES`, nested more than 8 deep, or
+            has a number of more than 64 characters; in one sentence.
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it has {len(text):,} characters, more than {MAX_BYTES:,}")
+    # texts and comments may hold anything, and cost the parser nothing; to it they are words here
+    bare = _QUOTED.sub("_", text)
+    if _depth(bare) > _MAX_NESTING or _most_keys(bare) > _MAX_KEYS:
+        raise ValueError(f"it has more than {_MAX_NESTING} levels of arrays and tables")
+    if long := _LONG_NUMBER.search(bare):
+        raise ValueError(
+            f"the number {long[0][:20]}… has {len(long[0])} characters, more than {_MAX_NUMBER}"
+        )
+    return tomllib.loads(text, parse_float=parse_float)
+
+
+def parse_float(text: str) -> float:
+    """Read a float; one that is written as a number is not taken for infinity, or for zero.
+
+    Raises:
+        ValueError: it is beyond the range of a double.
+    """
+    value = float(text)
+    mantissa = text.lower().partition("e")[0]
+    if (math.isinf(value) and "inf" not in text) or (not value and re.search("[1-9]", mantissa)):
+        raise ValueError(f"the number {text[:20]} is beyond the range of a double")
+    return value
+
+
+def _depth(bare: str) -> int:
+    depth = deepest = 0
+    for bracket in re.findall(r"[][{}]", bare):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _most_keys(bare: str) -> int:
+    return 1 + max(part.count(".") for part in re.split(r"[\n=,\[\]{}]", bare))

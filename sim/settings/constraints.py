@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol
 
 from deltafl.fl.nearest import meant
 from deltafl.fl.read.exact import exact_number
@@ -135,3 +135,23 @@ class FallingLevels:
         return all(0 < level <= 1 for level in levels) and all(
             after < before for before, after in pairwise(levels)
         )
+
+
+MODE: Final = r"headers|full|every=[1-9][0-9]{0,8}"
+"""What a mode is: "headers", "full" or "every=N", N from 1 to 999999999 in plain digits."""
+
+
+def is_mode(text: str) -> bool:
+    """Whether a text is a mode.
+
+    >>> is_mode("every=20"), is_mode("every=0"), is_mode("some")
+    (True, False, False)
+    """
+    return re.fullmatch(MODE, text) is not None
+
+
+def keeps_whole(mode: str, round_number: int) -> bool:
+    """Whether a transcript in this mode keeps the messages of a round whole."""
+    if mode.startswith("every="):
+        return round_number % int(mode.removeprefix("every=")) == 0
+    return mode == "full"

@@ -1,22 +1,25 @@
 """Settings that are given on a command line: a preset, a file, single settings, a data set."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from deltafl.fl.nearest import nearest
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.parser import Parser
 from deltafl.sim.settings.config import FORMATS, RunConfig
 from deltafl.sim.settings.config_io import (
     Table,
     assignment,
+    build_config,
     flatten,
     preset_text,
     read_config_file,
     read_table,
 )
+from deltafl.sim.settings.constraints import Interval
 
 DIGITS: Final = "digits"
 """The data of the quickstart, which come with scikit-learn."""
@@ -61,30 +64,71 @@ def settings_by_flag() -> Mapping[str, str]:
     return known
 
 
-def files_of(options: argparse.Namespace) -> list[Table]:
-    """The preset and the file, if they are given; later ones win.
+def add_flags(
+    parser: argparse._ActionsContainer, rows: Mapping[str, tuple[str, str, object]]
+) -> None:
+    """Declare flags that take a value.
+
+    Args:
+        parser: of the command.
+        rows: by the flag, how its value is called in help, what it is, and its default; in place of
+            a default, the type of a value that need not be given.
+    """
+    for flag, (metavar, told, usual) in rows.items():
+        if isinstance(usual, type):
+            parser.add_argument(flag, metavar=metavar, type=usual, help=told)
+            continue
+        shown = f"{usual:g}" if isinstance(usual, float) else usual
+        kind, told = type(usual), f"{told} ({shown})"
+        parser.add_argument(flag, metavar=metavar, type=kind, default=usual, help=told)
+
+
+def quickstart() -> Table:
+    """The settings of the quickstart."""
+    return read_table(preset_text("quickstart"), "preset quickstart")
+
+
+def config_of(
+    options: argparse.Namespace,
+    *,
+    otherwise: Sequence[Table] = (),
+    flags: Mapping[str, str] = MappingProxyType({}),
+    always: Sequence[Table] = (),
+) -> RunConfig:
+    """The settings that are given: preset, file, `--set`, flags and `--data`, later ones winning.
+
+    Args:
+        options: of the command line.
+        otherwise: settings to begin with where there is neither preset nor file.
+        flags: the setting that an option of this name gives.
+        always: settings that win over all.
 
     Raises:
-        ConfigError: there is no such preset, or the file is not in order.
+        ConfigError: there is no such preset or data set, or something is not in order.
     """
     layers: list[Table] = []
     if options.preset is not None:
         layers.append(read_table(preset_text(options.preset), f"preset {options.preset}"))
     if options.config is not None:
         layers.append(read_config_file(Path(options.config)))
-    return layers
+    given = {key: getattr(options, flag) for flag, key in flags.items()}
+    return build_config(
+        [
+            *(layers or otherwise),
+            *_single_settings_of(options),
+            *(assignment(f"{key}={value}") for key, value in given.items() if value is not None),
+            *_data_of(options),
+            *always,
+        ]
+    )
 
 
-def single_settings_of(options: argparse.Namespace) -> list[Table]:
-    """What `--set` gives.
-
-    Raises:
-        ConfigError: it is not of the form SECTION.KEY=VALUE.
-    """
+def _single_settings_of(options: argparse.Namespace) -> list[Table]:
+    """What `--set` gives."""
     return [assignment(text) for text in options.assignments]
 
 
-def data_of(options: argparse.Namespace) -> list[Table]:
+def _data_of(options: argparse.Namespace) -> list[Table]:
     """What `--data` gives: a path, or a name, or both as NAME=PATH.
 
     The path of a file is made absolute, so that config.toml reproduces the run from any directory.
@@ -111,7 +155,7 @@ def data_of(options: argparse.Namespace) -> list[Table]:
 
 def source_of(options: argparse.Namespace) -> str:
     """Which data a flag names; those of the quickstart if none does."""
-    layers = [*single_settings_of(options), *data_of(options)]
+    layers = [*_single_settings_of(options), *_data_of(options)]
     named = [layer["data"]["source"] for layer in layers if "source" in layer.get("data", {})]
     return str(named[-1]) if named else DIGITS
 
@@ -119,3 +163,54 @@ def source_of(options: argparse.Namespace) -> str:
 def is_of_own_data(options: argparse.Namespace) -> bool:
     """Whether only flags give settings, and name other data than the quickstart is tuned for."""
     return options.preset is None and options.config is None and source_of(options) != DIGITS
+
+
+def within(interval: str, kind: Callable[[str], float] = int) -> Callable[[str], float]:
+    """A type for `argparse`: numbers of an interval, in mathematical notation.
+
+    >>> within("[1, 9]")("7"), within("[0, 1)", float)("0.25")
+    (7, 0.25)
+
+    Args:
+        interval: where they lie.
+        kind: `int` for whole numbers, or `float`.
+    """
+    expected, what = Interval(interval), "a whole number" if kind is int else "a number"
+
+    def convert(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = None
+        if number is None or not expected.holds(number):
+            raise argparse.ArgumentTypeError(
+                f"{text[:40]} must be {what}, and {expected.requirement()}"
+            )
+        return number
+
+    return convert
+
+
+def address(text: str, flag: str) -> tuple[str, int]:
+    """A host and a port.
+
+    Args:
+        text: both, as in 127.0.0.1:8443 or [::1]:8443.
+        flag: by which it was given.
+
+    Raises:
+        UserError: it is no host and port.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UserError(f"{flag} {text}: must be HOST:PORT, such as 127.0.0.1:8443")
+    return host.strip("[]"), int(port)
+
+
+def joined(host: str, port: int) -> str:
+    """A host and a port, as in an address of the web.
+
+    >>> joined("::1", 8443)
+    '[::1]:8443'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -80,6 +80,23 @@ class Rule(NamedTuple):
     must: Comparison
     because: str
 
+    def refusal(self, config: RunConfig, shown: Callable[[object], str]) -> str:
+        """What is refused: settings with their values, and what would be accepted.
+
+        Args:
+            config: the settings.
+            shown: writes a value.
+        """
+
+        def told(one: Comparison) -> str:
+            return f"{one.setting} = {shown(one.value(config))}"
+
+        must, wanted = self.must, shown(self.must.wanted(config))
+        named = f"{must.other} = {wanted}" if must.is_of_settings else wanted
+        when = " and ".join(told(one) for one in self.when if one.setting != must.setting)
+        by = when and f" with {when}"
+        return f"{told(must)}: must {must.demand} {named}{by}, because {self.because}"
+
 
 def read_comparison(text: str) -> Comparison:
     """Read a comparison.

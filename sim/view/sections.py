@@ -17,9 +17,7 @@ from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.snapshot import Method, Snapshot, Trained
 from deltafl.sim.reproduce.statistics import Comparison
-from deltafl.sim.run.accounting import DELTA
-from deltafl.sim.run.bound import rounded_up
-from deltafl.sim.run.spending import SPENT
+from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
 from deltafl.sim.view import attackers, pairs

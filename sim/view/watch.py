@@ -31,7 +31,7 @@ from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.record.snapshot import Reader, Snapshot
-from deltafl.sim.settings.argument import address, joined
+from deltafl.sim.settings.given import address, joined
 from deltafl.sim.view import page
 from deltafl.sim.view.sections import AuditState, Page, traffic_of
 from deltafl.sim.view.traffic import Traffic

@@ -8,10 +8,10 @@ import numpy as np
 
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.dropouts import seeded_dropouts
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.record.chain import ChainWriter, Mark, read_chain
 from deltafl.sim.record.transcript import (
     TRANSCRIPT,

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.secagg import Adversary, Stage, Step, Vanish
-from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.dropouts import stages_of_session
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.checks.first_model import FirstModel

@@ -47,11 +47,11 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.clear import readable_values
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.net import frames
-from deltafl.sim.net.identities import OwnIdentity, create_identity, read_identity
-from deltafl.sim.net.journal import ROUND, About, Journal
+from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import training_of
 from deltafl.sim.net.post import Answer
-from deltafl.sim.net.supernodes import read_supernodes, signed_line
+from deltafl.sim.net.supernodes import SuperNodes, signed_line
+from deltafl.sim.net.trips import ROUND, About, Journal
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
 from deltafl.sim.record.events import EventLog, read_events
@@ -463,14 +463,14 @@ def _frames() -> list[bytes]:
 def _identity(path: Path) -> None:
     if path.is_file():
         path.chmod(0o600)
-    own = read_identity(path)
+    own = OwnIdentity.read(path)
     assert TrustedKeys.parse(own.entry).keys == {own.client: own.identity.public}
 
 
 def _identities() -> list[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "device.identity"
-        create_identity(path, ClientId(7), lambda size: bytes(range(size)))
+        OwnIdentity.create(path, ClientId(7), lambda size: bytes(range(size)))
         return [path.read_bytes(), path.read_bytes().partition(b"\n")[2]]
 
 
@@ -483,7 +483,7 @@ def _enrolled() -> OwnIdentity:
 
 def _supernodes(path: Path) -> None:
     own = _enrolled()
-    read = read_supernodes(path, TrustedKeys({own.client: own.identity.public}))
+    read = SuperNodes.read(path, TrustedKeys({own.client: own.identity.public}))
     assert list(read.keys) == [7]
 
 
@@ -528,7 +528,7 @@ PARSERS: tuple[Target, ...] = (
     ),
     Target(
         "option",
-        ("sim/settings/config_io.py", "sim/settings/toml.py"),
+        ("sim/settings/config_io.py", "sim/settings/config_io.py"),
         "option.txt",
         _option,
         RUN,
@@ -542,7 +542,7 @@ PARSERS: tuple[Target, ...] = (
     ),
     Target(
         "settings",
-        (*OF_FILES, "sim/settings/config_io.py", "sim/settings/toml.py"),
+        (*OF_FILES, "sim/settings/config_io.py", "sim/settings/config_io.py"),
         "config.toml",
         _settings,
         RUN,
@@ -575,7 +575,7 @@ PARSERS: tuple[Target, ...] = (
     ),
     Target(
         "task",
-        ("sim/net/own_work.py", "sim/settings/config_io.py", "sim/settings/toml.py"),
+        ("sim/net/own_work.py", "sim/settings/config_io.py", "sim/settings/config_io.py"),
         "task.toml",
         _task,
         RUN,
@@ -600,7 +600,7 @@ PARSERS: tuple[Target, ...] = (
            _evaluation, RUN, _evaluations),
     Target("transcript", (*OF_FILES, "sim/record/chain.py", "sim/record/transcript.py"),
            "transcript.bin", _transcript, (ChainError, OSError), lambda: [_staged()[0]]),
-    Target("round", ("sim/net/journal.py",), "round.bin", _journal, (), _journals, is_file=False),
+    Target("round", ("sim/net/trips.py",), "round.bin", _journal, (), _journals, is_file=False),
     Target("truth", (*OF_FILES, "sim/record/chain.py", "sim/record/truth.py"), "truth.bin", _truth,
            (ChainError, OSError), lambda: [_staged()[1]]),
     Target("audit", ("sim/inspect/audit/seen.py", "sim/inspect/audit/server_step.py",

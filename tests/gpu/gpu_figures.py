@@ -24,12 +24,12 @@ from deltafl.secagg import prg
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
-from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.masks import gpu
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import BackendDevices
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import (

@@ -1,5 +1,6 @@
 """Federations in one process, whose connections are lists of frames."""
 
+import asyncio
 import threading
 import time
 from contextlib import contextmanager
@@ -13,11 +14,12 @@ from deltafl.secagg.randomness import system_randomness
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.net.device import DeviceSide, Notes
+from deltafl.sim.net.dialling import take_part
 from deltafl.sim.net.frames import Carry, Decline, Reason, decode, encode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import OwnData, work_on
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.run import run_federation
+from deltafl.sim.net.remote import run_federation
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.chain import ChainWriter
 from deltafl.sim.record.checkpoint import load_checkpoint
@@ -250,3 +252,8 @@ def simulate(config, path, dataset):
     backend = open_backend(Choice("reference", 0, 1), spec_of(config, dataset))
     play(config, directory, SimulatedPopulation(dataset, backend), SILENT)
     return load_checkpoint(directory.checkpoints).state
+
+
+def taking_part(*args, **options):
+    """Stay connected until the run is over, as a device's process does."""
+    asyncio.run(take_part(*args, **options))

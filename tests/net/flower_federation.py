@@ -28,7 +28,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from deltafl.sim.net.certificates import make_certificates
+from deltafl.sim.net.app import make_certificate
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "flower"
 ROUND = re.compile(r"\[ROUND (\d+)/")
@@ -90,10 +90,10 @@ def accept_fewer(app, fewest):
 
 
 def write_certificates(work):
-    made = make_certificates(["127.0.0.1", "localhost"])
+    made = make_certificate(["127.0.0.1", "localhost"])
     for name, data in (
-        ("ca.pem", made.authority),
-        ("server.pem", made.server),
+        ("ca.pem", made.certificate),
+        ("server.pem", made.certificate),
         ("server.key", made.key),
     ):
         (work / name).write_bytes(data)

@@ -4,7 +4,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from deltafl.secagg import ClientId, TrustedKeys
-from deltafl.sim.net.identities import create_identity
+from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.supernodes import signed_line
 
 PEM = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -32,7 +32,7 @@ def enrolled(folder, ids, curve=ec.SECP384R1):
     for i in ids:
         key = ec.generate_private_key(curve())
         write_key(folder / f"node-{i}.key", key)
-        own = create_identity(folder / f"device-{i}.identity", ClientId(i))
+        own = OwnIdentity.create(folder / f"device-{i}.identity", ClientId(i))
         lines.append(signed_line(own, key))
         entries[own.client] = own.identity.public
         keys.append(key.public_key().public_bytes(*PEM))

@@ -14,7 +14,7 @@ from supernode_keys import enrolled
 from deltafl.flower import DeltaFLMod
 from deltafl.secagg import ClientId
 from deltafl.sim.net.flower import resident
-from deltafl.sim.net.flower.messages import FRAMES, RECORD, Handover, Layout, record_of
+from deltafl.sim.net.flower.messages import RECORD, Handover, Layout, record_of
 
 LAYOUT = Layout(("w",), ((2,),), ("float32",))
 
@@ -37,7 +37,7 @@ def message(config):
     content = {
         "config": ConfigRecord(config),
         RECORD: ConfigRecord(dict(handover.to_record())),
-        FRAMES: record_of([]),
+        **record_of([]),
     }
     return Message(RecordDict(content), dst_node_id=1000, message_type="train")
 

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, Error, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from deltafl.secagg import ClientId
-from deltafl.sim.net.flower.messages import FRAMES, frames_of, record_of
+from deltafl.sim.net.flower.messages import frames_of, record_of
 from deltafl.sim.net.flower.trips import ByMessages, Invited
 from deltafl.sim.net.frames import Carry, Decline, Reason, Task, decode, encode
 from deltafl.sim.net.post import Post
@@ -62,7 +62,7 @@ def carried(message):
 
 
 def reply(*frames):
-    return RecordDict({FRAMES: record_of([encode(one) for one in frames])})
+    return RecordDict(record_of([encode(one) for one in frames]))
 
 
 def arrived(post):
@@ -103,12 +103,14 @@ def test_a_node_that_declines_says_so(round_of_two):
 
 BAD = {
     "nothing": RecordDict({}),
-    "long": RecordDict({FRAMES: record_of([bytes(1001)])}),
-    "many": RecordDict({FRAMES: record_of([b""] * 9)}),
-    "no frame": RecordDict({FRAMES: record_of([b"\xc1"])}),
+    "long": RecordDict(record_of([bytes(1001)])),
+    "many": RecordDict(record_of([b""] * 9)),
+    "no frame": RecordDict(record_of([b"\xc1"])),
     "a frame of the server's": reply(Task(TASK, 0, 0, b"")),
     "an answer to what was not asked": reply(Carry(TASK, 5, b"")),
-    "an array": RecordDict({FRAMES: ArrayRecord({"0": Array("float32", (9,), "numpy", b"12")})}),
+    "an array": RecordDict(
+        {"deltafl-frames": ArrayRecord({"0": Array("float32", (9,), "numpy", b"12")})}
+    ),
 }
 
 
@@ -160,7 +162,7 @@ def test_after_the_end_nothing_is_taken(round_of_two):
 
 def test_frames_come_back_in_order():
     frames = [bytes([i]) * i for i in range(12)]
-    content = RecordDict({FRAMES: record_of(frames)})
+    content = RecordDict(record_of(frames))
     assert frames_of(content, most=12, longest=66) == frames
     with pytest.raises(ValueError, match="more than 11 frames"):
         frames_of(content, most=11, longest=66)

@@ -7,13 +7,13 @@ import pytest
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.sim.net.frames import Challenge
-from deltafl.sim.net.identities import certificate_hash, is_admitted, signed_hello
+from deltafl.sim.net.identities import OwnIdentity, certificate_hash, is_admitted
 
 ANNA, BERT, MALLORY = (identity(bytes([i]) * 32) for i in range(3))
 LISTED = TrustedKeys({ClientId(3): ANNA.public, ClientId(4): BERT.public})
 CHALLENGE = Challenge(bytes(range(32)))
 SERVER = certificate_hash(b"a certificate")
-HELLO = signed_hello(CHALLENGE, ClientId(3), ANNA, SERVER)
+HELLO = OwnIdentity(ClientId(3), ANNA).hello(CHALLENGE, SERVER)
 
 
 def test_a_device_on_the_list_is_admitted():
@@ -21,7 +21,7 @@ def test_a_device_on_the_list_is_admitted():
 
 
 def test_without_tls_nothing_stands_for_the_server():
-    hello = signed_hello(CHALLENGE, ClientId(3), ANNA, certificate_hash(None))
+    hello = OwnIdentity(ClientId(3), ANNA).hello(CHALLENGE, certificate_hash(None))
     assert is_admitted(CHALLENGE, hello, b"", LISTED)
     assert not is_admitted(CHALLENGE, hello, SERVER, LISTED)
 
@@ -36,9 +36,9 @@ def test_without_tls_nothing_stands_for_the_server():
         (CHALLENGE, replace(HELLO, client=ClientId(5)), SERVER),
         (CHALLENGE, replace(HELLO, key=BERT.public), SERVER),
         (CHALLENGE, replace(HELLO, signature=bytes(64)), SERVER),
-        (CHALLENGE, signed_hello(CHALLENGE, ClientId(3), MALLORY, SERVER), SERVER),
-        (CHALLENGE, signed_hello(CHALLENGE, ClientId(4), ANNA, SERVER), SERVER),
-        (CHALLENGE, signed_hello(CHALLENGE, ClientId(9), MALLORY, SERVER), SERVER),
+        (CHALLENGE, OwnIdentity(ClientId(3), MALLORY).hello(CHALLENGE, SERVER), SERVER),
+        (CHALLENGE, OwnIdentity(ClientId(4), ANNA).hello(CHALLENGE, SERVER), SERVER),
+        (CHALLENGE, OwnIdentity(ClientId(9), MALLORY).hello(CHALLENGE, SERVER), SERVER),
     ],
 )
 def test_others_are_not(challenge, hello, server):

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from federations import Federation, settings, simulate
+from federations import Federation, settings, simulate, taking_part
 from websockets.asyncio.client import connect
 from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
@@ -24,9 +24,8 @@ from deltafl.secagg import ClientId
 from deltafl.secagg.identity import identity
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import app, dialling, identities
-from deltafl.sim.net.app import Tls, application, served
-from deltafl.sim.net.certificates import make_certificates
-from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server, take_part
+from deltafl.sim.net.app import Tls, application, make_certificate, served
+from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server
 from deltafl.sim.net.frames import Carry, Task, Welcome, decode, encode
 
 MAX_FRAME = 1 << 16
@@ -39,10 +38,10 @@ def tls(tmp_path_factory):
 
 
 def _written(folder):
-    made = make_certificates(["127.0.0.1", "localhost"])
-    for name, content in {"ca": made.authority, "cert": made.server, "key": made.key}.items():
+    made = make_certificate(["127.0.0.1", "localhost"])
+    for name, content in {"cert": made.certificate, "key": made.key}.items():
         (folder / name).write_bytes(content)
-    return Tls(folder / "cert", folder / "key"), str(folder / "ca")
+    return Tls(folder / "cert", folder / "key"), str(folder / "cert")
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def devices(federation, url, trusted):
     """Every device, connecting by itself."""
     stop, said = threading.Event(), []
     threads = [
-        threading.Thread(target=take_part, args=(Server(url, trusted), side, said.append, stop))
+        threading.Thread(target=taking_part, args=(Server(url, trusted), side, said.append, stop))
         for side in federation.sides
     ]
     for thread in threads:
@@ -134,7 +133,7 @@ def hello_of(federation, client, key, server):
     async def talk(connection):
         challenge = decode(await connection.recv())
         await connection.send(
-            encode(identities.signed_hello(challenge, ClientId(client), key, server))
+            encode(identities.OwnIdentity(ClientId(client), key).hello(challenge, server))
         )
         first = await connection.recv()
         return decode(first)
@@ -277,7 +276,9 @@ def unread(federation, tls, connections):
                 "127.0.0.1",
                 port,
                 trusted,
-                lambda challenge: identities.signed_hello(challenge, ClientId(3), key, own.hash()),
+                lambda challenge: identities.OwnIdentity(ClientId(3), key).hello(
+                    challenge, own.hash()
+                ),
             )
             stack.callback(one.close)
         yield
@@ -431,7 +432,7 @@ def test_a_device_gives_up_once_its_patience_is_over(federation, tls, monkeypatc
     stranger.own = replace(stranger.own, identity=identity(bytes(32)))
     with serving(federation, own) as url:
         began = time.monotonic()
-        take_part(Server(url, trusted), stranger, said.append, threading.Event(), patience=0.5)
+        taking_part(Server(url, trusted), stranger, said.append, threading.Event(), patience=0.5)
     assert 0.5 < time.monotonic() - began < 15
     assert said[-1].endswith("giving up")
     assert "not on the list" in said[0]
@@ -466,7 +467,7 @@ def test_a_device_goes_to_no_other_address_than_it_was_given(federation, tls):
         serving(federation, own) as other,
         served(elsewhere, "127.0.0.1", 0, tls=own) as (host, port),
     ):
-        take_part(Server(f"wss://{host}:{port}", trusted), federation.sides[0], report, stop)
+        taking_part(Server(f"wss://{host}:{port}", trusted), federation.sides[0], report, stop)
         assert not federation.post.connected
     assert "302" in said[0]
 
@@ -480,7 +481,7 @@ def test_a_certificate_that_nobody_vouches_for_is_not_talked_to(federation, tls)
         stop.set()
 
     with serving(federation, own) as url:
-        take_part(Server(url, other), federation.sides[0], report, stop)
+        taking_part(Server(url, other), federation.sides[0], report, stop)
     assert "CERTIFICATE_VERIFY_FAILED" in said[0]
 
 

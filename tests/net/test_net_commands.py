@@ -245,7 +245,7 @@ def test_how_many_rounds_may_be_lost_is_said_at_the_start(listed, said):
 
 
 def test_a_device_ends_by_a_signal_between_two_messages(prepared, monkeypatch):
-    def taking_part(_server, _side, _say, stop):
+    async def taking_part(_server, _side, _say, stop):
         assert not stop.is_set()
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()

@@ -14,7 +14,8 @@ from deltafl.secagg import ClientId
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.cohort.sampling import sample_cohort
+from deltafl.sim.cohort.backends.in_process import InProcess
+from deltafl.sim.cohort.sampling import drawn_of, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError, RunError
@@ -170,7 +171,7 @@ def test_a_device_whose_ledger_cannot_be_written_takes_no_part(tmp_path, federat
             raise LedgerError("the disk is full")
 
     first = Seeds(1).generator(Purpose.COHORT, round_index=0)
-    victim, *_ = sample_cohort(first, 30, 10)
+    victim, *_ = drawn_of(first, others(30), 10)
     federation.ledgers[victim] = Full()
     federation.sides[victim] = federation.started(victim)
     with wired(federation):
@@ -188,7 +189,7 @@ def test_a_device_counts_the_rounds_of_a_day_and_says_when_they_are_many(
     tmp_path, federation, today
 ):
     """All rounds of day 7 were answered before; day 8 is another day."""
-    victim, *_ = sample_cohort(Seeds(1).generator(Purpose.COHORT, round_index=0), 30, 10)
+    victim, *_ = drawn_of(Seeds(1).generator(Purpose.COHORT, round_index=0), others(30), 10)
     side, told = federation.sides[victim], []
     side.policy = replace(side.policy, max_rounds_per_day=10)
     side.today, side.notes = (
@@ -272,10 +273,10 @@ def test_every_device_of_a_cohort_trains_even_if_it_does_not_pass(
             trained.update(device.id for device in devices)
             return super().updates(vector, devices, *args, **options)
 
-    def counting(_name, spec, device):
-        return Counting(spec.build(), device=device)
+    def counting(name, spec, device):
+        return InProcess(name, Counting(spec.build(), device=device))
 
-    monkeypatch.setattr(own_work, "build_learner", counting)
+    monkeypatch.setattr(own_work, "open_in_process", counting)
     with wired(federation):
         federation.play(tmp_path / "net")
     asked = [

@@ -8,45 +8,45 @@ import pytest
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import enrol_cli
-from deltafl.sim.net.identities import create_identity, read_directory, read_identity
+from deltafl.sim.net.identities import OwnIdentity, read_directory
 
 
 def test_an_identity_is_read_as_it_was_made(tmp_path):
     path = tmp_path / "a.identity"
-    made = create_identity(path, ClientId(7))
-    assert read_identity(path) == made
+    made = OwnIdentity.create(path, ClientId(7))
+    assert OwnIdentity.read(path) == made
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert made.entry == f"7 {made.identity.public.hex()}"
     assert TrustedKeys.parse(made.entry).accepts(ClientId(7), made.identity.public)
 
 
 def test_an_identity_comes_from_the_randomness_that_is_given(tmp_path):
-    made = create_identity(tmp_path / "a", ClientId(0), lambda size: b"\7" * size)
+    made = OwnIdentity.create(tmp_path / "a", ClientId(0), lambda size: b"\7" * size)
     assert "07" * 32 in (tmp_path / "a").read_text()
-    assert made == read_identity(tmp_path / "a")
+    assert made == OwnIdentity.read(tmp_path / "a")
 
 
 def test_an_identity_is_never_overwritten(tmp_path):
     path = tmp_path / "a.identity"
-    made = create_identity(path, ClientId(7))
+    made = OwnIdentity.create(path, ClientId(7))
     with pytest.raises(UserError, match="never overwritten"):
-        create_identity(path, ClientId(8))
-    assert read_identity(path) == made
+        OwnIdentity.create(path, ClientId(8))
+    assert OwnIdentity.read(path) == made
 
 
 @pytest.mark.parametrize("client", [-1, 2**32])
 def test_an_id_out_of_range_is_refused(tmp_path, client):
     with pytest.raises(UserError, match="is not in"):
-        create_identity(tmp_path / "a", ClientId(client))
+        OwnIdentity.create(tmp_path / "a", ClientId(client))
     assert not list(tmp_path.iterdir())
 
 
 def test_an_identity_that_others_can_read_is_refused(tmp_path):
     path = tmp_path / "a.identity"
-    create_identity(path, ClientId(7))
+    OwnIdentity.create(path, ClientId(7))
     path.chmod(0o640)
     with pytest.raises(UserError, match="chmod 600"):
-        read_identity(path)
+        OwnIdentity.read(path)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_other_files_are_no_identity(tmp_path, content):
     path.write_text(content)
     path.chmod(0o600)
     with pytest.raises(UserError, match="no identity"):
-        read_identity(path)
+        OwnIdentity.read(path)
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(UserError, match="cannot be read"):
-        read_identity(tmp_path / "pipe")
+        OwnIdentity.read(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("content", [b"7 abc\n", b"\xff\xfe", b"7 " + b"a" * 64 + b"\n7 x\n"])
@@ -100,7 +100,7 @@ def enrol(capsys, *arguments):
 def test_enrolment_prints_what_the_administrator_needs(tmp_path, capsys):
     path = tmp_path / "d.identity"
     made = enrol(capsys, "7", "--out", str(path))
-    own = read_identity(path)
+    own = OwnIdentity.read(path)
     assert own.entry in made
     again = enrol(capsys, "--show", str(path))
     assert again in made

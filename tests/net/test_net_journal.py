@@ -17,16 +17,14 @@ from deltafl.sim.errors import RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net.frames import TASK_SIZE, Reason
-from deltafl.sim.net.journal import ROUND, TRAINS, About, Journal, is_kept
 from deltafl.sim.net.post import Answer
-from deltafl.sim.net.trips import Waiting
+from deltafl.sim.net.trips import ROUND, TRAINS, About, Journal, Waiting, is_kept
 from deltafl.sim.record.chain import ChainWriter, read_chain
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.engine import Stop
-from deltafl.sim.run.first_model import first_model
-from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.settings.config_io import build_config, read_config_file
 
 SMALL = {

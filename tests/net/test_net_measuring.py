@@ -20,13 +20,15 @@ from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.sim.cli import main
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.net.frames import Carry, Task, decode
-from deltafl.sim.net.measuring import (
+from deltafl.sim.net.own_work import (
     MeasuringWork,
+    OwnData,
+    RoundWork,
     SummedMetrics,
     marked,
     measuring_levels,
+    work_on,
 )
-from deltafl.sim.net.own_work import OwnData, RoundWork, work_on
 from deltafl.sim.net.remote import RemoteDevices, was_begun
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
@@ -301,7 +303,7 @@ def test_a_device_measures_only_by_sums_over_all(device):
     for other in [*others, None]:
         levels = None if other is None else Levels((replace(usual, **other),))
         machine = announced_to(config, levels) if other else SimpleNamespace(levels=None)
-        asked = MeasuringWork(samples, config, machine, work._learner)
+        asked = MeasuringWork(samples, config, machine, work._backend)
         for ask in (asked.weight, lambda of=asked: of.loss(announced)):
             with pytest.raises(ValueError, match="not how a model is measured"):
                 ask()

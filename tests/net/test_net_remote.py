@@ -43,13 +43,13 @@ def test_the_models_are_the_same(tmp_path, config):
 @pytest.mark.slow
 def test_nobody_knows_a_graph_before_its_cohort_is_drawn(tmp_path, monkeypatch):
     """Two runs with the same settings have no graph in common, and neither have two rounds."""
-    seeds, begun = [], trips.round_server
+    seeds, begun = [], trips.RoundServer
 
-    def noted(levels, models, params, *others):
+    def noted(levels, models, params, *others, **options):
         seeds.append(params.graph_seed)
-        return begun(levels, models, params, *others)
+        return begun(levels, models, params, *others, **options)
 
-    monkeypatch.setattr(trips, "round_server", noted)
+    monkeypatch.setattr(trips, "RoundServer", noted)
     for name in ("first", "second"):
         federation = Federation(CASES["two levels"])
         with wired(federation):

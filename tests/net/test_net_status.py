@@ -11,7 +11,7 @@ from deltafl.secagg import ClientId, Stage, Step
 from deltafl.sim.net.app import served
 from deltafl.sim.net.frames import Reason, decode
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.status import METRICS_TYPE, SHOWN_ROUNDS, Status, status_application
+from deltafl.sim.net.status import METRICS_TYPE, SHOWN_ROUNDS, Status
 from deltafl.sim.settings.config_io import build_config
 
 
@@ -122,7 +122,7 @@ def test_noise_is_accounted():
 
 
 def test_it_is_served_without_scripts_or_other_hosts(status):
-    with served(status_application(status), "127.0.0.1", 0) as (host, port):
+    with served(status.application(), "127.0.0.1", 0) as (host, port):
         with urllib.request.urlopen(f"http://{host}:{port}/") as answer:
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
             assert b"waiting for devices" in answer.read()

@@ -16,12 +16,10 @@ from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.identities import create_identity, read_directory, read_identity
+from deltafl.sim.net.identities import OwnIdentity, read_directory
 from deltafl.sim.net.supernodes import (
     SuperNodes,
-    key_fingerprint,
     read_supernode_key,
-    read_supernodes,
     signed_line,
 )
 
@@ -50,7 +48,7 @@ def lists(tmp_path):
 
 def test_a_supernodes_public_key_says_which_device_it_is(lists, tmp_path):
     keys, devices, _ = lists
-    read = read_supernodes(tmp_path / "supernodes.txt", devices)
+    read = SuperNodes.read(tmp_path / "supernodes.txt", devices)
     assert list(read.keys) == [2, 7]
     assert [read.device_of(key) for key in keys] == [7, 2]
 
@@ -79,13 +77,13 @@ def test_a_key_of_a_curve_that_openssh_has_not_is_nobodys(lists):
 def test_any_curve_that_flower_takes(tmp_path, curve):
     (key,) = enrolled(tmp_path, [0], curve)
     devices = read_directory(tmp_path / "devices.txt")
-    assert read_supernodes(tmp_path / "supernodes.txt", devices).device_of(key) == 0
+    assert SuperNodes.read(tmp_path / "supernodes.txt", devices).device_of(key) == 0
 
 
 def test_one_key_signs_for_one_identity_of_one_device(lists, tmp_path):
     """A line of another federation, with the same key and id, is refused here."""
     _, devices, lines = lists
-    other = create_identity(tmp_path / "other.identity", ClientId(7))
+    other = OwnIdentity.create(tmp_path / "other.identity", ClientId(7))
     elsewhere = TrustedKeys({**devices.keys, other.client: other.identity.public})
     with pytest.raises(UserError, match="has not signed for the identity that device 7"):
         SuperNodes.parse("\n".join(lines), elsewhere)
@@ -151,7 +149,7 @@ def test_no_supernode_signs_for_the_identity_of_another(lists, tmp_path):
 
 def test_a_supernode_is_one_device(tmp_path):
     key = ec.generate_private_key(ec.SECP384R1())
-    both = [create_identity(tmp_path / f"{i}", ClientId(i)) for i in range(2)]
+    both = [OwnIdentity.create(tmp_path / f"{i}", ClientId(i)) for i in range(2)]
     devices = TrustedKeys({one.client: one.identity.public for one in both})
     text = "\n".join(signed_line(one, key) for one in both)
     with pytest.raises(UserError, match="line 1 has the same SuperNode's key"):
@@ -166,7 +164,7 @@ def test_any_text_is_read_or_refused(text):
 
 
 def test_a_signature_is_the_same_every_time(lists, tmp_path):
-    own = read_identity(tmp_path / "device-7.identity")
+    own = OwnIdentity.read(tmp_path / "device-7.identity")
     assert signed_line(own, read_supernode_key(tmp_path / "node-7.key")) == lists[2][0]
 
 
@@ -203,7 +201,7 @@ def test_what_is_no_supernodes_key_is_refused(tmp_path, content, capsys):
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 def test_fingerprints_are_those_of_openssh(lists, tmp_path):
     _, devices, _ = lists
-    read = read_supernodes(tmp_path / "supernodes.txt", devices)
+    read = SuperNodes.read(tmp_path / "supernodes.txt", devices)
     (tmp_path / "key.pub").write_text(read.keys[ClientId(7)] + "\n")
     shown = subprocess.run(  # noqa: S603 (a key of this test)
         ["ssh-keygen", "-lf", str(tmp_path / "key.pub")],  # noqa: S607
@@ -211,4 +209,4 @@ def test_fingerprints_are_those_of_openssh(lists, tmp_path):
         text=True,
         check=True,
     )
-    assert key_fingerprint(read.keys[ClientId(7)]) in shown.stdout
+    assert dict(read.fingerprints())[ClientId(7)] in shown.stdout

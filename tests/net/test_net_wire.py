@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import Federation, settings
+from federations import Federation, settings, taking_part
 from wire_capture import Tap, captured, write_transcript
 
 from deltafl.sim.net.app import application, served
-from deltafl.sim.net.dialling import Server, take_part
+from deltafl.sim.net.dialling import Server
 from deltafl.sim.net.frames import Carry, Challenge, Hello, Over, Task, Welcome, decode
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import Message, read_transcript
@@ -67,7 +67,7 @@ def played(tmp_path_factory):
         tap = Tap(port)
         server = Server(f"ws://127.0.0.1:{tap.port}")
         threads = [
-            threading.Thread(target=take_part, args=(server, side, lambda _said: None, stop))
+            threading.Thread(target=taking_part, args=(server, side, lambda _said: None, stop))
             for side in federation.sides
         ]
         for thread in threads:

@@ -23,8 +23,7 @@ from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import Enrolment, PeerError, SessionParams, Stage, Step
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.cohort.devices import device_objects
-from deltafl.sim.cohort.work import CohortWork
+from deltafl.sim.cohort.work import CohortWork, device_objects
 
 POLICY = RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, min_threshold_share=0.2)
 """A policy that small test rounds satisfy."""

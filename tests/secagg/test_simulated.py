@@ -525,7 +525,7 @@ def test_a_proof_is_examined_once_for_all_devices(monkeypatch):
 
 def test_what_was_found_of_one_sum_is_not_believed_of_another(monkeypatch):
     asked = examined(monkeypatch)
-    shared = simulation.SharedExaminations()
+    shared = simulation.simulated()
     spec = SlotSpec("sum", 1, 24, whole=True, verified=True)
     context = SlotContext(b"s" * 32, b"slot")
     signer = Signer(identity(bytes(32)).public, bytes(32))
@@ -546,7 +546,7 @@ def test_what_was_found_of_one_sum_is_not_believed_of_another(monkeypatch):
     assert shared.examine(opening(**nobody, packed=one))[0] is Refusal.BAD_OPENING
     assert shared.examine(opening())[0] is Refusal.BAD_SIGNATURE
     assert len(asked) == 4
-    assert len(shared._found) == 1
+    assert shared.examine.cache_info().currsize == 1
 
 
 def test_another_agreement_would_be_seen(monkeypatch):

@@ -19,7 +19,6 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import (
     build_strategy,
     check_session,
-    own_policy,
     policy_of,
     sessions_of,
 )
@@ -348,18 +347,18 @@ def test_simulated_devices_accept_what_the_run_asks_for_and_nothing_else(case):
 def test_devices_on_machines_of_their_own_accept_no_more_than_usual(case):
     layer, accepted = LARGE[case]
     config = settings("private-delta-fl", layer)
-    own, usual = own_policy(config), RoundPolicy()
+    own, usual = policy_of(config, own=True), RoundPolicy()
     assert all(getattr(own, name) == getattr(usual, name) for name in accepted)
     if case != "noise":  # which only simulated devices add
         remote = settings("private-delta-fl", layer, REMOTE)
-        assert policy_of(remote) == own_policy(remote)
+        assert policy_of(remote) == policy_of(remote, own=True)
         with pytest.raises(PeerError):
             session_of(remote, 5)
 
 
 def test_ideal_sums_of_a_simulation_leave_devices_on_machines_of_their_own_as_strict():
     ideal = private(sums="ideal", min_honest_tail=20)
-    assert (policy_of(ideal).min_honest_tail, own_policy(ideal).min_honest_tail) == (0, 20)
+    assert (policy_of(ideal).min_honest_tail, policy_of(ideal, own=True).min_honest_tail) == (0, 20)
 
 
 def test_a_run_outside_of_its_policy_is_refused_with_the_limit_to_change():

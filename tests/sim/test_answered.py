@@ -16,7 +16,7 @@ from deltafl.protocol.round import LostSearch, Round
 from deltafl.secagg import ClientId, PeerError, Refusal, Stage, Step
 from deltafl.secagg.errors import Fault
 from deltafl.secagg.stages import Drop
-from deltafl.sim.cohort.lost_rounds import Answered, Answers
+from deltafl.sim.cohort.sampling import Answered, Answers
 from deltafl.sim.errors import RunError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events

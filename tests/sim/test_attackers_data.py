@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.sim.cohort.poisoned import (
+from deltafl.sim.cohort.attackers import (
     Poisoned,
     flip_labels,
     poison_of,

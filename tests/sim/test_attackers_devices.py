@@ -14,11 +14,11 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import Stage, Step, ThreatModel, Vanish
 from deltafl.sim.cohort.attackers import Attack, AttackingDevices, Known
-from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.record.attacked import Aggregated
 from deltafl.sim.settings.attackers import AttackersConfig
 

@@ -20,9 +20,9 @@ from deltafl.fl.local import LocalTraining
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
-from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import BackendDevices
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.record.checkpoint import load_checkpoint
@@ -74,7 +74,7 @@ def learnt(path):
 
 
 def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltafl.sim.cohort.backends.learners._AT_ONCE", {})
+    monkeypatch.setattr("deltafl.sim.cohort.backends.in_process._AT_ONCE", {})
     config = build_config([PRIVATE])
     summary, _ = run(config, tmp_path / "processes")
     alone, _ = run(by(config, "reference"), tmp_path / "reference")

@@ -278,6 +278,10 @@ def test_what_was_forgotten_is_not_waited_for():
     pool.close()
 
 
+def hold(buffers, spot):
+    return buffers.hold(spot.devices, spot.index, spot.data)
+
+
 def test_samples_stay_on_the_buffer_while_they_fit_and_memory_is_bounded_when_not():
     asked = []
 
@@ -289,18 +293,18 @@ def test_samples_stay_on_the_buffer_while_they_fit_and_memory_is_bounded_when_no
     lazy._room = 0  # remembers nothing itself
     spots = [SampleReference(lazy, k, 50) for k in range(40)]
     buffers = DoubleBuffer(room=5 * 50 * (256 * 4 + 8))
-    held = [buffers.hold(spots[0]), buffers.hold(spots[0])]
+    held = [hold(buffers, spots[0]), hold(buffers, spots[0])]
     assert asked == [0]
     for location in held:
         buffers.release(location)
     for spot in spots:
-        location = buffers.hold(spot)
+        location = hold(buffers, spot)
         data = read_samples(buffers.memories, location)
         assert np.array_equal(data.x, made(spot.index, size=50).x)
         assert np.array_equal(data.y, made(spot.index, size=50).y)
         buffers.release(location)
     assert len(buffers._found[0]) + len(buffers._found[1]) <= 14
-    buffers.hold(spots[39])
+    hold(buffers, spots[39])
     assert asked.count(39) == 1
 
 
@@ -308,10 +312,10 @@ def test_a_buffer_that_is_read_from_is_not_emptied():
     devices = tuple(made(k, size=50) for k in range(30))
     buffers = DoubleBuffer(room=3 * 50 * (256 * 4 + 8))
     spots = refs(devices)
-    read_on = buffers.hold(spots[0])
+    read_on = hold(buffers, spots[0])
     data = read_samples(buffers.memories, read_on)
     for spot in spots[1:]:
-        buffers.release(buffers.hold(spot))
+        buffers.release(hold(buffers, spot))
     assert np.array_equal(data.x, devices[0].x)
     buffers.release(read_on)
 
@@ -325,7 +329,7 @@ def test_a_full_buffer_is_emptied_though_what_lies_there_is_asked_for_all_the_ti
     for number in range(300):
         # every second device is one of the first few, and four are always being read
         spot = spots[number % 7] if number % 2 else spots[number % len(spots)]
-        reading.append(buffers.hold(spot))
+        reading.append(hold(buffers, spot))
         data = read_samples(buffers.memories, reading[-1])
         assert np.array_equal(data.x, devices[spot.index].x)
         if len(reading) > 4:

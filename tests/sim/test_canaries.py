@@ -19,8 +19,8 @@ from deltafl.sim.inspect.canaries.experiment import (
     signal,
     without_noise,
 )
+from deltafl.sim.run.accounting import account_of
 from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.spending import account_of
 from deltafl.sim.settings.config import (
     DPConfig,
     FaultsConfig,

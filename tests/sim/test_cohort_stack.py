@@ -13,7 +13,7 @@ from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.run.experiment import run_experiment
 
 PACKAGES = Path(deltafl.sim.__file__).resolve().parents[1]
-MOST_FRAMES = 13  # one of them notes who may have answered (`sim/cohort/lost_rounds.py`)
+MOST_FRAMES = 13  # one of them notes who may have answered (`sim/cohort/sampling.py`)
 
 
 def room(path):

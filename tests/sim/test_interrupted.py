@@ -14,7 +14,7 @@ from reports import serious
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.secagg.wire import Kind
-from deltafl.sim.cohort.lost_rounds import InterruptedCohort
+from deltafl.sim.cohort.sampling import InterruptedCohort
 from deltafl.sim.errors import ChainError, RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
@@ -33,8 +33,7 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run import engine
-from deltafl.sim.run.accounting import privacy_of
-from deltafl.sim.run.spending import account_of
+from deltafl.sim.run.accounting import account_of, privacy_of
 from deltafl.sim.settings.config_io import build_config, to_toml
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -34,11 +34,11 @@ from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import Stage, Step, ThreatModel, UsageError, Vanish
 from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
-from deltafl.sim.cohort.devices import BackendDevices, DeviceObjects
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort, cohort_of
+from deltafl.sim.cohort.work import BackendDevices, DeviceObjects
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 

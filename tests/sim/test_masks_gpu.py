@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from deltafl.secagg import prg
-from deltafl.sim.cohort.masks import chacha20, gpu
+from deltafl.sim.cohort.masks import gpu
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -114,7 +114,7 @@ def test_a_wrong_rotation_is_noticed(rotations, right, monkeypatch):
     """A quarter round of the test's own, right and wrong, takes the place of the kernel's."""
     before, after = RFC_8439_QUARTER_ROUND
     assert (quarter_round(rotations, *before) == after) == right
-    monkeypatch.setattr(chacha20, "_quarter_round", partial(quarter_round, rotations))
+    monkeypatch.setattr(gpu, "_quarter_round", partial(quarter_round, rotations))
     assert (blocks_of(RFC_8439_A1[3:]) == [RFC_8439_A1[3][2]]) == right
 
 
@@ -215,14 +215,14 @@ def test_seeds_of_another_size_are_refused():
 
 
 def test_a_mask_that_is_its_seed_takes_no_kernel(monkeypatch):
-    monkeypatch.setattr(chacha20, "triton", None)
+    monkeypatch.setattr(gpu, "triton", None)
     total = np.zeros(8, np.uint32)
     gpu.add_masks(total, [bytes(range(32))], [], device=DEVICE)
     assert total.tobytes() == bytes(range(32))
 
 
 def test_without_triton_one_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(chacha20, "triton", None)
+    monkeypatch.setattr(gpu, "triton", None)
     with pytest.raises(gpu.TritonUnavailable, match=r"\.\[gpu\]"):
         gpu.add_masks(np.zeros(40, np.uint32), [bytes(32)], [], device=DEVICE)
 
@@ -232,14 +232,14 @@ import torch
 torch.cuda.is_available = lambda: True  # compile, do not interpret
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from deltafl.sim.cohort.masks import chacha20, gpu
+from deltafl.sim.cohort.masks import gpu
 for words, pointer in ((16, "*u32"), (8, "*u64")):
     types = {"vectors": pointer, "seeds": "*u32", "signs": "*i8", "length": "i64"}
     types |= {"num_seeds": "i32", "num_runs": "i32"}
     constants = {"num_words": words, "num_lanes": gpu._LANES}
     types |= dict.fromkeys(constants, "constexpr")
     kernel = compile(
-        ASTSource(chacha20.add_masks, types, constants),
+        ASTSource(gpu._add_masks, types, constants),
         target=GPUTarget("cuda", 90, 32),
         options={"num_warps": gpu._WARPS, "enable_fp_fusion": False},
     )

@@ -6,7 +6,7 @@ import pytest
 from deltafl.secagg import prg, ring
 from deltafl.secagg.masks import PairSecret
 from deltafl.secagg.primitives import Expected, pairwise_with
-from deltafl.sim.cohort.masks.together import MasksTogether
+from deltafl.sim.cohort.shared import MasksTogether
 
 LENGTH = 50
 WAYS = pytest.mark.parametrize("ring_bits", [20, 40])

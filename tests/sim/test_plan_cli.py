@@ -7,8 +7,8 @@ import pytest
 from fresh_python import loaded_by
 
 from deltafl.sim.cli import main
-from deltafl.sim.run.bound import rounded_up
-from deltafl.sim.run.workable import (
+from deltafl.sim.run.accounting import rounded_up
+from deltafl.sim.run.arms import (
     fewest_devices,
     largest_dropout,
     with_cohort,

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.plan import known_data, known_parameters, plan_of
-from deltafl.sim.run.arms import check_data
+from deltafl.sim.run.accounting import note_on_delta
+from deltafl.sim.run.arms import KnownData, check_data
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.fitting import check_fit
-from deltafl.sim.run.known import KnownData
-from deltafl.sim.run.noisy_updates import note_on_delta
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config import ALGORITHMS, DataConfig, DPConfig, RunConfig
 from deltafl.sim.settings.config_io import build_config

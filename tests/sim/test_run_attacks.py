@@ -19,10 +19,11 @@ from deltafl.sim.record.evaluations import read_last_evaluation
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import read_transcript
 from deltafl.sim.record.truth import read_truth
-from deltafl.sim.run.attacks import check_attackers
+from deltafl.sim.run.arms import check_data
 from deltafl.sim.run.fitting import known_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.attackers import AttackersConfig, Claim, Kind
+from deltafl.sim.settings.config import FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import build_config
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -321,13 +322,15 @@ IMAGES = labelled(np.ones((3, 8, 4), dtype=np.uint8))
 )
 def test_attackers_that_do_not_fit_the_data_are_refused(data, attackers, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        check_attackers(
-            AttackersConfig(**{"share": Fraction(1, 4), **_exact(attackers)}), known_of(data)
-        )
+        _check(attackers, data)
 
 
-def _exact(given):
-    return {key: Fraction(value) if key == "share" else value for key, value in given.items()}
+def _check(attackers, data):
+    given = {"share": "1/4", **attackers}
+    exact = {key: Fraction(value) if key == "share" else value for key, value in given.items()}
+    federation = FederationConfig(cohort_size=1)
+    config = RunConfig(attackers=AttackersConfig(**exact), federation=federation)
+    check_data(config, known_of(data))
 
 
 @pytest.mark.parametrize(
@@ -341,6 +344,4 @@ def _exact(given):
     ],
 )
 def test_and_those_that_do_are_not(data, attackers):
-    check_attackers(
-        AttackersConfig(**{"share": Fraction(1, 4), **_exact(attackers)}), known_of(data)
-    )
+    _check(attackers, data)

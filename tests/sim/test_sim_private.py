@@ -35,7 +35,7 @@ from deltafl.sim.run.algorithms import build_rounds, build_strategy, sessions_of
 from deltafl.sim.run.arms import check_arms
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import build_config
-from deltafl.sim.settings.mode import keeps_whole
+from deltafl.sim.settings.constraints import keeps_whole
 
 DELTA = "private-delta-fl"
 

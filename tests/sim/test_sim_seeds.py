@@ -3,11 +3,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 
 from deltafl.secagg.stages import Stage
 from deltafl.sim.cohort.dropouts import plan_dropouts, seeded_dropouts, stages_of_session
-from deltafl.sim.cohort.sampling import sample_cohort
+from deltafl.sim.cohort.sampling import drawn_of, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 
@@ -32,17 +31,6 @@ def test_generators_start_over_whenever_they_are_asked_for():
     first = seeds.generator(Purpose.COHORT, round_index=3).random(4)
     again = seeds.generator(Purpose.COHORT, round_index=3).random(4)
     assert np.array_equal(first, again)
-    shuffles = [
-        torch.randperm(9, generator=seeds.torch_generator(Purpose.SHUFFLE, device=d)).tolist()
-        for d in (0, 0, 1)
-    ]
-    assert shuffles[0] == shuffles[1] != shuffles[2]
-
-
-def test_torch_generators_leave_the_global_one_alone():
-    before = torch.get_rng_state()
-    Seeds(0).torch_generator(Purpose.SHUFFLE)
-    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_cohorts_are_without_replacement_and_uniform():
@@ -50,7 +38,7 @@ def test_cohorts_are_without_replacement_and_uniform():
     counts: Counter[int] = Counter()
     for index in range(600):
         generator = seeds.generator(Purpose.COHORT, round_index=index)
-        cohort = sample_cohort(generator, 10, 4)
+        cohort = drawn_of(generator, others(10), 4)
         assert len(set(cohort)) == 4
         assert list(cohort) == sorted(cohort)
         counts.update(cohort)
@@ -59,26 +47,20 @@ def test_cohorts_are_without_replacement_and_uniform():
     assert all(abs(count - 240) < 60 for count in counts.values())
 
 
-@pytest.mark.parametrize("size", [0, 11])
-def test_a_cohort_that_cannot_be_drawn_is_refused(size):
-    with pytest.raises(ValueError, match=rf"cohort_size={size} is not in \[1, 10\]"):
-        sample_cohort(np.random.default_rng(0), 10, size)
-
-
 def test_a_cohort_is_drawn_among_the_devices_that_are_left():
     seeds, gone = Seeds(0), frozenset({1, 4, 7})
     counts: Counter[int] = Counter()
     for index in range(600):
         generator = seeds.generator(Purpose.COHORT, round_index=index)
-        cohort = sample_cohort(generator, 10, 4, gone)
+        cohort = drawn_of(generator, others(10, gone), 4)
         assert len(set(cohort)) == 4
         counts.update(cohort)
     # 343 expected, standard deviation 12
     assert set(counts) == set(range(10)) - gone
     assert all(abs(count - 2400 / 7) < 60 for count in counts.values())
     generator = np.random.default_rng(0)
-    assert sample_cohort(generator, 10, 8, gone) == (0, 2, 3, 5, 6, 8, 9)
-    assert sample_cohort(generator, 10, 8, frozenset(range(10))) == ()
+    assert drawn_of(generator, others(10, gone), 8) == (0, 2, 3, 5, 6, 8, 9)
+    assert drawn_of(generator, others(10, frozenset(range(10))), 8) == ()
 
 
 @pytest.mark.parametrize("signed", [False, True])

@@ -291,7 +291,7 @@ def begin_and_die(path, mark):
 
 
 def test_what_the_server_has_made_ends_before_what_it_received_last(tmp_path):
-    """By then, all that it has received is in it; see `deltafl.sim.net.journal`."""
+    """By then, all that it has received is in it; see `deltafl.sim.net.trips`."""
     path = tmp_path / "t.bin"
     writer = begin_and_die(path, mark := write(path, rounds=1, finish=False))
     made = writer.flush()

@@ -12,12 +12,10 @@ from doubles import Silent
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.sim.cohort.sampling import dealt, participations
 from deltafl.sim.errors import ConfigError, RunError
-from deltafl.sim.run.accounting import epsilon_of
+from deltafl.sim.run.accounting import Account, account_of, epsilon_of, rho_of_update, rounded_up
 from deltafl.sim.run.algorithms import build_strategy
 from deltafl.sim.run.arms import check_arms
-from deltafl.sim.run.bound import rounded_up
 from deltafl.sim.run.experiment import run_experiment
-from deltafl.sim.run.spending import Account, account_of, rho_of_update
 from deltafl.sim.run.table import _privacy
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table
 

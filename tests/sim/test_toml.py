@@ -1,7 +1,6 @@
 import pytest
 
-from deltafl.sim.settings.config_io import preset_names, preset_text
-from deltafl.sim.settings.toml import MAX_BYTES, parse_toml
+from deltafl.sim.settings.config_io import MAX_BYTES, parse_toml, preset_names, preset_text
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -16,10 +16,10 @@ from deltafl.sim.bench.peers.party import Conversation, made_of
 from deltafl.sim.bench.peers.tasks import BenchmarkTask
 from deltafl.sim.cohort.backends.base import CpuClock, SampleReference
 from deltafl.sim.cohort.backends.choice import choose, open_backend
-from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.hardware import choose_device
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
+from deltafl.sim.cohort.work import BackendDevices
 from deltafl.sim.settings.config import TrainingConfig
 
 _ROUNDS_OF_A_RUN: Final = 100

@@ -22,6 +22,7 @@ from deltafl.fl.models import build_model, seeded
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.registry import OWN
 from deltafl.fl.vectors import Vector
+from deltafl.sim.errors import ConfigError
 
 Answer: TypeAlias = float | Vector | DeviceMetrics
 """What comes of a device's work: a loss, an update, or metrics."""
@@ -46,6 +47,40 @@ class ModelSpec:
     embedding: npt.NDArray[np.float32] | None = None
     own: Callable[[], nn.Module] | None = None
     criterion: Criterion = CLASSIFIES
+
+    def to_bytes(self, backend: str) -> bytes:
+        """Write it for workers in other processes, by value, as cloudpickle does.
+
+        The classes of a notebook are in no file that a worker could import. Nothing of this comes
+        from outside: the bytes go from the process that has the model to workers that it has
+        started, through a pipe that nobody else has, or through Ray, which serialises so itself.
+
+        Args:
+            backend: whose workers are to train it, for the message.
+
+        Raises:
+            ConfigError: a module of the caller's own, or its loss, refers to something that is of
+                this process alone.
+        """
+        import cloudpickle  # few need it
+
+        try:
+            written: bytes = cloudpickle.dumps(self)
+        except Exception as error:
+            raise ConfigError(
+                f"training.backend = {backend!r}: the model, or its loss, cannot be sent to other "
+                f"processes ({error}): pass a function that makes the module and opens what it "
+                "needs, or take 'reference' or 'batched'"
+            ) from error
+        return written
+
+    @staticmethod
+    def of_bytes(written: bytes) -> "ModelSpec":
+        """Read what `to_bytes` wrote; only for bytes of the process that has started this one."""
+        import cloudpickle
+
+        read: ModelSpec = cloudpickle.loads(written)
+        return read
 
     def build(self, seed: int = 0) -> nn.Module:
         """Build the module.
@@ -96,16 +131,19 @@ class Work:
         model: w, float32 [num_parameters]; not to be changed afterwards.
         training: how to train; None to measure the loss instead.
         objective: what training minimises.
+        evaluates: whether all metrics are wanted, and not the loss alone.
     """
 
     model: Vector
     training: LocalTraining | None = None
     objective: LocalObjective = PLAIN
+    evaluates: bool = False
 
     def is_same(self, other: "Work") -> bool:
         """Whether both ask for the same, so that devices may be worked on together."""
         return (
-            self.training == other.training
+            self.evaluates == other.evaluates
+            and self.training == other.training
             and self.objective == other.objective
             and (self.model is other.model or np.array_equal(self.model, other.model))
         )

@@ -6,10 +6,9 @@ from typing import Final, cast
 import torch
 
 from deltafl.sim.cohort.backends.base import Backend, ModelSpec
-from deltafl.sim.cohort.backends.learners import REFERENCE
 from deltafl.sim.cohort.hardware import choose_device, choose_threads, usable_cores
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.settings.backends import BACKENDS, CUDA, PROCESSES, RAY
+from deltafl.sim.settings.backends import BACKENDS, CUDA, PROCESSES, RAY, REFERENCE
 from deltafl.sim.settings.config import TrainingConfig
 
 WORTH_PROCESSES_S: Final = 20.0
@@ -90,6 +89,7 @@ def open_backend(
         UserError: the package ray is not installed, or there is no such cluster.
     """
     values = {
+        "name": choice.backend,
         "spec": spec,
         "workers": choice.workers,
         "device": device or torch.device("cpu"),

@@ -1,39 +1,71 @@
-"""The devices' work in this process, by one learner: one device at a time, or many as one batch."""
+"""Learners by name, and the devices' work in this process by one of them."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Final, cast
 
 import torch
 
+from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import CohortLearner, LocalTraining
+from deltafl.fl.local import CohortLearner, Learner, LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, SampleReference, Work
-from deltafl.sim.cohort.backends.learners import BATCHED, REFERENCE, build_learner
-from deltafl.sim.settings.backends import CUDA
+from deltafl.sim.cohort.backends.base import Answer, CpuClock, ModelSpec, SampleReference, Work
+from deltafl.sim.settings.backends import REFERENCE
 
-T = TypeVar("T")
-
-
-def reference(spec: ModelSpec, device: torch.device) -> "InProcess":
-    """Open the backend `reference`: one device after another."""
-    return InProcess(REFERENCE, build_learner(REFERENCE, spec, device))
-
-
-def batched(spec: ModelSpec, device: torch.device) -> "InProcess":
-    """Open the backend `batched`: many devices as one."""
-    return InProcess(BATCHED, build_learner(BATCHED, spec, device))
+_AT_ONCE: Final = {
+    "linear": 32,
+    "logistic": 256,
+    "logistic-bias": 256,
+    "gru": 16,
+    "gru-embedding": 16,
+}
+"""Models of which a worker trains many devices at once, since that is faster on one thread of a CPU
+(`deltafl.fl.stacked`), and the most that make a chunk, a few stacks. The others train one by
+one."""
 
 
-def cuda(spec: ModelSpec, device: torch.device) -> "InProcess":
-    """Open the backend `cuda`: `batched`, with data that stay on the GPU."""
-    return InProcess(CUDA, build_learner(BATCHED, spec, device))
+def worked_on(
+    learner: CohortLearner, work: Work, devices: Sequence[DeviceData], seeds: Sequence[int]
+) -> Iterable[Answer]:
+    """What a worker's learner makes of a chunk, device by device."""
+    if work.evaluates:
+        return learner.evaluate(work.model, devices)
+    if work.training is None:
+        return learner.losses(work.model, devices)
+    return learner.updates(work.model, devices, work.training, seeds, work.objective)
+
+
+def updates_at_once(model: str) -> int:
+    """How many devices that train make a worker's chunk, at most."""
+    return _AT_ONCE.get(model, 1)
+
+
+def learner_of_worker(spec: ModelSpec, at_once: int) -> CohortLearner:
+    """The learner of a worker that trains so many devices at once, on its one thread of a CPU."""
+    return _learner(spec, torch.device("cpu"), many=at_once > 1)
+
+
+def open_in_process(name: str, spec: ModelSpec, device: torch.device) -> "InProcess":
+    """Open a backend of this process.
+
+    Args:
+        name: "reference": one device after another. "batched": many devices as one. "cuda":
+            likewise, with data that stay on the GPU.
+        spec: what is trained.
+        device: where tensors live.
+    """
+    return InProcess(name, _learner(spec, device, many=name != REFERENCE))
+
+
+def _learner(spec: ModelSpec, device: torch.device, *, many: bool) -> CohortLearner:
+    learner = BatchedLearner if many else Learner
+    return learner(spec.build(), device=device, criterion=spec.criterion)
 
 
 class InProcess:
@@ -48,15 +80,11 @@ class InProcess:
         self.name = name
         self.clock = CpuClock()
         self._learner = learner
-        self._losses: _Batch[float] | None = None
-        self._updates: _Batch[Vector] | None = None
+        self._open: dict[bool, _Batch] = {}  # whether it trains: of losses, and of updates
 
     def begin_loss(self, model: Vector, ref: SampleReference) -> Pending[float]:
         """Ask for a loss; see `Backend`."""
-        work = Work(model)
-        if self._losses is None or not self._losses.takes(work):
-            self._losses = _Batch(work, self._measure, self._measured)
-        return self._losses.add(ref, 0)
+        return cast("Pending[float]", self._add(Work(model), ref, 0))
 
     def begin_update(
         self,
@@ -67,14 +95,11 @@ class InProcess:
         objective: LocalObjective = PLAIN,
     ) -> Pending[Vector]:
         """Ask for an update; see `Backend`."""
-        work = Work(model, training, objective)
-        if self._updates is None or not self._updates.takes(work):
-            self._updates = _Batch(work, self._train, self._measured)
-        return self._updates.add(ref, seed)
+        return cast("Pending[Vector]", self._add(Work(model, training, objective), ref, seed))
 
     def forget(self) -> None:
         """Drop what was asked for; see `Backend`."""
-        self._losses = self._updates = None
+        self._open.clear()
 
     def evaluate(self, model: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
         """Measure a model on many devices; see `Backend`."""
@@ -93,50 +118,45 @@ class InProcess:
         finally:
             self.clock.here += time.process_time() - start
 
-    def _measure(
-        self, work: Work, refs: list[SampleReference], seeds: list[int]
-    ) -> Iterator[float]:
-        del seeds  # nothing is random
-        return iter(self._learner.losses(work.model, [ref.data() for ref in refs]))
-
-    def _train(self, work: Work, refs: list[SampleReference], seeds: list[int]) -> Iterator[Vector]:
-        if work.training is None:
-            raise RuntimeError("losses among updates: this is a bug")
-        devices = [ref.data() for ref in refs]
-        return self._learner.updates(work.model, devices, work.training, seeds, work.objective)
+    def _add(self, work: Work, ref: SampleReference, seed: int) -> Pending[Answer]:
+        trains = work.training is not None
+        batch = self._open.get(trains)
+        if batch is None or not batch.takes(work):
+            batch = self._open[trains] = _Batch(work, self._learner, self._measured)
+        return batch.add(ref, seed)
 
 
-class _Batch(Generic[T]):
+class _Batch:
     """Devices with the same work. It grows until its first answer is waited for."""
 
     def __init__(
         self,
         work: Work,
-        run: Callable[[Work, list[SampleReference], list[int]], Iterator[T]],
+        learner: CohortLearner,
         measured: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._work = work
-        self._run = run
+        self._learner = learner
         self._measured = measured
         self._refs: list[SampleReference] = []
         self._seeds: list[int] = []
-        self._answers: Iterator[T] | None = None
+        self._answers: Iterator[Answer] | None = None
         self._error: Exception | None = None
         self._num_answers = 0
-        self._kept: dict[int, T] = {}
+        self._kept: dict[int, Answer] = {}
 
     def takes(self, work: Work) -> bool:
         """Whether a device with this work may still join."""
         is_open = self._answers is None and self._error is None
         return is_open and self._work.is_same(work)
 
-    def add(self, ref: SampleReference, seed: int) -> Pending[T]:
+    def add(self, ref: SampleReference, seed: int) -> Pending[Answer]:
         """Let a device join."""
         self._refs.append(ref)
         self._seeds.append(seed)
         return Later(partial(self.take, len(self._refs) - 1))
 
-    def take(self, number: int) -> T:
+    def take(self, number: int) -> Answer:
         """Hand over an answer, working as far as it takes."""
         with self._measured():
             while self._num_answers <= number:
@@ -144,10 +164,14 @@ class _Batch(Generic[T]):
                     raise self._error
                 try:
                     if self._answers is None:
-                        self._answers = self._run(self._work, self._refs, self._seeds)
+                        self._answers = self._begun()
                     self._kept[self._num_answers] = next(self._answers)
                 except Exception as error:
                     self._error = error  # whoever comes next gets it too, for there is no going on
                     raise
                 self._num_answers += 1
         return self._kept.pop(number)
+
+    def _begun(self) -> Iterator[Answer]:
+        devices = [ref.data() for ref in self._refs]
+        return iter(worked_on(self._learner, self._work, devices, self._seeds))

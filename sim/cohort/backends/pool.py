@@ -38,13 +38,11 @@ class Chunk:
         work: what is to be done.
         refs: whose samples.
         seeds: of each device's shuffling.
-        evaluates: whether all metrics are wanted and not the loss alone.
     """
 
     work: Work
     refs: Sequence[SampleReference]
     seeds: Sequence[int]
-    evaluates: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,7 +146,7 @@ class Pool:
         """Measure a model on many devices; see `Backend`."""
         sizes = sizes_of(devices).tolist()
         with self._changed:
-            batch = self._begin(Work(model), evaluates=True)
+            batch = self._begin(Work(model, evaluates=True))
             jobs = [
                 batch.add(SampleReference(devices, index, size), 0)
                 for index, size in enumerate(sizes)
@@ -189,11 +187,11 @@ class Pool:
             self._pump()
         return job
 
-    def _begin(self, work: Work, *, evaluates: bool = False) -> "_Batch":
+    def _begin(self, work: Work) -> "_Batch":
         if self._batches:
             self._batches[-1].close()
         at_once = LOSSES_AT_ONCE if work.training is None else self._updates_at_once
-        batch = _Batch(work, at_once, self._crew.size, evaluates=evaluates)
+        batch = _Batch(work, at_once, self._crew.size)
         self._batches.append(batch)
         return batch
 
@@ -242,18 +240,16 @@ class Pool:
                 job.answer = None if done.error else done.answers[position]
 
 
+@dataclass(slots=True, eq=False)
 class _Job:
     """One device's part in a batch."""
 
-    __slots__ = ("answer", "batch", "error", "is_done", "ref", "seed")
-
-    def __init__(self, batch: "_Batch", ref: SampleReference, seed: int) -> None:
-        self.batch = batch
-        self.ref = ref
-        self.seed = seed
-        self.is_done = False
-        self.answer: Answer | None = None
-        self.error: Exception | None = None
+    batch: "_Batch"
+    ref: SampleReference
+    seed: int
+    is_done: bool = False
+    answer: Answer | None = None
+    error: Exception | None = None
 
     def fail(self, error: Exception) -> None:
         """There will be no answer."""
@@ -263,18 +259,17 @@ class _Job:
 class _Batch:
     """Devices with the same work, cut into chunks when the last one has joined."""
 
-    def __init__(self, work: Work, at_once: int, num_workers: int, *, evaluates: bool) -> None:
+    def __init__(self, work: Work, at_once: int, num_workers: int) -> None:
         self.is_closed = False
         self._work = work
         self._at_once = at_once
         self._num_workers = num_workers
-        self._evaluates = evaluates
         self._jobs: deque[_Job] = deque()
         self._chunks: deque[list[_Job]] = deque()
 
     def takes(self, work: Work) -> bool:
         """Whether a device with this work may still join."""
-        return not (self.is_closed or self._evaluates) and self._work.is_same(work)
+        return not self.is_closed and self._work.is_same(work)
 
     def add(self, ref: SampleReference, seed: int) -> _Job:
         """Let a device join."""
@@ -291,7 +286,7 @@ class _Batch:
         self._jobs.clear()
         self._chunks.extend(
             _by_samples(jobs)
-            if self._evaluates
+            if self._work.evaluates
             else _by_number(jobs, self._at_once, self._num_workers)
         )
 
@@ -309,8 +304,7 @@ class _Batch:
 
     def chunk_of(self, jobs: Sequence[_Job]) -> Chunk:
         """Make a chunk of some of the devices."""
-        refs, seeds = [job.ref for job in jobs], [job.seed for job in jobs]
-        return Chunk(self._work, refs, seeds, self._evaluates)
+        return Chunk(self._work, [job.ref for job in jobs], [job.seed for job in jobs])
 
 
 def _by_number(jobs: Sequence[_Job], at_once: int, num_workers: int) -> Iterator[list[_Job]]:

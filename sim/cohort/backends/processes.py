@@ -1,31 +1,44 @@
 """A crew of processes on this machine, each with one thread and a core of its own.
 
 All workers share the memory that holds samples, models and updates; only short messages about the
-work go through pipes. Workers are fresh interpreters, which know only what they are told.
+work go through pipes. Workers are fresh interpreters that run this module, and know only what they
+are told. They end when their pipe does.
 """
 
+import contextlib
 import os
+import select
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import asdict, astuple
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Final
+from typing import Any, Final, NamedTuple, cast
 
 import msgpack
 import numpy as np
+import torch
 
+from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import keep_freed_memory
+from deltafl.fl.local import LocalTraining, keep_freed_memory
+from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.cohort.backends.learners import updates_at_once
+from deltafl.sim.cohort.backends.base import ModelSpec, Work
+from deltafl.sim.cohort.backends.in_process import learner_of_worker, updates_at_once, worked_on
 from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done, Pool
-from deltafl.sim.cohort.backends.shared_memory import DoubleBuffer, Location, SharedMemory, aligned
-from deltafl.sim.cohort.backends.worker import encode_chunk, encode_spec
+from deltafl.sim.cohort.backends.shared_memory import (
+    DoubleBuffer,
+    Location,
+    SharedMemory,
+    read_samples,
+)
 from deltafl.sim.errors import RunError
 from deltafl.sim.settings.backends import PROCESSES
 
@@ -33,13 +46,19 @@ _ONE_THREAD: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 }
 _FAREWELL_S: Final = 5.0
-_WORKER: Final = "deltafl.sim.cohort.backends.worker"
+_ROOM_FOR_MODELS: Final = 1 << 24
+"""Bytes of models that are kept; each stays as long as somebody reads it."""
+
+_NO_TARGETS: Final = np.zeros(0, np.float32)
+_NICENESS: Final = 5
+_FLOAT: Final = np.dtype(np.float32)
+_WORKER: Final = "deltafl.sim.cohort.backends.processes"
 
 
 def open_pool(spec: ModelSpec, workers: int) -> Pool:
     """Open the backend `processes`."""
-    learner, at_once = updates_at_once(spec.name)
-    crew = Processes(spec, learner, size=workers, updates_at_once=at_once)
+    at_once = updates_at_once(spec.name)
+    crew = Processes(spec, size=workers, updates_at_once=at_once)
     return Pool(PROCESSES, crew, updates_at_once=at_once)
 
 
@@ -48,19 +67,18 @@ class Processes:
 
     Args:
         spec: what is trained.
-        learner: with which learner, by name.
         size: how many workers.
         updates_at_once: most devices that train in one chunk.
     """
 
-    def __init__(self, spec: ModelSpec, learner: str, *, size: int, updates_at_once: int) -> None:
-        told = encode_spec(spec, learner)  # before anything is opened, for it may be refused
+    def __init__(self, spec: ModelSpec, *, size: int, updates_at_once: int) -> None:
+        told = spec.to_bytes(PROCESSES)  # before anything is opened, for it may be refused
         keep_freed_memory()  # updates come and go
         self.size = size
         self._length = num_parameters(spec.build())
         self._at_once = updates_at_once
         self._samples = DoubleBuffer()
-        self._models = _Models(self._length)
+        self._models = DoubleBuffer(_ROOM_FOR_MODELS)
         self._updates = SharedMemory()
         self._updates.reserve(size * IN_FLIGHT * self._updates_size)
         self._flights: list[deque[_Flight]] = [deque() for _ in range(size)]
@@ -74,18 +92,24 @@ class Processes:
 
     def send(self, worker: int, chunk: Chunk) -> None:
         """Give a worker a chunk; see `Crew`."""
-        model = self._models.hold(chunk.work.model)  # first, for it may not fit
-        flight = _Flight(chunk, [self._samples.hold(ref) for ref in chunk.refs], model)
+        model = self._held(chunk.work.model)  # first, for it may not fit
         slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
-        flight.updates = slot * self._updates_size
+        locations = [self._samples.hold(ref.devices, ref.index, ref.data) for ref in chunk.refs]
+        flight = _Flight(chunk, locations, model, slot * self._updates_size)
         self._num_sent[worker] += 1
         self._flights[worker].append(flight)
         try:
-            self._pipes[worker].send_bytes(
-                encode_chunk(chunk, flight.locations, flight.model, flight.updates)
-            )
+            self._pipes[worker].send_bytes(_encoded(flight))
         except OSError:
             raise self._gone(worker) from None
+
+    def _held(self, model: Vector) -> Location:
+        if model.shape != (self._length,) or model.dtype != np.float32:
+            raise ValueError(
+                f"vector of shape {model.shape} and dtype {model.dtype} does not fit a model of "
+                f"{self._length} parameters: pass float32 of shape ({self._length},)"
+            )
+        return self._models.hold(model, 0, lambda: DeviceData("", model, _NO_TARGETS))
 
     def wait(self) -> bool:
         """Wait until something is finished; see `Crew`."""
@@ -112,25 +136,24 @@ class Processes:
                 process.kill()
                 process.wait()
         self._samples.close()
-        self._models.memory.close()
+        self._models.close()
         self._updates.close()
 
     @property
     def _updates_size(self) -> int:
-        return aligned(self._at_once * self._length * np.dtype(np.float32).itemsize)
+        return self._at_once * self._length * _FLOAT.itemsize
 
     def _start(self) -> None:
         ours, theirs = Pipe()
         files = [
             theirs.fileno(),
-            *(memory.file for memory in self._samples.memories),
-            self._models.memory.file,
+            *(memory.file for memory in (*self._samples.memories, *self._models.memories)),
             self._updates.file,
         ]
         self._processes.append(
             subprocess.Popen(  # noqa: S603 (this interpreter and a module of ours)
                 # -P, for -m would look for modules in the working directory first
-                [sys.executable, "-P", "-m", _WORKER, *map(str, files)],
+                [sys.executable, "-P", "-m", _WORKER, str(self._at_once), *map(str, files)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=files,
                 env={**os.environ, **_ONE_THREAD, "PYTHONPATH": _same_modules()},
@@ -159,7 +182,7 @@ class Processes:
         self._models.release(flight.model)
         if error is not None:
             return Done((), cpu_s, ValueError(error))
-        if flight.chunk.evaluates:
+        if flight.chunk.work.evaluates:
             return Done(
                 [_metrics(*each) for each in zip(flight.locations, answers, strict=True)], cpu_s
             )
@@ -179,6 +202,31 @@ class Processes:
         )
 
 
+class _Flight(NamedTuple):
+    """A chunk that a worker has, and where its samples, its model and its updates lie."""
+
+    chunk: Chunk
+    locations: list[Location]
+    model: Location
+    updates: int
+
+
+def _encoded(flight: _Flight) -> bytes:
+    """What a worker is told of a chunk: where model and samples lie, and where updates go."""
+    work = flight.chunk.work
+    packed: bytes = msgpack.packb(
+        [
+            work.evaluates,
+            None if work.training is None else asdict(work.training),
+            asdict(work.objective),
+            [astuple(location) for location in (flight.model, *flight.locations)],
+            list(flight.chunk.seeds),
+            flight.updates,
+        ]
+    )
+    return packed
+
+
 def _same_modules() -> str:
     """Where this process finds modules, so that workers find the same."""
     return os.pathsep.join(folder or os.getcwd() for folder in sys.path)
@@ -188,52 +236,81 @@ def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics
     return DeviceMetrics(location.id, location.shape[0], *measured)
 
 
-class _Flight:
-    """A chunk that a worker has."""
+class _Worker:
+    """What runs in a process of a crew: does chunks, and finds all arrays in shared memory."""
 
-    __slots__ = ("chunk", "locations", "model", "updates")
+    def __init__(self, at_once: int, pipe: Connection, memories: list[SharedMemory]) -> None:
+        spec = ModelSpec.of_bytes(pipe.recv_bytes())
+        self._length = num_parameters(spec.build())
+        self._learner = learner_of_worker(spec, at_once)
+        self._samples, self._models, self._updates = memories[:2], memories[2:4], memories[4]
+        self._pipe = pipe
 
-    def __init__(self, chunk: Chunk, locations: list[Location], model: int) -> None:
-        self.chunk = chunk
-        self.locations = locations
-        self.model = model
-        self.updates = 0
+    def serve(self) -> None:
+        """Do chunks until there is nobody to send one."""
+        while True:
+            try:
+                message = self._pipe.recv_bytes()
+            except (EOFError, OSError):  # the latter if answers were left lying, or in mid-message
+                return
+            start = time.process_time()
+            answers: list[Any] = []
+            error = None
+            try:
+                answers = self._do(*msgpack.unpackb(message))
+            except ValueError as caught:  # the model does not fit the data: the caller's fault
+                error = str(caught)
+            spent = time.process_time() - start
+            with contextlib.suppress(OSError):
+                self._pipe.send_bytes(msgpack.packb([answers, spent, error]))
+
+    def _do(
+        self,
+        evaluates: bool,
+        training: dict[str, Any] | None,
+        objective: dict[str, Any],
+        locations: list[list[Any]],
+        seeds: list[int],
+        updates: int,
+    ) -> list[Any]:
+        model, *samples = (
+            Location(buffer, name, dtype, tuple(shape), x, y, of_targets, tuple(targets))
+            for buffer, name, dtype, shape, x, y, of_targets, targets in locations
+        )
+        devices = [read_samples(self._samples, location) for location in samples]
+        vector = read_samples(self._models, model).x.view(np.float32)
+        of = None if training is None else LocalTraining(**training)
+        work = Work(vector, of, LocalObjective(**objective), evaluates)
+        found = worked_on(self._learner, work, devices, seeds)
+        if evaluates:
+            return [[metrics.loss, metrics.error] for metrics in cast("list[DeviceMetrics]", found)]
+        if training is None:
+            return list(found)
+        places = self._updates.array(updates, (len(devices), self._length), _FLOAT, writable=True)
+        for place, update in zip(places, found, strict=True):
+            place[...] = update
+        return []
 
 
-class _Models:
-    """Models in shared memory, each as long as somebody reads it and until its place is wanted."""
+def _end_with_the_caller(pipe: int) -> None:
+    """End as soon as the other end is closed, also in the middle of a chunk: nobody wants it."""
+    watched = select.poll()
+    watched.register(pipe, 0)  # which tells of a hang-up and of nothing else
+    watched.poll()
+    os._exit(0)
 
-    def __init__(self, length: int) -> None:
-        self.memory = SharedMemory()
-        self._length = length
-        self._size = aligned(length * np.dtype(np.float32).itemsize)
-        self._held: list[tuple[Vector, int]] = []  # model and readers, by place
 
-    def hold(self, model: Vector) -> int:
-        """The offset of a model, which stays there until `release`."""
-        if model.shape != (self._length,) or model.dtype != np.float32:
-            raise ValueError(
-                f"vector of shape {model.shape} and dtype {model.dtype} does not fit a model of "
-                f"{self._length} parameters: pass float32 of shape ({self._length},)"
-            )
-        free = None
-        for place, (held, readers) in enumerate(self._held):
-            if held is model or np.array_equal(held, model):
-                self._held[place] = held, readers + 1
-                return place * self._size
-            if not readers:
-                free = place
-        if free is None:
-            free = len(self._held)
-            self._held.append((model, 0))
-            self.memory.reserve((free + 1) * self._size)
-        self._held[free] = model, 1
-        view = self.memory.array(free * self._size, (self._length,), np.float32, writable=True)
-        view[...] = model
-        return free * self._size
+def main() -> None:
+    """Serve: most devices that train at once, and file descriptors are given as arguments."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent to decide what ends
+    # the caller's own work, such as the protocol, is what everybody waits for in the end
+    os.nice(_NICENESS)
+    torch.set_num_threads(1)
+    at_once, pipe, *files = map(int, sys.argv[1:])
+    threading.Thread(target=_end_with_the_caller, args=(pipe,), daemon=True).start()
+    _Worker(at_once, Connection(pipe), [SharedMemory(file) for file in files]).serve()
+    os._exit(0)  # nothing is left to be tidied up, and the interpreter takes its time over it
 
-    def release(self, offset: int) -> None:
-        """Somebody does not read there any more."""
-        place = offset // self._size
-        model, readers = self._held[place]
-        self._held[place] = model, readers - 1
+
+if __name__ == "__main__":
+    main()

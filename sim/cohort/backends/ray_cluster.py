@@ -12,18 +12,17 @@ import socket
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import torch
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.fl.local import LocalTraining
-from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import Answer, ModelSpec, SampleReference, Work
-from deltafl.sim.cohort.backends.learners import build_learner, updates_at_once, worked_on
-from deltafl.sim.cohort.backends.own import own_as_bytes
+from deltafl.sim.cohort.backends.in_process import learner_of_worker, updates_at_once, worked_on
 from deltafl.sim.cohort.backends.pool import Chunk, Done, Pool
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.settings.backends import RAY
@@ -35,6 +34,7 @@ _Reference: TypeAlias = Any
 _ROOM: Final = 1 << 30
 """Bytes of samples that are kept in the object store from round to round."""
 
+_NO_MODEL: Final = np.zeros(0, np.float32)  # which comes by the object store
 _PATIENCE_S: Final = 5.0
 _SOON_S: Final = 0.005
 _EXTRA: Final = "install the extra: pip install '.[ray]'"
@@ -46,8 +46,8 @@ def open_pool(spec: ModelSpec, workers: int, address: str) -> Pool:
     Raises:
         UserError: the package ray is not installed, or there is no such cluster.
     """
-    learner, at_once = updates_at_once(spec.name)
-    actors = RayActors(spec, learner, size=workers, address=address)
+    at_once = updates_at_once(spec.name)
+    actors = RayActors(spec, at_once, size=workers, address=address)
     return Pool(RAY, actors, updates_at_once=at_once)
 
 
@@ -56,7 +56,7 @@ class RayActors:
 
     Args:
         spec: what is trained.
-        learner: with which learner, by name.
+        at_once: most devices that train in one chunk.
         size: how many workers.
         address: of the cluster; empty starts one on this machine, of as many cores.
 
@@ -65,10 +65,10 @@ class RayActors:
         ConfigError: the caller's own module cannot be sent.
     """
 
-    def __init__(self, spec: ModelSpec, learner: str, *, size: int, address: str) -> None:
+    def __init__(self, spec: ModelSpec, at_once: int, *, size: int, address: str) -> None:
         ray = _import_ray()
         if spec.own is not None:
-            own_as_bytes(spec, RAY)  # which Ray would refuse with a page of text
+            spec.to_bytes(RAY)  # which Ray would refuse with a page of text
         self.size = size
         self._ray = ray
         # in a session of somebody else's making the caller's Ray is used, and left as it is
@@ -76,7 +76,7 @@ class RayActors:
         if self._is_ours:
             _connect(ray, address, size)
         actor = ray.remote(num_cpus=1)(_Worker)
-        self._actors = [actor.remote(spec, learner) for _ in range(size)]
+        self._actors = [actor.remote(spec, at_once) for _ in range(size)]
         self._flights: list[deque[_Reference]] = [deque() for _ in range(size)]
         self._samples = _Store(ray)
         self._stopped = False
@@ -90,9 +90,7 @@ class RayActors:
         samples = [self._samples.put(ref) for ref in chunk.refs]
         self._flights[worker].append(
             self._actors[worker].do.remote(
-                chunk.evaluates,
-                work.training,
-                work.objective,
+                replace(work, model=_NO_MODEL),
                 list(chunk.seeds),
                 self._model[1],
                 *samples,  # as arguments of their own, for only these are fetched by Ray
@@ -148,15 +146,13 @@ class RayActors:
 class _Worker:
     """What runs on the cluster."""
 
-    def __init__(self, spec: ModelSpec, learner: str) -> None:
+    def __init__(self, spec: ModelSpec, at_once: int) -> None:
         torch.set_num_threads(1)
-        self._learner = build_learner(learner, spec, torch.device("cpu"))
+        self._learner = learner_of_worker(spec, at_once)
 
     def do(
         self,
-        evaluates: bool,
-        training: LocalTraining | None,
-        objective: LocalObjective,
+        work: Work,
         seeds: list[int],
         model: Vector,
         *devices: DeviceData,
@@ -166,8 +162,8 @@ class _Worker:
         answers: Sequence[Answer] = ()
         error = None
         try:
-            work = Work(model, training, objective)
-            answers = list(worked_on(self._learner, work, devices, seeds, evaluates=evaluates))
+            with_model = replace(work, model=model)
+            answers = list(worked_on(self._learner, with_model, devices, seeds))
         except ValueError as caught:
             error = str(caught)
         return answers, time.process_time() - start, error

@@ -12,6 +12,7 @@ of both, however many devices there are, and data that fit into one buffer are w
 import mmap
 import os
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.sim.cohort.backends.base import SampleReference
 
 _ALIGNMENT: Final = 64  # a cache line
 
@@ -137,12 +137,18 @@ class DoubleBuffer:
         self._current = 0
         self._used = [0, 0]
         self._readers = [0, 0]
-        # a sequence is kept alive, so that no other gets its identity
+        # an owner is kept alive, so that no other gets its identity
         self._found: tuple[dict[tuple[int, int], tuple[Location, object]], ...] = ({}, {})
 
-    def hold(self, ref: SampleReference) -> Location:
-        """Put samples into a buffer, unless they are there; they stay until `release`."""
-        key = id(ref.devices), ref.index
+    def hold(self, owner: object, index: int, make: Callable[[], DeviceData]) -> Location:
+        """Put samples into a buffer, unless they are there; they stay until `release`.
+
+        Args:
+            owner: whose they are, such as a sequence of devices; it does not change.
+            index: which of the owner's.
+            make: fetches or makes them.
+        """
+        key = id(owner), index
         other = 1 - self._current
         is_full = self._used[self._current] >= self._room
         if is_full and not self._readers[other]:
@@ -154,8 +160,8 @@ class DoubleBuffer:
             if key in self._found[buffer]:
                 self._readers[buffer] += 1
                 return self._found[buffer][key][0]
-        location = self._write(ref.data())
-        self._found[self._current][key] = location, ref.devices
+        location = self._write(make())
+        self._found[self._current][key] = location, owner
         self._readers[self._current] += 1
         return location
 
@@ -183,7 +189,7 @@ class DoubleBuffer:
         )
 
 
-def read_samples(memories: tuple[SharedMemory, ...], location: Location) -> DeviceData:
+def read_samples(memories: Sequence[SharedMemory], location: Location) -> DeviceData:
     """View a device's samples where they lie. Nobody writes there.
 
     The arrays are writable all the same, for torch takes others only as copies.

@@ -17,7 +17,7 @@ from deltafl.secagg.prg import BLOCK_BYTES
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.sim.cohort.hardware import choose_device, usable_cores
-from deltafl.sim.cohort.masks.together import SumsOfMasks
+from deltafl.sim.cohort.shared import SumsOfMasks
 
 _LEAST_BYTES: Final = 1 << 21  # of a piece: with less, waking a thread took as long as it saved
 LEAST_CUT: Final = 2 * _LEAST_BYTES

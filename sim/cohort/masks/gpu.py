@@ -1,14 +1,23 @@
-"""Masks on the GPU: the kernel of `deltafl.sim.cohort.masks.chacha20`, called from the host.
+"""Masks on the GPU: ChaCha20 (RFC 8439) in Triton, and how the host calls it.
 
-Without a GPU the same kernel runs on the CPU in Triton's interpreter, which is for tests: two
-kilobytes of keystream take it a tenth of a second.
+One program works on a run of keystream blocks of one vector. It makes these blocks of every seed in
+turn, keeps their signed sum in registers, and adds it to the vector once: no keystream is written
+to memory. A block is one lane's work; nothing crosses lanes before the last step.
+
+Without a GPU the same kernel runs on the CPU in Triton's interpreter, bit for bit, which is for
+tests: two kilobytes of keystream take it a tenth of a second. Triton's language is not Python's:
+types are those of tensors on the device, and constants must stand in the kernel.
 
 Seeds are copied to the device, where nothing wipes them. This is only for simulations, in which one
 machine holds every party's secrets anyway.
 """
+# ruff: noqa: ANN001, ANN202 a kernel's parameters have no Python types
 
-from collections.abc import Sequence
-from typing import Final
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Final, no_type_check
 
 import numpy as np
 import torch
@@ -17,9 +26,16 @@ from torch import Tensor
 from deltafl.secagg import prg, ring
 from deltafl.secagg.prg import BLOCK_BYTES, MAX_BLOCKS, SEED_SIZE
 from deltafl.secagg.ring import Vector
-from deltafl.sim.cohort.masks import chacha20
-from deltafl.sim.cohort.masks.together import SignedSeeds
+from deltafl.sim.cohort.shared import SignedSeeds
 from deltafl.sim.errors import UserError
+
+try:
+    # Any, for mypy accepts this module with and without Triton
+    triton: Any = import_module("triton")
+    tl: Any = import_module("triton.language")
+except ImportError:
+    triton = tl = None
+
 
 _LANES: Final = 32  # blocks of a program, a warp's: even one short vector spreads over the GPU
 _WARPS: Final = 1
@@ -48,7 +64,7 @@ def add_masks_to_rows(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
         ValueError: a shape, dtype or device is another; or a vector is longer than a mask, or one
             launch cannot have as many programs.
     """
-    if chacha20.triton is None:
+    if triton is None:
         raise TritonUnavailable("masks on the GPU take triton: pip install '.[gpu]'")
     _check(vectors, seeds, signs)
     num_rows, length = vectors.shape
@@ -59,7 +75,7 @@ def add_masks_to_rows(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
         raise ValueError(f"{num_rows} vectors of {length} words are too many, or too long")
     if num_programs and signs.numel():
         with torch.cuda.device(vectors.get_device()):  # −1 on the CPU: none to choose
-            chacha20.add_masks[(num_programs,)](
+            _add_masks[(num_programs,)](
                 vectors,
                 seeds.view(torch.uint32),
                 signs,
@@ -161,3 +177,156 @@ def _check(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
             )
         if tensor.device != vectors.device or not tensor.is_contiguous():
             raise ValueError(f"{name}: must be contiguous and on {vectors.device}, as the vectors")
+
+
+def _kernel(function: Callable[..., Any]) -> Any:  # noqa: ANN401 what Triton makes of it
+    """Compile for the GPU; interpret where there is none; without Triton, let it be."""
+    if triton is None:
+        return function
+    with triton.knobs.runtime.scope():
+        triton.knobs.runtime.interpret = not torch.cuda.is_available()
+        return triton.jit(function)
+
+
+@_kernel
+@no_type_check
+def _add_masks(
+    vectors,
+    seeds,
+    signs,
+    length,
+    num_seeds,
+    num_runs,
+    num_words: tl.constexpr,
+    num_lanes: tl.constexpr,
+) -> None:
+    """Add one run of keystream blocks of every seed of a row to the row's vector.
+
+    Program i works on run i mod `num_runs` of row ⌊i / num_runs⌋, num_lanes blocks.
+
+    Args:
+        vectors: Pointer to words [rows, length] of 32 or 64 bits.
+        seeds: Pointer to 32-bit words [rows, num_seeds, 8].
+        signs: Pointer to int8 [rows, num_seeds], each −1, 0 or +1.
+        length: Words of a vector.
+        num_seeds: Seeds of a row.
+        num_runs: Runs of a vector.
+        num_words: In a block: 16 of 32 bits or 8 of 64 bits, as `vectors` has them.
+        num_lanes: A power of two.
+    """
+    row = (tl.program_id(0) // num_runs).to(tl.int64)
+    run = (tl.program_id(0) % num_runs).to(tl.uint32)
+    block = run * num_lanes + tl.arange(0, num_lanes).to(tl.uint32)
+    z = tl.full((num_lanes,), 0, vectors.dtype.element_ty)
+    sums = (z, z, z, z, z, z, z, z, z, z, z, z, z, z, z, z)
+    for index in range(num_seeds):
+        sign = tl.load(signs + row * num_seeds + index)
+        if sign != 0:
+            words = _keystream(seeds + (row * num_seeds + index) * 8, block)
+            if num_words == 8:
+                words = _paired(words)
+            sums = _plus(sums, words, sign.to(z.dtype))  # −1 is 2^word − 1
+    if num_words == 8:
+        total = _stack(sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7])
+    else:
+        even = _stack(sums[0], sums[2], sums[4], sums[6], sums[8], sums[10], sums[12], sums[14])
+        odd = _stack(sums[1], sums[3], sums[5], sums[7], sums[9], sums[11], sums[13], sums[15])
+        total = tl.join(even, odd)
+    total = tl.reshape(total, (num_lanes, num_words))
+    place = block.to(tl.int64)[:, None] * num_words + tl.arange(0, num_words)[None, :]
+    here, inside = vectors + row * length + place, place < length
+    tl.store(here, tl.load(here, mask=inside) + total, mask=inside)
+
+
+@_kernel
+@no_type_check
+def _keystream(seed, block):
+    """Some blocks of a seed's keystream (RFC 8439, section 2.3), nonce zero: 16 words [lanes].
+
+    Args:
+        seed: Pointer to eight 32-bit words.
+        block: Block counters, uint32 [lanes].
+    """
+    zero = tl.full(block.shape, 0, tl.uint32)
+    c0, c1, c2, c3 = zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574
+    k0, k1, k2, k3 = tl.load(seed), tl.load(seed + 1), tl.load(seed + 2), tl.load(seed + 3)
+    k4, k5, k6, k7 = tl.load(seed + 4), tl.load(seed + 5), tl.load(seed + 6), tl.load(seed + 7)
+    x0, x1, x2, x3 = c0, c1, c2, c3
+    x4, x5, x6, x7 = zero + k0, zero + k1, zero + k2, zero + k3
+    x8, x9, x10, x11 = zero + k4, zero + k5, zero + k6, zero + k7
+    x12, x13, x14, x15 = block, zero, zero, zero
+    for _ in range(10):
+        x0, x4, x8, x12 = _quarter_round(x0, x4, x8, x12)
+        x1, x5, x9, x13 = _quarter_round(x1, x5, x9, x13)
+        x2, x6, x10, x14 = _quarter_round(x2, x6, x10, x14)
+        x3, x7, x11, x15 = _quarter_round(x3, x7, x11, x15)
+        x0, x5, x10, x15 = _quarter_round(x0, x5, x10, x15)
+        x1, x6, x11, x12 = _quarter_round(x1, x6, x11, x12)
+        x2, x7, x8, x13 = _quarter_round(x2, x7, x8, x13)
+        x3, x4, x9, x14 = _quarter_round(x3, x4, x9, x14)
+    x0, x1, x2, x3 = x0 + c0, x1 + c1, x2 + c2, x3 + c3
+    x4, x5, x6, x7 = x4 + k0, x5 + k1, x6 + k2, x7 + k3
+    x8, x9, x10, x11 = x8 + k4, x9 + k5, x10 + k6, x11 + k7
+    x12 += block
+    return x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15
+
+
+@_kernel
+@no_type_check
+def _quarter_round(a, b, c, d):
+    """RFC 8439, section 2.1."""
+    a += b
+    d ^= a
+    d = (d << 16) | (d >> 16)
+    c += d
+    b ^= c
+    b = (b << 12) | (b >> 20)
+    a += b
+    d ^= a
+    d = (d << 8) | (d >> 24)
+    c += d
+    b ^= c
+    b = (b << 7) | (b >> 25)
+    return a, b, c, d
+
+
+@_kernel
+@no_type_check
+def _paired(words):
+    """Sixteen words of 32 bits as eight of 64 bits, and eight zeros."""
+    w0, w1 = _pair(words[0], words[1]), _pair(words[2], words[3])
+    w2, w3 = _pair(words[4], words[5]), _pair(words[6], words[7])
+    w4, w5 = _pair(words[8], words[9]), _pair(words[10], words[11])
+    w6, w7 = _pair(words[12], words[13]), _pair(words[14], words[15])
+    z = w0 * 0
+    return w0, w1, w2, w3, w4, w5, w6, w7, z, z, z, z, z, z, z, z
+
+
+@_kernel
+@no_type_check
+def _pair(low, high):
+    return low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+
+
+@_kernel
+@no_type_check
+def _plus(sums, words, sign):
+    """Sixteen sums, after sixteen words with a sign."""
+    s0, s1 = sums[0] + words[0] * sign, sums[1] + words[1] * sign
+    s2, s3 = sums[2] + words[2] * sign, sums[3] + words[3] * sign
+    s4, s5 = sums[4] + words[4] * sign, sums[5] + words[5] * sign
+    s6, s7 = sums[6] + words[6] * sign, sums[7] + words[7] * sign
+    s8, s9 = sums[8] + words[8] * sign, sums[9] + words[9] * sign
+    s10, s11 = sums[10] + words[10] * sign, sums[11] + words[11] * sign
+    s12, s13 = sums[12] + words[12] * sign, sums[13] + words[13] * sign
+    s14, s15 = sums[14] + words[14] * sign, sums[15] + words[15] * sign
+    return s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15
+
+
+@_kernel
+@no_type_check
+def _stack(a, b, c, d, e, f, g, h):
+    """Eight words of each lane side by side: [lanes, 2, 2, 2]."""
+    first = tl.join(tl.join(a, e), tl.join(c, g))
+    second = tl.join(tl.join(b, f), tl.join(d, h))
+    return tl.join(first, second)

@@ -57,7 +57,7 @@ from deltafl.sim.record.transcript import (
     Sum,
     read_with_digests,
 )
-from deltafl.sim.settings.mode import keeps_whole
+from deltafl.sim.settings.constraints import keeps_whole
 
 
 class Progress(Protocol):

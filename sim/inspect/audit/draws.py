@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from deltafl.sim.cohort.sampling import dealt, sample_cohort
+from deltafl.sim.cohort.sampling import dealt, drawn_of, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.saved_states import SavedStates
@@ -95,7 +95,7 @@ class Draws:
             due = dealt(seeds.shuffle_of_population, population, size, index)
             return tuple(device for device in due.tolist() if device not in without)
         generator = seeds.generator(Purpose.COHORT, round_index=index)
-        return sample_cohort(generator, population, size, without)
+        return drawn_of(generator, others(population, without), size)
 
     def _note(self, over: RoundOver) -> None:
         """Who has answered for the model that the server has now, as far as the record says."""

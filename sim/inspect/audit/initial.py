@@ -16,7 +16,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.versions import decide_first_model
-from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.simulated import first_model
 
 TAKES: Final = "the architecture of the run's settings takes no data of the shape in bundle.npz"
 

@@ -23,7 +23,7 @@ from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.secagg.errors import SecAggError
-from deltafl.sim.cohort.lost_rounds import lost_outcomes
+from deltafl.sim.cohort.sampling import lost_outcomes
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.views import SessionView

@@ -16,7 +16,7 @@ PLAIN_STEP: Final = Sgd(1.0)
 
 def optimizer_of(source: Source) -> ServerOptimizer:
     """How the run's settings say that the server steps; a bare transcript does not say."""
-    declared = None if source.config is None else server_optimizer_of(source.config.strategy)
+    declared = None if source.config is None else server_optimizer_of(source.config)
     return PLAIN_STEP if declared is None else declared
 
 

@@ -6,7 +6,7 @@ from deltafl.fl.read.exact import shortened
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.events import same
 from deltafl.sim.record.events import Event
-from deltafl.sim.run.spending import SPENT, account_of
+from deltafl.sim.run.accounting import SPENT, account_of
 from deltafl.sim.settings.config import RunConfig
 
 

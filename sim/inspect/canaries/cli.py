@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.run.bound import rounded_down, rounded_up
-from deltafl.sim.settings.config import SUMS
-from deltafl.sim.settings.config_io import build_config
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.run.accounting import rounded_down, rounded_up
+from deltafl.sim.settings.config import Sums
+from deltafl.sim.settings.given import add_settings, config_of
 
 if TYPE_CHECKING:  # loads torch and scipy, which help and refusals do not need
     from deltafl.sim.inspect.canaries.experiment import Comparison, Measured
@@ -53,7 +52,7 @@ _SETTINGS: Final = (
     (
         "--sums",
         "privacy.sums",
-        "|".join(SUMS),
+        "|".join(Sums),
         "secure sums with cryptography, or without (faster)",
     ),
 )
@@ -84,8 +83,7 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: nothing can be measured with these settings.
     """
-    layers = files_of(options) + single_settings_of(options) + data_of(options)
-    config = build_config(layers)
+    config = config_of(options)
     if not config.dp.noise:
         raise UserError(
             "dp.noise = 0: such a run claims no ε; set dp.noise, or begin with "

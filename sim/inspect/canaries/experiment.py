@@ -40,18 +40,17 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.update_noise import Sizes
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.sampling import dealt
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
+from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.progress import Bar
+from deltafl.sim.run.accounting import account_of
 from deltafl.sim.run.algorithms import build_rounds, build_strategy, dropouts_of
-from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.fitting import check_fit
-from deltafl.sim.run.simulated import spec_of
-from deltafl.sim.run.spending import account_of
+from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.settings.config import RunConfig
 
 _LEAST_NOISE = Fraction(1, 100)  # that settings allow

@@ -21,7 +21,7 @@ from deltafl.sim.inspect.leakage.experiment import (
 )
 from deltafl.sim.inspect.leakage.experiment import run as run_plan
 from deltafl.sim.progress import Bar
-from deltafl.sim.settings.argument import within
+from deltafl.sim.settings.given import within
 
 _Part = TypeVar("_Part")
 

@@ -1,7 +1,7 @@
 """A node of Flower's in a round: who it is, what it insists on, what its app computes."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +16,7 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary, ClientId, TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.secagg.ledger import Ledger
-from deltafl.sim.cohort.devices import Devices, device_objects
+from deltafl.sim.cohort.work import Devices, device_objects
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.flower.messages import Handover
@@ -25,10 +25,9 @@ from deltafl.sim.net.identities import (
     OwnIdentity,
     ledger_beside,
     read_directory,
-    read_identity,
 )
 from deltafl.sim.net.own_work import RoundWork, WorkOf, settings_of
-from deltafl.sim.run.algorithms import own_policy
+from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.settings.config_io import build_config, read_config_file
 
 
@@ -40,30 +39,6 @@ class App(Protocol):
 
     def train(self, model: Vector) -> Vector:
         """What training changes of a model."""
-
-
-def work_by(app: App, client: ClientId, told: bytes) -> WorkOf:
-    """The work of a node, round by round.
-
-    Args:
-        app: what computes it.
-        client: the node's id.
-        told: the digest of what the node is told by Flower's messages; it must be the session's.
-    """
-
-    def work_of(task: Task, machine: RoundClient) -> RoundWork:
-        if task.measures:
-            raise ConfigError("the app says nothing of test data")
-        if task.beside != told:
-            raise ConfigError("Flower's messages say something else than the session is about")
-
-        def devices(_levels: int) -> Devices:
-            first = np.frombuffer(machine.models[0], dtype="<f4")
-            return device_objects([_AppDevice(client, app.measure(first)[1], app)])
-
-        return RoundWork(client, settings_of(task), task, machine, devices)
-
-    return work_of
 
 
 @dataclass(slots=True, eq=False)
@@ -88,10 +63,6 @@ class _AppDevice:
         if objective != PLAIN:
             raise ValueError("the algorithm has an objective of its own, which the app has not")
         return self._app.train(model)
-
-
-Say = Callable[[str], None]
-"""Told what happens on the node, in short sentences; nothing of it goes to the server."""
 
 
 IDENTITY: Final = "deltafl-identity"
@@ -150,8 +121,8 @@ class Member:
         """
         settings = _file(config, SETTINGS)
         if settings:
-            policy = own_policy(build_config([read_config_file(Path(settings))]))
-        if handover.token and has_identity(config):
+            policy = policy_of(build_config([read_config_file(Path(settings))]), own=True)
+        if handover.token and cls.has_identity(config):
             raise ConfigError(
                 "this node has an identity of its own, and takes part in signed sessions only: the "
                 "server app has to give PrivateDeltaFL enrolled=Enrolled(…)"
@@ -165,7 +136,7 @@ class Member:
                 f"and {DEVICES!r} in its --node-config, the files of its identity (from `deltafl "
                 "enrol`) and of the list of devices"
             )
-        own = read_identity(Path(files[0]))
+        own = OwnIdentity.read(Path(files[0]))
         if own.client != handover.client:
             raise ConfigError(
                 f"the server takes this node for device {handover.client}, and its identity in "
@@ -174,6 +145,32 @@ class Member:
         beside = str(ledger_beside(Path(files[0])))
         policy = replace(policy, adversary=Adversary.ACTIVE)
         return cls(own.client, b"", *files, beside, policy, told)
+
+    @staticmethod
+    def has_identity(config: Mapping[str, object]) -> bool:
+        """Whether a node's owner has given it an identity."""
+        return IDENTITY in config
+
+    def work_by(self, app: App) -> WorkOf:
+        """The work of the node, round by round.
+
+        Args:
+            app: what computes it.
+        """
+
+        def work_of(task: Task, machine: RoundClient) -> RoundWork:
+            if task.measures:
+                raise ConfigError("the app says nothing of test data")
+            if task.beside != self.told:
+                raise ConfigError("Flower's messages say something else than the session is about")
+
+            def devices(_levels: int) -> Devices:
+                first = np.frombuffer(machine.models[0], dtype="<f4")
+                return device_objects([_AppDevice(self.client, app.measure(first)[1], app)])
+
+            return RoundWork(self.client, settings_of(task), task, machine, devices)
+
+        return work_of
 
     def side(self, ledger: Ledger, work_of: WorkOf, notes: Notes) -> DeviceSide:
         """The device's side of its connection, or of its messages.
@@ -190,7 +187,10 @@ class Member:
             own = OwnIdentity(self.client, identity(self.token))
             directory = TrustedKeys({own.client: own.identity.public})
         else:
-            own, directory = read_identity(Path(self.identity)), read_directory(Path(self.devices))
+            own, directory = (
+                OwnIdentity.read(Path(self.identity)),
+                read_directory(Path(self.devices)),
+            )
             if not directory.accepts(own.client, own.identity.public):
                 raise ConfigError(
                     f"{self.devices} does not list the identity in {self.identity}: have the line "
@@ -218,11 +218,6 @@ class Member:
         }
         binary = {name: bytes.fromhex(table[name]) for name in ("token", "told")}
         return cls(**{**table, **binary, "policy": RoundPolicy(**limits)})
-
-
-def has_identity(config: Mapping[str, object]) -> bool:
-    """Whether a node's owner has given it an identity."""
-    return IDENTITY in config
 
 
 def _file(config: Mapping[str, object], name: str) -> str:

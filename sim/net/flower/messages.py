@@ -248,18 +248,17 @@ class Told:
         return sha256(_LABEL + packed).digest()
 
 
-FRAMES: Final = "deltafl-frames"
+_FRAMES: Final = "deltafl-frames"
 """The name of the record in a message."""
 
 _TYPE: Final = "deltafl.frame"
 _BYTES: Final = "uint8"
 
 
-def record_of(frames: Sequence[bytes]) -> ArrayRecord:
-    """A record that carries frames, in order."""
-    return ArrayRecord(
-        {str(i): Array(_BYTES, (len(one),), _TYPE, one) for i, one in enumerate(frames)}
-    )
+def record_of(frames: Sequence[bytes]) -> dict[str, ArrayRecord]:
+    """A record that carries frames, in order, by its name in a message."""
+    arrays = {str(i): Array(_BYTES, (len(one),), _TYPE, one) for i, one in enumerate(frames)}
+    return {_FRAMES: ArrayRecord(arrays)}
 
 
 def frames_of(content: RecordDict, *, most: int, longest: int) -> list[bytes]:
@@ -273,9 +272,9 @@ def frames_of(content: RecordDict, *, most: int, longest: int) -> list[bytes]:
     Raises:
         ValueError: there are none, or more or longer ones.
     """
-    record = content.array_records.get(FRAMES)
+    record = content.array_records.get(_FRAMES)
     if record is None:
-        raise ValueError(f"the message has no record {FRAMES!r}")
+        raise ValueError(f"the message has no record {_FRAMES!r}")
     arrays = list(record.values())
     if len(arrays) > most or sum(len(one.data) for one in arrays) > longest:
         raise ValueError(f"the message has more than {most} frames, or more than {longest} bytes")

@@ -1,5 +1,6 @@
 """A device's side inside Flower: a mod that lets an ordinary client app take part."""
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Callable
@@ -26,11 +27,11 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import LedgerError
 from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.net.device import spoken
+from deltafl.sim.net.device import Notes
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
 from deltafl.sim.net.flower import resident
-from deltafl.sim.net.flower.member import App, Member, has_identity, work_by
-from deltafl.sim.net.flower.messages import FRAMES, RECORD, Handover, Told, frames_of, record_of
+from deltafl.sim.net.flower.member import App, Member
+from deltafl.sim.net.flower.messages import RECORD, Handover, Told, frames_of, record_of
 
 OwnLoss = Callable[[Message, Context], tuple[float, int]]
 """A device's mean training loss of the model in a message, and its number of samples."""
@@ -70,7 +71,7 @@ class DeltaFLMod:
 
     def __call__(self, msg: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message; a mod of Flower's."""
-        if RECORD not in msg.content and not has_identity(context.node_config):
+        if RECORD not in msg.content and not Member.has_identity(context.node_config):
             return call_next(msg, context)
         try:
             return self._answered(msg, context, call_next)
@@ -107,26 +108,25 @@ def _by_connection(handover: Handover, member: Member, app: App) -> None:
     """Take part in a round until it is over."""
     stop = Event()
 
-    notes = replace(spoken(_warn), over=lambda _done: stop.set())
+    notes = replace(Notes.spoken(_warn), over=lambda _done: stop.set())
     with SqliteLedger(member.ledger) as ledger, tempfile.TemporaryDirectory() as folder:
-        side = member.side(ledger, work_by(app, member.client, member.told), notes)
+        side = member.side(ledger, member.work_by(app), notes)
         trusted = None
         if handover.authority:
             trusted = str(Path(folder) / "authority.pem")
             Path(trusted).write_text(handover.authority, encoding="ascii")
-        take_part(Server(handover.url, trusted), side, _say, stop, patience=_PATIENCE_S)
+        server = Server(handover.url, trusted)
+        asyncio.run(take_part(server, side, _say, stop, patience=_PATIENCE_S))
 
 
 def _by_message(msg: Message, context: Context, member: Member, app: App) -> Message:
     """Take one step of a round; the node's resident process knows the rest of it."""
     frames = frames_of(msg.content, most=resident.MOST_FRAMES, longest=MAX_FRAME)
     known = context.state.config_records.get(RECORD, ConfigRecord())
-    folder = str(known.get(_RESIDENT, ""))
-    if not folder or not resident.is_there(folder):
-        folder = resident.start()
-        context.state[RECORD] = ConfigRecord({_RESIDENT: folder})
+    folder = resident.found_or_started(str(known.get(_RESIDENT, "")))
+    context.state[RECORD] = ConfigRecord({_RESIDENT: folder})
     replies = resident.exchange(folder, member, frames, app, _say)
-    return Message(RecordDict({FRAMES: record_of(replies)}), reply_to=msg)
+    return Message(RecordDict({**record_of(replies)}), reply_to=msg)
 
 
 @dataclass(slots=True, eq=False)

@@ -26,6 +26,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from enum import IntEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,8 +39,8 @@ from deltafl.secagg import DecodeError, LedgerError
 from deltafl.secagg.codec import Value, read_fields, write_fields
 from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.device import DeviceSide, said, spoken
-from deltafl.sim.net.flower.member import App, Member, Say, work_by
+from deltafl.sim.net.device import DeviceSide, Notes, said
+from deltafl.sim.net.flower.member import App, Member
 
 IDLE_S: Final = 1800.0
 """Seconds without a message after which a resident ends: longer than any stage of a round."""
@@ -66,6 +67,11 @@ class _Kind(IntEnum):
     END = 9
     PING = 10
     PONG = 11
+
+
+def found_or_started(folder: str) -> str:
+    """Where a resident can be reached: in a folder where one was, or a new one's."""
+    return folder if folder and is_there(folder) else start()
 
 
 def start() -> str:
@@ -128,7 +134,9 @@ def end(folder: str) -> None:
         connection.send_bytes(write_fields([_Kind.END]))
 
 
-def exchange(folder: str, member: Member, frames: list[bytes], app: App, say: Say) -> list[bytes]:
+def exchange(
+    folder: str, member: Member, frames: list[bytes], app: App, say: Callable[[str], None]
+) -> list[bytes]:
     """Hand frames to a resident, and work for it; the frames that it answers.
 
     Args:
@@ -136,7 +144,7 @@ def exchange(folder: str, member: Member, frames: list[bytes], app: App, say: Sa
         member: who the node is.
         frames: what the server sends.
         app: does the work.
-        say: told what happens.
+        say: told what happens on the node, in short sentences; nothing of it goes to the server.
 
     Raises:
         OSError: there is no resident, or what is there belongs to somebody else.
@@ -271,8 +279,8 @@ class _Resident:
             self.close()
             who = Member.of_json(member)
             self._ledger = SqliteLedger(who.ledger)
-            work = work_by(self._app, who.client, who.told)
-            self._side = who.side(self._ledger, work, spoken(self._say))
+            work = who.work_by(self._app)
+            self._side = who.side(self._ledger, work, Notes.spoken(self._say))
             self._member = member
         return self._side
 

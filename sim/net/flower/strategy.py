@@ -35,7 +35,7 @@ from deltafl.sim.net.frames import Reason
 from deltafl.sim.net.identities import read_directory
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import RemoteDevices
-from deltafl.sim.net.supernodes import SuperNodes, read_supernodes
+from deltafl.sim.net.supernodes import SuperNodes
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
@@ -409,7 +409,7 @@ def _read(enrolled: Enrolled | None) -> tuple[TrustedKeys, SuperNodes | None]:
     if enrolled is None:
         return TrustedKeys({}), None
     listed = read_directory(enrolled.devices)
-    return listed, read_supernodes(enrolled.supernodes, listed)
+    return listed, SuperNodes.read(enrolled.supernodes, listed)
 
 
 def _devices_of(nodes: Sequence[int], supernodes: SuperNodes, grid: Grid) -> Mapping[int, ClientId]:

@@ -16,7 +16,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from deltafl.secagg import ClientId, DecodeError
-from deltafl.sim.net.flower.messages import FRAMES, frames_of, record_of
+from deltafl.sim.net.flower.messages import frames_of, record_of
 from deltafl.sim.net.post import Line, Post
 
 _UNUSUAL_S: Final = 60.0  # after which it is said that nodes have not connected
@@ -42,9 +42,9 @@ class Invited:
     node: int
     content: Mapping[str, ArrayRecord | ConfigRecord]
 
-    def message(self, frames: ArrayRecord | None = None) -> Message:
+    def message(self, frames: Sequence[bytes] = ()) -> Message:
         """A message to it, which may carry frames."""
-        carried = {} if frames is None else {FRAMES: frames}
+        carried = record_of(frames) if frames else {}
         content = RecordDict({**self.content, **carried})
         return Message(content, dst_node_id=self.node, message_type=MessageType.TRAIN)
 
@@ -138,7 +138,7 @@ class ByMessages:
             for line in self._lines
             if line not in busy and (frames := self._due(line))
         ]
-        messages = [self._lines[line].message(record_of(f)) for line, f in due]
+        messages = [self._lines[line].message(f) for line, f in due]
         sent = self.grid.push_messages(messages) if messages else ()
         for (line, _), name in zip_longest(due, sent):
             if name:

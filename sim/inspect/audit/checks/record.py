@@ -25,7 +25,7 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     Sum,
 )
-from deltafl.sim.settings.mode import keeps_whole
+from deltafl.sim.settings.constraints import keeps_whole
 
 _AT_PROOF: Final = 4  # field of a question: version, kind, two fields that say what is asked, …
 _RULE_OF: Final = {
