@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from deltafl.secagg import openings, prg, ring, sealing, shamir, signing, validation, wire
+from deltafl.secagg import keys, openings, prg, ring, shamir, signing, validation, wire
+from deltafl.secagg.directory import Credentials
 from deltafl.secagg.errors import (
     DecodeError,
     PeerError,
@@ -64,7 +65,7 @@ from deltafl.secagg.primitives import PLAIN, Expected, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
-from deltafl.secagg.signing import Credentials, Signer
+from deltafl.secagg.signing import Signer
 from deltafl.secagg.states import (
     CLIENT_TRANSITIONS,
     ClientState,
@@ -80,7 +81,7 @@ _REPEATED: Final = "the device took part in one of the same context"
 class _Neighbour(NamedTuple):
     """What the device knows of one neighbour."""
 
-    channel: sealing.SealedChannel
+    channel: keys.SealedChannel
     link: Link
     sealing_key: PublicKey
     mask_keys: tuple[PublicKey, ...]
@@ -712,7 +713,7 @@ def _neighbour(
     """What a device at a position knows of a neighbour, from the neighbour's advertisement."""
     link = Link.between(own, peer, theirs.sealing_key, session_id)
     return _Neighbour(
-        sealing.SealedChannel(link.secret, own.public, theirs.sealing_key, position, peer),
+        keys.SealedChannel(link.secret, own.public, theirs.sealing_key, position, peer),
         link,
         theirs.sealing_key,
         theirs.mask_keys,

@@ -17,7 +17,7 @@ from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.server import SlotSum
-from deltafl.secagg.stages import Drop, Stage, Step, Vanishing
+from deltafl.secagg.states import Drop, Stage, Step, Vanishing
 from deltafl.secagg.survival import (
     check_invited,
     require_cohort,

@@ -19,7 +19,8 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import complaints, keys, openings, pedersen, ring, signing, wire
+from deltafl.secagg import keys, openings, pedersen, ring, signing, survival, wire
+from deltafl.secagg.codec import Records, Rows
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import (
     DecodeError,
@@ -37,9 +38,11 @@ from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
+    Letters,
     MaskedInput,
     Message,
     OpenSlot,
+    Outgoing,
     Roster,
     ServerMessage,
     SessionOpen,
@@ -51,21 +54,21 @@ from deltafl.secagg.messages import (
     UnmaskShares,
 )
 from deltafl.secagg.openings import Check, Commitment
-from deltafl.secagg.outgoing import Letters, Outgoing
 from deltafl.secagg.params import ClientId, SessionId, SessionParams
 from deltafl.secagg.primitives import PLAIN, Primitives
-from deltafl.secagg.records import Records, Rows
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
-from deltafl.secagg.stages import Dispute, Drop, Step
 from deltafl.secagg.states import (
     AWAITED,
     COLLECTED_AT,
     SERVER_TRANSITIONS,
     Abort,
+    Dispute,
+    Drop,
     ListSlotCall,
     OpenSlotCall,
     ServerState,
+    Step,
     closing,
     follow,
     is_late,
@@ -671,9 +674,7 @@ class Server:
         The fewer devices are left, the more each complaint weighs.
         """
         cohort = self._formed
-        blamed = complaints.judge(
-            cohort.graph, self._members, self._refusals, self.params.threshold
-        )
+        blamed = survival.judge(cohort.graph, self._members, self._refusals, self.params.threshold)
         for position, fault in blamed.items():
             self._drop(cohort.id_at(position), fault)
         return bool(blamed)

@@ -5,13 +5,14 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from deltafl.secagg import keys, signing
+from deltafl.secagg.directory import Credentials
 from deltafl.secagg.errors import PeerError, Refusal
 from deltafl.secagg.graph import Members, Positions
 from deltafl.secagg.identity import IdentityKey, verify
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import AdvertiseKeys, Roster
 from deltafl.secagg.params import ClientId, SessionParams
-from deltafl.secagg.signing import Credentials, Signer
+from deltafl.secagg.signing import Signer
 
 
 def check_roster(roster: Roster, own_id: ClientId, params: SessionParams) -> int:

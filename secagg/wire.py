@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import keys, ring, sealing, shamir
-from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
+from deltafl.secagg import keys, ring, shamir
+from deltafl.secagg.codec import FieldReader, Records, Value, read_fields, record_size, write_fields
 from deltafl.secagg.errors import DecodeError, UsageError
 from deltafl.secagg.graph import Members
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
@@ -53,7 +53,6 @@ from deltafl.secagg.params import (
     SessionParams,
     SlotSpec,
 )
-from deltafl.secagg.records import Records, record_size
 
 _Fields = Sequence[Value]
 
@@ -94,7 +93,7 @@ def plaintext_size(params: SessionParams) -> int:
 
 def box_size(params: SessionParams) -> int:
     """Bytes of one sealed box: 40 + 72·(tolerant slots). Spec: §7.4."""
-    return sealing.OVERHEAD + plaintext_size(params)
+    return keys.OVERHEAD + plaintext_size(params)
 
 
 def advertisement_size(params: SessionParams) -> int:

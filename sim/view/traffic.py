@@ -13,7 +13,7 @@ from typing import Final
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query
-from deltafl.secagg.stages import Stage
+from deltafl.secagg.states import Stage
 from deltafl.secagg.wire import Kind
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.inventory import name_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
 
-from deltafl.secagg import Stage, Step, sealing, shamir, signing
+from deltafl.secagg import Stage, Step, keys, shamir, signing
 from deltafl.secagg.identity import identity
 from deltafl.secagg.masks import Link
 from deltafl.secagg.messages import Credential, Message, ShareReceipt
@@ -158,7 +158,7 @@ def _opened(parties, sender, recipient, box):
     theirs, own = parties.clients[int(roster.ids[recipient])]._sealing, sender._sealing
     link = Link.between(theirs, roster.position, own.public, roster.session_id)
     ends = recipient, roster.position
-    return sealing.SealedChannel(link.secret, theirs.public, own.public, *ends).open(box)
+    return keys.SealedChannel(link.secret, theirs.public, own.public, *ends).open(box)
 
 
 def deal_wrong_shares(victims, *, error=1):

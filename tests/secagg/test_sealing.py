@@ -6,7 +6,7 @@ from nacl.bindings import (
 )
 from vectors import outside
 
-from deltafl.secagg import keys, labels, sealing
+from deltafl.secagg import keys, labels
 from deltafl.secagg.masks import Link
 from deltafl.secagg.randomness import SeededRandomness
 
@@ -21,7 +21,7 @@ def randomness():
 
 def channel(own, peer, own_id, peer_id, session=SESSION):
     link = Link.between(own, peer_id, peer.public, session)
-    return sealing.SealedChannel(link.secret, own.public, peer.public, own_id, peer_id)
+    return keys.SealedChannel(link.secret, own.public, peer.public, own_id, peer_id)
 
 
 def sealed():
@@ -43,7 +43,7 @@ def test_opens_for_the_recipient():
 
 def test_box_is_as_long_as_it_says_and_hides_the_plaintext():
     box = sealed()
-    assert len(box) == len(PLAINTEXT) + sealing.OVERHEAD
+    assert len(box) == len(PLAINTEXT) + keys.OVERHEAD
     assert PLAINTEXT not in box
 
 

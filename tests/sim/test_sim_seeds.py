@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from deltafl.secagg.stages import Stage
+from deltafl.secagg.states import Stage
 from deltafl.sim.cohort.dropouts import plan_dropouts, seeded_dropouts, stages_of_session
 from deltafl.sim.cohort.sampling import sample_cohort
 from deltafl.sim.cohort.seeds import Purpose, Seeds

@@ -22,9 +22,9 @@ from deltafl.secagg import (
     SessionAborted,
     Stage,
     UsageError,
-    complaints,
     openings,
     server,
+    survival,
 )
 from deltafl.secagg.states import COLLECTED_AT, ServerState
 from deltafl.secagg.unmasking import Promises
@@ -389,7 +389,7 @@ FLAWS = {
         "an honest device was blamed: .*UNEXPECTED",
     ),
     "complaints": (
-        lambda m: m.setattr(complaints, "judge", believe_every_complaint),
+        lambda m: m.setattr(survival, "judge", believe_every_complaint),
         ServerState.RECEIPT,
         "an honest device was blamed: .*BAD_BOX",
     ),

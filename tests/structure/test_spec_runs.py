@@ -59,13 +59,13 @@ from deltafl.secagg import (
     prg,
     proofs,
     ring,
-    sealing,
     shamir,
     signing,
     threat,
     validation,
     wire,
 )
+from deltafl.secagg.codec import Records
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.graph import Graph
@@ -73,7 +73,6 @@ from deltafl.secagg.layout import Field, Layout
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.messages import ConsistencyCheck, SessionOpen, UnmaskRequest
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.records import Records
 from deltafl.secagg.threat import Adversary, ThreatModel
 
 PAGE = run_page()
@@ -254,7 +253,7 @@ def check_boxes(page, rng):
     one, other = keys.key_pair(rng.randbytes(32)), keys.key_pair(rng.randbytes(32))
     s, r, session, nonce, plaintext = 3, 5, rng.randbytes(32), rng.randbytes(24), rng.randbytes(72)
     link = masks.Link.between(one, r, other.public, session)
-    channel = sealing.SealedChannel(link.secret, one.public, other.public, s, r)
+    channel = keys.SealedChannel(link.secret, one.public, other.public, s, r)
     box = channel.seal(plaintext, lambda _: nonce)
     label = page.box_label(s, r, one.public, other.public)
     assert page.seal(one.secret, other.public, session, label, nonce, plaintext) == box

@@ -20,13 +20,12 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import fingerprint, identity
-from deltafl.secagg.keys import key_pair
+from deltafl.secagg.keys import SealedChannel, key_pair
 from deltafl.secagg.masks import Link, SlotContext, seed_commitment
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.reed_solomon import decode
 from deltafl.secagg.ring import pack, to_words, unpack, zeros
-from deltafl.secagg.sealing import SealedChannel
+from deltafl.secagg.shamir import decode
 
 SESSION = fixed("session id")
 BINDING = fixed("binding")

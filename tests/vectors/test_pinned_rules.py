@@ -16,9 +16,9 @@ from deltafl.protocol import client as round_machine
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, UsageError, keys, validation, wire
 from deltafl.secagg import client as machine
+from deltafl.secagg.codec import Records
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.messages import OpenSlot
-from deltafl.secagg.records import Records
 from deltafl.secagg.states import ClientState
 
 load = cache(vector_files.load)

@@ -20,10 +20,10 @@ from staged_runs import (
 )
 
 from deltafl.secagg import keys, validation
+from deltafl.secagg.directory import Credentials
 from deltafl.secagg.identity import identity
+from deltafl.secagg.keys import NONCE_SIZE
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.sealing import NONCE_SIZE
-from deltafl.secagg.signing import Credentials
 
 OTHER = 31
 

@@ -17,10 +17,10 @@ from nacl.bindings import (
 from staged_runs import Kind, SignedStage, Stage, VerifiedStage
 
 from deltafl.secagg import Client, keys, openings, pedersen
+from deltafl.secagg.directory import Credentials
 from deltafl.secagg.identity import Identity, identity
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.signing import Credentials
 from deltafl.sim.inspect.audit import guesses
 from deltafl.sim.inspect.audit.guesses import clamped
 

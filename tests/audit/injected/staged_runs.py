@@ -44,7 +44,7 @@ from deltafl.secagg import (
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver, Trip
-from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.states import Step, Vanish
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.chain import Mark
