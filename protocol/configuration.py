@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
-from deltafl.protocol import labels
 from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.labels import Label
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.registry import quantile_method
@@ -25,7 +25,9 @@ from deltafl.secagg.labels import digest, pack
 from deltafl.secagg.layout import MAX_NUMERATOR_BITS, Field, Layout
 from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
 
-_MAX_THETA_PART = 2**32 - 1
+QUANTILE_SLOT: Final = "quantile"
+UPDATE_SLOT: Final = "update"
+_MAX_THETA_PART: Final = 2**32 - 1
 UPDATE_NOISE: Final = struct.Struct("<dQQ")
 """Norm, deviation and number of devices of the noise of updates."""
 
@@ -200,20 +202,20 @@ class RoundConfig:
             SlotSpec(label, layout.length, layout.ring_bits, whole, verified, proof)
             for label, layout, whole, verified, proof in (
                 (
-                    labels.QUANTILE_SLOT,
+                    QUANTILE_SLOT,
                     self.search_layout,
                     self.search.min_cohort > 0,
                     self.search.verified,
                     self._proof_size(is_first=True),
                 ),
                 (
-                    labels.QUANTILE_SLOT,
+                    QUANTILE_SLOT,
                     self.search_layout,
                     True,
                     self.search.verified,
                     self._proof_size(is_first=False),
                 ),
-                (labels.UPDATE_SLOT, self.update_layout, False, False, 0),
+                (UPDATE_SLOT, self.update_layout, False, False, 0),
             )
         )
         queries = (first, *(later,) * (self.num_query_slots - 1)) if self.num_query_slots else ()
@@ -225,7 +227,7 @@ class RoundConfig:
         noise = self.update.noise
         if noise is None:
             return None
-        seed = digest(labels.ROTATION, self.canonical())
+        seed = digest(Label.ROTATION, self.canonical())
         return NoisyUpdates(noise, self.update_length, self.cohort_size, seed)
 
     def canonical(self) -> bytes:
@@ -335,4 +337,4 @@ def binding(context: bytes, question: Query | Threshold) -> bytes:
         context: `Levels.context` of the configurations and models that this party has seen.
         question: The query or threshold that this party has seen.
     """
-    return digest(labels.BINDING, context, type(question).__name__.encode(), question.canonical())
+    return digest(Label.BINDING, context, type(question).__name__.encode(), question.canonical())

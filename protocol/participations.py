@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.labels import AGAIN, MODEL, PARTICIPATION, ROUND_OF_DAY
+from deltafl.protocol.labels import Label
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import PeerError, Refusal, UsageError
 from deltafl.secagg.errors import whole_number
@@ -67,12 +67,12 @@ def limits_of(policy: RoundPolicy, today: int | None) -> tuple[Limit, ...]:
     Raises:
         UsageError: the day is not in [0, 2^63).
     """
-    lifelong = partial(digest, PARTICIPATION)
+    lifelong = partial(digest, Label.PARTICIPATION)
     limits = [Limit("max_participations", policy.max_participations, lifelong)]
     if today is not None:
         if not 0 <= whole_number("today", today) < _DAYS:
             raise UsageError(f"today={today} is not in [0, 2^63)")
-        daily = partial(digest, ROUND_OF_DAY, today)
+        daily = partial(digest, Label.ROUND_OF_DAY, today)
         limits.append(Limit("max_rounds_per_day", policy.max_rounds_per_day, daily))
     return tuple(limit for limit in limits if limit.most)
 
@@ -118,8 +118,8 @@ class Asked:
             config: The level's round.
             model: The model's bytes.
         """
-        settings = digest(AGAIN, replace(config, round_index=0).canonical())
-        return cls(digest(MODEL, _as_numbers(model)), settings)
+        settings = digest(Label.AGAIN, replace(config, round_index=0).canonical())
+        return cls(digest(Label.MODEL, _as_numbers(model)), settings)
 
     def next_round(self, ledger: Ledger, most: int) -> tuple[bytes, ...]:
         """The entries of another round over the model; of these it knows one if there may be none.
@@ -130,7 +130,7 @@ class Asked:
         """
         if most == 1:
             return (self.model,)
-        round_of = partial(digest, AGAIN, self.model, self.settings)
+        round_of = partial(digest, Label.AGAIN, self.model, self.settings)
         if not ledger.knows(self.model):
             return (self.model, round_of(0))
         number = bisect_left(range(most), True, key=lambda i: not ledger.knows(round_of(i)))

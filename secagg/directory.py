@@ -16,6 +16,7 @@ from typing import Final, Protocol, Self
 from deltafl.secagg import labels
 from deltafl.secagg.errors import UsageError
 from deltafl.secagg.identity import IDENTITY_SIZE, Identity, IdentityKey, generate, grouped
+from deltafl.secagg.labels import Label
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.randomness import Randomness, system_randomness
@@ -128,7 +129,7 @@ class TrustedKeys(Directory):
         It is twice as long as a key's fingerprint. Somebody who writes both lists can search for
         any pair with the same fingerprint, which takes only the square root of the tries.
         """
-        return grouped(labels.digest(labels.DIRECTORY_FINGERPRINT, self.dump().encode()))
+        return grouped(labels.digest(Label.DIRECTORY_FINGERPRINT, self.dump().encode()))
 
     def accepts(self, client: ClientId, key: IdentityKey) -> bool:
         """Whether the list gives this device exactly this key."""

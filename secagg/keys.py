@@ -20,6 +20,7 @@ from nacl.exceptions import CryptoError
 
 from deltafl.secagg import labels
 from deltafl.secagg.errors import PeerError, Refusal
+from deltafl.secagg.labels import Label
 from deltafl.secagg.randomness import Randomness
 
 PublicKey = NewType("PublicKey", bytes)
@@ -144,8 +145,8 @@ class SealedChannel:
     def __init__(
         self, secret: bytes, own: bytes, peer: bytes, own_position: int, peer_position: int
     ) -> None:
-        self._outward_label = labels.pack(labels.SEALING, own_position, peer_position, own, peer)
-        self._inward_label = labels.pack(labels.SEALING, peer_position, own_position, peer, own)
+        self._outward_label = labels.pack(Label.SEALING, own_position, peer_position, own, peer)
+        self._inward_label = labels.pack(Label.SEALING, peer_position, own_position, peer, own)
         self._outward = expand(secret, self._outward_label)
         self._inward = expand(secret, self._inward_label)
 

@@ -19,6 +19,7 @@ import numpy as np
 from deltafl.secagg import labels, pedersen, ring
 from deltafl.secagg.errors import Refusal
 from deltafl.secagg.identity import SIGNATURE_SIZE, Identity, verify
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.params import SlotSpec
 from deltafl.secagg.randomness import Randomness
@@ -88,7 +89,7 @@ def statement(context: SlotContext, commitment: bytes, sealing_key: bytes) -> by
 
     Spec: §6.5.
     """
-    return labels.pack(labels.COMMITTED, context.session_id, context.info, commitment, sealing_key)
+    return labels.pack(Label.COMMITTED, context.session_id, context.info, commitment, sealing_key)
 
 
 def commit(

@@ -8,6 +8,7 @@ from deltafl.secagg import labels
 from deltafl.secagg.graph import Members
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.params import ClientId, SessionId, SessionParams
 
@@ -32,9 +33,7 @@ def advertisement(
     mask_keys: tuple[PublicKey, ...],
 ) -> bytes:
     """What a device signs when it advertises keys: session, id and keys. Spec: §6.3."""
-    return labels.pack(
-        labels.ADVERTISEMENT, params.digest, client, sealing_key, b"".join(mask_keys)
-    )
+    return labels.pack(Label.ADVERTISEMENT, params.digest, client, sealing_key, b"".join(mask_keys))
 
 
 def survivors(context: SlotContext, survivors: Members, sealing_key: PublicKey) -> bytes:
@@ -45,7 +44,7 @@ def survivors(context: SlotContext, survivors: Members, sealing_key: PublicKey) 
     Spec: §6.4.
     """
     return labels.pack(
-        labels.SURVIVORS, context.session_id, context.info, *_set(survivors), sealing_key
+        Label.SURVIVORS, context.session_id, context.info, *_set(survivors), sealing_key
     )
 
 
@@ -54,7 +53,7 @@ def members(session_id: SessionId, slot: int, members: Members, sealing_key: Pub
 
     Spec: §6.4.
     """
-    return labels.pack(labels.MEMBERS, session_id, slot, *_set(members), sealing_key)
+    return labels.pack(Label.MEMBERS, session_id, slot, *_set(members), sealing_key)
 
 
 def _set(members: Members) -> tuple[int, bytes]:

@@ -7,6 +7,7 @@ from nacl.bindings import (
 from vectors import outside
 
 from deltafl.secagg import keys, labels
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import Link
 from deltafl.secagg.randomness import SeededRandomness
 
@@ -30,7 +31,7 @@ def sealed():
 
 def test_the_key_is_one_of_two_that_come_from_the_agreement():
     """The label names the direction, and both ends by position and key."""
-    label = labels.pack(labels.SEALING, 4, 9, ALICE.public, BOB.public)
+    label = labels.pack(Label.SEALING, 4, 9, ALICE.public, BOB.public)
     key = keys.derive(ALICE.agree(BOB.public), salt=SESSION, info=label)
     box = sealed()
     opened = crypto_aead_xchacha20poly1305_ietf_decrypt(box[24:], label, box[:24], key)

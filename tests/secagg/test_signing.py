@@ -23,6 +23,7 @@ from deltafl.secagg import (
     signing,
 )
 from deltafl.secagg.identity import identity, verify
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import Credential
 from deltafl.secagg.params import SlotSpec
@@ -124,9 +125,9 @@ def test_keys_and_survivors_are_never_one_statement():
 
 
 def test_a_statement_begins_with_its_label():
-    assert advertisement().startswith(labels.pack(labels.ADVERTISEMENT))
-    assert survivors().startswith(labels.pack(labels.SURVIVORS))
-    assert listed().startswith(labels.pack(labels.MEMBERS))
+    assert advertisement().startswith(labels.pack(Label.ADVERTISEMENT))
+    assert survivors().startswith(labels.pack(Label.SURVIVORS))
+    assert listed().startswith(labels.pack(Label.MEMBERS))
 
 
 # Sessions.
