@@ -12,9 +12,14 @@ surely passed by the noisy count. Where many losses are equal, such as under a m
 devices pass than θ says. The count itself would make steps shorter on average, and a small one
 would blow the noise up.
 
+A number is rounded up with the probability of its fraction, so that the mean is right. The rounded
+vector can be longer than the exact one; it is drawn again until it is not longer than a bound,
+which happens so rarely that the mean stays right for every purpose. The bound is what the privacy
+of a sum is computed from, so it is checked in whole numbers.
+
 Source: Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
-Learning with Secure Aggregation", algorithms 1 and 2. Here shares and numbers are clipped where
-they lie with probability 2^-64, so that no sum wraps.
+Learning with Secure Aggregation", algorithms 1 and 2, and section 4 for the rounding. Here shares
+and numbers are clipped where they lie with probability 2^-64, so that no sum wraps.
 
 Spec: §12.16.
 """
@@ -29,15 +34,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.protocol.discrete_gaussian import (
-    MAX_DEVIATION,
-    Integers,
-    discrete_gaussians,
-    uniforms_below,
-)
 from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.noise import MAX_DEVIATION, Integers, discrete_gaussians, uniforms_below
 from deltafl.protocol.rotation import Floats, padded, rotate, unrotate
-from deltafl.protocol.rounding import rounded
 from deltafl.secagg.layout import Field, Layout
 from deltafl.secagg.randomness import Randomness
 
@@ -51,6 +50,9 @@ _LEAST_ROOT: Final = 8
 _SCALARS: Final = 3
 _TAIL_BITS: Final = 64
 _TWICE_LN_2: Final = Fraction(1387, 1000)  # a little more than 2·ln 2
+_TRIES: Final = 64  # draws before rounding towards zero, which is never too long
+_COINS: Final = float(1 << 32)
+_MOST: Final = float(1 << 31)
 _RADIUS: Final = 7  # rounding makes a vector longer than its bound with probability exp(-49/2)
 
 
@@ -289,3 +291,32 @@ def _tail_square(square: int, num_draws: int) -> Fraction:
 def _root_above(square: Fraction) -> int:
     """The smallest integer whose square is at least `square` > 0."""
     return isqrt(ceil(square) - 1) + 1
+
+
+def rounded(values: npt.NDArray[np.float64], square_bound: int, randomness: Randomness) -> Integers:
+    """Round a vector at random to whole numbers of a bounded L2 norm.
+
+    Args:
+        values: float64 of shape (d,), each below 2^31 in size.
+        square_bound: Largest squared L2 norm of the result; zeros if `values` rounded towards zero
+            are longer.
+        randomness: Source of the coins.
+
+    Returns:
+        Each number next to that of `values`, or zeros; int64 of shape (d,).
+
+    Raises:
+        ValueError: a number is not finite, or too large.
+    """
+    # Only of such numbers does the norm below not wrap around.
+    if not np.abs(values).max(initial=0.0) * math.sqrt(values.size or 1) < _MOST:
+        raise ValueError("a vector to be rounded has numbers that are not finite, or too large")
+    floors = np.floor(values)
+    fractions = values - floors
+    for _ in range(_TRIES):
+        coins = np.frombuffer(randomness(4 * values.size), dtype=">u4")
+        result = (floors + (coins < fractions * _COINS)).astype(np.int64)
+        if int(result @ result) <= square_bound:
+            return result
+    shortest = np.trunc(values).astype(np.int64)
+    return shortest if int(shortest @ shortest) <= square_bound else np.zeros_like(shortest)

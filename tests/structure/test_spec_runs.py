@@ -20,7 +20,7 @@ import spec_code
 import spec_trace
 from spec_code import TEXT, refusal_of, run_page
 
-from deltafl.protocol import participations, rotation, rounding
+from deltafl.protocol import participations, rotation, update_noise
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.anonymity import Tail, expected_apart
 from deltafl.protocol.client import RoundClient
@@ -686,7 +686,7 @@ def check_update_noise(page, rng):
     assert bool(is_longer) is told
     stream, bound = rng.randbytes(4 * size), noisy.sizes.square_bound
     coins = [int.from_bytes(stream[4 * i : 4 * i + 4], "big") for i in range(size)]
-    taken = rounding.rounded(np.array(steps), bound, given_once(stream))
+    taken = update_noise.rounded(np.array(steps), bound, given_once(stream))
     drawn = page.rounded_by(steps, coins)
     assert page.may_be_sent(c, drawn) is (taken.tolist() == drawn)
     sums = [rng.randint(-9999, 9999) for _ in range(size)]
