@@ -49,6 +49,20 @@ class Opening:
     committed: tuple[bytes, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ProvedSum:
+    """A sum that the device has checked against what its devices committed to.
+
+    Attributes:
+        slot: Index into the session's slots.
+        vector: The sum in Z_2^b, shape (length,), unsigned words in [0, 2^b), to be read as two's
+            complement.
+    """
+
+    slot: int
+    vector: Vector
+
+
 @dataclass(frozen=True, slots=True)
 class Commitment:
     """A device's commitment to its vector, in its place: what a proof of validity is about.

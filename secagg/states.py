@@ -20,7 +20,7 @@ from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from deltafl.secagg.errors import Fault, UsageError
+from deltafl.secagg.errors import Fault, Refusal, UsageError
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -29,6 +29,7 @@ from deltafl.secagg.messages import (
     Message,
     OpenSlot,
     RosterMessage,
+    ServerMessage,
     SessionOpen,
     ShareDelivery,
     ShareKeys,
@@ -351,3 +352,16 @@ def is_late(message: Message, now: Step, slots: Sequence[SlotSpec]) -> bool:
         case _:
             return False
     return step.order < now.order
+
+
+def untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
+    """The refusal that names what an out-of-order message amounts to. Spec: §9.3."""
+    match message:
+        case OpenSlot() if message.slot <= slot:
+            return Refusal.SLOT_REUSED
+        case UnmaskRequest() if message.slot == slot and state is ClientState.READY:
+            return Refusal.BOTH_SHARE_KINDS
+        case ConsistencyCheck() if state in (ClientState.LISTED, ClientState.CONFIRMED):
+            return Refusal.INCONSISTENT_SURVIVORS
+        case _:
+            return Refusal.OUT_OF_ORDER

@@ -221,7 +221,7 @@ def test_a_signature_of_something_else_drops_its_sender(fields):
             list_of[fields["survivors"]] = False
         own = parties.clients[client]
         signed = SlotContext.of(
-            parties.params, own._roster.session_id, slot, binding or b"what all devices were shown"
+            parties.params, own._cohort.session_id, slot, binding or b"what all devices were shown"
         )
         signer = parties.enrolment.credentials(client).identity
         sealing_key = parties.sealing_key(fields.get("sealing key of", client))
@@ -270,7 +270,7 @@ def test_a_request_carries_t_signatures_of_holders_on_its_own_list():
             request = parties.decode(data)
             assert request.survivors.all()
             assert len(request.signatures) == params.threshold
-            holders = parties.clients[client]._roster.holders.tolist()
+            holders = parties.clients[client]._cohort.holders.tolist()
             assert set(request.signatures) <= set(holders)
             context = parties.clients[client]._context
             for position, signature in request.signatures.items():

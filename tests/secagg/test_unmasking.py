@@ -808,14 +808,14 @@ def outside_for_one(parties, client, message):
 
 def refuse_one(parties, client, message):
     near = parties.clients[client]._held.positions.tolist()
-    return refuse([p for p in near if p != parties.clients[client]._roster.position][:1])(
+    return refuse([p for p in near if p != parties.clients[client]._cohort.position][:1])(
         parties, client, message
     )
 
 
 def refuse_all(parties, client, message):
     own = parties.clients[client]
-    return refuse(p for p in own._held.positions.tolist() if p != own._roster.position)(
+    return refuse(p for p in own._held.positions.tolist() if p != own._cohort.position)(
         parties, client, message
     )
 

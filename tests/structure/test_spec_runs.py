@@ -50,6 +50,7 @@ from deltafl.secagg import (
     SlotSpec,
     UsageError,
     codec,
+    cohort,
     identity,
     keys,
     labels,
@@ -62,7 +63,6 @@ from deltafl.secagg import (
     shamir,
     signing,
     threat,
-    validation,
     wire,
 )
 from deltafl.secagg.codec import Records
@@ -540,7 +540,9 @@ def check_sets(page, rng):
     heard = np.array([p not in unheard for p in range(n)])
     own = np.array(sorted({position, *rng.sample(range(n), 3)}))
     the_same(
-        lambda: validation.check_members(members, before, heard, position, own, params),
+        lambda: cohort.check_members(
+            members, np.ones(n, bool) if before is None else before, heard, position, own, params
+        ),
         lambda: page.check_set(members, before, unheard, position, n, own.tolist(), params),
     )
     assert refusal_of(page.check_set, members, before, unheard, 0, n + 1, [0], params) == (

@@ -417,7 +417,7 @@ class _LenientSession(Client):
     """Answers in a whole slot over whomever it is told."""
 
     def _agree(self, message):
-        self._shrink_cohort(message.members)
+        self._formed.shrink(message.members)
         self._agreed = message.members
 
 
