@@ -95,7 +95,6 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     )
     from deltafl.secagg.policy import DevicePolicy as DevicePolicy
     from deltafl.secagg.server import Server as Server
-    from deltafl.secagg.server import SlotSum as SlotSum
     from deltafl.secagg.session import run_session as run_session
     from deltafl.secagg.states import ClientState as ClientState
     from deltafl.secagg.states import Dispute as Dispute
@@ -104,6 +103,7 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     from deltafl.secagg.states import Stage as Stage
     from deltafl.secagg.states import Step as Step
     from deltafl.secagg.states import Vanish as Vanish
+    from deltafl.secagg.summing import SlotSum as SlotSum
     from deltafl.secagg.threat import Adversary as Adversary
     from deltafl.secagg.threat import ThreatModel as ThreatModel
     from deltafl.secagg.wire import max_bytes as max_bytes
@@ -120,8 +120,9 @@ _NAMES: Final = {
     "one_process": "SecureSum secure_sum",
     "params": "ClientId GraphKind SessionParams SlotSpec",
     "policy": "DevicePolicy",
-    "server": "Server SlotSum",
+    "server": "Server",
     "session": "run_session",
+    "summing": "SlotSum",
     "states": "ClientState Dispute Drop ServerState Stage Step Vanish",
     "threat": "Adversary ThreatModel",
     "wire": "max_bytes",

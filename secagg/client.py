@@ -250,15 +250,10 @@ class Client:
         if spec.proof_size:
             if prove is None:
                 raise UsageError(f"slot {slot}: a vector of this slot needs a proof")
-            proof = prove(
-                Commitment(
-                    context,
-                    self._formed.position,
-                    self._formed.signer_at(self._formed.position),
-                    committed[:COMMITMENT_SIZE],
-                ),
-                join_blinding(total[spec.length :].tolist()),
-            )
+            signer = self._formed.signer_at(self._formed.position)
+            point = committed[:COMMITMENT_SIZE]
+            commitment = Commitment(context, self._formed.position, signer, point)
+            proof = prove(commitment, join_blinding(total[spec.length :].tolist()))
             if len(proof) != spec.proof_size:
                 raise UsageError(f"slot {slot}: a proof of {len(proof)} bytes, not proof_size")
         if params.signed and not self._is_in_ledger:

@@ -18,8 +18,9 @@ from deltafl.secagg.policy import DevicePolicy
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.server import Server, SlotSum
+from deltafl.secagg.server import Server
 from deltafl.secagg.states import ClientState, Stage, Step, Vanishing
+from deltafl.secagg.summing import SlotSum
 
 
 class Observer(Protocol):

@@ -24,6 +24,7 @@ from deltafl.secagg import (
     UsageError,
     openings,
     server,
+    summing,
     survival,
 )
 from deltafl.secagg.states import COLLECTED_AT, ServerState
@@ -363,17 +364,17 @@ FLAWS = {
         "an honest server was refused: bad signature",
     ),
     "signatures of the survivors": (
-        lambda m: m.setattr(server, "verify", lambda *_: True),
+        lambda m: m.setattr(summing, "verify", lambda *_: True),
         ServerState.CONFIRM,
         "an honest server was refused: bad signature",
     ),
     "signatures of the members": (
-        lambda m: m.setattr(server, "verify", lambda *_: True),
+        lambda m: m.setattr(summing, "verify", lambda *_: True),
         ServerState.LIST,
         "an honest server was refused: bad signature",
     ),
     "signatures of commitments": (
-        lambda m: m.setattr(server, "openings", CREDULOUS),
+        lambda m: m.setattr(summing, "openings", CREDULOUS),
         ServerState.MASK,
         "an honest server was refused: bad signature",
     ),
