@@ -22,7 +22,7 @@ from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
-from deltafl.secagg.policy import Range
+from deltafl.secagg.policy import Range, shown
 from deltafl.secagg.threat import at_most
 
 _MOST_MODELS: Final = 1 << 16  # a ledger has room for several times as many entries
@@ -109,22 +109,10 @@ class RoundPolicy(DevicePolicy):
 
     _ranges: ClassVar[Mapping[str, Range]] = {
         **DevicePolicy._ranges,
-        "min_honest_tail": Range(0),
         "max_levels": Range(1),
-        "min_search_cohort": Range(0),
         "max_query_pivots": Range(1),
-        "max_pivots": Range(0),
-        "max_pivots_if_equal": Range(0),
-        "max_mm_pivots_per_device": Range(0),
-        "max_loss_resolution_bits": Range(0),
         "max_loss_bound": Range(1),
         "max_weight": Range(1),
-        "min_update_resolution_bits": Range(0),
-        "min_update_clip": Range(0),
-        "max_update_clip": Range(0),
-        "min_noise": Range(0),
-        "min_update_noise": Range(0),
-        "max_update_norm": Range(0),
         "max_participations": Range(0, _MOST_MODELS, is_closed=True),
         "max_rounds_per_day": Range(0, _MOST_MODELS, is_closed=True),
         "max_rounds_per_model": Range(1, _MOST_MODELS, is_closed=True),
@@ -173,36 +161,24 @@ class RoundPolicy(DevicePolicy):
 
     def _check_numbers(self, config: RoundConfig) -> None:
         """Refuse numbers whose sums may be about single devices, whatever is asked."""
-        grid, update, pivots = config.search.grid, config.update, config.quantile.num_pivots
+        grid, update = config.search.grid, config.update
+        self._check_limit("num_pivots", config.quantile.num_pivots, "max_query_pivots")
+        self._check_limit("resolution_bits", grid.resolution_bits, "max_loss_resolution_bits")
+        self._check_limit("bound", grid.bound, "max_loss_bound")
+        self._check_limit("max_weight", update.max_weight, "max_weight")
+        resolution_bits = update.resolution_bits
+        self._check_limit("update_resolution_bits", resolution_bits, "min_update_resolution_bits")
+        self._check_limit("update_clip", update.clip, "min_update_clip")
+        self._check_limit("update_clip", update.clip, "max_update_clip")
+
+    def _check_limit(self, name: str, value: float, limit: str) -> None:
+        """Refuse what is above a limit, or below one that is called a minimum."""
+        own: float = getattr(self, limit)
+        is_least = limit.startswith("min_")
+        side, whose = "below" if is_least else "above", "the device's " if limit == name else ""
         _insist(
-            pivots <= self.max_query_pivots,
-            f"num_pivots={pivots} is above max_query_pivots={self.max_query_pivots}",
-        )
-        _insist(
-            grid.resolution_bits <= self.max_loss_resolution_bits,
-            f"resolution_bits={grid.resolution_bits} is above "
-            f"max_loss_resolution_bits={self.max_loss_resolution_bits}",
-        )
-        _insist(
-            grid.bound <= self.max_loss_bound,
-            f"bound={grid.bound} is above max_loss_bound={self.max_loss_bound}",
-        )
-        _insist(
-            update.max_weight <= self.max_weight,
-            f"max_weight={update.max_weight} is above the device's max_weight={self.max_weight}",
-        )
-        _insist(
-            update.resolution_bits >= self.min_update_resolution_bits,
-            f"update_resolution_bits={update.resolution_bits} is below "
-            f"min_update_resolution_bits={self.min_update_resolution_bits}",
-        )
-        _insist(
-            update.clip >= self.min_update_clip,
-            f"update_clip={update.clip:g} is below min_update_clip={self.min_update_clip:g}",
-        )
-        _insist(
-            update.clip <= self.max_update_clip,
-            f"update_clip={update.clip:g} is above max_update_clip={self.max_update_clip:g}",
+            value >= own if is_least else value <= own,
+            f"{name}={shown(value)} is {side} {whose}{limit}={shown(own)}",
         )
 
     def _check_noise(self, noise: Noise | None, params: SessionParams, fewest: int) -> None:

@@ -392,18 +392,18 @@ class Client:
         return AdvertiseKeys(self._sealing.public, public, credential)
 
     def _share(self, message: RosterMessage) -> ShareKeys:
-        params, pairs = self._accepted, [present(pair) for pair in self._mask_keys]
+        params = self._accepted
         self._cohort = cohort = Cohort(
             message,
             self.client_id,
             params,
             self._own_sealing,
-            [pair.public for pair in pairs],
+            [pair.public for pair in self._mask_keys if pair is not None],
             self._credentials,
         )
         seeds = [self._randomness(prg.SEED_SIZE) for _ in params.columns]
         self._seeds = list(seeds)
-        secrets = [s for seed, pair in zip(seeds, pairs, strict=True) for s in (seed, pair.secret)]
+        secrets = [s for pair in zip(seeds, self._own_mask_secrets(), strict=True) for s in pair]
         boxes = cohort.deal(secrets, self._randomness)
         commitments = [
             seed_commitment(cohort.session_id, slot, cohort.position, seed)
@@ -538,6 +538,9 @@ class Client:
             raise PeerError(
                 Refusal.OUT_OF_ORDER, f"slot {slot} to unmask, slot {self._slot} is open"
             )
+
+    def _own_mask_secrets(self) -> list[bytes]:
+        return [pair.secret for pair in self._mask_keys if pair is not None]
 
     @property
     def _table(self) -> Mapping[ClientState, Mapping[type, ClientState]]:

@@ -103,19 +103,17 @@ class DevicePolicy:
         "max_slots": Range(1),
         "max_length": Range(1),
         "max_ring_bits": Range(1, 64, is_closed=True),
-        "max_sharing_work": Range(0),
-        "max_mask_elements": Range(0),
-        "max_verified_length": Range(0),
     }
+    """Limits that are not just any number from 0 on."""
 
     def __post_init__(self) -> None:
         # A configuration file gives a string, which is not a member of the enum.
         object.__setattr__(self, "adversary", Adversary(self.adversary))
         for limit in fields(self):
-            value, allowed = getattr(self, limit.name), self._ranges.get(limit.name)
+            value, allowed = getattr(self, limit.name), self._ranges.get(limit.name, Range(0))
             if isinstance(limit.default, bool) and not isinstance(value, bool):
                 raise UsageError(f"{limit.name}={value!r} is neither True nor False")
-            if allowed is None:
+            if isinstance(limit.default, bool | str):
                 continue
             if isinstance(limit.default, int):
                 value = whole_number(limit.name, value)
@@ -218,16 +216,17 @@ def _sharing_work(params: SessionParams) -> int:
 def _at_least(name: str, value: float, limit: float) -> None:
     if value < limit:
         raise PeerError(
-            Refusal.POLICY, f"{name}={_shown(value)} is below the device's {_shown(limit)}"
+            Refusal.POLICY, f"{name}={shown(value)} is below the device's {shown(limit)}"
         )
 
 
 def _at_most(name: str, value: float, limit: float) -> None:
     if value > limit:
         raise PeerError(
-            Refusal.POLICY, f"{name}={_shown(value)} is above the device's {_shown(limit)}"
+            Refusal.POLICY, f"{name}={shown(value)} is above the device's {shown(limit)}"
         )
 
 
-def _shown(value: float) -> str:
+def shown(value: float) -> str:
+    """A number in a message: whole ones with all their digits."""
     return str(value) if isinstance(value, int) else f"{value:g}"

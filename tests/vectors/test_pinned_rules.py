@@ -269,14 +269,14 @@ def no_record_bound(monkeypatch):
 
 def only_out_of_order_in(state):
     def broken(monkeypatch):
-        untimely = machine._untimely
+        untimely = machine.untimely
 
         def changed(message, slot, now):
             if now is state and isinstance(message, OpenSlot):
                 return Refusal.OUT_OF_ORDER
             return untimely(message, slot, now)
 
-        monkeypatch.setattr(machine, "_untimely", changed)
+        monkeypatch.setattr(machine, "untimely", changed)
 
     return broken
 
