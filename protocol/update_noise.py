@@ -174,14 +174,13 @@ class NoisyMeans(NamedTuple):
     """What a sum with noise says.
 
     Attributes:
-        update: Σ Δ_k over about as many devices as passed, float64 of shape (update_length,); None
-            if there is no sum.
+        update: Σ Δ_k over about as many devices as passed, float64 of shape (update_length,).
         num_kept: About how many devices passed; from 0 to those in the sum.
         loss: About their mean loss over the largest loss, in [0, 1]; None if hardly any passed.
         num_clipped: About how many updates were longer than C, or had a number clipped.
     """
 
-    update: Floats | None
+    update: Floats
     num_kept: int
     loss: float | None
     num_clipped: int
