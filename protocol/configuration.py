@@ -1,6 +1,5 @@
 """The public configuration of a round, which server and devices agree on before it starts."""
 
-import struct
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
@@ -28,8 +27,6 @@ from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"
 _MAX_THETA_PART: Final = 2**32 - 1
-UPDATE_NOISE: Final = struct.Struct("<dQQ")
-"""Norm, deviation and number of devices of the noise of updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +227,22 @@ class RoundConfig:
         seed = digest(Label.ROTATION, self.canonical())
         return NoisyUpdates(noise, self.update_length, self.cohort_size, seed)
 
+    @property
+    def noise_numbers(self) -> tuple[int, int, int]:
+        """Numerator and denominator of the variance, and the number of devices; zeros for no noise.
+
+        Spec: §12.1.
+        """
+        noise = self.noise
+        if noise is None:
+            return 0, 0, 0
+        return noise.variance.numerator, noise.variance.denominator, noise.num_devices
+
+    @property
+    def warm_start_number(self) -> int:
+        """The warm start as a number: 0 for none, else the tick and one. Spec: §12.1."""
+        return 0 if self.warm_start is None else self.warm_start + 1
+
     def canonical(self) -> bytes:
         """An injective description of the configuration, for hashing."""
         noise = self.update.noise
@@ -250,11 +263,11 @@ class RoundConfig:
             self.search.weighting.encode(),
             self.search.epsilon_ticks,
             self.search.min_cohort,
-            *noise_numbers(self.noise),
-            warm_start_number(self.warm_start),
+            *self.noise_numbers,
+            self.warm_start_number,
             self.search.assurance,
             self.min_tail,
-            *(() if noise is None else (update_noise_bytes(noise),)),
+            *(() if noise is None else (noise.packed(),)),
             *self._radius_described(),
         )
 
@@ -306,26 +319,6 @@ class RoundConfig:
         if self.update.radius is not None:
             fields = (*fields, Field("longer", 1, 0, 1, 0))
         return Layout(fields, self.cohort_size)
-
-
-def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
-    """Numerator and denominator of the variance, and the number of devices; zeros for no noise.
-
-    Spec: §12.1.
-    """
-    if noise is None:
-        return 0, 0, 0
-    return noise.variance.numerator, noise.variance.denominator, noise.num_devices
-
-
-def update_noise_bytes(noise: UpdateNoise) -> bytes:
-    """The noise of updates in announcements and digests, 24 bytes. Spec: §12.16."""
-    return UPDATE_NOISE.pack(noise.norm, noise.deviation, noise.num_devices)
-
-
-def warm_start_number(warm_start: int | None) -> int:
-    """A warm start as a number: 0 for none, else the tick and one. Spec: §12.1."""
-    return 0 if warm_start is None else warm_start + 1
 
 
 def binding(context: bytes, question: Query | Threshold) -> bytes:

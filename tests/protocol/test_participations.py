@@ -9,7 +9,7 @@ from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make
 
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.labels import Label
-from deltafl.protocol.participations import Asked, admit_model, check_left, check_models, limits_of
+from deltafl.protocol.participations import Asked, limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import (
@@ -41,7 +41,12 @@ def daily(most, today):
 
 
 def take(ledger, number, limits, most=1, settings=SETTINGS):
-    admit_model(ledger, Asked(model(number), settings), most, limits, ledger.admit)
+    Asked(model(number), settings).admit(ledger, most, limits, ledger.admit)
+
+
+def check_left(ledger, limits, wanted):
+    for limit in limits:
+        limit.check_left(ledger, wanted)
 
 
 def counted(ledger, limits):
@@ -228,7 +233,8 @@ def refusal(ledger, number, limits, most, settings=SETTINGS):
 
 def check(ledger, number, most, settings=SETTINGS):
     """What a device does when a model is announced."""
-    check_models(ledger, [Asked(model(9), settings), Asked(model(number), settings)], most)
+    for each in (9, number):
+        Asked(model(each), settings).check(ledger, most)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
@@ -363,9 +369,9 @@ def test_a_model_is_known_by_its_numbers_in_another_round_too():
         ledger = MemoryLedger()
         for model in (one, other):
             asked = Asked.of(CONFIG, model.tobytes())
-            admit_model(ledger, asked, 2, (), ledger.admit)
+            asked.admit(ledger, 2, (), ledger.admit)
         with pytest.raises(PeerError, match="has begun"):
-            admit_model(ledger, asked, 2, (), ledger.admit)
+            asked.admit(ledger, 2, (), ledger.admit)
 
 
 def over_one_model(numbers, policy, **settings):

@@ -28,9 +28,6 @@ from deltafl.protocol.configuration import (
     RoundConfig,
     UpdateParams,
     binding,
-    noise_numbers,
-    update_noise_bytes,
-    warm_start_number,
 )
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import ConfigurationError
@@ -122,7 +119,7 @@ def some_params(rng, **changes):
 
 def flat(config):
     """A configuration by the names of section 12.1."""
-    noise, hidden = noise_numbers(config.noise), config.update.noise
+    noise, hidden = config.noise_numbers, config.update.noise
     return SimpleNamespace(
         round_index=config.round_index,
         cohort_size=config.cohort_size,
@@ -142,7 +139,7 @@ def flat(config):
         noise_numerator=noise[0],
         noise_denominator=noise[1],
         noise_devices=noise[2],
-        warm_start=warm_start_number(config.warm_start),
+        warm_start=config.warm_start_number,
         verified=config.search.assurance,
         min_tail=config.min_tail,
         radius=config.update.radius or 0.0,
@@ -673,7 +670,7 @@ def check_update_noise(page, rng):
     c, noisy = flat(config), config.noisy_updates
     assert page.noise_sizes(c) == tuple(noisy.sizes)
     assert page.update_noise_bound(c) == noisy.noise.bound(noisy.sizes, config.cohort_size)
-    assert page.noise_bytes(c) == update_noise_bytes(noisy.noise)
+    assert page.noise_bytes(c) == noisy.noise.packed()
     size = noisy.sizes.length
     values = [rng.gauss(0, 1) for _ in range(size)]
     flipped = [x * y for x, y in zip(values, page.rotation_signs(c), strict=True)]
