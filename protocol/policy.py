@@ -21,8 +21,8 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
-from deltafl.secagg.policy import Range, shown
+from deltafl.secagg import DevicePolicy, SessionParams
+from deltafl.secagg.policy import Range, insist, shown
 from deltafl.secagg.threat import at_most
 
 _MOST_MODELS: Final = 1 << 16  # a ledger has room for several times as many entries
@@ -125,7 +125,7 @@ class RoundPolicy(DevicePolicy):
             PeerError: they are more than `max_levels`.
         """
         number = len(levels.rounds)
-        _insist(
+        insist(
             number <= self.max_levels, f"{number} levels are more than max_levels={self.max_levels}"
         )
 
@@ -141,12 +141,12 @@ class RoundPolicy(DevicePolicy):
         """
         self.check_number(levels)
         insists = self.expects_active and not self.unverified_if_active
-        _insist(
+        insist(
             levels.can_be_followed or not insists,
             "the search is not verified, and unverified_if_active is not set",
         )
         radius = levels.common.update.radius
-        _insist(
+        insist(
             radius is None or not insists,
             f"radius={radius}: the server chooses it, and unverified_if_active is not set",
         )
@@ -176,7 +176,7 @@ class RoundPolicy(DevicePolicy):
         own: float = getattr(self, limit)
         is_least = limit.startswith("min_")
         side, whose = "below" if is_least else "above", "the device's " if limit == name else ""
-        _insist(
+        insist(
             value >= own if is_least else value <= own,
             f"{name}={shown(value)} is {side} {whose}{limit}={shown(own)}",
         )
@@ -185,12 +185,12 @@ class RoundPolicy(DevicePolicy):
         """Refuse too little noise, or noise from more devices than are certain to add theirs."""
         if noise is None:
             return
-        _insist(
+        insist(
             noise.variance >= self.min_noise**2,
             f"noise of variance {noise.variance} is below that of min_noise={self.min_noise}",
         )
         honest = fewest - at_most(self.colluding_rate, params.num_invited)
-        _insist(
+        insist(
             noise.num_devices <= honest,
             f"noise from {noise.num_devices} devices, of which only {honest} are certain to be "
             f"in a sum over {fewest} and honest",
@@ -200,22 +200,22 @@ class RoundPolicy(DevicePolicy):
         """Refuse too little noise in the sum of updates, or from devices that may not be in it."""
         noise, least = config.update.noise, self.min_update_noise
         if noise is None:
-            _insist(
+            insist(
                 least == 0, f"the update is without noise, which is below min_update_noise={least}"
             )
             return
         square = noise.square_multiplier(Sizes.of(config.update_length, config.cohort_size))
-        _insist(
+        insist(
             square >= least**2,
             f"noise in the update of multiplier {math.sqrt(square):.4g} is below "
             f"min_update_noise={least}",
         )
-        _insist(
+        insist(
             noise.norm <= self.max_update_norm,
             f"updates of norm {noise.norm:g} are above max_update_norm={self.max_update_norm:g}",
         )
         honest = params.min_cohort - at_most(self.colluding_rate, params.num_invited)
-        _insist(
+        insist(
             noise.num_devices <= honest,
             f"noise in the update from {noise.num_devices} devices, of which only {honest} are "
             f"certain to be in a sum over {params.min_cohort} and honest",
@@ -224,16 +224,16 @@ class RoundPolicy(DevicePolicy):
     def _check_search(self, levels: Levels, fewest: int) -> None:
         """Refuse a search that asks too much, over too few, or for too small a tail."""
         common = levels.common
-        _insist(
+        insist(
             fewest >= self.min_search_cohort,
             f"a search over {fewest} devices is below min_search_cohort={self.min_search_cohort}",
         )
-        _insist(
+        insist(
             common.search.max_queries > 0,
             "max_queries=0 with a theta below 1: all devices would be kept, and a round that keeps "
             "everybody has theta=1",
         )
-        _insist(
+        insist(
             common.noise is not None or self.min_noise == 0,
             f"the search is without noise, which is below min_noise={self.min_noise}",
         )
@@ -245,9 +245,9 @@ class RoundPolicy(DevicePolicy):
             if equal
             else (self.max_pivots, "max_pivots")
         )
-        _insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
+        insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
         per_device = self.max_mm_pivots_per_device
-        _insist(
+        insist(
             not isinstance(common.quantile, MajoriseMinimise) or pivots <= per_device * fewest,
             f"a search by 'mm' with {pivots} pivots over {fewest} devices is above "
             f"max_mm_pivots_per_device={per_device}: take another method, more devices or fewer "
@@ -258,14 +258,14 @@ class RoundPolicy(DevicePolicy):
         """Refuse θ, or levels, that leave too few honest devices in a tail or in a difference."""
         needed, common = self.min_tail(num_invited), levels.common
         colluding = needed - self.min_honest_tail
-        _insist(
+        insist(
             common.min_tail >= needed,
             f"min_tail={common.min_tail} is below min_honest_tail={self.min_honest_tail} besides "
             f"{colluding} devices that may collude",
         )
         for config in levels.rounds:
             kept = expected_tail(config.theta, fewest)
-            _insist(
+            insist(
                 kept >= needed,
                 f"theta={config.theta} keeps {kept} of {fewest} devices, and {colluding} of "
                 f"{num_invited} may collude, which leaves fewer than min_honest_tail="
@@ -273,7 +273,7 @@ class RoundPolicy(DevicePolicy):
             )
         for above, below in pairwise(config.theta for config in levels.rounds):
             apart = expected_apart(above, below, fewest)
-            _insist(
+            insist(
                 apart >= needed,
                 f"theta={above} and theta={below} are {apart} of {fewest} devices apart, and "
                 f"{colluding} of {num_invited} may collude, which leaves fewer than "
@@ -302,9 +302,3 @@ class RoundPolicy(DevicePolicy):
         return (
             f"it holds if a share of {rate:g} may collude, or with a larger theta or more devices"
         )
-
-
-def _insist(holds: bool, otherwise: str) -> None:
-    """Refuse what a server announced, unless a comparison with a limit holds."""
-    if not holds:
-        raise PeerError(Refusal.POLICY, otherwise)

@@ -137,12 +137,11 @@ class DevicePolicy:
         _at_least("min_cohort without colluding devices", honest, 2)
         _at_least("threshold", params.threshold, self.min_threshold)
         _at_least("threshold / holders", share, self.min_threshold_share)
-        if params.is_complete and params.threshold <= colluding:
-            raise PeerError(
-                Refusal.POLICY,
-                f"threshold={params.threshold} is not above the {colluding} devices that may "
-                "collude: they could rebuild every device's secrets",
-            )
+        insist(
+            params.threshold > colluding or not params.is_complete,
+            f"threshold={params.threshold} is not above the {colluding} devices that may "
+            "collude: they could rebuild every device's secrets",
+        )
         _at_most("number of invited devices", params.num_invited, self.max_cohort)
         _at_most("degree", degree, self.max_degree)
         _at_most("number of slots", len(params.slots), self.max_slots)
@@ -165,23 +164,20 @@ class DevicePolicy:
         return self.adversary is Adversary.ACTIVE
 
     def _check_active(self, params: SessionParams) -> None:
-        if not params.signed:
-            raise PeerError(Refusal.POLICY, "the session is not signed: the device insists on it")
-        if not params.is_complete and not self.sparse_if_active:
-            raise PeerError(
-                Refusal.POLICY,
-                f"degree={params.degree} is not that of the complete graph over "
-                f"{params.num_invited} devices",
-            )
+        insist(params.signed, "the session is not signed: the device insists on it")
+        insist(
+            params.is_complete or self.sparse_if_active,
+            f"degree={params.degree} is not that of the complete graph over "
+            f"{params.num_invited} devices",
+        )
         holders = params.num_holders
         colluding = at_most(self.colluding_rate, holders)
-        if not 2 * params.threshold > holders + colluding:
-            raise PeerError(
-                Refusal.POLICY,
-                f"threshold={params.threshold} is not above ({holders} + {colluding}) / 2: two "
-                f"quorums of {holders} holders, {colluding} of them colluding, need not share an "
-                "honest one",
-            )
+        insist(
+            2 * params.threshold > holders + colluding,
+            f"threshold={params.threshold} is not above ({holders} + {colluding}) / 2: two "
+            f"quorums of {holders} holders, {colluding} of them colluding, need not share an "
+            "honest one",
+        )
 
     def _check_sparse(self, params: SessionParams) -> None:
         """Refuse a sparse graph that colluding and missing devices may cut or outnumber."""
@@ -191,20 +187,16 @@ class DevicePolicy:
         fewest = invited - at_most(self.dropout_rate, invited)
         _at_least("min_cohort of a sparse graph", params.min_cohort, fewest)
         colluding, missing = at_most(self.colluding_rate, invited), invited - params.min_cohort
-        least = SparseEvents(invited, smallest, colluding, missing, self.adversary).safe_threshold(
-            params.degree
+        events = SparseEvents(invited, smallest, colluding, missing, self.adversary)
+        least = events.safe_threshold(params.degree)
+        shortfall = f"threshold={params.threshold} is below {least}"
+        if least is None:
+            shortfall = f"degree={params.degree} is too small: the honest survivors may fall apart"
+        insist(
+            least is not None and params.threshold >= least,
+            f"the sparse graph over {invited} devices: {shortfall}, where {colluding} may "
+            f"collude and {missing} be missing",
         )
-        if least is None or params.threshold < least:
-            shortfall = (
-                f"degree={params.degree} is too small: the honest survivors may fall apart"
-                if least is None
-                else f"threshold={params.threshold} is below {least}"
-            )
-            raise PeerError(
-                Refusal.POLICY,
-                f"the sparse graph over {invited} devices: {shortfall}, where {colluding} may "
-                f"collude and {missing} be missing",
-            )
 
 
 def _sharing_work(params: SessionParams) -> int:
@@ -214,17 +206,21 @@ def _sharing_work(params: SessionParams) -> int:
 
 
 def _at_least(name: str, value: float, limit: float) -> None:
-    if value < limit:
-        raise PeerError(
-            Refusal.POLICY, f"{name}={shown(value)} is below the device's {shown(limit)}"
-        )
+    insist(value >= limit, f"{name}={shown(value)} is below the device's {shown(limit)}")
 
 
 def _at_most(name: str, value: float, limit: float) -> None:
-    if value > limit:
-        raise PeerError(
-            Refusal.POLICY, f"{name}={shown(value)} is above the device's {shown(limit)}"
-        )
+    insist(value <= limit, f"{name}={shown(value)} is above the device's {shown(limit)}")
+
+
+def insist(holds: bool, otherwise: str) -> None:
+    """Refuse what a server announced, unless a comparison with a limit holds.
+
+    Raises:
+        PeerError: it does not.
+    """
+    if not holds:
+        raise PeerError(Refusal.POLICY, otherwise)
 
 
 def shown(value: float) -> str:
