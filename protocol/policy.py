@@ -22,7 +22,7 @@ from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, SessionParams
-from deltafl.secagg.policy import Range, insist, shown
+from deltafl.secagg.policy import Range
 from deltafl.secagg.threat import at_most
 
 _MOST_MODELS: Final = 1 << 16  # a ledger has room for several times as many entries
@@ -125,7 +125,7 @@ class RoundPolicy(DevicePolicy):
             PeerError: they are more than `max_levels`.
         """
         number = len(levels.rounds)
-        insist(
+        self._insist(
             number <= self.max_levels, f"{number} levels are more than max_levels={self.max_levels}"
         )
 
@@ -141,12 +141,12 @@ class RoundPolicy(DevicePolicy):
         """
         self.check_number(levels)
         insists = self.expects_active and not self.unverified_if_active
-        insist(
+        self._insist(
             levels.can_be_followed or not insists,
             "the search is not verified, and unverified_if_active is not set",
         )
         radius = levels.common.update.radius
-        insist(
+        self._insist(
             radius is None or not insists,
             f"radius={radius}: the server chooses it, and unverified_if_active is not set",
         )
@@ -171,26 +171,16 @@ class RoundPolicy(DevicePolicy):
         self._check_limit("update_clip", update.clip, "min_update_clip")
         self._check_limit("update_clip", update.clip, "max_update_clip")
 
-    def _check_limit(self, name: str, value: float, limit: str) -> None:
-        """Refuse what is above a limit, or below one that is called a minimum."""
-        own: float = getattr(self, limit)
-        is_least = limit.startswith("min_")
-        side, whose = "below" if is_least else "above", "the device's " if limit == name else ""
-        insist(
-            value >= own if is_least else value <= own,
-            f"{name}={shown(value)} is {side} {whose}{limit}={shown(own)}",
-        )
-
     def _check_noise(self, noise: Noise | None, params: SessionParams, fewest: int) -> None:
         """Refuse too little noise, or noise from more devices than are certain to add theirs."""
         if noise is None:
             return
-        insist(
+        self._insist(
             noise.variance >= self.min_noise**2,
             f"noise of variance {noise.variance} is below that of min_noise={self.min_noise}",
         )
         honest = fewest - at_most(self.colluding_rate, params.num_invited)
-        insist(
+        self._insist(
             noise.num_devices <= honest,
             f"noise from {noise.num_devices} devices, of which only {honest} are certain to be "
             f"in a sum over {fewest} and honest",
@@ -200,22 +190,22 @@ class RoundPolicy(DevicePolicy):
         """Refuse too little noise in the sum of updates, or from devices that may not be in it."""
         noise, least = config.update.noise, self.min_update_noise
         if noise is None:
-            insist(
+            self._insist(
                 least == 0, f"the update is without noise, which is below min_update_noise={least}"
             )
             return
         square = noise.square_multiplier(Sizes.of(config.update_length, config.cohort_size))
-        insist(
+        self._insist(
             square >= least**2,
             f"noise in the update of multiplier {math.sqrt(square):.4g} is below "
             f"min_update_noise={least}",
         )
-        insist(
+        self._insist(
             noise.norm <= self.max_update_norm,
             f"updates of norm {noise.norm:g} are above max_update_norm={self.max_update_norm:g}",
         )
         honest = params.min_cohort - at_most(self.colluding_rate, params.num_invited)
-        insist(
+        self._insist(
             noise.num_devices <= honest,
             f"noise in the update from {noise.num_devices} devices, of which only {honest} are "
             f"certain to be in a sum over {params.min_cohort} and honest",
@@ -224,16 +214,16 @@ class RoundPolicy(DevicePolicy):
     def _check_search(self, levels: Levels, fewest: int) -> None:
         """Refuse a search that asks too much, over too few, or for too small a tail."""
         common = levels.common
-        insist(
+        self._insist(
             fewest >= self.min_search_cohort,
             f"a search over {fewest} devices is below min_search_cohort={self.min_search_cohort}",
         )
-        insist(
+        self._insist(
             common.search.max_queries > 0,
             "max_queries=0 with a theta below 1: all devices would be kept, and a round that keeps "
             "everybody has theta=1",
         )
-        insist(
+        self._insist(
             common.noise is not None or self.min_noise == 0,
             f"the search is without noise, which is below min_noise={self.min_noise}",
         )
@@ -245,9 +235,9 @@ class RoundPolicy(DevicePolicy):
             if equal
             else (self.max_pivots, "max_pivots")
         )
-        insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
+        self._insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
         per_device = self.max_mm_pivots_per_device
-        insist(
+        self._insist(
             not isinstance(common.quantile, MajoriseMinimise) or pivots <= per_device * fewest,
             f"a search by 'mm' with {pivots} pivots over {fewest} devices is above "
             f"max_mm_pivots_per_device={per_device}: take another method, more devices or fewer "
@@ -258,14 +248,14 @@ class RoundPolicy(DevicePolicy):
         """Refuse θ, or levels, that leave too few honest devices in a tail or in a difference."""
         needed, common = self.min_tail(num_invited), levels.common
         colluding = needed - self.min_honest_tail
-        insist(
+        self._insist(
             common.min_tail >= needed,
             f"min_tail={common.min_tail} is below min_honest_tail={self.min_honest_tail} besides "
             f"{colluding} devices that may collude",
         )
         for config in levels.rounds:
             kept = expected_tail(config.theta, fewest)
-            insist(
+            self._insist(
                 kept >= needed,
                 f"theta={config.theta} keeps {kept} of {fewest} devices, and {colluding} of "
                 f"{num_invited} may collude, which leaves fewer than min_honest_tail="
@@ -273,7 +263,7 @@ class RoundPolicy(DevicePolicy):
             )
         for above, below in pairwise(config.theta for config in levels.rounds):
             apart = expected_apart(above, below, fewest)
-            insist(
+            self._insist(
                 apart >= needed,
                 f"theta={above} and theta={below} are {apart} of {fewest} devices apart, and "
                 f"{colluding} of {num_invited} may collude, which leaves fewer than "

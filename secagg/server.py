@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import keys, signing, survival, wire
-from deltafl.secagg.codec import Records, Rows
+from deltafl.secagg.codec import Records
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import (
     DecodeError,
@@ -78,6 +78,7 @@ from deltafl.secagg.survival import (
 )
 from deltafl.secagg.unmasking import Blame, PromiseBroken, SlotSecrets
 
+_NO_BOXES: Final = np.zeros((0, 0, 0), dtype=np.uint8)
 _NOT_ROUNDS: Final = frozenset({OpenSlotCall, ListSlotCall, Abort})
 
 
@@ -124,7 +125,7 @@ class Server:
         self._known_keys: set[bytes] = set()
         self._cohort: Devices | None = None
         self._members: Members = np.zeros(0, dtype=np.bool_)
-        self._boxes = _no_boxes()
+        self._boxes = _NO_BOXES
         self._delivered: Members = np.zeros(0, dtype=np.bool_)
         self._refusals: dict[int, frozenset[int]] = {}
         self._commitments: dict[int, tuple[bytes, ...]] = {}
@@ -421,7 +422,7 @@ class Server:
         cohort = self._formed
         self._settle()
         self._delivered = members = self._members.copy()
-        every, self._boxes = self._boxes, _no_boxes()
+        every, self._boxes = self._boxes, _NO_BOXES
 
         def write(client: ClientId) -> bytes:
             position = cohort.positions[client]
@@ -565,7 +566,3 @@ class Server:
     @property
     def _formed(self) -> Devices:
         return present(self._cohort)
-
-
-def _no_boxes() -> Rows:
-    return np.empty((0, 0, 0), dtype=np.uint8)

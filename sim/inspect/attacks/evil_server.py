@@ -92,7 +92,7 @@ class Colluder(Client):
 
     def own_secrets(self) -> dict[Secret, bytes]:
         """The secrets of all tolerant slots, before any slot is used."""
-        own, columns = self._placed.position, present(self.params).columns
+        own, columns = self._formed.position, present(self.params).columns
         seeds = {
             (slot, ShareKind.SEED, own): present(self._seeds[column])
             for slot, column in columns.items()
@@ -104,7 +104,7 @@ class Colluder(Client):
 
     def link(self, peer: int) -> Link:
         """What it shares with the device at a position."""
-        return self._neighbours[peer].link
+        return self._formed.neighbours[peer].link
 
     def shares(self, slot: int) -> dict[Secret, Limbs]:
         """Shares of both secrets of every device that it shares with."""
@@ -119,7 +119,7 @@ class Colluder(Client):
         """A signature of any list of survivors or, before a whole slot, of members."""
         key = self._own_sealing.public
         if present(self.params).slots[slot].whole:
-            statement = signing.members(self._placed.session_id, slot, devices, key)
+            statement = signing.members(self._formed.session_id, slot, devices, key)
         else:
             statement = signing.survivors(present(self._context), devices, key)
         return present(self._credentials).identity.sign(statement)
