@@ -12,14 +12,21 @@ surely passed by the noisy count. Where many losses are equal, such as under a m
 devices pass than θ says. The count itself would make steps shorter on average, and a small one
 would blow the noise up.
 
+The rotation is public, and spreads what an update says evenly over its numbers. The update is
+padded with zeros to a power of two, its signs are flipped by public coins, and the Walsh–Hadamard
+transform is applied, scaled so that lengths stay the same. Afterwards no number is much larger than
+the others, except with a probability that is known, so that a narrow range holds them all. Any seed
+gives a rotation: privacy does not depend on who chose it.
+
 A number is rounded up with the probability of its fraction, so that the mean is right. The rounded
 vector can be longer than the exact one; it is drawn again until it is not longer than a bound,
 which happens so rarely that the mean stays right for every purpose. The bound is what the privacy
 of a sum is computed from, so it is checked in whole numbers.
 
 Source: Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
-Learning with Secure Aggregation", algorithms 1 and 2, and section 4 for the rounding. Here shares
-and numbers are clipped where they lie with probability 2^-64, so that no sum wraps.
+Learning with Secure Aggregation", algorithms 1 and 2, and section 4 for the rounding. Suresh, Yu,
+Kumar, McMahan 2017, "Distributed Mean Estimation with Limited Communication", for the rotation.
+Here shares and numbers are clipped where they lie with probability 2^-64, so that no sum wraps.
 
 Spec: §12.16.
 """
@@ -29,6 +36,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, isqrt
 from typing import Final, NamedTuple
 
@@ -37,12 +45,14 @@ import numpy.typing as npt
 
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.noise import MAX_DEVIATION, Integers, discrete_gaussians, uniforms_below
-from deltafl.protocol.rotation import Floats, padded, rotate, unrotate
 from deltafl.secagg.layout import Field, Layout
+from deltafl.secagg.prg import keystream
 from deltafl.secagg.randomness import Randomness
 
 FIELDS: Final = ("update", "count", "weighted_loss", "clipped")
 """The parts of a contribution, in order; the last three are one number each."""
+
+Floats = npt.NDArray[np.float64]
 
 _PACKED: Final = struct.Struct("<dQQ")
 _MAX_DEVICES: Final = 2**32 - 1
@@ -334,3 +344,50 @@ def rounded(values: npt.NDArray[np.float64], square_bound: int, randomness: Rand
             return result
     shortest = np.trunc(values).astype(np.int64)
     return shortest if int(shortest @ shortest) <= square_bound else np.zeros_like(shortest)
+
+
+def padded(length: int) -> int:
+    """The smallest power of two that is at least `length` ≥ 1."""
+    return 1 << (length - 1).bit_length()
+
+
+def rotate(values: npt.NDArray[np.float32] | Floats, seed: bytes) -> Floats:
+    """Rotate a vector.
+
+    Args:
+        values: Of shape (length,).
+        seed: 32 public bytes.
+
+    Returns:
+        float64 of shape (padded(length),), of the same L2 norm up to rounding.
+    """
+    size = padded(len(values))
+    whole = np.zeros(size)
+    whole[: len(values)] = values
+    whole *= _signs(seed, size)
+    return _hadamard(whole)
+
+
+def unrotate(rotated: Floats, seed: bytes, length: int) -> Floats:
+    """Invert `rotate`: the first `length` numbers; float64 of shape (length,)."""
+    return (_hadamard(rotated) * _signs(seed, rotated.size))[:length]
+
+
+@lru_cache(maxsize=4)
+def _signs(seed: bytes, size: int) -> Floats:
+    """±1 by the bits of the seed's keystream, the lowest bit of a byte first; 0 is +1."""
+    packed = np.frombuffer(keystream(seed, -(-size // 8)), dtype=np.uint8)
+    bits = np.unpackbits(packed, count=size, bitorder="little")
+    signs = 1.0 - 2.0 * bits.astype(np.float64)
+    signs.setflags(write=False)
+    return signs
+
+
+def _hadamard(values: Floats) -> Floats:
+    """The orthonormal Walsh–Hadamard transform, its own inverse, in natural order."""
+    size, width, work = values.size, 1, values
+    while width < size:
+        pairs = work.reshape(-1, 2, width)
+        work = np.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), axis=1)
+        width *= 2
+    return work.reshape(size) / math.sqrt(size)

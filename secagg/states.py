@@ -17,7 +17,6 @@ Spec: §9.1, §10.1.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from deltafl.secagg.errors import Fault, Refusal, UsageError
@@ -231,73 +230,61 @@ _CLIENT: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
     _C.FAILED: {},
 }
 
-SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, ServerState]]]] = (
-    MappingProxyType(
-        {
-            False: _SERVER,
-            True: {
-                **_SERVER,
-                _S.READY: {**_SERVER[_S.READY], ListSlotCall: _S.LIST},
-                _S.LIST: {
-                    ConsistencySignature: _S.LIST,
-                    CloseRound: _S.MASK,
-                    EndSlot: _S.READY,
-                    EndLastSlot: _S.DONE,
-                },
-                _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
-                _S.CONFIRM: {
-                    ConsistencySignature: _S.CONFIRM,
-                    CloseRound: _S.UNMASK,
-                    Abort: _S.ABORTED,
-                },
-            },
-        }
-    )
-)
+SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, ServerState]]]] = {
+    False: _SERVER,
+    True: {
+        **_SERVER,
+        _S.READY: {**_SERVER[_S.READY], ListSlotCall: _S.LIST},
+        _S.LIST: {
+            ConsistencySignature: _S.LIST,
+            CloseRound: _S.MASK,
+            EndSlot: _S.READY,
+            EndLastSlot: _S.DONE,
+        },
+        _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
+        _S.CONFIRM: {
+            ConsistencySignature: _S.CONFIRM,
+            CloseRound: _S.UNMASK,
+            Abort: _S.ABORTED,
+        },
+    },
+}
 """Indexed by whether the session is signed. Receipts and lists of whole slots may drop devices; if
 too few are left, this is noticed when a slot is opened."""
 
-CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = (
-    MappingProxyType(
-        {
-            False: _CLIENT,
-            True: {
-                **_CLIENT,
-                _C.READY: {
-                    **_CLIENT[_C.READY],
-                    ConsistencyCheck: _C.LISTED,
-                    SumOpening: _C.READY,
-                },
-                _C.LISTED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
-                _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
-                _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
-            },
-        }
-    )
-)
+CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = {
+    False: _CLIENT,
+    True: {
+        **_CLIENT,
+        _C.READY: {
+            **_CLIENT[_C.READY],
+            ConsistencyCheck: _C.LISTED,
+            SumOpening: _C.READY,
+        },
+        _C.LISTED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
+        _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
+        _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
+    },
+}
 """Indexed by whether the session is signed. A closed session stays closed."""
 
-COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
-    {
-        _S.ADVERTISE: Stage.ADVERTISE,
-        _S.SHARE: Stage.SHARE,
-        _S.RECEIPT: Stage.RECEIPT,
-        _S.READY: Stage.MASK,
-        _S.LIST: Stage.LIST,
-        _S.MASK: Stage.MASK,
-        _S.CONFIRM: Stage.CONFIRM,
-        _S.UNMASK: Stage.UNMASK,
-    }
-)
+COLLECTED_AT: Final[Mapping[ServerState, Stage]] = {
+    _S.ADVERTISE: Stage.ADVERTISE,
+    _S.SHARE: Stage.SHARE,
+    _S.RECEIPT: Stage.RECEIPT,
+    _S.READY: Stage.MASK,
+    _S.LIST: Stage.LIST,
+    _S.MASK: Stage.MASK,
+    _S.CONFIRM: Stage.CONFIRM,
+    _S.UNMASK: Stage.UNMASK,
+}
 """The stage that a state of the server collects, or waits to collect."""
 
 
-AWAITED: Final[Mapping[bool, Mapping[ServerState, frozenset[type]]]] = MappingProxyType(
-    {
-        signed: MappingProxyType({state: frozenset(row) - CALLS for state, row in table.items()})
-        for signed, table in SERVER_TRANSITIONS.items()
-    }
-)
+AWAITED: Final[Mapping[bool, Mapping[ServerState, frozenset[type]]]] = {
+    signed: {state: frozenset(row) - CALLS for state, row in table.items()}
+    for signed, table in SERVER_TRANSITIONS.items()
+}
 """The messages that are collected in each state of the server, by whether the session is signed."""
 
 

@@ -61,7 +61,9 @@ class Histogram(RankMethod):
 
     def first(self, config: SearchConfig) -> Pivots:
         """Propose the ladder."""
-        return self._filled(self._ladder(config), 0, config.search.grid.top_pivot)
+        grid = config.search.grid
+        ladder = _ladder(self.num_pivots, grid.max_tick, config.warm_start or 0)
+        return self._filled(ladder, 0, grid.top_pivot)
 
     def propose(self, position: Position) -> Pivots:
         """Propose even pivots inside the bracket."""
@@ -70,9 +72,6 @@ class Histogram(RankMethod):
         num_parts = self.num_pivots + 1
         even = (low + bracket.width * part // num_parts for part in range(1, num_parts))
         return self._filled(even, low, high)
-
-    def _ladder(self, config: SearchConfig) -> Iterable[int]:
-        return _ladder(self.num_pivots, config.search.grid.max_tick, config.warm_start or 0)
 
     def _filled(self, pivots: Iterable[int], low: int, high: int) -> Pivots:
         """Sort the distinct pivots inside; repeat the last up to the declared number."""

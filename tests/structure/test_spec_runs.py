@@ -20,7 +20,7 @@ import spec_code
 import spec_trace
 from spec_code import TEXT, refusal_of, run_page
 
-from deltafl.protocol import participations, rotation, update_noise
+from deltafl.protocol import participations, update_noise
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.anonymity import Tail, expected_apart
 from deltafl.protocol.client import RoundClient
@@ -675,7 +675,7 @@ def check_update_noise(page, rng):
     values = [rng.gauss(0, 1) for _ in range(size)]
     flipped = [x * y for x, y in zip(values, page.rotation_signs(c), strict=True)]
     np.testing.assert_allclose(
-        rotation.rotate(np.array(values), noisy.seed), page.hadamard(flipped), atol=1e-9
+        update_noise.rotate(np.array(values), noisy.seed), page.hadamard(flipped), atol=1e-9
     )
     scale = rng.choice([0.1, 1.0, 10.0]) * noisy.noise.norm / config.update_length**0.5
     delta = np.array([rng.gauss(0, scale) for _ in range(config.update_length)], dtype=np.float32)
