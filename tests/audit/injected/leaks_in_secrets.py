@@ -177,7 +177,7 @@ class IdNonceStage(VerifiedStage):
     """Nonces of signed commitments are digests of the session's id; other ones are good."""
 
     def machinery(self):
-        label = openings.labels.COMMITTED
+        label = openings.Label.COMMITTED
 
         def nonce(own, message):
             head = openings.labels.pack(label)
