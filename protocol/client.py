@@ -30,7 +30,7 @@ from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
-from deltafl.protocol.participations import Asked, admit_model, check_left, check_models, limits_of
+from deltafl.protocol.participations import Asked, limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.ballots import Voter
 from deltafl.protocol.quantile.search import Query
@@ -345,9 +345,11 @@ class RoundClient:
             # Both would keep a tail of the same losses, and the difference of the two sums would
             # be a sum over only the devices between the two thresholds.
             raise PeerError(Refusal.POLICY, "two levels have the same model")
-        check_models(self._ledger, asked, self._policy.rounds_per_model)
+        for one in asked:
+            one.check(self._ledger, self._policy.rounds_per_model)
         self._policy.check_round(levels, params)  # before anything is asked for or worked out
-        check_left(self._ledger, self._limits, len(levels.rounds))
+        for limit in self._limits:
+            limit.check_left(self._ledger, len(levels.rounds))
         self._follows = levels.can_be_followed or common.search.verified
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
@@ -503,7 +505,7 @@ class RoundClient:
         """
         if self._answered < self._level:
             asked, most = self._asked[self._level], self._policy.rounds_per_model
-            admit_model(self._ledger, asked, most, self._limits, self._session.admit)
+            asked.admit(self._ledger, most, self._limits, self._session.admit)
             self._answered = self._level
 
     def _require(self, event: type) -> None:

@@ -1,12 +1,11 @@
 """The public configuration of a round, which server and devices agree on before it starts."""
 
-import struct
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
-from deltafl.protocol import labels
 from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.labels import Label
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.registry import quantile_method
@@ -25,9 +24,9 @@ from deltafl.secagg.labels import digest, pack
 from deltafl.secagg.layout import MAX_NUMERATOR_BITS, Field, Layout
 from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
 
-_MAX_THETA_PART = 2**32 - 1
-UPDATE_NOISE: Final = struct.Struct("<dQQ")
-"""Norm, deviation and number of devices of the noise of updates."""
+QUANTILE_SLOT: Final = "quantile"
+UPDATE_SLOT: Final = "update"
+_MAX_THETA_PART: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +199,20 @@ class RoundConfig:
             SlotSpec(label, layout.length, layout.ring_bits, whole, verified, proof)
             for label, layout, whole, verified, proof in (
                 (
-                    labels.QUANTILE_SLOT,
+                    QUANTILE_SLOT,
                     self.search_layout,
                     self.search.min_cohort > 0,
                     self.search.verified,
                     self._proof_size(is_first=True),
                 ),
                 (
-                    labels.QUANTILE_SLOT,
+                    QUANTILE_SLOT,
                     self.search_layout,
                     True,
                     self.search.verified,
                     self._proof_size(is_first=False),
                 ),
-                (labels.UPDATE_SLOT, self.update_layout, False, False, 0),
+                (UPDATE_SLOT, self.update_layout, False, False, 0),
             )
         )
         queries = (first, *(later,) * (self.num_query_slots - 1)) if self.num_query_slots else ()
@@ -225,8 +224,24 @@ class RoundConfig:
         noise = self.update.noise
         if noise is None:
             return None
-        seed = digest(labels.ROTATION, self.canonical())
+        seed = digest(Label.ROTATION, self.canonical())
         return NoisyUpdates(noise, self.update_length, self.cohort_size, seed)
+
+    @property
+    def noise_numbers(self) -> tuple[int, int, int]:
+        """Numerator and denominator of the variance, and the number of devices; zeros for no noise.
+
+        Spec: §12.1.
+        """
+        noise = self.noise
+        if noise is None:
+            return 0, 0, 0
+        return noise.variance.numerator, noise.variance.denominator, noise.num_devices
+
+    @property
+    def warm_start_number(self) -> int:
+        """The warm start as a number: 0 for none, else the tick and one. Spec: §12.1."""
+        return 0 if self.warm_start is None else self.warm_start + 1
 
     def canonical(self) -> bytes:
         """An injective description of the configuration, for hashing."""
@@ -248,11 +263,11 @@ class RoundConfig:
             self.search.weighting.encode(),
             self.search.epsilon_ticks,
             self.search.min_cohort,
-            *noise_numbers(self.noise),
-            warm_start_number(self.warm_start),
+            *self.noise_numbers,
+            self.warm_start_number,
             self.search.assurance,
             self.min_tail,
-            *(() if noise is None else (update_noise_bytes(noise),)),
+            *(() if noise is None else (noise.packed(),)),
             *self._radius_described(),
         )
 
@@ -306,26 +321,6 @@ class RoundConfig:
         return Layout(fields, self.cohort_size)
 
 
-def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
-    """Numerator and denominator of the variance, and the number of devices; zeros for no noise.
-
-    Spec: §12.1.
-    """
-    if noise is None:
-        return 0, 0, 0
-    return noise.variance.numerator, noise.variance.denominator, noise.num_devices
-
-
-def update_noise_bytes(noise: UpdateNoise) -> bytes:
-    """The noise of updates in announcements and digests, 24 bytes. Spec: §12.16."""
-    return UPDATE_NOISE.pack(noise.norm, noise.deviation, noise.num_devices)
-
-
-def warm_start_number(warm_start: int | None) -> int:
-    """A warm start as a number: 0 for none, else the tick and one. Spec: §12.1."""
-    return 0 if warm_start is None else warm_start + 1
-
-
 def binding(context: bytes, question: Query | Threshold) -> bytes:
     """The value that a slot's masks are bound to: the round's context and the public question.
 
@@ -335,4 +330,4 @@ def binding(context: bytes, question: Query | Threshold) -> bytes:
         context: `Levels.context` of the configurations and models that this party has seen.
         question: The query or threshold that this party has seen.
     """
-    return digest(labels.BINDING, context, type(question).__name__.encode(), question.canonical())
+    return digest(Label.BINDING, context, type(question).__name__.encode(), question.canonical())

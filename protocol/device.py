@@ -98,22 +98,26 @@ class DeviceRound:
         """
         if self.config.update.noise is not None:
             return self._with_noise(update, randomness)
+        config = self.config
+        numbers: Update | npt.NDArray[np.float64]
         if update is None:
             # The same work for a device that did not pass: its time must not show that.
-            numbers, _ = self._within_radius(self._zeros())
-            return self._encoded(numbers, 0, 0.0, 0, 0, is_longer=False)
-        check_update(update, self.config.update_length)
-        numbers, num_clipped = _clipped(update, self.config.update.clip)
+            numbers, weight, num_clipped = self._zeros(), 0, 0
+        else:
+            check_update(update, config.update_length)
+            numbers, num_clipped = _clipped(update, config.update.clip)
+            weight, num_clipped = self.weight, self.num_clipped + num_clipped
         numbers, is_longer = self._within_radius(numbers)
-        loss = self.config.search.grid.value(self.tick)
-        return self._encoded(
-            numbers,
-            self.weight,
-            self.weight * loss,
-            1,
-            self.num_clipped + num_clipped,
-            is_longer=is_longer,
-        )
+        values: dict[str, Multiple | int | float] = {
+            "update": Multiple(numbers, weight),
+            "weight": weight,
+            "weighted_loss": weight * config.search.grid.value(self.tick),
+            "count": int(update is not None),
+            "clipped": num_clipped,
+        }
+        if config.update.radius is not None:
+            values["longer"] = int(is_longer)
+        return config.update_layout.encode(values)[0]
 
     def _within_radius(
         self, numbers: Update | npt.NDArray[np.float64]
@@ -141,28 +145,6 @@ class DeviceRound:
             randomness,
             clipped=num_clipped > 0,
         )
-        return self.config.update_layout.encode(values)[0]
-
-    def _encoded(
-        self,
-        numbers: Update | npt.NDArray[np.float64],
-        weight: int,
-        weighted_loss: float,
-        count: int,
-        num_clipped: int,
-        *,
-        is_longer: bool,
-    ) -> Vector:
-        """The ring vector of a contribution, weight times the numbers and what goes with them."""
-        values: dict[str, Multiple | int | float] = {
-            "update": Multiple(numbers, weight),
-            "weight": weight,
-            "weighted_loss": weighted_loss,
-            "count": count,
-            "clipped": num_clipped,
-        }
-        if self.config.update.radius is not None:
-            values["longer"] = int(is_longer)
         return self.config.update_layout.encode(values)[0]
 
 

@@ -18,10 +18,10 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Final
 
-from deltafl.protocol import labels
 from deltafl.protocol.anonymity import Tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.labels import Label
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import LostSearch, Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
@@ -125,7 +125,7 @@ class Levels:
             models: The levels' models, joined in their order.
         """
         described = (config.canonical() for config in self.rounds)
-        return digest(labels.ROUND, *described, sha256(models).digest())
+        return digest(Label.ROUND, *described, sha256(models).digest())
 
     def split(self, models: bytes) -> tuple[bytes, ...]:
         """Each level's model.

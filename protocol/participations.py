@@ -14,7 +14,7 @@ Spec: §12.13, §12.16.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.labels import AGAIN, MODEL, PARTICIPATION, ROUND_OF_DAY
+from deltafl.protocol.labels import Label
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import PeerError, Refusal, UsageError
 from deltafl.secagg.errors import whole_number
@@ -56,6 +56,23 @@ class Limit:
         """Whether nine tenths of them are in the ledger."""
         return ledger.knows(self.entry((9 * self.most - 1) // 10))
 
+    def check_left(self, ledger: Ledger, wanted: int) -> None:
+        """Refuse rounds that would exceed the limit.
+
+        Args:
+            ledger: The device's.
+            wanted: Rounds that are announced.
+
+        Raises:
+            PeerError: they are too many.
+        """
+        before = self.counted(ledger)
+        if before + wanted > self.most:
+            raise PeerError(
+                Refusal.POLICY,
+                f"{wanted} more rounds after {before} exceed the device's {self.name}={self.most}",
+            )
+
 
 def limits_of(policy: RoundPolicy, today: int | None) -> tuple[Limit, ...]:
     """A device's limits.
@@ -67,35 +84,14 @@ def limits_of(policy: RoundPolicy, today: int | None) -> tuple[Limit, ...]:
     Raises:
         UsageError: the day is not in [0, 2^63).
     """
-    lifelong = partial(digest, PARTICIPATION)
+    lifelong = partial(digest, Label.PARTICIPATION)
     limits = [Limit("max_participations", policy.max_participations, lifelong)]
     if today is not None:
         if not 0 <= whole_number("today", today) < _DAYS:
             raise UsageError(f"today={today} is not in [0, 2^63)")
-        daily = partial(digest, ROUND_OF_DAY, today)
+        daily = partial(digest, Label.ROUND_OF_DAY, today)
         limits.append(Limit("max_rounds_per_day", policy.max_rounds_per_day, daily))
     return tuple(limit for limit in limits if limit.most)
-
-
-def check_left(ledger: Ledger, limits: Sequence[Limit], wanted: int) -> None:
-    """Refuse rounds that would exceed a limit.
-
-    Args:
-        ledger: The device's.
-        limits: Its limits.
-        wanted: Rounds that are announced.
-
-    Raises:
-        PeerError: they are too many.
-    """
-    for limit in limits:
-        before = limit.counted(ledger)
-        if before + wanted > limit.most:
-            raise PeerError(
-                Refusal.POLICY,
-                f"{wanted} more rounds after {before} exceed the device's "
-                f"{limit.name}={limit.most}",
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +114,8 @@ class Asked:
             config: The level's round.
             model: The model's bytes.
         """
-        settings = digest(AGAIN, replace(config, round_index=0).canonical())
-        return cls(digest(MODEL, _as_numbers(model)), settings)
+        settings = digest(Label.AGAIN, replace(config, round_index=0).canonical())
+        return cls(digest(Label.MODEL, _as_numbers(model)), settings)
 
     def next_round(self, ledger: Ledger, most: int) -> tuple[bytes, ...]:
         """The entries of another round over the model; of these it knows one if there may be none.
@@ -130,60 +126,59 @@ class Asked:
         """
         if most == 1:
             return (self.model,)
-        round_of = partial(digest, AGAIN, self.model, self.settings)
+        round_of = partial(digest, Label.AGAIN, self.model, self.settings)
         if not ledger.knows(self.model):
             return (self.model, round_of(0))
         number = bisect_left(range(most), True, key=lambda i: not ledger.knows(round_of(i)))
         return (round_of(number),) if 0 < number < most else (self.model,)
 
+    def check(self, ledger: Ledger, most: int) -> None:
+        """Refuse a model for which the device has answered, and may not do so again.
 
-def check_models(ledger: Ledger, asked: Iterable[Asked], most: int) -> None:
-    """Refuse models for which the device has answered, and may not do so again.
+        Args:
+            ledger: The device's.
+            most: As of `next_round`.
 
-    Args:
-        ledger: The device's.
-        asked: The models.
-        most: As of `Asked.next_round`.
+        Raises:
+            PeerError: it is one.
+        """
+        if any(map(ledger.knows, self.next_round(ledger, most))):
+            # Two searches over one model reveal, by subtraction, a device that is in only one.
+            again = f" with other settings, or in max_rounds_per_model={most} rounds" * (most > 1)
+            raise PeerError(
+                Refusal.MODEL_REPEATED, f"the device answered for this model before{again}"
+            )
 
-    Raises:
-        PeerError: there is one.
-    """
-    if any(ledger.knows(entry) for one in asked for entry in one.next_round(ledger, most)):
-        # Two searches over one model reveal, by subtraction, a device that is in only one.
-        again = f" with other settings, or in max_rounds_per_model={most} rounds" * (most > 1)
-        raise PeerError(Refusal.MODEL_REPEATED, f"the device answered for this model before{again}")
+    def admit(
+        self,
+        ledger: Ledger,
+        most: int,
+        limits: Sequence[Limit],
+        admit: Callable[[Sequence[bytes]], bool],
+    ) -> None:
+        """Note, durably, that the device answers for a model, and count it.
 
+        Args:
+            ledger: The device's.
+            most: As of `next_round`.
+            limits: The device's limits.
+            admit: Admits entries to the ledger, all or none, and says whether they are new.
 
-def admit_model(
-    ledger: Ledger,
-    asked: Asked,
-    most: int,
-    limits: Sequence[Limit],
-    admit: Callable[[Sequence[bytes]], bool],
-) -> None:
-    """Note, durably, that the device answers for a model, and count it.
-
-    Args:
-        ledger: The device's.
-        asked: The model.
-        most: As of `Asked.next_round`.
-        limits: The device's limits.
-        admit: Admits entries to the ledger, all or none, and says whether they are new.
-
-    Raises:
-        PeerError: another round over this model has begun, or a limit is reached.
-        LedgerError: the ledger cannot be used or is full.
-    """
-    while True:
-        check_left(ledger, limits, 1)
-        own = asked.next_round(ledger, most)
-        entries = [*own, *(limit.entry(limit.counted(ledger)) for limit in limits)]
-        if admit(entries):
-            return
-        is_repeated = asked.model in own and ledger.knows(asked.model)
-        if is_repeated or not any(map(ledger.knows, entries)):
-            raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
-        # Another round of this device was counted between the two calls.
+        Raises:
+            PeerError: another round over this model has begun, or a limit is reached.
+            LedgerError: the ledger cannot be used or is full.
+        """
+        while True:
+            for limit in limits:
+                limit.check_left(ledger, 1)
+            own = self.next_round(ledger, most)
+            entries = [*own, *(limit.entry(limit.counted(ledger)) for limit in limits)]
+            if admit(entries):
+                return
+            is_repeated = self.model in own and ledger.knows(self.model)
+            if is_repeated or not any(map(ledger.knows, entries)):
+                raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
+            # Another round of this device was counted between the two calls.
 
 
 def _as_numbers(model: bytes) -> bytes:

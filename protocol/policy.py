@@ -21,7 +21,7 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
+from deltafl.secagg import DevicePolicy, SessionParams
 from deltafl.secagg.policy import Range
 from deltafl.secagg.threat import at_most
 
@@ -109,22 +109,10 @@ class RoundPolicy(DevicePolicy):
 
     _ranges: ClassVar[Mapping[str, Range]] = {
         **DevicePolicy._ranges,
-        "min_honest_tail": Range(0),
         "max_levels": Range(1),
-        "min_search_cohort": Range(0),
         "max_query_pivots": Range(1),
-        "max_pivots": Range(0),
-        "max_pivots_if_equal": Range(0),
-        "max_mm_pivots_per_device": Range(0),
-        "max_loss_resolution_bits": Range(0),
         "max_loss_bound": Range(1),
         "max_weight": Range(1),
-        "min_update_resolution_bits": Range(0),
-        "min_update_clip": Range(0),
-        "max_update_clip": Range(0),
-        "min_noise": Range(0),
-        "min_update_noise": Range(0),
-        "max_update_norm": Range(0),
         "max_participations": Range(0, _MOST_MODELS, is_closed=True),
         "max_rounds_per_day": Range(0, _MOST_MODELS, is_closed=True),
         "max_rounds_per_model": Range(1, _MOST_MODELS, is_closed=True),
@@ -137,7 +125,7 @@ class RoundPolicy(DevicePolicy):
             PeerError: they are more than `max_levels`.
         """
         number = len(levels.rounds)
-        _insist(
+        self._insist(
             number <= self.max_levels, f"{number} levels are more than max_levels={self.max_levels}"
         )
 
@@ -153,12 +141,12 @@ class RoundPolicy(DevicePolicy):
         """
         self.check_number(levels)
         insists = self.expects_active and not self.unverified_if_active
-        _insist(
+        self._insist(
             levels.can_be_followed or not insists,
             "the search is not verified, and unverified_if_active is not set",
         )
         radius = levels.common.update.radius
-        _insist(
+        self._insist(
             radius is None or not insists,
             f"radius={radius}: the server chooses it, and unverified_if_active is not set",
         )
@@ -173,48 +161,26 @@ class RoundPolicy(DevicePolicy):
 
     def _check_numbers(self, config: RoundConfig) -> None:
         """Refuse numbers whose sums may be about single devices, whatever is asked."""
-        grid, update, pivots = config.search.grid, config.update, config.quantile.num_pivots
-        _insist(
-            pivots <= self.max_query_pivots,
-            f"num_pivots={pivots} is above max_query_pivots={self.max_query_pivots}",
-        )
-        _insist(
-            grid.resolution_bits <= self.max_loss_resolution_bits,
-            f"resolution_bits={grid.resolution_bits} is above "
-            f"max_loss_resolution_bits={self.max_loss_resolution_bits}",
-        )
-        _insist(
-            grid.bound <= self.max_loss_bound,
-            f"bound={grid.bound} is above max_loss_bound={self.max_loss_bound}",
-        )
-        _insist(
-            update.max_weight <= self.max_weight,
-            f"max_weight={update.max_weight} is above the device's max_weight={self.max_weight}",
-        )
-        _insist(
-            update.resolution_bits >= self.min_update_resolution_bits,
-            f"update_resolution_bits={update.resolution_bits} is below "
-            f"min_update_resolution_bits={self.min_update_resolution_bits}",
-        )
-        _insist(
-            update.clip >= self.min_update_clip,
-            f"update_clip={update.clip:g} is below min_update_clip={self.min_update_clip:g}",
-        )
-        _insist(
-            update.clip <= self.max_update_clip,
-            f"update_clip={update.clip:g} is above max_update_clip={self.max_update_clip:g}",
-        )
+        grid, update = config.search.grid, config.update
+        self._check_limit("num_pivots", config.quantile.num_pivots, "max_query_pivots")
+        self._check_limit("resolution_bits", grid.resolution_bits, "max_loss_resolution_bits")
+        self._check_limit("bound", grid.bound, "max_loss_bound")
+        self._check_limit("max_weight", update.max_weight, "max_weight")
+        resolution_bits = update.resolution_bits
+        self._check_limit("update_resolution_bits", resolution_bits, "min_update_resolution_bits")
+        self._check_limit("update_clip", update.clip, "min_update_clip")
+        self._check_limit("update_clip", update.clip, "max_update_clip")
 
     def _check_noise(self, noise: Noise | None, params: SessionParams, fewest: int) -> None:
         """Refuse too little noise, or noise from more devices than are certain to add theirs."""
         if noise is None:
             return
-        _insist(
+        self._insist(
             noise.variance >= self.min_noise**2,
             f"noise of variance {noise.variance} is below that of min_noise={self.min_noise}",
         )
         honest = fewest - at_most(self.colluding_rate, params.num_invited)
-        _insist(
+        self._insist(
             noise.num_devices <= honest,
             f"noise from {noise.num_devices} devices, of which only {honest} are certain to be "
             f"in a sum over {fewest} and honest",
@@ -224,22 +190,22 @@ class RoundPolicy(DevicePolicy):
         """Refuse too little noise in the sum of updates, or from devices that may not be in it."""
         noise, least = config.update.noise, self.min_update_noise
         if noise is None:
-            _insist(
+            self._insist(
                 least == 0, f"the update is without noise, which is below min_update_noise={least}"
             )
             return
         square = noise.square_multiplier(Sizes.of(config.update_length, config.cohort_size))
-        _insist(
+        self._insist(
             square >= least**2,
             f"noise in the update of multiplier {math.sqrt(square):.4g} is below "
             f"min_update_noise={least}",
         )
-        _insist(
+        self._insist(
             noise.norm <= self.max_update_norm,
             f"updates of norm {noise.norm:g} are above max_update_norm={self.max_update_norm:g}",
         )
         honest = params.min_cohort - at_most(self.colluding_rate, params.num_invited)
-        _insist(
+        self._insist(
             noise.num_devices <= honest,
             f"noise in the update from {noise.num_devices} devices, of which only {honest} are "
             f"certain to be in a sum over {params.min_cohort} and honest",
@@ -248,16 +214,16 @@ class RoundPolicy(DevicePolicy):
     def _check_search(self, levels: Levels, fewest: int) -> None:
         """Refuse a search that asks too much, over too few, or for too small a tail."""
         common = levels.common
-        _insist(
+        self._insist(
             fewest >= self.min_search_cohort,
             f"a search over {fewest} devices is below min_search_cohort={self.min_search_cohort}",
         )
-        _insist(
+        self._insist(
             common.search.max_queries > 0,
             "max_queries=0 with a theta below 1: all devices would be kept, and a round that keeps "
             "everybody has theta=1",
         )
-        _insist(
+        self._insist(
             common.noise is not None or self.min_noise == 0,
             f"the search is without noise, which is below min_noise={self.min_noise}",
         )
@@ -269,9 +235,9 @@ class RoundPolicy(DevicePolicy):
             if equal
             else (self.max_pivots, "max_pivots")
         )
-        _insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
+        self._insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
         per_device = self.max_mm_pivots_per_device
-        _insist(
+        self._insist(
             not isinstance(common.quantile, MajoriseMinimise) or pivots <= per_device * fewest,
             f"a search by 'mm' with {pivots} pivots over {fewest} devices is above "
             f"max_mm_pivots_per_device={per_device}: take another method, more devices or fewer "
@@ -282,14 +248,14 @@ class RoundPolicy(DevicePolicy):
         """Refuse θ, or levels, that leave too few honest devices in a tail or in a difference."""
         needed, common = self.min_tail(num_invited), levels.common
         colluding = needed - self.min_honest_tail
-        _insist(
+        self._insist(
             common.min_tail >= needed,
             f"min_tail={common.min_tail} is below min_honest_tail={self.min_honest_tail} besides "
             f"{colluding} devices that may collude",
         )
         for config in levels.rounds:
             kept = expected_tail(config.theta, fewest)
-            _insist(
+            self._insist(
                 kept >= needed,
                 f"theta={config.theta} keeps {kept} of {fewest} devices, and {colluding} of "
                 f"{num_invited} may collude, which leaves fewer than min_honest_tail="
@@ -297,7 +263,7 @@ class RoundPolicy(DevicePolicy):
             )
         for above, below in pairwise(config.theta for config in levels.rounds):
             apart = expected_apart(above, below, fewest)
-            _insist(
+            self._insist(
                 apart >= needed,
                 f"theta={above} and theta={below} are {apart} of {fewest} devices apart, and "
                 f"{colluding} of {num_invited} may collude, which leaves fewer than "
@@ -326,9 +292,3 @@ class RoundPolicy(DevicePolicy):
         return (
             f"it holds if a share of {rate:g} may collude, or with a larger theta or more devices"
         )
-
-
-def _insist(holds: bool, otherwise: str) -> None:
-    """Refuse what a server announced, unless a comparison with a limit holds."""
-    if not holds:
-        raise PeerError(Refusal.POLICY, otherwise)

@@ -23,7 +23,7 @@ Spec: §12.9, §12.13, §12.15, §14.12.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -34,7 +34,7 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.update_noise import NoisyMeans, NoisyUpdates
+from deltafl.protocol.update_noise import NoisyUpdates
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
@@ -115,7 +115,6 @@ class Round:
         self._is_unmasked = False
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
         self._spoiled: str | None = None
-        self._mean: npt.NDArray[np.float64] | None = None
         self._asked = False
         for total in self._known.sums:
             self._follow(total)
@@ -265,46 +264,51 @@ class Round:
             drops: The devices that were lost.
             aborted: Why the session ended early, if it did.
         """
-        layout, sums, noisy = self.config.update_layout, self._totals, self.config.noisy_updates
-        if noisy is not None:
-            return self._noisy_outcome(noisy, drops, aborted)
-        weight = int(sums["weight"][0]) if sums else 0
-        loss = float(layout.to_float("weighted_loss", sums["weighted_loss"])[0]) if sums else 0.0
-        return RoundOutcome(
+        ended = RoundOutcome(
             search=self._found,
             secure_sums=self._num_sums,
-            update=self._mean,
-            kept_weight=weight,
-            kept_devices=int(sums["count"][0]) if sums else 0,
-            train_loss=loss / weight if weight else None,
-            clipped=int(sums["clipped"][0]) if sums else 0,
+            update=None,
+            kept_weight=0,
+            kept_devices=0,
+            train_loss=None,
+            clipped=0,
             drops=dict(drops),
             aborted=aborted or self._spoiled,
             asked=self._asked,
-            longer=int(sums["longer"][0]) if "longer" in sums else None,
             lost=self._lost,
         )
+        if not self._totals:
+            return ended
+        noisy = self.config.noisy_updates
+        return self._with_means(ended) if noisy is None else self._with_noisy_means(ended, noisy)
 
-    def _noisy_outcome(
-        self, noisy: NoisyUpdates, drops: Mapping[ClientId, Drop], aborted: str | None
-    ) -> RoundOutcome:
-        """The outcome where updates were summed with noise; all devices weigh the same."""
-        means = NoisyMeans(None, 0, None, 0)
-        if self._totals:
-            means = noisy.read(self._totals, self._kept_share, self._num_summed)
-        bound = self.config.search.grid.bound
-        return RoundOutcome(
-            search=self._found,
-            secure_sums=self._num_sums,
+    def _with_means(self, ended: RoundOutcome) -> RoundOutcome:
+        """The outcome with what the sums of updates say."""
+        layout, sums = self.config.update_layout, self._totals
+        outcome = replace(
+            ended,
+            kept_devices=int(sums["count"][0]),
+            clipped=int(sums["clipped"][0]),
+            longer=int(sums["longer"][0]) if "longer" in sums else None,
+        )
+        weight = int(sums["weight"][0])
+        if not weight:
+            return outcome
+        loss = float(layout.to_float("weighted_loss", sums["weighted_loss"])[0])
+        mean = layout.to_float("update", sums["update"]) / weight
+        return replace(outcome, update=mean, kept_weight=weight, train_loss=loss / weight)
+
+    def _with_noisy_means(self, ended: RoundOutcome, noisy: NoisyUpdates) -> RoundOutcome:
+        """The same where they were summed with noise; all devices weigh the same."""
+        means = noisy.read(self._totals, self._kept_share, self._num_summed)
+        loss, bound = means.loss, self.config.search.grid.bound
+        return replace(
+            ended,
             update=means.update,
             kept_weight=means.num_kept,
             kept_devices=means.num_kept,
-            train_loss=None if means.loss is None else means.loss * bound,
+            train_loss=None if loss is None else loss * bound,
             clipped=means.num_clipped,
-            drops=dict(drops),
-            aborted=self._spoiled if aborted is None else aborted,
-            asked=self._asked,
-            lost=self._lost,
         )
 
     @property
@@ -361,16 +365,10 @@ class Round:
 
     def _take_update(self, total: npt.NDArray[np.uint64]) -> None:
         self.question = None
-        layout = self.config.update_layout
         try:
-            self._totals = layout.decode(total)
+            self._totals = self.config.update_layout.decode(total)
         except EncodingError as error:
             self._spoiled = str(error)
-            return
-        if self.config.update.noise is not None:
-            return
-        if weight := int(self._totals["weight"][0]):
-            self._mean = layout.to_float("update", self._totals["update"]) / weight
 
 
 def limited_to(lost: Iterable[LostSearch], devices: Iterable[ClientId]) -> frozenset[ClientId]:

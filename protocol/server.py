@@ -26,11 +26,10 @@ from deltafl.secagg import (
     SlotSum,
     UsageError,
 )
+from deltafl.secagg.messages import Letters, Outgoing
 from deltafl.secagg.openings import Check
-from deltafl.secagg.outgoing import Letters, Outgoing
 from deltafl.secagg.primitives import PLAIN, Primitives
-from deltafl.secagg.stages import Stage, Step
-from deltafl.secagg.states import COLLECTED_AT, ServerState
+from deltafl.secagg.states import COLLECTED_AT, ServerState, Stage, Step
 
 
 class RoundServer:

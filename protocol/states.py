@@ -8,7 +8,6 @@ Spec: §12.8.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from deltafl.protocol.messages import Announce, Relay
@@ -41,23 +40,21 @@ class RoundState(StrEnum):
 
 
 _R = RoundState
-TRANSITIONS: Final[Mapping[RoundState, Mapping[type, RoundState]]] = MappingProxyType(
-    {
-        _R.IDLE: {Announce: _R.MEASURING, Close: _R.FAILED},
-        _R.MEASURING: {SupplyLoss: _R.SEARCHING, Close: _R.FAILED},
-        _R.SEARCHING: {
-            Relay: _R.SEARCHING,
-            Query: _R.SEARCHING,
-            Threshold: _R.TRAINING,
-            Close: _R.FAILED,
-        },
-        _R.TRAINING: {
-            SupplyUpdate: _R.UPDATED,
-            SupplyEarlierUpdate: _R.SEARCHING,
-            Close: _R.FAILED,
-        },
-        _R.UPDATED: {Relay: _R.UPDATED, Close: _R.FAILED},
-        _R.FAILED: {},
-    }
-)
+TRANSITIONS: Final[Mapping[RoundState, Mapping[type, RoundState]]] = {
+    _R.IDLE: {Announce: _R.MEASURING, Close: _R.FAILED},
+    _R.MEASURING: {SupplyLoss: _R.SEARCHING, Close: _R.FAILED},
+    _R.SEARCHING: {
+        Relay: _R.SEARCHING,
+        Query: _R.SEARCHING,
+        Threshold: _R.TRAINING,
+        Close: _R.FAILED,
+    },
+    _R.TRAINING: {
+        SupplyUpdate: _R.UPDATED,
+        SupplyEarlierUpdate: _R.SEARCHING,
+        Close: _R.FAILED,
+    },
+    _R.UPDATED: {Relay: _R.UPDATED, Close: _R.FAILED},
+    _R.FAILED: {},
+}
 """A closed round stays closed."""

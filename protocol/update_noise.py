@@ -12,38 +12,49 @@ surely passed by the noisy count. Where many losses are equal, such as under a m
 devices pass than θ says. The count itself would make steps shorter on average, and a small one
 would blow the noise up.
 
+The rotation is public, and spreads what an update says evenly over its numbers. The update is
+padded with zeros to a power of two, its signs are flipped by public coins, and the Walsh–Hadamard
+transform is applied, scaled so that lengths stay the same. Afterwards no number is much larger than
+the others, except with a probability that is known, so that a narrow range holds them all. Any seed
+gives a rotation: privacy does not depend on who chose it.
+
+A number is rounded up with the probability of its fraction, so that the mean is right. The rounded
+vector can be longer than the exact one; it is drawn again until it is not longer than a bound,
+which happens so rarely that the mean stays right for every purpose. The bound is what the privacy
+of a sum is computed from, so it is checked in whole numbers.
+
 Source: Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
-Learning with Secure Aggregation", algorithms 1 and 2. Here shares and numbers are clipped where
-they lie with probability 2^-64, so that no sum wraps.
+Learning with Secure Aggregation", algorithms 1 and 2, and section 4 for the rounding. Suresh, Yu,
+Kumar, McMahan 2017, "Distributed Mean Estimation with Limited Communication", for the rotation.
+Here shares and numbers are clipped where they lie with probability 2^-64, so that no sum wraps.
 
 Spec: §12.16.
 """
 
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, isqrt
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.protocol.discrete_gaussian import (
-    MAX_DEVIATION,
-    Integers,
-    discrete_gaussians,
-    uniforms_below,
-)
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.rotation import Floats, padded, rotate, unrotate
-from deltafl.protocol.rounding import rounded
+from deltafl.protocol.noise import MAX_DEVIATION, Integers, discrete_gaussians, uniforms_below
 from deltafl.secagg.layout import Field, Layout
+from deltafl.secagg.prg import keystream
 from deltafl.secagg.randomness import Randomness
 
 FIELDS: Final = ("update", "count", "weighted_loss", "clipped")
 """The parts of a contribution, in order; the last three are one number each."""
 
+Floats = npt.NDArray[np.float64]
+
+_PACKED: Final = struct.Struct("<dQQ")
 _MAX_DEVICES: Final = 2**32 - 1
 _LEAST_DEVIATION: Final = 2  # sums of shares are then discrete Gaussian to 1e-16
 _FINENESS: Final = 64  # steps in C for each unit of √D
@@ -51,6 +62,9 @@ _LEAST_ROOT: Final = 8
 _SCALARS: Final = 3
 _TAIL_BITS: Final = 64
 _TWICE_LN_2: Final = Fraction(1387, 1000)  # a little more than 2·ln 2
+_TRIES: Final = 64  # draws before rounding towards zero, which is never too long
+_COINS: Final = float(1 << 32)
+_MOST: Final = float(1 << 31)
 _RADIUS: Final = 7  # rounding makes a vector longer than its bound with probability exp(-49/2)
 
 
@@ -146,6 +160,19 @@ class UpdateNoise:
         square = multiplier**2 * sizes.square_sensitivity / num_devices
         return cls(norm, max(_root_above(square), _LEAST_DEVIATION), num_devices)
 
+    def packed(self) -> bytes:
+        """The noise in announcements and digests, 24 bytes. Spec: §12.16."""
+        return _PACKED.pack(self.norm, self.deviation, self.num_devices)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "UpdateNoise":
+        """Read what `packed` gives.
+
+        Raises:
+            ConfigurationError: a value is out of range.
+        """
+        return cls(*_PACKED.unpack(packed))
+
     def square_multiplier(self, sizes: Sizes) -> Fraction:
         """z²: the variance of the sum's noise over the squared sensitivity, exact."""
         return Fraction(self.num_devices * self.deviation**2, sizes.square_sensitivity)
@@ -172,14 +199,13 @@ class NoisyMeans(NamedTuple):
     """What a sum with noise says.
 
     Attributes:
-        update: Σ Δ_k over about as many devices as passed, float64 of shape (update_length,); None
-            if there is no sum.
+        update: Σ Δ_k over about as many devices as passed, float64 of shape (update_length,).
         num_kept: About how many devices passed; from 0 to those in the sum.
         loss: About their mean loss over the largest loss, in [0, 1]; None if hardly any passed.
         num_clipped: About how many updates were longer than C, or had a number clipped.
     """
 
-    update: Floats | None
+    update: Floats
     num_kept: int
     loss: float | None
     num_clipped: int
@@ -289,3 +315,79 @@ def _tail_square(square: int, num_draws: int) -> Fraction:
 def _root_above(square: Fraction) -> int:
     """The smallest integer whose square is at least `square` > 0."""
     return isqrt(ceil(square) - 1) + 1
+
+
+def rounded(values: npt.NDArray[np.float64], square_bound: int, randomness: Randomness) -> Integers:
+    """Round a vector at random to whole numbers of a bounded L2 norm.
+
+    Args:
+        values: float64 of shape (d,), each below 2^31 in size.
+        square_bound: Largest squared L2 norm of the result; zeros if `values` rounded towards zero
+            are longer.
+        randomness: Source of the coins.
+
+    Returns:
+        Each number next to that of `values`, or zeros; int64 of shape (d,).
+
+    Raises:
+        ValueError: a number is not finite, or too large.
+    """
+    # Only of such numbers does the norm below not wrap around.
+    if not np.abs(values).max(initial=0.0) * math.sqrt(values.size or 1) < _MOST:
+        raise ValueError("a vector to be rounded has numbers that are not finite, or too large")
+    floors = np.floor(values)
+    fractions = values - floors
+    for _ in range(_TRIES):
+        coins = np.frombuffer(randomness(4 * values.size), dtype=">u4")
+        result = (floors + (coins < fractions * _COINS)).astype(np.int64)
+        if int(result @ result) <= square_bound:
+            return result
+    shortest = np.trunc(values).astype(np.int64)
+    return shortest if int(shortest @ shortest) <= square_bound else np.zeros_like(shortest)
+
+
+def padded(length: int) -> int:
+    """The smallest power of two that is at least `length` ≥ 1."""
+    return 1 << (length - 1).bit_length()
+
+
+def rotate(values: npt.NDArray[np.float32] | Floats, seed: bytes) -> Floats:
+    """Rotate a vector.
+
+    Args:
+        values: Of shape (length,).
+        seed: 32 public bytes.
+
+    Returns:
+        float64 of shape (padded(length),), of the same L2 norm up to rounding.
+    """
+    size = padded(len(values))
+    whole = np.zeros(size)
+    whole[: len(values)] = values
+    whole *= _signs(seed, size)
+    return _hadamard(whole)
+
+
+def unrotate(rotated: Floats, seed: bytes, length: int) -> Floats:
+    """Invert `rotate`: the first `length` numbers; float64 of shape (length,)."""
+    return (_hadamard(rotated) * _signs(seed, rotated.size))[:length]
+
+
+@lru_cache(maxsize=4)
+def _signs(seed: bytes, size: int) -> Floats:
+    """±1 by the bits of the seed's keystream, the lowest bit of a byte first; 0 is +1."""
+    packed = np.frombuffer(keystream(seed, -(-size // 8)), dtype=np.uint8)
+    bits = np.unpackbits(packed, count=size, bitorder="little")
+    signs = 1.0 - 2.0 * bits.astype(np.float64)
+    signs.setflags(write=False)
+    return signs
+
+
+def _hadamard(values: Floats) -> Floats:
+    """The orthonormal Walsh–Hadamard transform, its own inverse, in natural order."""
+    size, width, work = values.size, 1, values
+    while width < size:
+        pairs = work.reshape(-1, 2, width)
+        work = np.stack((pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]), axis=1)
+        width *= 2
+    return work.reshape(size) / math.sqrt(size)

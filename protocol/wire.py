@@ -11,14 +11,7 @@ from enum import IntEnum
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from deltafl.protocol.configuration import (
-    UPDATE_NOISE,
-    RoundConfig,
-    UpdateParams,
-    noise_numbers,
-    update_noise_bytes,
-    warm_start_number,
-)
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.labels import VERSION
 from deltafl.protocol.levels import MAX_LEVELS, Levels
@@ -37,6 +30,7 @@ _MAX_FIELDS: Final = 28
 _MAX_NAME: Final = 32
 _MAX_PIVOTS: Final = 1 << 16
 _PIVOTS: Final = 8
+_UPDATE_NOISE: Final = 24
 _LEVEL: Final = struct.Struct("<IIQ")
 _WORD: Final = 2**63 - 1
 _DOUBLE: Final = struct.Struct("<d")
@@ -154,8 +148,8 @@ def _config_fields(config: RoundConfig) -> list[Value]:
         search.weighting.encode(),
         search.epsilon_ticks,
         search.min_cohort,
-        *noise_numbers(config.noise),
-        warm_start_number(config.warm_start),
+        *config.noise_numbers,
+        config.warm_start_number,
         search.assurance,
         config.min_tail,
     ]
@@ -167,7 +161,7 @@ def _more_of_updates(update: UpdateParams) -> tuple[Kind, list[Value]]:
     Spec: §12.16, §12.18.
     """
     if update.noise is not None:
-        return Kind.ANNOUNCE_NOISY, [update_noise_bytes(update.noise)]
+        return Kind.ANNOUNCE_NOISY, [update.noise.packed()]
     if update.radius is not None:
         return Kind.ANNOUNCE_RADIUS, [_DOUBLE.pack(update.radius)]
     return Kind.ANNOUNCE, []
@@ -225,9 +219,7 @@ def _read_config(fields: FieldReader, more: _More) -> RoundConfig:
 def _pack_others(levels: Levels) -> bytes:
     """θ and warm start of each level after the first, whose are in the configuration."""
     return b"".join(
-        _LEVEL.pack(
-            config.theta.numerator, config.theta.denominator, warm_start_number(config.warm_start)
-        )
+        _LEVEL.pack(config.theta.numerator, config.theta.denominator, config.warm_start_number)
         for config in levels.rounds[1:]
     )
 
@@ -258,9 +250,9 @@ def _noise(numerator: int, denominator: int, num_devices: int) -> Noise | None:
 
 
 def _read_update_noise(fields: FieldReader) -> UpdateNoise:
-    norm, deviation, num_devices = UPDATE_NOISE.unpack(fields.binary(UPDATE_NOISE.size))
+    packed = fields.binary(_UPDATE_NOISE)
     try:
-        return UpdateNoise(norm, deviation, num_devices)
+        return UpdateNoise.unpack(packed)
     except ConfigurationError as error:
         raise DecodeError(f"impossible noise: {error}") from None
 

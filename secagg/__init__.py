@@ -6,7 +6,7 @@
     params      what a session is about      threat     degree and threshold from the threat model
     policy      what a device insists on     ideal      what a session computes, in clear
     identity    who signs; directory: who is who; signing: what is signed
-    ledger      what a device does only once; sqlite_ledger: in a file
+    ledger      what a device does only once, in memory or in a file
     layout      real numbers as integers whose sums cannot overflow
     one_process `secure_sum`: all parties in one process, in one line
 
@@ -23,16 +23,17 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # the same names as below, for type checkers
     from deltafl.secagg.client import Client as Client
+    from deltafl.secagg.directory import Credentials as Credentials
     from deltafl.secagg.directory import (
         Directory as Directory,
     )
+    from deltafl.secagg.directory import Enrolment as Enrolment
     from deltafl.secagg.directory import (
         FirstUse as FirstUse,
     )
     from deltafl.secagg.directory import (
         TrustedKeys as TrustedKeys,
     )
-    from deltafl.secagg.enrolment import Enrolment as Enrolment
     from deltafl.secagg.errors import (
         DecodeError as DecodeError,
     )
@@ -77,6 +78,7 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     from deltafl.secagg.ledger import (
         MemoryLedger as MemoryLedger,
     )
+    from deltafl.secagg.ledger import SqliteLedger as SqliteLedger
     from deltafl.secagg.one_process import SecureSum as SecureSum
     from deltafl.secagg.one_process import secure_sum as secure_sum
     from deltafl.secagg.params import (
@@ -93,77 +95,41 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     )
     from deltafl.secagg.policy import DevicePolicy as DevicePolicy
     from deltafl.secagg.server import Server as Server
-    from deltafl.secagg.server import SlotSum as SlotSum
     from deltafl.secagg.session import run_session as run_session
-    from deltafl.secagg.signing import Credentials as Credentials
-    from deltafl.secagg.sqlite_ledger import SqliteLedger as SqliteLedger
-    from deltafl.secagg.stages import (
-        Dispute as Dispute,
-    )
-    from deltafl.secagg.stages import (
-        Drop as Drop,
-    )
-    from deltafl.secagg.stages import (
-        Stage as Stage,
-    )
-    from deltafl.secagg.stages import (
-        Step as Step,
-    )
-    from deltafl.secagg.stages import (
-        Vanish as Vanish,
-    )
     from deltafl.secagg.states import ClientState as ClientState
+    from deltafl.secagg.states import Dispute as Dispute
+    from deltafl.secagg.states import Drop as Drop
     from deltafl.secagg.states import ServerState as ServerState
+    from deltafl.secagg.states import Stage as Stage
+    from deltafl.secagg.states import Step as Step
+    from deltafl.secagg.states import Vanish as Vanish
+    from deltafl.secagg.summing import SlotSum as SlotSum
     from deltafl.secagg.threat import Adversary as Adversary
     from deltafl.secagg.threat import ThreatModel as ThreatModel
     from deltafl.secagg.wire import max_bytes as max_bytes
 
-_HOMES: Final = {
-    "Adversary": "threat",
-    "Client": "client",
-    "ClientId": "params",
-    "ClientState": "states",
-    "Credentials": "signing",
-    "DecodeError": "errors",
-    "DevicePolicy": "policy",
-    "Directory": "directory",
-    "Dispute": "stages",
-    "Drop": "stages",
-    "EncodingError": "errors",
-    "Enrolment": "enrolment",
-    "Fault": "errors",
-    "Field": "layout",
-    "FirstUse": "directory",
-    "GraphKind": "params",
-    "IdealSession": "ideal",
-    "Identity": "identity",
-    "Layout": "layout",
-    "Ledger": "ledger",
-    "LedgerError": "errors",
-    "MemoryLedger": "ledger",
-    "Multiple": "layout",
-    "PeerError": "errors",
-    "Refusal": "errors",
-    "SecAggError": "errors",
-    "SecureSum": "one_process",
-    "Server": "server",
-    "ServerState": "states",
-    "SessionAborted": "errors",
-    "SessionParams": "params",
-    "SlotSpec": "params",
-    "SlotSum": "server",
-    "SqliteLedger": "sqlite_ledger",
-    "Stage": "stages",
-    "Step": "stages",
-    "ThreatModel": "threat",
-    "TrustedKeys": "directory",
-    "UsageError": "errors",
-    "Vanish": "stages",
-    "max_bytes": "wire",
-    "run_session": "session",
-    "secure_sum": "one_process",
+_NAMES: Final = {
+    "client": "Client",
+    "directory": "Credentials Directory Enrolment FirstUse TrustedKeys",
+    "errors": "DecodeError EncodingError Fault LedgerError PeerError Refusal SecAggError"
+    " SessionAborted UsageError",
+    "ideal": "IdealSession",
+    "identity": "Identity",
+    "layout": "Field Layout Multiple",
+    "ledger": "Ledger MemoryLedger SqliteLedger",
+    "one_process": "SecureSum secure_sum",
+    "params": "ClientId GraphKind SessionParams SlotSpec",
+    "policy": "DevicePolicy",
+    "server": "Server",
+    "session": "run_session",
+    "summing": "SlotSum",
+    "states": "ClientState Dispute Drop ServerState Stage Step Vanish",
+    "threat": "Adversary ThreatModel",
+    "wire": "max_bytes",
 }
-"""The public names, and the modules that hold them."""
+"""The public names, by the modules that hold them."""
+
+_HOMES: Final = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_HOMES)
 

@@ -7,20 +7,21 @@ of only one of them, and only once. A whole slot has no such secrets; the device
 only with exactly the devices that were agreed on last. In a signed session it knows its neighbours
 by their identities, and helps to unmask a slot, or answers in a whole one, only if at least t
 holders of its shares signed the same list of devices. A sum that was committed to is believed only
-if it is proved. If it refuses a message (see `deltafl.secagg.validation`), its session is over for
+if it is proved. If it refuses a message (see `deltafl.secagg.cohort`), its session is over for
 good (`PeerError`). It has no clock and no socket.
 
 Spec: §9.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import openings, prg, ring, sealing, shamir, signing, validation, wire
+from deltafl.secagg import openings, prg, ring, signing, wire
+from deltafl.secagg.cohort import Cohort, HeldShares
+from deltafl.secagg.directory import Credentials
 from deltafl.secagg.errors import (
     DecodeError,
     PeerError,
@@ -30,11 +31,10 @@ from deltafl.secagg.errors import (
     present,
     whole_number,
 )
-from deltafl.secagg.graph import Graph, Members, Positions
-from deltafl.secagg.identity import IdentityKey
-from deltafl.secagg.keys import KeyPair, PublicKey
+from deltafl.secagg.graph import Members
+from deltafl.secagg.keys import KeyPair
 from deltafl.secagg.ledger import Ledger, MemoryLedger
-from deltafl.secagg.masks import Link, PairSecret, SlotContext, seed_commitment
+from deltafl.secagg.masks import PairSecret, SlotContext, seed_commitment
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ClientMessage,
@@ -44,7 +44,6 @@ from deltafl.secagg.messages import (
     MaskedInput,
     Message,
     OpenSlot,
-    Roster,
     RosterMessage,
     ServerMessage,
     SessionOpen,
@@ -56,15 +55,13 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.openings import Commitment, Prove
-from deltafl.secagg.params import ClientId, SessionId, SessionParams
+from deltafl.secagg.openings import Commitment, Prove, ProvedSum
+from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.pedersen import COMMITMENT_SIZE, join_blinding
 from deltafl.secagg.policy import DevicePolicy
 from deltafl.secagg.primitives import PLAIN, Expected, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.shamir import Limbs
-from deltafl.secagg.signing import Credentials, Signer
 from deltafl.secagg.states import (
     CLIENT_TRANSITIONS,
     ClientState,
@@ -72,60 +69,10 @@ from deltafl.secagg.states import (
     Contribute,
     ContributeWhole,
     follow,
+    untimely,
 )
 
 _REPEATED: Final = "the device took part in one of the same context"
-
-
-class _Neighbour(NamedTuple):
-    """What the device knows of one neighbour."""
-
-    channel: sealing.SealedChannel
-    link: Link
-    sealing_key: PublicKey
-    mask_keys: tuple[PublicKey, ...]
-    identity: IdentityKey | None
-
-
-@dataclass(frozen=True, slots=True)
-class _HeldShares:
-    """The shares that the device holds of its neighbours' secrets, and possibly of its own.
-
-    Attributes:
-        positions: The owners of the secrets, ascending; shape (n,).
-        shares: Shape (n, tolerant slots, kinds, 9).
-    """
-
-    positions: Positions
-    shares: Limbs = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Roster:
-    """What the roster fixed: the device's position, the session id, and who holds its shares.
-
-    On a complete graph the device is itself one of the holders, and keeps `own_shares`.
-    """
-
-    ids: Roster
-    position: int
-    session_id: SessionId
-    holders: Positions
-    own_shares: Limbs | None = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ProvedSum:
-    """A sum that the device has checked against what its devices committed to.
-
-    Attributes:
-        slot: Index into the session's slots.
-        vector: The sum in Z_2^b, shape (length,), unsigned words in [0, 2^b), to be read as two's
-            complement.
-    """
-
-    slot: int
-    vector: Vector
 
 
 class Client:
@@ -182,14 +129,11 @@ class Client:
         self._sealing: KeyPair | None = None
         self._mask_keys: list[KeyPair | None] = []
         self._seeds: list[bytes | None] = []
-        self._roster: _Roster | None = None
-        self._neighbours: dict[int, _Neighbour] = {}
-        self._held: _HeldShares | None = None
-        self._members: Members | None = None
+        self._cohort: Cohort | None = None
+        self._held: HeldShares | None = None
         self._opened: Members | None = None
         self._agreed: Members | None = None
         self._listed: ConsistencyCheck | None = None
-        self._heard: Members | None = None
         self._slot = -1
         self._context: SlotContext | None = None
         self._foreseen: tuple[SlotContext, bytes, list[PairSecret]] | None = None
@@ -223,9 +167,7 @@ class Client:
         try:
             message = self._decode(data)
             if type(message) not in self._table[self.state]:
-                raise PeerError(
-                    _untimely(message, self._slot, self.state), f"in state {self.state}"
-                )
+                raise PeerError(untimely(message, self._slot, self.state), f"in state {self.state}")
             reply = self._take(message)
         except PeerError:
             self.close()
@@ -237,7 +179,7 @@ class Client:
     @property
     def num_members(self) -> int:
         """Devices in the cohort, as far as this device knows; zero before the first list."""
-        return 0 if self._members is None else int(np.count_nonzero(self._members))
+        return int(np.count_nonzero(self._formed.members)) if self._held is not None else 0
 
     @property
     def slot(self) -> int:
@@ -298,7 +240,7 @@ class Client:
         params, slot = self._accepted, self._slot
         spec = params.slots[slot]
         total = ring.as_vector(vector, spec.length, spec.ring_bits)
-        context = SlotContext.of(params, self._placed.session_id, slot, binding)
+        context = SlotContext.of(params, self._formed.session_id, slot, binding)
         committed = proof = b""
         if spec.verified:
             identity = present(self._credentials).identity
@@ -308,15 +250,10 @@ class Client:
         if spec.proof_size:
             if prove is None:
                 raise UsageError(f"slot {slot}: a vector of this slot needs a proof")
-            proof = prove(
-                Commitment(
-                    context,
-                    self._placed.position,
-                    self._own_signer,
-                    committed[:COMMITMENT_SIZE],
-                ),
-                join_blinding(total[spec.length :].tolist()),
-            )
+            signer = self._formed.signer_at(self._formed.position)
+            point = committed[:COMMITMENT_SIZE]
+            commitment = Commitment(context, self._formed.position, signer, point)
+            proof = prove(commitment, join_blinding(total[spec.length :].tolist()))
             if len(proof) != spec.proof_size:
                 raise UsageError(f"slot {slot}: a proof of {len(proof)} bytes, not proof_size")
         if params.signed and not self._is_in_ledger:
@@ -345,19 +282,19 @@ class Client:
         spec, tell = params.slots[slot], self._primitives.foresee
         if tell is None or spec.whole:
             return
-        context = SlotContext.of(params, self._placed.session_id, slot, binding)
+        context = SlotContext.of(params, self._formed.session_id, slot, binding)
         self_key, pairs = self._tolerant_masks(context)
         self._foreseen = context, self_key, pairs
-        position = self._placed.position
+        position = self._formed.position
         tell(Expected(spec.wire_length, spec.ring_bits, position, self_key, pairs))
 
     def _mask(self, total: Vector, context: SlotContext) -> None:
         """Add the masks of the open slot to a vector, and use the slot's secrets up."""
         params, slot, primitives = self._accepted, self._slot, self._primitives
         if params.slots[slot].whole:
-            info = context.whole_slot_info(self._cohort)
-            near = self._near()
-            pairs = [self._neighbours[position].link.whole(info) for position in near]
+            info = context.whole_slot_info(self._formed.members)
+            near = self._near
+            pairs = [self._formed.neighbours[position].link.whole(info) for position in near]
         else:
             column = params.columns[slot]
             if self._foreseen is not None and self._foreseen[0] == context:
@@ -368,7 +305,7 @@ class Client:
             # From here on the device can no longer use this slot's secrets, whatever happens.
             self._mask_keys[column] = self._seeds[column] = None
             self._foreseen = None
-        primitives.add_pairwise(total, self._placed.position, pairs)
+        primitives.add_pairwise(total, self._formed.position, pairs)
 
     def _tolerant_masks(self, context: SlotContext) -> tuple[bytes, list[PairSecret]]:
         """The key of the self mask of the open slot, and what the pairwise ones come from."""
@@ -376,13 +313,14 @@ class Client:
         own, seed = self._mask_keys[column], self._seeds[column]
         if own is None or seed is None:
             raise UsageError(f"slot {self._slot} was used before")
-        near = self._near()
-        keys = [self._neighbours[position].mask_keys[column] for position in near]
+        near = self._near
+        keys = [self._formed.neighbours[position].mask_keys[column] for position in near]
         return context.self_mask_key(seed), context.pair_secrets(own, near, keys)
 
+    @property
     def _near(self) -> list[int]:
         """The neighbours whose masks are in the open slot."""
-        return self._neighbours_among(self._cohort)
+        return self._formed.neighbours_among(self._formed.members)
 
     def close(self) -> None:
         """End the session for good and discard its secrets. Spec: §9.11."""
@@ -390,7 +328,7 @@ class Client:
             self._move(Close)
         self._sealing = None
         self._mask_keys, self._seeds, self._foreseen = [], [], None
-        self._neighbours, self._roster, self._held = {}, None, None
+        self._cohort = self._held = None
 
     def _move(self, event: type) -> None:
         self._state = follow(self._table, self._state, event)
@@ -454,67 +392,30 @@ class Client:
         return AdvertiseKeys(self._sealing.public, public, credential)
 
     def _share(self, message: RosterMessage) -> ShareKeys:
-        params, ids = self._accepted, message.roster
-        position = validation.check_roster(ids, self.client_id, params)
-        graph = Graph(len(ids), params.degree, params.graph_seed)
-        expected = graph.neighbours(position).tolist()
-        validation.check_neighbours(position, message.keys.keys(), set(expected))
-        own = self._own_sealing
-        validation.check_keys([own.public, *self._own_mask_keys()], message.keys)
-        if params.signed:
-            credentials = present(self._credentials)
-            identities = validation.check_credentials(credentials, params, ids, message.keys)
-            credentials.directory.learn(identities)  # nothing is refused after this
-        session_id = params.session_id(ids.astype("<u4").tobytes())
-        self._neighbours = {
-            peer: _neighbour(own, position, peer, message.keys[peer], session_id)
-            for peer in expected
-        }
+        params = self._accepted
+        self._cohort = cohort = Cohort(
+            message,
+            self.client_id,
+            params,
+            self._own_sealing,
+            [pair.public for pair in self._mask_keys if pair is not None],
+            self._credentials,
+        )
         seeds = [self._randomness(prg.SEED_SIZE) for _ in params.columns]
         self._seeds = list(seeds)
         secrets = [s for pair in zip(seeds, self._own_mask_secrets(), strict=True) for s in pair]
-        holders = graph.holders_of(position)
-        shares = shamir.split(secrets, (holders + 1).tolist(), params.threshold, self._randomness)
-        share_of = dict(zip(holders.tolist(), shares.astype("<u4", copy=False), strict=True))
-        own_shares = share_of.pop(position, None)
-        boxes = {
-            peer: self._neighbours[peer].channel.seal(share.tobytes(), self._randomness)
-            for peer, share in share_of.items()
-        }
-        if own_shares is not None:
-            own_shares = own_shares.reshape(len(seeds), len(ShareKind), shamir.NUM_LIMBS)
-        self._roster = _Roster(ids, position, session_id, holders, own_shares)
+        boxes = cohort.deal(secrets, self._randomness)
         commitments = [
-            seed_commitment(session_id, slot, position, seed)
+            seed_commitment(cohort.session_id, slot, cohort.position, seed)
             for slot, seed in zip(params.columns, seeds, strict=True)
         ]
         return ShareKeys(tuple(commitments), boxes)
 
     def _store_shares(self, message: ShareDelivery) -> ShareReceipt:
-        self._shrink_cohort(message.members)
-        params, roster = self._accepted, self._placed
-        expected = set(self._neighbours_among(message.members))
-        validation.check_neighbours(roster.position, message.boxes.keys(), expected)
-        senders, plaintexts = list[int](), list[bytes]()
-        for sender, box in message.boxes.items():
-            plaintext = self._neighbours[sender].channel.open(box)
-            if plaintext is not None and len(plaintext) == wire.plaintext_size(params):
-                senders.append(sender)
-                plaintexts.append(plaintext)
-        limbs = np.frombuffer(b"".join(plaintexts), dtype="<u4").astype(np.uint32)
-        shape = (len(senders), len(params.columns), len(ShareKind), shamir.NUM_LIMBS)
-        shares = limbs.reshape(shape)
-        good = (shares < shamir.PRIME).all(axis=(1, 2, 3))
-        positions, shares = np.array(senders, dtype=np.int64)[good], shares[good]
-        refused = expected.difference(positions.tolist())
-        if roster.own_shares is not None:
-            place = int(np.searchsorted(positions, roster.position))
-            positions = np.insert(positions, place, roster.position)
-            shares = np.insert(shares, place, roster.own_shares, axis=0)
-        self._held = _HeldShares(positions, shares)
-        self._heard = np.ones_like(message.members)
-        self._heard[list(refused)] = False
-        self._shrink_cohort(message.members)
+        cohort = self._formed
+        cohort.shrink(message.members)
+        self._held, refused = cohort.open_boxes(message)
+        cohort.shrink(message.members)
         return ShareReceipt(tuple(sorted(refused)))
 
     def _open(self, message: OpenSlot) -> None:
@@ -525,7 +426,7 @@ class Client:
         elif message.signatures:
             raise PeerError(Refusal.MALFORMED, "signatures with a slot that needs none")
         else:
-            self._shrink_cohort(message.members)
+            self._formed.shrink(message.members)
         self._slot, self._opened, self._listed = message.slot, message.members, None
 
     def _agree(self, message: OpenSlot) -> None:
@@ -545,20 +446,20 @@ class Client:
                 raise PeerError(Refusal.NOT_AGREED, "no list of devices was signed")
             if not np.array_equal(message.members, listed.survivors):
                 raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
-            session_id = self._placed.session_id
-            self._check_quorum(
+            session_id = self._formed.session_id
+            self._formed.check_quorum(
                 message.signatures,
                 lambda key: signing.members(session_id, message.slot, listed.survivors, key),
             )
         else:
-            self._shrink_cohort(message.members)
+            self._formed.shrink(message.members)
         self._agreed = message.members
 
     def _confirm(self, message: ConsistencyCheck) -> ConsistencySignature:
         key = self._own_sealing.public
         if self._state is ClientState.READY:
             self._accept_list(message)
-            session_id = self._placed.session_id
+            session_id = self._formed.session_id
             statement = signing.members(session_id, message.slot, message.survivors, key)
         else:
             self._accept_survivors(message.slot, message.survivors)
@@ -573,25 +474,23 @@ class Client:
             raise PeerError(Refusal.OUT_OF_ORDER, f"a list of devices for slot {message.slot}")
         if self._agreed is not None:
             raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "a list was agreed on before")
-        self._shrink_cohort(message.survivors)
+        self._formed.shrink(message.survivors)
         self._listed = message
 
     def _check_sum(self, message: SumOpening) -> None:
         """Believe a sum only if the devices' commitments open to it. Spec: §9.13."""
         self._require_open(message.slot)
-        roster, agreed = self._placed, self._agreed
+        cohort, agreed = self._formed, self._agreed
         if agreed is None or (self.proved is not None and self.proved.slot == message.slot):
             raise PeerError(Refusal.OUT_OF_ORDER, f"a second sum of slot {message.slot}, or none")
-        validation.check_named(message.committed.keys(), set(np.flatnonzero(agreed).tolist()))
-        signers = {p: _signer(neighbour) for p, neighbour in self._neighbours.items()}
-        signers[roster.position] = self._own_signer
+        signers = cohort.signers_of(message.committed.keys(), agreed)
         spec = self._accepted.slots[message.slot]
         flaw = self._primitives.examine(
             openings.Opening(
                 present(self._context),
                 spec,
                 message.packed,
-                tuple(signers[position] for position in message.committed),
+                signers,
                 tuple(bytes(committed) for committed in message.committed.values()),
             )
         )
@@ -604,10 +503,10 @@ class Client:
         params = self._accepted
         if params.signed:
             self._require_open(message.slot)
-            if not np.array_equal(message.survivors, self._cohort):
+            if not np.array_equal(message.survivors, self._formed.members):
                 raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
             context = present(self._context)
-            self._check_quorum(
+            self._formed.check_quorum(
                 message.signatures,
                 lambda key: signing.survivors(context, message.survivors, key),
             )
@@ -627,7 +526,7 @@ class Client:
 
     def _accept_survivors(self, slot: int, survivors: Members) -> None:
         self._require_open(slot)
-        self._shrink_cohort(survivors)
+        self._formed.shrink(survivors)
 
     def _require_opened(self, call: str) -> None:
         """Refuse a caller's call unless a slot waits for a vector."""
@@ -640,46 +539,8 @@ class Client:
                 Refusal.OUT_OF_ORDER, f"slot {slot} to unmask, slot {self._slot} is open"
             )
 
-    def _check_quorum(
-        self, signatures: Mapping[int, bytes], statement: Callable[[PublicKey], bytes]
-    ) -> None:
-        """Check that t holders of the device's shares agree to its cohort.
-
-        They are neighbours whose boxes it could read, and on a complete graph itself.
-        """
-        heard = present(self._heard)
-        signers = {
-            position: _signer(neighbour)
-            for position, neighbour in self._neighbours.items()
-            if heard[position]
-        }
-        if self._placed.own_shares is not None:
-            signers[self._placed.position] = self._own_signer
-        validation.check_quorum(
-            signatures, statement, signers, self._cohort, self._accepted.threshold
-        )
-
-    def _shrink_cohort(self, members: Members) -> None:
-        roster = self._placed
-        if len(members) != len(roster.ids):
-            raise PeerError(
-                Refusal.MALFORMED, f"a set over {len(members)} of {len(roster.ids)} devices"
-            )
-        heard = np.ones_like(members) if self._heard is None else self._heard
-        validation.check_members(
-            members, self._members, heard, roster.position, roster.holders, self._accepted
-        )
-        self._members = members
-
-    def _neighbours_among(self, members: Members) -> list[int]:
-        present = members.tolist()
-        return [position for position in self._neighbours if present[position]]
-
     def _own_mask_secrets(self) -> list[bytes]:
         return [pair.secret for pair in self._mask_keys if pair is not None]
-
-    def _own_mask_keys(self) -> list[bytes]:
-        return [pair.public for pair in self._mask_keys if pair is not None]
 
     @property
     def _table(self) -> Mapping[ClientState, Mapping[type, ClientState]]:
@@ -690,48 +551,9 @@ class Client:
         return present(self.params)
 
     @property
-    def _placed(self) -> _Roster:
-        return present(self._roster)
-
-    @property
-    def _cohort(self) -> Members:
-        return present(self._members)
+    def _formed(self) -> Cohort:
+        return present(self._cohort)
 
     @property
     def _own_sealing(self) -> KeyPair:
         return present(self._sealing)
-
-    @property
-    def _own_signer(self) -> Signer:
-        return Signer(present(self._credentials).identity.public, self._own_sealing.public)
-
-
-def _neighbour(
-    own: KeyPair, position: int, peer: int, theirs: AdvertiseKeys, session_id: SessionId
-) -> _Neighbour:
-    """What a device at a position knows of a neighbour, from the neighbour's advertisement."""
-    link = Link.between(own, peer, theirs.sealing_key, session_id)
-    return _Neighbour(
-        sealing.SealedChannel(link.secret, own.public, theirs.sealing_key, position, peer),
-        link,
-        theirs.sealing_key,
-        theirs.mask_keys,
-        None if theirs.credential is None else theirs.credential.identity,
-    )
-
-
-def _signer(neighbour: _Neighbour) -> Signer:
-    return Signer(present(neighbour.identity), neighbour.sealing_key)
-
-
-def _untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
-    """The refusal that names what an out-of-order message amounts to. Spec: §9.3."""
-    match message:
-        case OpenSlot() if message.slot <= slot:
-            return Refusal.SLOT_REUSED
-        case UnmaskRequest() if message.slot == slot and state is ClientState.READY:
-            return Refusal.BOTH_SHARE_KINDS
-        case ConsistencyCheck() if state in (ClientState.LISTED, ClientState.CONFIRMED):
-            return Refusal.INCONSISTENT_SURVIVORS
-        case _:
-            return Refusal.OUT_OF_ORDER

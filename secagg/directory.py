@@ -2,7 +2,8 @@
 
 An active server can impersonate any device whose key the directory does not already know. So the
 directory must not come from the server. It is either a list that people compare, or it is learned
-at first contact, after which a device's key at least cannot change.
+at first contact, after which a device's key at least cannot change. Simulated devices, which all
+know each other, have an `Enrolment`.
 
 Spec: §6.2.
 """
@@ -14,8 +15,11 @@ from typing import Final, Protocol, Self
 
 from deltafl.secagg import labels
 from deltafl.secagg.errors import UsageError
-from deltafl.secagg.identity import IDENTITY_SIZE, IdentityKey, grouped
-from deltafl.secagg.params import ClientId
+from deltafl.secagg.identity import IDENTITY_SIZE, Identity, IdentityKey, generate, grouped
+from deltafl.secagg.labels import Label
+from deltafl.secagg.ledger import Ledger, MemoryLedger
+from deltafl.secagg.params import ClientId, SessionParams
+from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.threat import MAX_DEVICES
 
 _ID_LIMIT: Final = 2**32
@@ -125,7 +129,7 @@ class TrustedKeys(Directory):
         It is twice as long as a key's fingerprint. Somebody who writes both lists can search for
         any pair with the same fingerprint, which takes only the square root of the tries.
         """
-        return grouped(labels.digest(labels.DIRECTORY_FINGERPRINT, self.dump().encode()))
+        return grouped(labels.digest(Label.DIRECTORY_FINGERPRINT, self.dump().encode()))
 
     def accepts(self, client: ClientId, key: IdentityKey) -> bool:
         """Whether the list gives this device exactly this key."""
@@ -167,3 +171,61 @@ class FirstUse(Directory):
     def pinned(self) -> TrustedKeys:
         """The keys remembered so far, for the caller to save."""
         return TrustedKeys(self._keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A device's own identity, and how it recognises other devices.
+
+    Attributes:
+        identity: The device's key pair.
+        directory: Decides whether a key belongs to a device.
+    """
+
+    identity: Identity
+    directory: Directory
+
+    def check(self, client: ClientId) -> None:
+        """Check that the directory accepts the device's own key, and let it learn that.
+
+        Raises:
+            UsageError: the directory has another key, or none, under the device's id.
+        """
+        if not self.directory.accepts(client, self.identity.public):
+            raise UsageError(f"the directory does not accept this identity for device {client}")
+        self.directory.learn({client: self.identity.public})
+
+
+class Enrolment(Directory):
+    """Creates each device's identity when it is first asked for, and accepts only that one.
+
+    It stands in for what real devices do before any session: they create their keys, and a list of
+    the keys (`TrustedKeys`) reaches every device. Real devices each have their own `Credentials`.
+
+    Args:
+        randomness: Source of the secret keys.
+    """
+
+    def __init__(self, randomness: Randomness = system_randomness) -> None:
+        self._randomness = randomness
+        self._enrolled: dict[ClientId, Credentials] = {}
+        self._ledgers: dict[ClientId, Ledger] = {}
+
+    def accepts(self, client: ClientId, key: IdentityKey) -> bool:
+        """Whether this is the key that was created for the device here."""
+        known = self._enrolled.get(client)
+        return known is not None and known.identity.public == key
+
+    def credentials(self, client: ClientId) -> Credentials:
+        """A device's credentials; the same every time."""
+        if client not in self._enrolled:
+            self._enrolled[client] = Credentials(generate(self._randomness), self)
+        return self._enrolled[client]
+
+    def ledger(self, client: ClientId) -> Ledger:
+        """A device's ledger; the same every time."""
+        return self._ledgers.setdefault(client, MemoryLedger())
+
+    def credentials_for(self, client: ClientId, params: SessionParams) -> Credentials | None:
+        """A device's credentials if the session is signed, else None."""
+        return self.credentials(client) if params.signed else None

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.secagg import labels, prg
+from deltafl.secagg.labels import Label
 
 Members = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -122,7 +123,7 @@ class Graph:
     @cached_property
     def _order(self) -> Positions:
         """The order of the devices on the ring: sorted by 64 keystream bits each."""
-        key = labels.digest(labels.GRAPH, self._seed, self.num_devices, self.degree)
+        key = labels.digest(Label.GRAPH, self._seed, self.num_devices, self.degree)
         words = np.frombuffer(prg.keystream(key, 8 * self.num_devices), dtype="<u8")
         return np.argsort(words, kind="stable").astype(np.int64)
 

@@ -16,8 +16,8 @@ from deltafl.secagg.errors import Fault, UsageError
 from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.server import SlotSum
-from deltafl.secagg.stages import Drop, Stage, Step, Vanishing
+from deltafl.secagg.states import Drop, Stage, Step, Vanishing
+from deltafl.secagg.summing import SlotSum
 from deltafl.secagg.survival import (
     check_invited,
     require_cohort,

@@ -14,6 +14,7 @@ from nacl.exceptions import BadSignatureError
 
 from deltafl.secagg import labels
 from deltafl.secagg.errors import UsageError
+from deltafl.secagg.labels import Label
 from deltafl.secagg.randomness import Randomness
 
 IdentityKey = NewType("IdentityKey", bytes)
@@ -102,7 +103,7 @@ def fingerprint(public: bytes) -> str:
     """
     if len(public) != IDENTITY_SIZE:
         raise UsageError(f"an identity's public key has {IDENTITY_SIZE} bytes, not {len(public)}")
-    return grouped(labels.digest(labels.IDENTITY_FINGERPRINT, public)[:_FINGERPRINT_BYTES])
+    return grouped(labels.digest(Label.IDENTITY_FINGERPRINT, public)[:_FINGERPRINT_BYTES])
 
 
 def grouped(digest: bytes) -> str:

@@ -1,6 +1,10 @@
-"""X25519 key pairs and key agreement (RFC 7748), and HKDF-SHA256 (RFC 5869).
+"""X25519 key pairs and agreement (RFC 7748), HKDF-SHA256 (RFC 5869), and boxes for shares.
 
-Spec: §2.2, §2.3.
+Boxes are sealed with XChaCha20-Poly1305, under one key per direction. The key is bound to the
+session, the direction and both public keys. The box also authenticates session, sender and
+recipient, so it does not open in any other session or for another pair.
+
+Spec: §2.2, §2.3, §2.5.
 """
 
 import hmac
@@ -8,13 +12,25 @@ from dataclasses import dataclass, field
 from typing import Final, NewType
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from nacl.bindings import (
+    crypto_aead_xchacha20poly1305_ietf_decrypt,
+    crypto_aead_xchacha20poly1305_ietf_encrypt,
+)
+from nacl.exceptions import CryptoError
 
+from deltafl.secagg import labels
 from deltafl.secagg.errors import PeerError, Refusal
+from deltafl.secagg.labels import Label
 from deltafl.secagg.randomness import Randomness
 
 PublicKey = NewType("PublicKey", bytes)
 
 KEY_SIZE: Final = 32
+NONCE_SIZE: Final = 24
+_TAG_SIZE: Final = 16
+OVERHEAD: Final = NONCE_SIZE + _TAG_SIZE
+"""By how much a box is longer than what is in it."""
+
 _PRIME: Final = 2**255 - 19
 _TOP: Final = 0x7F  # a key with a smaller last byte is already a number below the prime
 # u-coordinates of the points whose order divides 8 on the curve and its twist. Everybody knows the
@@ -111,3 +127,44 @@ def extract(material: bytes, *, salt: bytes) -> bytes:
 def expand(secret: bytes, info: bytes) -> bytes:
     """The second half of HKDF-SHA256: a key of 32 bytes, one block. Spec: §2.2."""
     return hmac.digest(secret, info + b"\x01", "sha256")
+
+
+class SealedChannel:
+    """Seals boxes for one neighbour, and opens boxes from it, in one session.
+
+    Args:
+        secret: What both ends expand keys from; 32 bytes (see `deltafl.secagg.masks.Link`).
+        own: The device's sealing key.
+        peer: The neighbour's.
+        own_position: The device's position.
+        peer_position: The neighbour's.
+    """
+
+    __slots__ = ("_inward", "_inward_label", "_outward", "_outward_label")
+
+    def __init__(
+        self, secret: bytes, own: bytes, peer: bytes, own_position: int, peer_position: int
+    ) -> None:
+        self._outward_label = labels.pack(Label.SEALING, own_position, peer_position, own, peer)
+        self._inward_label = labels.pack(Label.SEALING, peer_position, own_position, peer, own)
+        self._outward = expand(secret, self._outward_label)
+        self._inward = expand(secret, self._inward_label)
+
+    def seal(self, plaintext: bytes, randomness: Randomness) -> bytes:
+        """A box for the neighbour: nonce, ciphertext, tag; 40 bytes longer than the plaintext."""
+        nonce = randomness(NONCE_SIZE)
+        return nonce + crypto_aead_xchacha20poly1305_ietf_encrypt(
+            plaintext, self._outward_label, nonce, self._outward
+        )
+
+    def open(self, box: bytes) -> bytes | None:
+        """The plaintext of the neighbour's box; None if the box is not authentic."""
+        if len(box) < OVERHEAD:
+            return None
+        nonce, sealed = box[:NONCE_SIZE], box[NONCE_SIZE:]
+        try:
+            return crypto_aead_xchacha20poly1305_ietf_decrypt(
+                sealed, self._inward_label, nonce, self._inward
+            )
+        except CryptoError:
+            return None

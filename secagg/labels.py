@@ -8,29 +8,36 @@ Spec: §1.5, §1.6.
 """
 
 import struct
+from enum import Enum, unique
 from hashlib import sha256
 from typing import Final
 
 VERSION: Final = 3
 _PREFIX: Final = b"deltafl/secagg/v%d/" % VERSION
 
-PARAMETERS: Final = _PREFIX + b"session parameters"
-SESSION: Final = _PREFIX + b"session id"
-SEALING: Final = _PREFIX + b"share sealing key"
-SEED_COMMITMENT: Final = _PREFIX + b"self-mask seed commitment"
-SELF_MASK: Final = _PREFIX + b"self mask"
-PAIRWISE_MASK: Final = _PREFIX + b"pairwise mask"
-WHOLE_MASK: Final = _PREFIX + b"pairwise mask of a whole slot"
-ADVERTISEMENT: Final = _PREFIX + b"key advertisement"
-SURVIVORS: Final = _PREFIX + b"survivors of a slot"
-MEMBERS: Final = _PREFIX + b"members of a whole slot"
-COMMITTED: Final = _PREFIX + b"committed vector"
-PROOF: Final = _PREFIX + b"proof of one of several cases"
-PROOF_NUMBERS: Final = _PREFIX + b"numbers drawn for a proof"
-GRAPH: Final = _PREFIX + b"graph permutation"
-IDENTITY_FINGERPRINT: Final = _PREFIX + b"identity fingerprint"
-DIRECTORY_FINGERPRINT: Final = _PREFIX + b"directory fingerprint"
-GENERATOR: Final = _PREFIX + b"commitment generator"
+
+@unique
+class Label(bytes, Enum):
+    """What a digest or a key is for."""
+
+    PARAMETERS = _PREFIX + b"session parameters"
+    SESSION = _PREFIX + b"session id"
+    SEALING = _PREFIX + b"share sealing key"
+    SEED_COMMITMENT = _PREFIX + b"self-mask seed commitment"
+    SELF_MASK = _PREFIX + b"self mask"
+    PAIRWISE_MASK = _PREFIX + b"pairwise mask"
+    WHOLE_MASK = _PREFIX + b"pairwise mask of a whole slot"
+    ADVERTISEMENT = _PREFIX + b"key advertisement"
+    SURVIVORS = _PREFIX + b"survivors of a slot"
+    MEMBERS = _PREFIX + b"members of a whole slot"
+    COMMITTED = _PREFIX + b"committed vector"
+    PROOF = _PREFIX + b"proof of one of several cases"
+    PROOF_NUMBERS = _PREFIX + b"numbers drawn for a proof"
+    GRAPH = _PREFIX + b"graph permutation"
+    IDENTITY_FINGERPRINT = _PREFIX + b"identity fingerprint"
+    DIRECTORY_FINGERPRINT = _PREFIX + b"directory fingerprint"
+    GENERATOR = _PREFIX + b"commitment generator"
+
 
 _LENGTH: Final = struct.Struct("<I")
 _NUMBER: Final = struct.Struct("<IQ")

@@ -23,6 +23,7 @@ from deltafl.secagg import keys, labels
 from deltafl.secagg.errors import UsageError
 from deltafl.secagg.graph import Members
 from deltafl.secagg.keys import KeyPair, PublicKey
+from deltafl.secagg.labels import Label
 from deltafl.secagg.params import SessionId, SessionParams
 
 
@@ -77,7 +78,7 @@ class SlotContext:
 
         Spec: §5.3.
         """
-        info = labels.pack(labels.SELF_MASK, self.info)
+        info = labels.pack(Label.SELF_MASK, self.info)
         return keys.derive(seed, salt=self.session_id, info=info)
 
     def pair_secrets(
@@ -92,7 +93,7 @@ class SlotContext:
             peers: The peers' positions.
             public: Their public keys for the slot, in the same order, none of low order.
         """
-        label = labels.pack(labels.PAIRWISE_MASK, self.info)
+        label = labels.pack(Label.PAIRWISE_MASK, self.info)
         # All agreements first, then all derivations: if they alternated, the code of each would
         # evict the other's from the processor's caches, which costs a third more.
         shared = [own.agree(key) for key in public]
@@ -114,7 +115,7 @@ class SlotContext:
             members: The devices that the slot is summed over, over the roster.
         """
         bits = np.packbits(members, bitorder="little").tobytes()
-        return labels.pack(labels.WHOLE_MASK, self.info, len(members), bits)
+        return labels.pack(Label.WHOLE_MASK, self.info, len(members), bits)
 
 
 class Link(NamedTuple):
@@ -158,7 +159,7 @@ class Link(NamedTuple):
 
 def seed_commitment(session_id: SessionId, slot: int, position: int, seed: bytes) -> bytes:
     """A device's commitment to its self-mask seed of a slot; 32 bytes. Spec: §5.6."""
-    return labels.digest(labels.SEED_COMMITMENT, session_id, slot, position, seed)
+    return labels.digest(Label.SEED_COMMITMENT, session_id, slot, position, seed)
 
 
 def subtracts(own_position: int, peer_position: int) -> bool:

@@ -4,9 +4,13 @@ Devices are named by their position in the roster, which is sorted by id; sets o
 boolean arrays over the roster. Every message carries the session's tag, so that a delayed message
 of an earlier session is recognised and ignored. Signatures and the consistency round exist only in
 signed sessions.
+
+The server's messages to many devices are each written only when it is read (`Letters`). Deliveries
+to a thousand devices of a complete graph take more than a hundred megabytes in total. A server that
+sends them one by one needs to hold only one at a time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -17,7 +21,7 @@ import numpy.typing as npt
 from deltafl.secagg.graph import Members
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.params import SessionParams
+from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.shamir import Limbs
 
 Roster = npt.NDArray[np.uint32]
@@ -268,3 +272,30 @@ ServerMessage = (
     | SumOpening
 )
 Message = ClientMessage | ServerMessage
+
+
+Outgoing = Mapping[ClientId, bytes]
+
+
+class Letters(Outgoing):
+    """Messages by recipient, each made by a function that returns the same bytes every time.
+
+    Args:
+        recipients: The devices that get a message, in order.
+        write: Makes a recipient's message from what was known when this object was created.
+    """
+
+    def __init__(self, recipients: Sequence[ClientId], write: Callable[[ClientId], bytes]) -> None:
+        self._recipients = dict.fromkeys(recipients)
+        self._write = write
+
+    def __getitem__(self, recipient: ClientId) -> bytes:
+        if recipient not in self._recipients:
+            raise KeyError(recipient)
+        return self._write(recipient)
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return iter(self._recipients)
+
+    def __len__(self) -> int:
+        return len(self._recipients)

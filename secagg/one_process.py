@@ -18,7 +18,7 @@ from deltafl.secagg.params import DIGEST_SIZE, ClientId, GraphKind, SessionParam
 from deltafl.secagg.policy import DevicePolicy
 from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import run_session
-from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.secagg.states import Stage, Step, Vanish
 from deltafl.secagg.threat import ThreatModel
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]

@@ -19,6 +19,7 @@ import numpy as np
 from deltafl.secagg import labels, pedersen, ring
 from deltafl.secagg.errors import Refusal
 from deltafl.secagg.identity import SIGNATURE_SIZE, Identity, verify
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.params import SlotSpec
 from deltafl.secagg.randomness import Randomness
@@ -46,6 +47,20 @@ class Opening:
     packed: bytes
     signers: tuple[Signer, ...]
     committed: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProvedSum:
+    """A sum that the device has checked against what its devices committed to.
+
+    Attributes:
+        slot: Index into the session's slots.
+        vector: The sum in Z_2^b, shape (length,), unsigned words in [0, 2^b), to be read as two's
+            complement.
+    """
+
+    slot: int
+    vector: Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +103,7 @@ def statement(context: SlotContext, commitment: bytes, sealing_key: bytes) -> by
 
     Spec: §6.5.
     """
-    return labels.pack(labels.COMMITTED, context.session_id, context.info, commitment, sealing_key)
+    return labels.pack(Label.COMMITTED, context.session_id, context.info, commitment, sealing_key)
 
 
 def commit(

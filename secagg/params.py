@@ -8,6 +8,7 @@ from typing import Final, NewType, Self
 
 from deltafl.secagg import labels, ring
 from deltafl.secagg.errors import UsageError, whole_number
+from deltafl.secagg.labels import Label
 from deltafl.secagg.pedersen import BLINDING_LIMBS, LIMB_BITS
 from deltafl.secagg.threat import (
     Adversary,
@@ -184,7 +185,7 @@ class SessionParams:
             size = len(value)
             if size != DIGEST_SIZE:
                 raise UsageError(f"{name} has {size} bytes, not {DIGEST_SIZE}")
-        digest = labels.digest(labels.PARAMETERS, self.canonical())
+        digest = labels.digest(Label.PARAMETERS, self.canonical())
         longest = max(ring.packed_size(slot.wire_length, slot.ring_bits) for slot in self.slots)
         tolerant = [index for index, slot in enumerate(self.slots) if not slot.whole]
         columns = MappingProxyType({index: column for column, index in enumerate(tolerant)})
@@ -289,4 +290,4 @@ class SessionParams:
 
         Spec: §3.3, §4.1.
         """
-        return SessionId(labels.digest(labels.SESSION, self.canonical(), roster))
+        return SessionId(labels.digest(Label.SESSION, self.canonical(), roster))

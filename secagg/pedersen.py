@@ -24,6 +24,7 @@ from nacl.exceptions import RuntimeError as SodiumError
 from nacl.exceptions import UnavailableError
 
 from deltafl.secagg import labels
+from deltafl.secagg.labels import Label
 from deltafl.secagg.randomness import Randomness
 
 ORDER: Final = 2**252 + 27742317777372353535851937790883648493
@@ -222,7 +223,7 @@ def _grouped(values: Sequence[int]) -> dict[int, bytes]:
 
 def _hashed(index: int, attempt: int) -> bytes:
     """Eight times the point that a digest encodes; the identity if it encodes none."""
-    digest = labels.digest(labels.GENERATOR, index, attempt)
+    digest = labels.digest(Label.GENERATOR, index, attempt)
     point = add([digest, digest])
     if point is None:
         return _IDENTITY

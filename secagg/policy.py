@@ -103,19 +103,17 @@ class DevicePolicy:
         "max_slots": Range(1),
         "max_length": Range(1),
         "max_ring_bits": Range(1, 64, is_closed=True),
-        "max_sharing_work": Range(0),
-        "max_mask_elements": Range(0),
-        "max_verified_length": Range(0),
     }
+    """Limits that are not just any number from 0 on."""
 
     def __post_init__(self) -> None:
         # A configuration file gives a string, which is not a member of the enum.
         object.__setattr__(self, "adversary", Adversary(self.adversary))
         for limit in fields(self):
-            value, allowed = getattr(self, limit.name), self._ranges.get(limit.name)
+            value, allowed = getattr(self, limit.name), self._ranges.get(limit.name, Range(0))
             if isinstance(limit.default, bool) and not isinstance(value, bool):
                 raise UsageError(f"{limit.name}={value!r} is neither True nor False")
-            if allowed is None:
+            if isinstance(limit.default, bool | str):
                 continue
             if isinstance(limit.default, int):
                 value = whole_number(limit.name, value)
@@ -135,27 +133,27 @@ class DevicePolicy:
         widest = max(slot.ring_bits for slot in params.slots)
         colluding = at_most(self.colluding_rate, params.num_invited)
         honest = params.min_cohort - colluding
-        _at_least("min_cohort", params.min_cohort, self.min_cohort)
-        _at_least("min_cohort without colluding devices", honest, 2)
-        _at_least("threshold", params.threshold, self.min_threshold)
-        _at_least("threshold / holders", share, self.min_threshold_share)
-        if params.is_complete and params.threshold <= colluding:
-            raise PeerError(
-                Refusal.POLICY,
-                f"threshold={params.threshold} is not above the {colluding} devices that may "
-                "collude: they could rebuild every device's secrets",
-            )
-        _at_most("number of invited devices", params.num_invited, self.max_cohort)
-        _at_most("degree", degree, self.max_degree)
-        _at_most("number of slots", len(params.slots), self.max_slots)
-        _at_most("vector length", longest, self.max_length)
-        _at_most("ring bits", widest, self.max_ring_bits)
+        self._at_least("min_cohort", params.min_cohort, self.min_cohort)
+        self._at_least("min_cohort without colluding devices", honest, 2)
+        self._at_least("threshold", params.threshold, self.min_threshold)
+        self._at_least("threshold / holders", share, self.min_threshold_share)
+        self._insist(
+            params.threshold > colluding or not params.is_complete,
+            f"threshold={params.threshold} is not above the {colluding} devices that may "
+            "collude: they could rebuild every device's secrets",
+        )
+        self._at_most("number of invited devices", params.num_invited, self.max_cohort)
+        self._at_most("degree", degree, self.max_degree)
+        self._at_most("number of slots", len(params.slots), self.max_slots)
+        self._at_most("vector length", longest, self.max_length)
+        self._at_most("ring bits", widest, self.max_ring_bits)
         # Each of these alone is within its bound, and the product may still take hours.
         elements = degree * sum(slot.wire_length for slot in params.slots)
-        _at_most("multiplications to share secrets", _sharing_work(params), self.max_sharing_work)
-        _at_most("elements of masks", elements, self.max_mask_elements)
+        work = _sharing_work(params)
+        self._at_most("multiplications to share secrets", work, self.max_sharing_work)
+        self._at_most("elements of masks", elements, self.max_mask_elements)
         proved = max((slot.length for slot in params.slots if slot.verified), default=0)
-        _at_most("length of a verified slot", proved, self.max_verified_length)
+        self._at_most("length of a verified slot", proved, self.max_verified_length)
         if self.expects_active:
             self._check_active(params)
         if not params.is_complete:
@@ -166,47 +164,70 @@ class DevicePolicy:
         """Whether the device expects a server that may say anything."""
         return self.adversary is Adversary.ACTIVE
 
+    def _at_least(self, name: str, value: float, limit: float) -> None:
+        self._insist(
+            value >= limit, f"{name}={_shown(value)} is below the device's {_shown(limit)}"
+        )
+
+    def _at_most(self, name: str, value: float, limit: float) -> None:
+        self._insist(
+            value <= limit, f"{name}={_shown(value)} is above the device's {_shown(limit)}"
+        )
+
+    @staticmethod
+    def _insist(holds: bool, otherwise: str) -> None:
+        """Refuse what a server announced, unless a comparison with a limit holds.
+
+        Raises:
+            PeerError: it does not.
+        """
+        if not holds:
+            raise PeerError(Refusal.POLICY, otherwise)
+
+    def _check_limit(self, name: str, value: float, limit: str) -> None:
+        """Refuse what is above a limit, or below one that is called a minimum."""
+        own: float = getattr(self, limit)
+        is_least = limit.startswith("min_")
+        side, whose = "below" if is_least else "above", "the device's " if limit == name else ""
+        self._insist(
+            value >= own if is_least else value <= own,
+            f"{name}={_shown(value)} is {side} {whose}{limit}={_shown(own)}",
+        )
+
     def _check_active(self, params: SessionParams) -> None:
-        if not params.signed:
-            raise PeerError(Refusal.POLICY, "the session is not signed: the device insists on it")
-        if not params.is_complete and not self.sparse_if_active:
-            raise PeerError(
-                Refusal.POLICY,
-                f"degree={params.degree} is not that of the complete graph over "
-                f"{params.num_invited} devices",
-            )
+        self._insist(params.signed, "the session is not signed: the device insists on it")
+        self._insist(
+            params.is_complete or self.sparse_if_active,
+            f"degree={params.degree} is not that of the complete graph over "
+            f"{params.num_invited} devices",
+        )
         holders = params.num_holders
         colluding = at_most(self.colluding_rate, holders)
-        if not 2 * params.threshold > holders + colluding:
-            raise PeerError(
-                Refusal.POLICY,
-                f"threshold={params.threshold} is not above ({holders} + {colluding}) / 2: two "
-                f"quorums of {holders} holders, {colluding} of them colluding, need not share an "
-                "honest one",
-            )
+        self._insist(
+            2 * params.threshold > holders + colluding,
+            f"threshold={params.threshold} is not above ({holders} + {colluding}) / 2: two "
+            f"quorums of {holders} holders, {colluding} of them colluding, need not share an "
+            "honest one",
+        )
 
     def _check_sparse(self, params: SessionParams) -> None:
         """Refuse a sparse graph that colluding and missing devices may cut or outnumber."""
         invited, smallest = params.num_invited, max(params.min_cohort, params.min_roster)
         # With fewer devices the graph would be complete after all, and have one more holder.
-        _at_least("smallest roster of a sparse graph", smallest, params.degree + 2)
+        self._at_least("smallest roster of a sparse graph", smallest, params.degree + 2)
         fewest = invited - at_most(self.dropout_rate, invited)
-        _at_least("min_cohort of a sparse graph", params.min_cohort, fewest)
+        self._at_least("min_cohort of a sparse graph", params.min_cohort, fewest)
         colluding, missing = at_most(self.colluding_rate, invited), invited - params.min_cohort
-        least = SparseEvents(invited, smallest, colluding, missing, self.adversary).safe_threshold(
-            params.degree
+        events = SparseEvents(invited, smallest, colluding, missing, self.adversary)
+        least = events.safe_threshold(params.degree)
+        shortfall = f"threshold={params.threshold} is below {least}"
+        if least is None:
+            shortfall = f"degree={params.degree} is too small: the honest survivors may fall apart"
+        self._insist(
+            least is not None and params.threshold >= least,
+            f"the sparse graph over {invited} devices: {shortfall}, where {colluding} may "
+            f"collude and {missing} be missing",
         )
-        if least is None or params.threshold < least:
-            shortfall = (
-                f"degree={params.degree} is too small: the honest survivors may fall apart"
-                if least is None
-                else f"threshold={params.threshold} is below {least}"
-            )
-            raise PeerError(
-                Refusal.POLICY,
-                f"the sparse graph over {invited} devices: {shortfall}, where {colluding} may "
-                f"collude and {missing} be missing",
-            )
 
 
 def _sharing_work(params: SessionParams) -> int:
@@ -215,19 +236,6 @@ def _sharing_work(params: SessionParams) -> int:
     return limbs * params.num_holders * params.threshold
 
 
-def _at_least(name: str, value: float, limit: float) -> None:
-    if value < limit:
-        raise PeerError(
-            Refusal.POLICY, f"{name}={_shown(value)} is below the device's {_shown(limit)}"
-        )
-
-
-def _at_most(name: str, value: float, limit: float) -> None:
-    if value > limit:
-        raise PeerError(
-            Refusal.POLICY, f"{name}={_shown(value)} is above the device's {_shown(limit)}"
-        )
-
-
 def _shown(value: float) -> str:
+    """A number in a message: whole ones with all their digits."""
     return str(value) if isinstance(value, int) else f"{value:g}"

@@ -82,21 +82,8 @@ def add_masks(
             if seeds:
                 operation(total, _sum_of_short_masks(seeds, total), out=total)
         return
-    signed = [(np.add, seed) for seed in added] + [(np.subtract, seed) for seed in subtracted]
-    nonce = first_block.to_bytes(_COUNTER_BYTES, "little") + _NONCE[_COUNTER_BYTES:]
-    buffer = bytearray(min(_CHUNK_BYTES, total.nbytes))
-    mask = np.frombuffer(buffer, dtype=_little(total))
-    for first in range(0, len(signed), _AT_ONCE):
-        streams = [
-            (operation, Cipher(algorithms.ChaCha20(seed, nonce), mode=None).encryptor())
-            for operation, seed in signed[first : first + _AT_ONCE]
-        ]
-        for start in range(0, len(total), len(mask)):
-            part = total[start : start + len(mask)]
-            chunk, zeros = mask[: len(part)], _ZEROS[: part.nbytes]
-            for operation, stream in streams:
-                stream.update_into(zeros, buffer)
-                operation(part, chunk, out=part)
+    masks = [(seed, False, None) for seed in added] + [(seed, True, None) for seed in subtracted]
+    _add_long(total, masks, first_block)
 
 
 def add_both_signs(total: Vector, masks: Sequence[tuple[bytes, bool, Vector | None]]) -> None:
@@ -107,13 +94,21 @@ def add_both_signs(total: Vector, masks: Sequence[tuple[bytes, bool, Vector | No
         masks: For each mask its seed of 32 bytes, whether it is subtracted from `total`, and the
             other vector, which is like it and gets the mask with the other sign; None for none.
     """
+    _add_long(total, masks, 0)
+
+
+def _add_long(
+    total: Vector, masks: Sequence[tuple[bytes, bool, Vector | None]], first_block: int
+) -> None:
+    """`add_both_signs` from some block of the masks on."""
+    nonce = first_block.to_bytes(_COUNTER_BYTES, "little") + _NONCE[_COUNTER_BYTES:]
     buffer = bytearray(min(_CHUNK_BYTES, total.nbytes))
     mask = np.frombuffer(buffer, dtype=_little(total))
     for first in range(0, len(masks), _AT_ONCE):
         streams = [
             (
                 *((np.subtract, np.add) if negative else (np.add, np.subtract)),
-                Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor(),
+                Cipher(algorithms.ChaCha20(seed, nonce), mode=None).encryptor(),
                 other,
             )
             for seed, negative, other in masks[first : first + _AT_ONCE]

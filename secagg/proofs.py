@@ -21,6 +21,7 @@ from nacl.exceptions import RuntimeError as SodiumError
 from nacl.exceptions import UnavailableError
 
 from deltafl.secagg import labels, pedersen
+from deltafl.secagg.labels import Label
 from deltafl.secagg.pedersen import ORDER
 from deltafl.secagg.randomness import Randomness, hedged
 
@@ -98,7 +99,7 @@ def prove(
         randomness: Takes 32 bytes.
     """
     stated = [*_stated(about, choices), *(part for each in witnesses for part in each.parts)]
-    source = hedged(randomness, labels.PROOF_NUMBERS, *stated)
+    source = hedged(randomness, Label.PROOF_NUMBERS, *stated)
 
     def drawn(number: int) -> list[int]:
         return [pedersen.draw_blinding(source) for _ in range(number)]
@@ -175,7 +176,7 @@ def _announced(
 def _challenge(
     about: bytes, choices: Sequence[Choice], announced: Sequence[Sequence[bytes]]
 ) -> int:
-    return challenge(labels.PROOF, *_stated(about, choices, announced))
+    return challenge(Label.PROOF, *_stated(about, choices, announced))
 
 
 def _stated(

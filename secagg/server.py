@@ -12,14 +12,14 @@ session because of it.
 Spec: §10.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import complaints, keys, openings, pedersen, ring, signing, wire
+from deltafl.secagg import keys, signing, survival, wire
+from deltafl.secagg.codec import Records
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import (
     DecodeError,
@@ -37,39 +37,38 @@ from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
+    Letters,
     MaskedInput,
     Message,
     OpenSlot,
-    Roster,
+    Outgoing,
     ServerMessage,
     SessionOpen,
     ShareDelivery,
     ShareKeys,
     ShareReceipt,
-    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.openings import Check, Commitment
-from deltafl.secagg.outgoing import Letters, Outgoing
-from deltafl.secagg.params import ClientId, SessionId, SessionParams
+from deltafl.secagg.openings import Check
+from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.primitives import PLAIN, Primitives
-from deltafl.secagg.records import Records, Rows
-from deltafl.secagg.ring import Vector
-from deltafl.secagg.signing import Signer
-from deltafl.secagg.stages import Dispute, Drop, Step
 from deltafl.secagg.states import (
     AWAITED,
     COLLECTED_AT,
     SERVER_TRANSITIONS,
     Abort,
+    Dispute,
+    Drop,
     ListSlotCall,
     OpenSlotCall,
     ServerState,
+    Step,
     closing,
     follow,
     is_late,
 )
+from deltafl.secagg.summing import Devices, SlotSum, Summing
 from deltafl.secagg.survival import (
     check_invited,
     require_cohort,
@@ -77,62 +76,10 @@ from deltafl.secagg.survival import (
     require_roster,
     settle,
 )
-from deltafl.secagg.unmasking import Blame, PromiseBroken, Promises, SlotSecrets, remove_masks
+from deltafl.secagg.unmasking import Blame, PromiseBroken, SlotSecrets
 
+_NO_BOXES: Final = np.zeros((0, 0, 0), dtype=np.uint8)
 _NOT_ROUNDS: Final = frozenset({OpenSlotCall, ListSlotCall, Abort})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotSum:
-    """What a slot reveals.
-
-    Attributes:
-        slot: Index into the session's slots.
-        vector: The sum in Z_2^b, shape (length,), unsigned words in [0, 2^b).
-        contributors: The devices whose vectors are in it, ascending.
-        remaining: The devices still in the session afterwards, ascending.
-        opening: In a verified slot, the message that proves the sum to devices, or None if there is
-            no proof: a device has masked another vector than the one it committed to, or the sum
-            is not in [-2^(b-1), 2^(b-1)). None also in other slots.
-    """
-
-    slot: int
-    vector: Vector
-    contributors: tuple[ClientId, ...]
-    remaining: tuple[ClientId, ...]
-    opening: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cohort:
-    """The devices that advertised keys, by roster position."""
-
-    ids: Roster
-    positions: Mapping[ClientId, int]
-    graph: Graph
-    session_id: SessionId
-    keys: Mapping[int, AdvertiseKeys]
-
-    def id_at(self, position: int) -> ClientId:
-        return ClientId(int(self.ids[position]))
-
-    def signer_at(self, position: int) -> Signer:
-        advertised = self.keys[position]
-        return Signer(present(advertised.credential).identity, advertised.sealing_key)
-
-
-@dataclass(slots=True, eq=False)
-class _OpenSlot:
-    """The slot that is being summed: the devices it was opened with, and what has arrived."""
-
-    members: Members
-    context: SlotContext
-    total: Vector
-    contributed: Members
-    check: Check | None = None
-    signatures: dict[int, bytes] = field(default_factory=dict)
-    committed: dict[int, bytes] = field(default_factory=dict)
-    secrets: SlotSecrets | None = None
 
 
 class Server:
@@ -176,14 +123,14 @@ class Server:
         self._heard: dict[ClientId, bytes] = {}
         self._advertised: dict[ClientId, AdvertiseKeys] = {}
         self._known_keys: set[bytes] = set()
-        self._cohort: _Cohort | None = None
+        self._cohort: Devices | None = None
         self._members: Members = np.zeros(0, dtype=np.bool_)
-        self._boxes = _no_boxes()
+        self._boxes = _NO_BOXES
         self._delivered: Members = np.zeros(0, dtype=np.bool_)
         self._refusals: dict[int, frozenset[int]] = {}
         self._commitments: dict[int, tuple[bytes, ...]] = {}
         self._slot = -1
-        self._open: _OpenSlot | None = None
+        self._open: Summing | None = None
         self._agreed: Members | None = None
         self._sum: SlotSum | None = None
 
@@ -336,20 +283,15 @@ class Server:
             except SessionAborted:
                 self._move(Abort)
                 raise
-        self._open = _OpenSlot(
-            members=self._members.copy(),
-            context=context,
-            total=ring.zeros(spec.wire_length, spec.ring_bits),
-            contributed=np.zeros_like(self._members),
-            check=check,
-        )
+        members = self._members.copy()
+        self._open = Summing(self.params, slot, self._formed, members, context, check)
         if spec.whole and agreed is None and self.params.signed:
             self._move(ListSlotCall)
-            return self._broadcast(ConsistencyCheck(slot, self._open.members))
+            return self._broadcast(ConsistencyCheck(slot, members))
         if spec.whole:
-            self._agreed = self._open.members
+            self._agreed = members
         self._move(OpenSlotCall)
-        return self._broadcast(OpenSlot(slot, self._open.members))
+        return self._broadcast(OpenSlot(slot, members))
 
     @property
     def num_contributed(self) -> int:
@@ -445,7 +387,7 @@ class Server:
         require_roster(self.params, len(ids))
         positions = {ClientId(i): p for p, i in enumerate(ids.tolist())}
         by_position = {positions[i]: m for i, m in self._advertised.items() if i in positions}
-        self._cohort = cohort = _Cohort(
+        self._cohort = cohort = Devices(
             ids,
             positions,
             Graph(len(ids), self.params.degree, self.params.graph_seed),
@@ -480,7 +422,7 @@ class Server:
         cohort = self._formed
         self._settle()
         self._delivered = members = self._members.copy()
-        every, self._boxes = self._boxes, _no_boxes()
+        every, self._boxes = self._boxes, _NO_BOXES
 
         def write(client: ClientId) -> bytes:
             position = cohort.positions[client]
@@ -510,24 +452,7 @@ class Server:
         return {}
 
     def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
-        spec, slot = self.params.slots[self._slot], present(self._open)
-        position = self._formed.positions[sender]
-        if spec.verified:
-            signer = self._formed.signer_at(position)
-            if not openings.is_signed(slot.context, signer, message.committed):
-                return Fault.BAD_SIGNATURE
-            if not openings.is_point(message.committed):
-                return Fault.BAD_COMMITMENT
-            if spec.proof_size:
-                point = message.committed[: pedersen.COMMITMENT_SIZE]
-                commitment = Commitment(slot.context, position, signer, point)
-                if not present(slot.check)(commitment, message.proof):
-                    return Fault.BAD_PROOF
-            slot.committed[position] = message.committed
-        masked = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
-        np.add(slot.total, masked, out=slot.total)
-        slot.contributed[position] = True
-        return None
+        return present(self._open).take_input(self._formed.positions[sender], message)
 
     def _close_list(self) -> Outgoing:
         """Open a whole slot with the signatures of its members, unless one of them is gone."""
@@ -536,8 +461,7 @@ class Server:
         if not np.array_equal(self._members, slot.members):
             self._open = None
             return {}
-        index = self._slot  # letters are written when they are read, perhaps in a later slot
-        return self._with_signatures(lambda signatures: OpenSlot(index, slot.members, signatures))
+        return slot.with_signatures(OpenSlot, slot.members, self.remaining, self._refusals)
 
     def _close_mask(self) -> Outgoing:
         cohort, slot = self._formed, present(self._open)
@@ -553,51 +477,20 @@ class Server:
         return self._ask_for_shares(slot)
 
     def _take_signature(self, sender: ClientId, message: ConsistencySignature) -> Fault | None:
-        cohort, slot = self._formed, present(self._open)
-        position = cohort.positions[sender]
-        signer = cohort.signer_at(position)
-        if self._state is ServerState.LIST:
-            statement = signing.members(
-                cohort.session_id, self._slot, slot.members, signer.sealing_key
-            )
-        else:
-            statement = signing.survivors(slot.context, slot.contributed, signer.sealing_key)
-        if not verify(signer.identity, statement, message.signature):
-            return Fault.BAD_SIGNATURE
-        slot.signatures[position] = message.signature
-        return None
+        position, is_list = self._formed.positions[sender], self._state is ServerState.LIST
+        return present(self._open).take_signature(position, message, is_list=is_list)
 
     def _close_confirm(self) -> Outgoing:
         slot = present(self._open)
         require_recoverable(self._formed.graph, self.params, slot.members, self._helpers())
         return self._ask_for_shares(slot)
 
-    def _ask_for_shares(self, slot: _OpenSlot) -> Outgoing:
+    def _ask_for_shares(self, slot: Summing) -> Outgoing:
         graph = self._formed.graph
         slot.secrets = SlotSecrets(graph, self.params.threshold, slot.members, slot.contributed)
         if not self.params.signed:
             return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
-        index = self._slot
-        return self._with_signatures(
-            lambda signatures: UnmaskRequest(index, slot.contributed, signatures)
-        )
-
-    def _with_signatures(
-        self, message: Callable[[Mapping[int, bytes]], OpenSlot | UnmaskRequest]
-    ) -> Outgoing:
-        """A message for each device, with the signatures of the open slot that it counts."""
-        graph, positions = self._formed.graph, self._formed.positions
-        collected = present(self._open).signatures
-
-        def write(client: ClientId) -> bytes:
-            position = positions[client]
-            # A device does not accept the signature of a neighbour whose box it could not read.
-            credible = collected.keys() - self._refusals[position]
-            holders = graph.holders_of(position).tolist()
-            signers = [p for p in holders if p in credible][: self.params.threshold]
-            return wire.encode(message({p: collected[p] for p in signers}), self.params)
-
-        return Letters(self.remaining, write)
+        return slot.with_signatures(UnmaskRequest, slot.contributed, self.remaining, self._refusals)
 
     def _take_shares(self, sender: ClientId, message: UnmaskShares) -> Fault | None:
         secrets = present(present(self._open).secrets)
@@ -607,43 +500,19 @@ class Server:
     def _close_unmask(self) -> Outgoing:
         cohort, slot = self._formed, present(self._open)
         require_recoverable(cohort.graph, self.params, slot.members, self._helpers())
-        column = self.params.columns[self._slot]
-        mask_keys = {p: k.mask_keys[column] for p, k in cohort.keys.items()}
-        commitments = {p: c[column] for p, c in self._commitments.items()}
-        promises = Promises(slot.context, self._slot, commitments, mask_keys)
         try:
-            recovered = present(slot.secrets).recover(promises)
+            blame = slot.unmask(self._commitments, self._primitives.add_masks)
         except PromiseBroken as broken:
             self._blame(broken.blame)
             raise
-        remove_masks(
-            slot.total,
-            recovered,
-            slot.context,
-            cohort.graph,
-            slot.contributed,
-            mask_keys,
-            self._primitives.add_masks,
-        )
-        self._blame(recovered.blame)
+        self._blame(blame)
         self._agreed = slot.contributed
         self._reveal(slot)
         self._open = None
         return {}
 
-    def _reveal(self, slot: _OpenSlot) -> None:
-        """Take the sum of the open slot, from which all masks are gone, and its proof."""
-        spec, cohort = self.params.slots[self._slot], self._formed
-        ring.reduce(slot.total, spec.ring_bits)
-        opening = None
-        if spec.verified:
-            committed = {p: slot.committed[p] for p in np.flatnonzero(slot.contributed).tolist()}
-            if openings.opens(spec, slot.total, list(committed.values())):
-                packed = ring.pack(slot.total, spec.ring_bits)
-                opening = wire.encode(SumOpening(self._slot, packed, committed), self.params)
-        contributors = tuple(ClientId(i) for i in cohort.ids[slot.contributed].tolist())
-        vector = slot.total[: spec.length]
-        self._sum = SlotSum(self._slot, vector, contributors, self.remaining, opening)
+    def _reveal(self, slot: Summing) -> None:
+        self._sum = slot.revealed(self.remaining)
 
     def _helpers(self) -> Members:
         """The devices that answered in this round."""
@@ -671,9 +540,7 @@ class Server:
         The fewer devices are left, the more each complaint weighs.
         """
         cohort = self._formed
-        blamed = complaints.judge(
-            cohort.graph, self._members, self._refusals, self.params.threshold
-        )
+        blamed = survival.judge(cohort.graph, self._members, self._refusals, self.params.threshold)
         for position, fault in blamed.items():
             self._drop(cohort.id_at(position), fault)
         return bool(blamed)
@@ -697,9 +564,5 @@ class Server:
         return dict.fromkeys(self.remaining, wire.encode(message, self.params))
 
     @property
-    def _formed(self) -> _Cohort:
+    def _formed(self) -> Devices:
         return present(self._cohort)
-
-
-def _no_boxes() -> Rows:
-    return np.empty((0, 0, 0), dtype=np.uint8)

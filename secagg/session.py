@@ -10,17 +10,17 @@ from typing import Protocol
 
 from deltafl.secagg import ring
 from deltafl.secagg.client import Client
-from deltafl.secagg.enrolment import Enrolment
+from deltafl.secagg.directory import Enrolment
 from deltafl.secagg.errors import UsageError
-from deltafl.secagg.outgoing import Outgoing
+from deltafl.secagg.messages import Outgoing
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.policy import DevicePolicy
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.server import Server, SlotSum
-from deltafl.secagg.stages import Stage, Step, Vanishing
-from deltafl.secagg.states import ClientState
+from deltafl.secagg.server import Server
+from deltafl.secagg.states import ClientState, Stage, Step, Vanishing
+from deltafl.secagg.summing import SlotSum
 
 
 class Observer(Protocol):

@@ -1,40 +1,16 @@
-"""What devices sign in a signed session, and the credentials they need to take part in one."""
+"""What devices sign in a signed session."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from deltafl.secagg import labels
-from deltafl.secagg.directory import Directory
-from deltafl.secagg.errors import UsageError
 from deltafl.secagg.graph import Members
-from deltafl.secagg.identity import Identity, IdentityKey
+from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.params import ClientId, SessionId, SessionParams
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """A device's own identity, and how it recognises other devices.
-
-    Attributes:
-        identity: The device's key pair.
-        directory: Decides whether a key belongs to a device.
-    """
-
-    identity: Identity
-    directory: Directory
-
-    def check(self, client: ClientId) -> None:
-        """Check that the directory accepts the device's own key, and let it learn that.
-
-        Raises:
-            UsageError: the directory has another key, or none, under the device's id.
-        """
-        if not self.directory.accepts(client, self.identity.public):
-            raise UsageError(f"the directory does not accept this identity for device {client}")
-        self.directory.learn({client: self.identity.public})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +33,7 @@ def advertisement(
     mask_keys: tuple[PublicKey, ...],
 ) -> bytes:
     """What a device signs when it advertises keys: session, id and keys. Spec: §6.3."""
-    return labels.pack(
-        labels.ADVERTISEMENT, params.digest, client, sealing_key, b"".join(mask_keys)
-    )
+    return labels.pack(Label.ADVERTISEMENT, params.digest, client, sealing_key, b"".join(mask_keys))
 
 
 def survivors(context: SlotContext, survivors: Members, sealing_key: PublicKey) -> bytes:
@@ -70,7 +44,7 @@ def survivors(context: SlotContext, survivors: Members, sealing_key: PublicKey) 
     Spec: §6.4.
     """
     return labels.pack(
-        labels.SURVIVORS, context.session_id, context.info, *_set(survivors), sealing_key
+        Label.SURVIVORS, context.session_id, context.info, *_set(survivors), sealing_key
     )
 
 
@@ -79,7 +53,7 @@ def members(session_id: SessionId, slot: int, members: Members, sealing_key: Pub
 
     Spec: §6.4.
     """
-    return labels.pack(labels.MEMBERS, session_id, slot, *_set(members), sealing_key)
+    return labels.pack(Label.MEMBERS, session_id, slot, *_set(members), sealing_key)
 
 
 def _set(members: Members) -> tuple[int, bytes]:

@@ -1,4 +1,7 @@
-"""The two state machines of a session, as tables of the events that are legal in each state.
+"""The steps of a session, and its two machines as tables of the events legal in each state.
+
+`Stage` and `Step` say what devices send, in order. They also say at which step a device vanishes,
+and at which the server lost it.
 
 `TRANSITIONS[signed][state][event]` is the next state; an absent event is illegal in that state.
 An event is either a message type or a call by the machine's owner, named after its outcome
@@ -12,11 +15,11 @@ Spec: §9.1, §10.1.
 """
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from types import MappingProxyType
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
 from typing import Final, TypeVar
 
-from deltafl.secagg.errors import UsageError
+from deltafl.secagg.errors import Fault, Refusal, UsageError
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -25,6 +28,7 @@ from deltafl.secagg.messages import (
     Message,
     OpenSlot,
     RosterMessage,
+    ServerMessage,
     SessionOpen,
     ShareDelivery,
     ShareKeys,
@@ -33,8 +37,89 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.params import SlotSpec
-from deltafl.secagg.stages import Stage, Step
+from deltafl.secagg.params import ClientId, SlotSpec
+
+
+class Stage(IntEnum):
+    """The messages a device sends, in their order; LIST and CONFIRM only in signed sessions.
+
+    LIST comes before a whole slot on whose members nobody has agreed yet. CONFIRM and UNMASK come
+    in tolerant slots only.
+    """
+
+    ADVERTISE = 0
+    SHARE = 1
+    RECEIPT = 2
+    LIST = 3
+    MASK = 4
+    CONFIRM = 5
+    UNMASK = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One message of a device: its stage, and its slot if the stage has one (else 0).
+
+    Spec: §10.2.
+    """
+
+    stage: Stage
+    slot: int = 0
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """A key that sorts steps in time: set-up first, then slot by slot."""
+        in_slot = self.stage >= Stage.LIST
+        return (int(in_slot), self.slot if in_slot else 0, int(self.stage))
+
+
+@dataclass(frozen=True, slots=True)
+class Vanish:
+    """When a device drops out of a session.
+
+    Attributes:
+        step: The first message that the server does not get in time.
+        late: Whether that message still arrives after its round was closed.
+    """
+
+    step: Step
+    late: bool = False
+
+    def answers(self, step: Step) -> bool:
+        """Whether the device's message of `step` reaches the server in time."""
+        return step.order < self.step.order
+
+
+Vanishing = Mapping[ClientId, Vanish]
+"""Which devices vanish, and when; the others stay to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """How the server lost a device.
+
+    Attributes:
+        fault: What was wrong.
+        step: The message that was due from the device when it was dropped.
+    """
+
+    fault: Fault
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Dispute:
+    """A share that two devices disagree about: one of them lies, and nobody can tell which.
+
+    Attributes:
+        owner: The device that dealt the share.
+        holder: The device that says it got none (at RECEIPT), or returned a wrong one (at UNMASK).
+        step: The step at which the dispute arose.
+    """
+
+    owner: ClientId
+    holder: ClientId
+    step: Step
 
 
 class CloseRound:
@@ -145,73 +230,61 @@ _CLIENT: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
     _C.FAILED: {},
 }
 
-SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, ServerState]]]] = (
-    MappingProxyType(
-        {
-            False: _SERVER,
-            True: {
-                **_SERVER,
-                _S.READY: {**_SERVER[_S.READY], ListSlotCall: _S.LIST},
-                _S.LIST: {
-                    ConsistencySignature: _S.LIST,
-                    CloseRound: _S.MASK,
-                    EndSlot: _S.READY,
-                    EndLastSlot: _S.DONE,
-                },
-                _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
-                _S.CONFIRM: {
-                    ConsistencySignature: _S.CONFIRM,
-                    CloseRound: _S.UNMASK,
-                    Abort: _S.ABORTED,
-                },
-            },
-        }
-    )
-)
+SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, ServerState]]]] = {
+    False: _SERVER,
+    True: {
+        **_SERVER,
+        _S.READY: {**_SERVER[_S.READY], ListSlotCall: _S.LIST},
+        _S.LIST: {
+            ConsistencySignature: _S.LIST,
+            CloseRound: _S.MASK,
+            EndSlot: _S.READY,
+            EndLastSlot: _S.DONE,
+        },
+        _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
+        _S.CONFIRM: {
+            ConsistencySignature: _S.CONFIRM,
+            CloseRound: _S.UNMASK,
+            Abort: _S.ABORTED,
+        },
+    },
+}
 """Indexed by whether the session is signed. Receipts and lists of whole slots may drop devices; if
 too few are left, this is noticed when a slot is opened."""
 
-CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = (
-    MappingProxyType(
-        {
-            False: _CLIENT,
-            True: {
-                **_CLIENT,
-                _C.READY: {
-                    **_CLIENT[_C.READY],
-                    ConsistencyCheck: _C.LISTED,
-                    SumOpening: _C.READY,
-                },
-                _C.LISTED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
-                _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
-                _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
-            },
-        }
-    )
-)
+CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = {
+    False: _CLIENT,
+    True: {
+        **_CLIENT,
+        _C.READY: {
+            **_CLIENT[_C.READY],
+            ConsistencyCheck: _C.LISTED,
+            SumOpening: _C.READY,
+        },
+        _C.LISTED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
+        _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
+        _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
+    },
+}
 """Indexed by whether the session is signed. A closed session stays closed."""
 
-COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
-    {
-        _S.ADVERTISE: Stage.ADVERTISE,
-        _S.SHARE: Stage.SHARE,
-        _S.RECEIPT: Stage.RECEIPT,
-        _S.READY: Stage.MASK,
-        _S.LIST: Stage.LIST,
-        _S.MASK: Stage.MASK,
-        _S.CONFIRM: Stage.CONFIRM,
-        _S.UNMASK: Stage.UNMASK,
-    }
-)
+COLLECTED_AT: Final[Mapping[ServerState, Stage]] = {
+    _S.ADVERTISE: Stage.ADVERTISE,
+    _S.SHARE: Stage.SHARE,
+    _S.RECEIPT: Stage.RECEIPT,
+    _S.READY: Stage.MASK,
+    _S.LIST: Stage.LIST,
+    _S.MASK: Stage.MASK,
+    _S.CONFIRM: Stage.CONFIRM,
+    _S.UNMASK: Stage.UNMASK,
+}
 """The stage that a state of the server collects, or waits to collect."""
 
 
-AWAITED: Final[Mapping[bool, Mapping[ServerState, frozenset[type]]]] = MappingProxyType(
-    {
-        signed: MappingProxyType({state: frozenset(row) - CALLS for state, row in table.items()})
-        for signed, table in SERVER_TRANSITIONS.items()
-    }
-)
+AWAITED: Final[Mapping[bool, Mapping[ServerState, frozenset[type]]]] = {
+    signed: {state: frozenset(row) - CALLS for state, row in table.items()}
+    for signed, table in SERVER_TRANSITIONS.items()
+}
 """The messages that are collected in each state of the server, by whether the session is signed."""
 
 
@@ -266,3 +339,16 @@ def is_late(message: Message, now: Step, slots: Sequence[SlotSpec]) -> bool:
         case _:
             return False
     return step.order < now.order
+
+
+def untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
+    """The refusal that names what an out-of-order message amounts to. Spec: §9.3."""
+    match message:
+        case OpenSlot() if message.slot <= slot:
+            return Refusal.SLOT_REUSED
+        case UnmaskRequest() if message.slot == slot and state is ClientState.READY:
+            return Refusal.BOTH_SHARE_KINDS
+        case ConsistencyCheck() if state in (ClientState.LISTED, ClientState.CONFIRMED):
+            return Refusal.INCONSISTENT_SURVIVORS
+        case _:
+            return Refusal.OUT_OF_ORDER

@@ -8,7 +8,7 @@ used in its mask, so the slot then has no sum (`PromiseBroken`).
 
 A wrong share is a dispute between the device that dealt it and the one that returned it; nobody
 else can tell which of the two is lying. So a single dispute drops neither device. A device in
-dispute with most of those whose shares it holds is at fault (compare `deltafl.secagg.complaints`).
+dispute with most of those whose shares it holds is at fault (compare `survival.judge`).
 
 Spec: §10.9, §10.10.
 """
@@ -26,9 +26,8 @@ from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
 from deltafl.secagg.messages import ShareKind, UnmaskShares
 from deltafl.secagg.primitives import AddMasks
-from deltafl.secagg.reed_solomon import locate
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.shamir import Limbs
+from deltafl.secagg.shamir import Limbs, locate
 
 _Rows = TypeVar("_Rows", Positions, Members)
 

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import keys, ring, sealing, shamir
-from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
+from deltafl.secagg import keys, ring, shamir
+from deltafl.secagg.codec import FieldReader, Records, Value, read_fields, record_size, write_fields
 from deltafl.secagg.errors import DecodeError, UsageError
 from deltafl.secagg.graph import Members
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
@@ -53,7 +53,6 @@ from deltafl.secagg.params import (
     SessionParams,
     SlotSpec,
 )
-from deltafl.secagg.records import Records, record_size
 
 _Fields = Sequence[Value]
 
@@ -94,7 +93,7 @@ def plaintext_size(params: SessionParams) -> int:
 
 def box_size(params: SessionParams) -> int:
     """Bytes of one sealed box: 40 + 72·(tolerant slots). Spec: §7.4."""
-    return sealing.OVERHEAD + plaintext_size(params)
+    return keys.OVERHEAD + plaintext_size(params)
 
 
 def advertisement_size(params: SessionParams) -> int:
@@ -144,7 +143,9 @@ def decode(data: bytes, params: SessionParams) -> Message:
     reader = _READERS.get(kind)
     if reader is None:
         raise DecodeError(f"unknown message kind {kind}")
-    return reader(fields, params)
+    message = reader(fields, params)
+    fields.finish()
+    return message
 
 
 @lru_cache(maxsize=64)
@@ -167,6 +168,7 @@ def decode_open(data: bytes) -> SessionOpen:
     if kind != Kind.OPEN:
         raise DecodeError(f"message kind {kind} does not open a session")
     message = _open_from_fields(fields)
+    fields.finish()
     if encode(message, message.params) != data:
         raise DecodeError("the encoding is not canonical, or its tag not that of the parameters")
     return message
@@ -256,7 +258,6 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
     threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
     min_roster, signed = fields.integer(0, 2**32 - 1), bool(fields.integer(0, 1))
-    fields.finish()
     slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
     if len(slots) % _SLOT_FIELDS:
         raise DecodeError("not a list of slots: five fields each")
@@ -306,7 +307,6 @@ def _advertise_from_fields(fields: FieldReader, params: SessionParams) -> Advert
     sealing_key = fields.binary(keys.KEY_SIZE)
     mask_keys = fields.binary(keys.KEY_SIZE * len(params.columns))
     credential = fields.binary(_CREDENTIAL_SIZE if params.signed else 0)
-    fields.finish()
     return _read_advertisement(sealing_key + mask_keys + credential, params)
 
 
@@ -335,7 +335,6 @@ def _roster_from_fields(fields: FieldReader, params: SessionParams) -> RosterMes
     if len(roster) < 1 or not (roster[1:] > roster[:-1]).all():
         raise DecodeError("the roster's ids do not ascend")
     advertised = _read_records(fields, advertisement_size(params), params.num_invited)
-    fields.finish()
     parsed = {position: _read_advertisement(data, params) for position, data in advertised.items()}
     return RosterMessage(roster, parsed)
 
@@ -343,20 +342,17 @@ def _roster_from_fields(fields: FieldReader, params: SessionParams) -> RosterMes
 def _share_from_fields(fields: FieldReader, params: SessionParams) -> ShareKeys:
     commitments = fields.binary(DIGEST_SIZE * len(params.columns))
     boxes = _read_records(fields, box_size(params), params.num_invited)
-    fields.finish()
     return ShareKeys(tuple(_cut(commitments, DIGEST_SIZE)), boxes)
 
 
 def _delivery_from_fields(fields: FieldReader, params: SessionParams) -> ShareDelivery:
     members = _read_members(fields, params)
     boxes = _read_records(fields, box_size(params), params.num_invited)
-    fields.finish()
     return ShareDelivery(members, boxes)
 
 
 def _receipt_from_fields(fields: FieldReader, params: SessionParams) -> ShareReceipt:
     data = fields.records(_POSITION.itemsize, most=params.num_invited)
-    fields.finish()
     refused = np.frombuffer(data, dtype=_POSITION)
     if not (refused[1:] > refused[:-1]).all():
         raise DecodeError("the refused positions do not ascend")
@@ -366,7 +362,6 @@ def _receipt_from_fields(fields: FieldReader, params: SessionParams) -> ShareRec
 def _slot_from_fields(fields: FieldReader, params: SessionParams) -> OpenSlot:
     slot, members = _read_slot(fields, params), _read_members(fields, params)
     signatures = _read_signatures(fields, params)
-    fields.finish()
     return OpenSlot(slot, members, signatures)
 
 
@@ -375,7 +370,6 @@ def _masked_from_fields(fields: FieldReader, params: SessionParams) -> MaskedInp
     spec = params.slots[slot]
     packed = _read_vector(fields, spec)
     committed = fields.binary(COMMITTED_SIZE + spec.proof_size if spec.verified else 0)
-    fields.finish()
     return MaskedInput(slot, packed, committed[:COMMITTED_SIZE], committed[COMMITTED_SIZE:])
 
 
@@ -386,26 +380,22 @@ def _opening_from_fields(fields: FieldReader, params: SessionParams) -> SumOpeni
         raise DecodeError(f"slot {slot} is not verified: its sum is not shown to devices")
     packed = _read_vector(fields, spec)
     committed = _read_records(fields, COMMITTED_SIZE, params.num_invited)
-    fields.finish()
     return SumOpening(slot, packed, committed)
 
 
 def _check_from_fields(fields: FieldReader, params: SessionParams) -> ConsistencyCheck:
     slot, survivors = _read_slot(fields, params), _read_members(fields, params)
-    fields.finish()
     return ConsistencyCheck(slot, survivors)
 
 
 def _signature_from_fields(fields: FieldReader, params: SessionParams) -> ConsistencySignature:
     slot, signature = _read_slot(fields, params), fields.binary(SIGNATURE_SIZE)
-    fields.finish()
     return ConsistencySignature(slot, signature)
 
 
 def _request_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskRequest:
     slot, survivors = _read_slot(fields, params), _read_members(fields, params)
     signatures = _read_signatures(fields, params)
-    fields.finish()
     return UnmaskRequest(slot, survivors, signatures)
 
 
@@ -425,7 +415,6 @@ def _shares_to_fields(message: UnmaskShares) -> _Fields:
 def _shares_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskShares:
     slot = _read_slot(fields, params)
     data = fields.records(_SHARE.itemsize, most=params.num_invited)
-    fields.finish()
     records = np.frombuffer(data, dtype=_SHARE)
     positions = records["position"].astype(np.uint32)
     kinds, shares = records["kind"].copy(), records["share"].astype(np.uint32)

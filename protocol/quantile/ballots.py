@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache, reduce
 from typing import Final
 
-from deltafl.protocol import labels
+from deltafl.protocol.labels import Label
 from deltafl.protocol.quantile.search import Query, SearchConfig
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import labels as secagg_labels
@@ -70,7 +70,7 @@ class Voter:
             weight: One that its weighting gives, in [0, largest_weight].
             randomness: Takes 32 bytes.
         """
-        source = hedged(randomness, labels.WEIGHT_BLINDINGS, config.largest_weight, weight)
+        source = hedged(randomness, Label.WEIGHT_BLINDINGS, config.largest_weight, weight)
         points = [[_point(value) for value in part] for part in _parts(config)]
         chosen = _chosen(config, weight)
         blindings = tuple(pedersen.draw_blinding(source) for _ in points)
@@ -198,7 +198,7 @@ def _about(commitment: Commitment, own: bytes) -> tuple[bytes, int]:
     The factor is a hash of both commitments, so that nobody can choose one of them for it.
     """
     about = secagg_labels.pack(commitment.described(), own)
-    return about, proofs.challenge(labels.BALLOT, about)
+    return about, proofs.challenge(Label.BALLOT, about)
 
 
 def _answers(query: Query, point: bytes, own: bytes, factor: int) -> Choice:

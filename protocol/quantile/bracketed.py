@@ -14,77 +14,36 @@ a tick. A certificate only needs devices and pivots to be in the right order.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
-import numpy.typing as npt
-
-from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded
-from deltafl.protocol.quantile.narrowing import (
-    BracketSearch,
-    Pivots,
-    Position,
-    Sums,
-    first_proposal,
-)
-from deltafl.protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
-from deltafl.protocol.quantile.search import Query, SearchConfig
-from deltafl.secagg.layout import Layout
+from deltafl.protocol.quantile.bracket import Bracket, guarded
+from deltafl.protocol.quantile.narrowing import Pivots, Position, RankMethod, first_proposal
+from deltafl.protocol.quantile.search import SearchConfig
 
 _ASSUMED_DENSITY = 0.7  # weight fraction per e-fold of the loss; a Gamma(2) has 0.5 to 0.8 inside
 _LEAST_STEP = 1 / 64  # of the loss: a round moves a quantile by a few per cent
 
 
 @dataclass(frozen=True, slots=True)
-class Bracketed:
+class Bracketed(RankMethod):
     """The method `bracketed`.
 
     One query reveals the weight and the number of devices below one pivot, and of the cohort.
     """
 
-    @property
-    def name(self) -> str:
-        """Name in the registry and in queries."""
-        return "bracketed"
+    name: ClassVar[str] = "bracketed"
+    """Name in the registry and in queries."""
 
-    @property
-    def num_pivots(self) -> int:
-        """Always 1."""
-        return 1
+    num_pivots: ClassVar[int] = 1
+    """Always 1."""
 
-    @property
-    def default_max_queries(self) -> int:
-        """Queries that certify any search on the default loss grid.
+    default_max_queries: ClassVar[int] = 26
+    """Queries that certify any search on the default loss grid.
 
-        22 would be enough for bisection; with 26 the guard rarely acts unless losses are tied.
-        """
-        return 26
-
-    def layout(self, config: SearchConfig) -> Layout:
-        """Return the layout: `weight`, `count`, `weight_below` and `count_below`."""
-        return rank_layout(config, 1)
-
-    def start(self, config: SearchConfig) -> BracketSearch:
-        """Return the search before its first query."""
-        return BracketSearch(config, self, self.first(config))
-
-    def contribution(
-        self, config: SearchConfig, query: Query, tick: int, weight: int
-    ) -> Mapping[str, npt.ArrayLike]:
-        """Return n, 1, and both again if the device is below the pivot, else zeros.
-
-        Raises:
-            SearchError: If the query is not one of this method's.
-            EncodingError: If tick or weight are out of range.
-        """
-        query.check(self.name, self.num_pivots, config.search.grid)
-        config.check_device(tick, weight)
-        return rank_contribution(query, tick, weight)
-
-    def ranks(self, config: SearchConfig, pivots: Pivots, sums: Sums) -> tuple[Rank, ...]:
-        """Read the rank at the pivot, and the rank of the whole cohort."""
-        return read_ranks(config, pivots, sums)
+    22 would be enough for bisection; with 26 the guard rarely acts unless losses are tied.
+    """
 
     def first(self, config: SearchConfig) -> Pivots:
         """Propose the first query."""

@@ -8,21 +8,17 @@ bracket. The lower latency costs privacy: a query reveals how many devices are b
 its pivots.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
-
-import numpy.typing as npt
+from typing import ClassVar, Final
 
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.quantile.bracket import Rank, inside
-from deltafl.protocol.quantile.narrowing import BracketSearch, Pivots, Position, Sums
-from deltafl.protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
-from deltafl.protocol.quantile.search import Query, SearchConfig
-from deltafl.secagg.layout import Layout
+from deltafl.protocol.quantile.bracket import inside
+from deltafl.protocol.quantile.narrowing import Pivots, Position, RankMethod
+from deltafl.protocol.quantile.search import SearchConfig
 
 _FINEST_STEP: Final = Fraction(
     1, 256
@@ -32,7 +28,7 @@ _DIGITS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(RankMethod):
     """The method `histogram`.
 
     One query reveals the weight and the number of devices below each of its pivots, and of the
@@ -51,10 +47,8 @@ class Histogram:
         if self.num_pivots < 1:
             raise ConfigurationError(f"num_pivots={self.num_pivots} is less than 1")
 
-    @property
-    def name(self) -> str:
-        """Name in the registry and in queries."""
-        return "histogram"
+    name: ClassVar[str] = "histogram"
+    """Name in the registry and in queries."""
 
     @property
     def default_max_queries(self) -> int:
@@ -65,34 +59,11 @@ class Histogram:
             num_queries += 1
         return num_queries
 
-    def layout(self, config: SearchConfig) -> Layout:
-        """Return the layout: `weight`, `count`, `weight_below` and `count_below`."""
-        return rank_layout(config, self.num_pivots)
-
-    def start(self, config: SearchConfig) -> BracketSearch:
-        """Return the search before its first query."""
-        return BracketSearch(config, self, self.first(config))
-
-    def contribution(
-        self, config: SearchConfig, query: Query, tick: int, weight: int
-    ) -> Mapping[str, npt.ArrayLike]:
-        """Return n, 1, and for every pivot both again if the device is below it, else zeros.
-
-        Raises:
-            SearchError: If the query is not one of this method's.
-            EncodingError: If tick or weight are out of range.
-        """
-        query.check(self.name, self.num_pivots, config.search.grid)
-        config.check_device(tick, weight)
-        return rank_contribution(query, tick, weight)
-
-    def ranks(self, config: SearchConfig, pivots: Pivots, sums: Sums) -> tuple[Rank, ...]:
-        """Read the rank at every pivot, and the rank of the whole cohort."""
-        return read_ranks(config, pivots, sums)
-
     def first(self, config: SearchConfig) -> Pivots:
         """Propose the ladder."""
-        return self._filled(self._ladder(config), 0, config.search.grid.top_pivot)
+        grid = config.search.grid
+        ladder = _ladder(self.num_pivots, grid.max_tick, config.warm_start or 0)
+        return self._filled(ladder, 0, grid.top_pivot)
 
     def propose(self, position: Position) -> Pivots:
         """Propose even pivots inside the bracket."""
@@ -101,9 +72,6 @@ class Histogram:
         num_parts = self.num_pivots + 1
         even = (low + bracket.width * part // num_parts for part in range(1, num_parts))
         return self._filled(even, low, high)
-
-    def _ladder(self, config: SearchConfig) -> Iterable[int]:
-        return _ladder(self.num_pivots, config.search.grid.max_tick, config.warm_start or 0)
 
     def _filled(self, pivots: Iterable[int], low: int, high: int) -> Pivots:
         """Sort the distinct pivots inside; repeat the last up to the declared number."""

@@ -28,6 +28,7 @@ Four changes make it stop with a proof; none of them reveals more per query:
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy.typing as npt
 
@@ -35,13 +36,13 @@ from deltafl.protocol.errors import SearchError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.bracket import Rank, guarded
 from deltafl.protocol.quantile.narrowing import (
-    BracketSearch,
+    NarrowingMethod,
     Pivots,
     Position,
     Sums,
+    counted,
     first_proposal,
 )
-from deltafl.protocol.quantile.ranks import counted
 from deltafl.protocol.quantile.search import Query, SearchConfig
 from deltafl.secagg.layout import Field, Layout
 
@@ -49,7 +50,7 @@ _GUARD_BITS = 4  # the smallest β, weight 1 at the far end of the grid, is prec
 
 
 @dataclass(frozen=True, slots=True)
-class MajoriseMinimise:
+class MajoriseMinimise(NarrowingMethod):
     """The method `mm`.
 
     One query reveals Σβ, Σ±n and Σn at one pivot: the weighted rank there, and how near the losses
@@ -58,23 +59,17 @@ class MajoriseMinimise:
     Spec: §12.3, §12.4.
     """
 
-    @property
-    def name(self) -> str:
-        """Name in the registry and in queries."""
-        return "mm"
+    name: ClassVar[str] = "mm"
+    """Name in the registry and in queries."""
 
-    @property
-    def num_pivots(self) -> int:
-        """Always 1."""
-        return 1
+    num_pivots: ClassVar[int] = 1
+    """Always 1."""
 
-    @property
-    def default_max_queries(self) -> int:
-        """Queries that certify any search on the default loss grid.
+    default_max_queries: ClassVar[int] = 30
+    """Queries that certify any search on the default loss grid.
 
-        22 would be enough for bisection; with 30 the guard rarely acts.
-        """
-        return 30
+    22 would be enough for bisection; with 30 the guard rarely acts.
+    """
 
     def layout(self, config: SearchConfig) -> Layout:
         """Return the layout: `beta` per tick, `signed_weight`, `weight` and both counts."""
@@ -87,10 +82,6 @@ class MajoriseMinimise:
             Field("count_below", 1, 0, 1, 0),
         )
         return Layout(fields, config.cohort_size)
-
-    def start(self, config: SearchConfig) -> BracketSearch:
-        """Return the search before its first query."""
-        return BracketSearch(config, self, self.first(config))
 
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int

@@ -1,7 +1,8 @@
 """The search that all exact methods share: ask, narrow the bracket, stop.
 
 The methods differ in what a device contributes, and in the pivots they ask for next. This module
-contains what is the same for all: when to stop, what is certified, and what a result says.
+contains what is the same for all: when to stop, what is certified, and what a result says; and what
+`bracketed` and `histogram` have in common.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.anonymity import Tail
-from deltafl.protocol.errors import SearchError
+from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded
 from deltafl.protocol.quantile.search import (
     Ended,
@@ -21,6 +22,7 @@ from deltafl.protocol.quantile.search import (
     SearchConfig,
     SearchResult,
 )
+from deltafl.secagg.layout import Field, Layout
 
 Sums = Mapping[str, tuple[int, ...]]
 """Decoded sums as Python integers, by field name."""
@@ -56,6 +58,10 @@ class Position:
 
 class NarrowingMethod(QuantileMethod, Protocol):
     """A quantile method that narrows a bracket."""
+
+    def start(self, config: SearchConfig) -> "BracketSearch":
+        """Return the search before its first query."""
+        return BracketSearch(config, self, self.first(config))
 
     def ranks(self, config: SearchConfig, pivots: Pivots, sums: Sums) -> tuple[Rank, ...]:
         """Read the ranks at the pivots, and after them the rank of the whole cohort.
@@ -205,3 +211,69 @@ def first_proposal(config: SearchConfig) -> Pivots:
     grid = config.search.grid
     start = grid.tick(1.0)[0] if config.warm_start is None else config.warm_start
     return (guarded(start, 0, grid.top_pivot, max(config.search.max_queries, 1)),)
+
+
+class RankMethod(NarrowingMethod, Protocol):
+    """A method whose secure sum is the ranks at its pivots.
+
+    A device contributes its weight and a one, and for every pivot both again if it is below the
+    pivot, else zeros. A sum reveals only the weight and the number of devices, of the whole cohort
+    and below each pivot.
+
+    Spec: §12.3, §12.4.
+    """
+
+    def layout(self, config: SearchConfig) -> Layout:
+        """Return the layout: `weight`, `count`, `weight_below` and `count_below`.
+
+        Raises:
+            ConfigurationError: If the search has an ε, which ranks cannot use.
+        """
+        if config.search.epsilon_ticks:
+            raise ConfigurationError(
+                f"epsilon_ticks={config.search.epsilon_ticks} is an option of 'mm' only: set it "
+                "to 0"
+            )
+        bound = config.largest_weight
+        fields = (
+            Field("weight", 1, 0, bound, 0),
+            Field("count", 1, 0, 1, 0),
+            Field("weight_below", self.num_pivots, 0, bound, 0),
+            Field("count_below", self.num_pivots, 0, 1, 0),
+        )
+        return Layout(fields, config.cohort_size)
+
+    def contribution(
+        self, config: SearchConfig, query: Query, tick: int, weight: int
+    ) -> Mapping[str, npt.ArrayLike]:
+        """Return n, 1, and for every pivot both again if the device is below it, else zeros.
+
+        Raises:
+            SearchError: If the query is not one of this method's.
+            EncodingError: If tick or weight are out of range.
+        """
+        query.check(self.name, self.num_pivots, config.search.grid)
+        config.check_device(tick, weight)
+        below = (np.asarray(query.pivots) > tick).astype(np.int64)
+        one = counted(weight)
+        return {
+            "weight": weight,
+            "count": one,
+            "weight_below": weight * below,
+            "count_below": one * below,
+        }
+
+    def ranks(self, config: SearchConfig, pivots: Pivots, sums: Sums) -> tuple[Rank, ...]:
+        """Read the rank at every pivot, and the rank of the whole cohort."""
+        below = zip(pivots, sums["weight_below"], sums["count_below"], strict=True)
+        total = Rank(config.search.grid.top_pivot, sums["weight"][0], sums["count"][0])
+        return (*(Rank(pivot, weight, count) for pivot, weight, count in below), total)
+
+
+def counted(weight: int) -> int:
+    """What a device of this weight adds to the number of devices.
+
+    A device of weight zero does not count, because it would not hide another one that is with it in
+    the tail.
+    """
+    return int(weight > 0)

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor, sqrt
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -64,15 +64,11 @@ class NoisyHistogram:
     def __post_init__(self) -> None:
         Histogram(self.num_pivots)  # which has the same limits
 
-    @property
-    def name(self) -> str:
-        """Name in the registry and in queries."""
-        return "noisy"
+    name: ClassVar[str] = "noisy"
+    """Name in the registry and in queries."""
 
-    @property
-    def default_max_queries(self) -> int:
-        """Always 1, the only query that is allowed."""
-        return 1
+    default_max_queries: ClassVar[int] = 1
+    """Always 1, the only query that is allowed."""
 
     @property
     def num_bins(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from deltafl.fl.cohort import Cohort, CohortView
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
-from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.secagg.states import Stage, Step, Vanish
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 Dropouts: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]

@@ -25,7 +25,7 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, IdealSession, PeerError, Refusal, SessionAborted
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.stages import Stage, Step, Vanish, Vanishing
+from deltafl.secagg.states import Stage, Step, Vanish, Vanishing
 from deltafl.sim.cohort.masked import NoiseSource, system_noise
 from deltafl.sim.cohort.work import CohortWork
 

@@ -12,11 +12,11 @@ from deltafl.protocol.round import LostSearch
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, Enrolment, SessionParams
-from deltafl.secagg.outgoing import Outgoing
+from deltafl.secagg.messages import Outgoing
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import NoObserver, Observer, Trip
-from deltafl.secagg.stages import Vanishing
+from deltafl.secagg.states import Vanishing
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.work import CohortWork
 from deltafl.sim.record.truth import Told

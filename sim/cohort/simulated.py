@@ -11,7 +11,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
-from deltafl.secagg.stages import Stage, Step, Vanishing
+from deltafl.secagg.states import Stage, Step, Vanishing
 from deltafl.sim.cohort.dropouts import Dropouts, nobody
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.work import CohortWork, Device, Devices, device_objects

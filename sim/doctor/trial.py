@@ -17,7 +17,7 @@ from deltafl.secagg import (
     run_session,
 )
 from deltafl.secagg.errors import SecAggError
-from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.states import Step, Vanish
 from deltafl.sim.cohort.backends.choice import choose
 from deltafl.sim.cohort.hardware import choose_device
 from deltafl.sim.cohort.masks.choice import LEAST_CUT, Masks, masks_of_this_machine

@@ -13,7 +13,7 @@ import torch
 
 from deltafl.secagg import TrustedKeys
 from deltafl.secagg.errors import LedgerError
-from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError

@@ -46,11 +46,11 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, SessionParams, TrustedKeys
-from deltafl.secagg.outgoing import Outgoing
+from deltafl.secagg.messages import Outgoing
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import Observer
-from deltafl.secagg.stages import Stage, Step
+from deltafl.secagg.states import Stage, Step
 from deltafl.sim.errors import ChainError, Damage, RunError
 from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
 from deltafl.sim.net.own_work import SummedMetrics

@@ -18,6 +18,7 @@ from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SessionParams, ring, shamir, wire
+from deltafl.secagg.codec import Records
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
 from deltafl.secagg.keys import KEY_SIZE, PublicKey
 from deltafl.secagg.messages import (
@@ -38,7 +39,6 @@ from deltafl.secagg.messages import (
 )
 from deltafl.secagg.openings import COMMITTED_SIZE
 from deltafl.secagg.params import DIGEST_SIZE, SlotSpec
-from deltafl.secagg.records import Records
 
 _LONG: Final = 1 << 16  # from here on, the header of a byte string has one size
 _BYTES_PER_PARAMETER: Final = 4

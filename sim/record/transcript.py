@@ -74,30 +74,37 @@ _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The first record.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """A record in its place.
 
     Attributes:
-        number: of the record, 0.
+        number: of the record, counted from 0.
         offset: of the record in the file, in bytes.
-        run_id: random, 16 bytes; the truth file of the same run has it too.
-        mode: "headers", "full" or "every=N".
     """
 
     number: int
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opening(_Placed):
+    """The first record.
+
+    Attributes:
+        run_id: random, 16 bytes; the truth file of the same run has it too.
+        mode: "headers", "full" or "every=N".
+    """
+
     run_id: bytes
     mode: str
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(_Placed):
     """One message that the server sent or received.
 
     Attributes:
-        number: of the record.
-        offset: of the record in the file, in bytes.
         round: the round, counted from 1.
         sent: whether the server sent it; else it received it.
         peer: the device at the other end.
@@ -107,8 +114,6 @@ class Message:
         repeats: number of the record of this round that has the same message; None for its own.
     """
 
-    number: int
-    offset: int
     round: int
     sent: bool
     peer: int
@@ -124,12 +129,10 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sum:
+class Sum(_Placed):
     """One sum that the server has learnt.
 
     Attributes:
-        number: of the record.
-        offset: of the record in the file, in bytes.
         round: the round, counted from 1.
         slot: index into the session's slots.
         length: words of the sum.
@@ -138,8 +141,6 @@ class Sum:
         words: the last `SUM_WORDS` words at most; uint64.
     """
 
-    number: int
-    offset: int
     round: int
     slot: int
     length: int
@@ -149,67 +150,51 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundEnd:
+class RoundEnd(_Placed):
     """A round is over.
 
     Attributes:
-        number: of the record.
-        offset: of the record in the file, in bytes.
         round: the round, counted from 1.
         aborted: why it was given up; "" where it was not.
     """
 
-    number: int
-    offset: int
     round: int
     aborted: str
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(_Placed):
     """The last record of a finished run.
 
     Attributes:
-        number: of the record.
-        offset: of the record in the file, in bytes.
         rounds: how many rounds were played.
     """
 
-    number: int
-    offset: int
     rounds: int
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(_Placed):
     """The run was interrupted, and goes on from its last checkpoint.
 
     Attributes:
-        number: of the record.
-        offset: of the record in the file, in bytes.
         kept: how many rounds the checkpoint knows of. Later rounds that were begun before are lost.
         torn: what was left of a record that was cut short while it was written; b"" if none was.
     """
 
-    number: int
-    offset: int
     kept: int
     torn: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(_Placed):
     """A round begins; no message of it was sent before.
 
     Attributes:
-        number: of the record.
-        offset: of the record in the file, in bytes.
         round: the round, counted from 1.
         cohort: the devices that it may reach, ascending.
     """
 
-    number: int
-    offset: int
     round: int
     cohort: tuple[int, ...]
 
@@ -522,7 +507,9 @@ class Reader:
 def _record(path: Path, link: Link) -> Record:
     """Decode a record that the chain vouches for; what is wrong now, its writer did wrong."""
     try:
-        record = _READERS[link.kind](link, _Fields(link.fields))
+        fields = _Fields(link.fields)
+        record = _READERS[link.kind](link, fields)
+        fields.finish()
     except (LookupError, TypeError, ValueError) as error:
         raise _malformed(path, link, f"it is no record: {error}") from None
     if isinstance(record, Opening) != (link.number == 0):
@@ -574,7 +561,6 @@ class _Fields:
 
 def _read_opening(link: Link, fields: _Fields) -> Opening:
     run_id, mode = fields.binary(RUN_ID_BYTES), fields.text()
-    fields.finish()
     if not is_mode(mode):
         raise ValueError(f"{mode[:20]!a} is no mode")
     return Opening(link.number, link.offset, run_id, mode)
@@ -585,7 +571,6 @@ def _read_message(link: Link, fields: _Fields) -> Message:
     peer, size, digest = fields.natural(), fields.natural(), fields.binary(32)
     repeats = fields.natural() if type(link.fields[-1]) is int else None
     head = fields.binary() if repeats is None else b""
-    fields.finish()
     if len(head) > size:
         raise ValueError(f"it holds {len(head)} bytes of a message of {size}")
     if peer >= 1 << 32:
@@ -598,7 +583,6 @@ def _read_message(link: Link, fields: _Fields) -> Message:
 def _read_sum(link: Link, fields: _Fields) -> Sum:
     number, slot, length = fields.natural(), fields.natural(), fields.natural()
     digest, ids, words = fields.binary(32), fields.binary(), fields.binary()
-    fields.finish()
     contributors = np.frombuffer(ids, dtype=_ID).astype(np.uint32)
     kept = np.frombuffer(words, dtype=_WORD).astype(np.uint64)
     if len(kept) != min(length, SUM_WORDS):
@@ -610,25 +594,21 @@ def _read_sum(link: Link, fields: _Fields) -> Sum:
 
 def _read_end(link: Link, fields: _Fields) -> RoundEnd:
     number, aborted = fields.natural(), fields.text()
-    fields.finish()
     return RoundEnd(link.number, link.offset, number, aborted)
 
 
 def _read_closing(link: Link, fields: _Fields) -> Closing:
     rounds = fields.natural()
-    fields.finish()
     return Closing(link.number, link.offset, rounds)
 
 
 def _read_resumed(link: Link, fields: _Fields) -> Resumed:
     kept, torn = fields.natural(), fields.binary()
-    fields.finish()
     return Resumed(link.number, link.offset, kept, torn)
 
 
 def _read_begin(link: Link, fields: _Fields) -> Begin:
     number, ids = fields.natural(), fields.binary()
-    fields.finish()
     cohort = np.frombuffer(ids, dtype=_ID).tolist()
     if any(after <= before for before, after in pairwise(cohort)):
         raise ValueError("its devices do not ascend")

@@ -40,7 +40,7 @@ from deltafl.fl.strategies.base import TrainingState
 from deltafl.secagg import ClientId, DecodeError, TrustedKeys
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.identity import IdentityKey, identity
-from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import ChainError, UserError
 from deltafl.sim.inspect.audit.auditor import audit
@@ -145,7 +145,7 @@ def _wire(number: int) -> Target:
         reader.__name__.removeprefix("read_"),
         modules.get(
             reader.__name__,
-            ("secagg/wire.py", "secagg/codec.py", "secagg/records.py", "secagg/ring.py"),
+            ("secagg/wire.py", "secagg/codec.py", "secagg/ring.py"),
         ),
         "message.bin",
         read,
@@ -630,7 +630,7 @@ PARSERS: tuple[Target, ...] = (
            _zips, is_file=False),
     Target("speeds", (*OF_JSON, "sim/reproduce/budget.py"), "seconds.json",
            lambda path: Speeds(path.parent), RUN, lambda: [_SPEEDS]),
-    Target("ledger", ("secagg/sqlite_ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),
+    Target("ledger", ("secagg/ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),
 )  # fmt: skip
 
 NAMES = {target.name: target for target in PARSERS}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deltafl.protocol import discrete_gaussian as module
-from deltafl.protocol.discrete_gaussian import MAX_DEVIATION, discrete_gaussians, uniforms_below
+from deltafl.protocol import noise as module
+from deltafl.protocol.noise import MAX_DEVIATION, discrete_gaussians, uniforms_below
 from deltafl.secagg.randomness import SeededRandomness
 
 

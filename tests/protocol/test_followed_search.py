@@ -27,7 +27,7 @@ from deltafl.secagg import PeerError, Refusal, SlotSum, openings, pedersen, ring
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import SumOpening
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.stages import Stage
+from deltafl.secagg.states import Stage
 
 METHODS = {
     "mm": {"method": "mm"},

@@ -8,9 +8,8 @@ from changed_configs import CHANGES, CONFIG, neighbours
 from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make_config
 
 from deltafl.protocol.client import RoundClient
-from deltafl.protocol.labels import AGAIN
-from deltafl.protocol.labels import MODEL as ANSWERED
-from deltafl.protocol.participations import Asked, admit_model, check_left, check_models, limits_of
+from deltafl.protocol.labels import Label
+from deltafl.protocol.participations import Asked, limits_of
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import (
@@ -42,7 +41,12 @@ def daily(most, today):
 
 
 def take(ledger, number, limits, most=1, settings=SETTINGS):
-    admit_model(ledger, Asked(model(number), settings), most, limits, ledger.admit)
+    Asked(model(number), settings).admit(ledger, most, limits, ledger.admit)
+
+
+def check_left(ledger, limits, wanted):
+    for limit in limits:
+        limit.check_left(ledger, wanted)
 
 
 def counted(ledger, limits):
@@ -229,7 +233,8 @@ def refusal(ledger, number, limits, most, settings=SETTINGS):
 
 def check(ledger, number, most, settings=SETTINGS):
     """What a device does when a model is announced."""
-    check_models(ledger, [Asked(model(9), settings), Asked(model(number), settings)], most)
+    for each in (9, number):
+        Asked(model(each), settings).check(ledger, most)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
@@ -331,9 +336,9 @@ def test_two_further_rounds_over_one_model_at_once_count_twice(most):
 
 def test_the_entries_are_those_of_the_specification():
     config = replace(CONFIG, round_index=7)
-    known = digest(ANSWERED, MODEL)
-    same = digest(AGAIN, replace(config, round_index=0).canonical())
-    rounds = [digest(AGAIN, known, same, number) for number in range(3)]
+    known = digest(Label.MODEL, MODEL)
+    same = digest(Label.AGAIN, replace(config, round_index=0).canonical())
+    rounds = [digest(Label.AGAIN, known, same, number) for number in range(3)]
     asked, ledger = Asked.of(config, MODEL), MemoryLedger()
     assert asked.next_round(ledger, 1) == (known,)
     for wanted in ((known, rounds[0]), (rounds[1],), (rounds[2],)):
@@ -352,7 +357,7 @@ def test_settings_are_all_that_is_announced_of_a_level_but_the_number_of_its_rou
     assert len({config.canonical() for config in numbered}) == len(numbered)
     others = [one for name in CHANGES.keys() - {"round_index"} for one in neighbours(name)]
     assert len({settings_of(config) for config in [CONFIG, *others]}) == 1 + len(others)
-    assert {Asked.of(config, MODEL).model for config in others} == {digest(ANSWERED, MODEL)}
+    assert {Asked.of(config, MODEL).model for config in others} == {digest(Label.MODEL, MODEL)}
     assert settings_of(CONFIG) == Asked.of(CONFIG, MODEL[::-1]).settings
 
 
@@ -364,9 +369,9 @@ def test_a_model_is_known_by_its_numbers_in_another_round_too():
         ledger = MemoryLedger()
         for model in (one, other):
             asked = Asked.of(CONFIG, model.tobytes())
-            admit_model(ledger, asked, 2, (), ledger.admit)
+            asked.admit(ledger, 2, (), ledger.admit)
         with pytest.raises(PeerError, match="has begun"):
-            admit_model(ledger, asked, 2, (), ledger.admit)
+            asked.admit(ledger, 2, (), ledger.admit)
 
 
 def over_one_model(numbers, policy, **settings):
@@ -435,7 +440,7 @@ def test_the_first_answer_admits_all_or_nothing(most, needed):
         parties, ledger = with_room(capacity, policy)
         parties.machine._limits = limits = limits_of(policy, 0)
         data = parties.bring(Point(3))
-        before = [parties.params.context, digest(ANSWERED, MODEL)]
+        before = [parties.params.context, digest(Label.MODEL, MODEL)]
         before += [limit.entry(0) for limit in limits]
         assert not any(map(ledger.knows, before))
         if capacity == needed:

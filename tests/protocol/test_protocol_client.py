@@ -23,8 +23,7 @@ from round_parties import (
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.labels import AGAIN
-from deltafl.protocol.labels import MODEL as ANSWERED
+from deltafl.protocol.labels import Label
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask
@@ -57,13 +56,13 @@ in_one_round = pytest.mark.parametrize(
 
 
 def entry(model) -> bytes:
-    return digest(ANSWERED, model)
+    return digest(Label.MODEL, model)
 
 
 def round_entry(config, model, number) -> bytes:
     """What is remembered of the n-th round over a model, counted from 0."""
-    settings = digest(AGAIN, replace(config, round_index=0).canonical())
-    return digest(AGAIN, entry(model), settings, number)
+    settings = digest(Label.AGAIN, replace(config, round_index=0).canonical())
+    return digest(Label.AGAIN, entry(model), settings, number)
 
 
 def announcement(levels, models, signed=False) -> bytes:

@@ -17,6 +17,7 @@ from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, DevicePolicy, PeerError, Refusal, UsageError
+from deltafl.secagg.policy import Range
 
 HALF = Fraction(1, 2)
 DEFAULT = RoundPolicy()
@@ -300,7 +301,7 @@ def test_a_limit_is_a_number_within_its_range(limit):
     if isinstance(limit.default, bool):
         accepted, bad = [False, True], [*bad, 0, 1]
     else:
-        allowed = RoundPolicy._ranges[name]
+        allowed = RoundPolicy._ranges.get(name, Range(0))
         accepted, bad = [allowed.least], [*bad, allowed.least - 1]
         if allowed.most != float("inf"):
             (accepted if allowed.is_closed else bad).append(int(allowed.most))
@@ -332,12 +333,13 @@ def test_a_limit_out_of_range_is_told_with_the_range():
         DevicePolicy(min_threshold=1)
 
 
-def test_without_a_range_a_limit_may_be_anything(monkeypatch):
+def test_without_a_range_a_limit_may_be_any_number_from_0_on(monkeypatch):
     """The control: it is the table that is looked at, of the class whose policy it is."""
     monkeypatch.setattr(RoundPolicy, "_ranges", {})
-    assert RoundPolicy(colluding_rate=-1.0, max_slots=2.5).colluding_rate == -1.0
-    with pytest.raises(UsageError):
-        DevicePolicy(colluding_rate=-1.0)
+    assert RoundPolicy(colluding_rate=1.5).colluding_rate == 1.5
+    for policy, rate in ((RoundPolicy, -1.0), (DevicePolicy, 1.5)):
+        with pytest.raises(UsageError, match=f"colluding_rate={rate} is not in"):
+            policy(colluding_rate=rate)
 
 
 def test_the_session_is_held_to_the_policy_too():

@@ -414,7 +414,7 @@ def test_the_factor_that_joins_two_commitments_cannot_be_chosen(monkeypatch):
     honest = proofs.challenge
 
     def constant(label, *parts):
-        return 1 if label == ballots.labels.BALLOT else honest(label, *parts)
+        return 1 if label == ballots.Label.BALLOT else honest(label, *parts)
 
     lies = list(shifted_by_colluder(lambda _: 1))
     points = [commitment.point for _, _, commitment in lies]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.protocol.rotation import padded, rotate, unrotate
+from deltafl.protocol.update_noise import padded, rotate, unrotate
 from deltafl.secagg.prg import keystream
 
 

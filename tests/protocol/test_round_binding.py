@@ -42,7 +42,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import Fault, PeerError, Refusal, SessionParams, prg, ring, shamir, validation
+from deltafl.secagg import Fault, PeerError, Refusal, SessionParams, cohort, prg, ring, shamir
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.layout import Layout
@@ -317,12 +317,12 @@ victims = pytest.mark.parametrize("victims", [VICTIM, HALF], ids=["one", "half"]
 
 def everybody_is_heard(monkeypatch):
     """Lift the first line of defence: neighbours count although their boxes did not open."""
-    check = validation.check_members
+    check = cohort.check_members
 
     def check_without_hearing(members, before, heard, *rest):
         check(members, before, np.ones_like(heard), *rest)
 
-    monkeypatch.setattr(validation, "check_members", check_without_hearing)
+    monkeypatch.setattr(cohort, "check_members", check_without_hearing)
 
 
 def views_of(attack, victims) -> dict[int, View]:

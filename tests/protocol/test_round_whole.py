@@ -304,7 +304,7 @@ def test_who_vanishes_between_two_queries_is_their_difference_but_for_the_device
         round_._num_sums += 1
 
     def agree_anew(client, message):
-        client._shrink_cohort(message.members)
+        client._formed.shrink(message.members)
         client._agreed = message.members
 
     monkeypatch.setattr(Round, "take", ask_again)

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.protocol.rounding import TRIES, rounded
-from deltafl.protocol.update_noise import Sizes
+from deltafl.protocol.update_noise import _TRIES, Sizes, rounded
 from deltafl.secagg.randomness import SeededRandomness
 
 
@@ -62,7 +61,7 @@ def test_it_ends_even_if_the_coins_are_against_it():
         return bytes(size)
 
     assert rounded(np.full(4, 0.5), 3, always_up).tolist() == [0, 0, 0, 0]
-    assert len(asked) == TRIES
+    assert len(asked) == _TRIES
     assert rounded(np.full(4, -1.5), 4, bytes).tolist() == [-1, -1, -1, -1]
     assert rounded(np.full(4, -1.5), 3, bytes).tolist() == [0, 0, 0, 0]
 

@@ -34,7 +34,7 @@ from deltafl.fl.parameters import num_parameters
 from deltafl.protocol import answering, wire
 from deltafl.protocol.answering import answered
 from deltafl.protocol.client import LocalWork
-from deltafl.protocol.labels import MODEL as ANSWERED
+from deltafl.protocol.labels import Label
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Relay
 from deltafl.protocol.quantile.search import Query
@@ -384,7 +384,7 @@ def test_what_a_device_says_behind_the_threshold_does_not_tell_whether_it_trains
         except PeerError as error:
             reply = error.reason
         said.add((reply, machine.state))
-        remembered.add(parties.enrolment.ledger(client).knows(digest(ANSWERED, MODEL)))
+        remembered.add(parties.enrolment.ledger(client).knows(digest(Label.MODEL, MODEL)))
     assert len(said) == 1
     assert remembered == {True}
 

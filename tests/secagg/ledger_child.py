@@ -14,8 +14,7 @@ from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
-from deltafl.secagg.ledger import MemoryLedger
-from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.secagg.ledger import MemoryLedger, SqliteLedger
 
 PROGRAM = Path(__file__).relative_to(Path(__file__).parents[2]).as_posix()
 

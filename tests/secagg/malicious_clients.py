@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
 
-from deltafl.secagg import Stage, Step, sealing, shamir, signing
+from deltafl.secagg import Stage, Step, keys, shamir, signing
 from deltafl.secagg.identity import identity
 from deltafl.secagg.masks import Link
 from deltafl.secagg.messages import Credential, Message, ShareReceipt
@@ -147,18 +147,18 @@ def reseal(parties, client, message, content):
         plaintext = _opened(parties, machine, recipient, box)
         limbs = np.frombuffer(plaintext, dtype="<u4").astype(np.uint32)
         told = content(recipient, limbs).astype("<u4").tobytes()
-        channel = machine._neighbours[recipient].channel
+        channel = machine._cohort.neighbours[recipient].channel
         boxes[recipient] = channel.seal(told, parties.randomness[client])
     return replace(message, boxes=boxes)
 
 
 def _opened(parties, sender, recipient, box):
     """What a device's own box for a neighbour holds."""
-    roster = sender._roster
+    roster = sender._cohort
     theirs, own = parties.clients[int(roster.ids[recipient])]._sealing, sender._sealing
     link = Link.between(theirs, roster.position, own.public, roster.session_id)
     ends = recipient, roster.position
-    return sealing.SealedChannel(link.secret, theirs.public, own.public, *ends).open(box)
+    return keys.SealedChannel(link.secret, theirs.public, own.public, *ends).open(box)
 
 
 def deal_wrong_shares(victims, *, error=1):

@@ -418,7 +418,7 @@ def without_neighbours(make, num_gone):
     victim = parties.ids[4]
     pending = parties.advance(STATES[make])
     members = np.ones(9, dtype=np.bool_)
-    members[sorted(parties.clients[victim]._neighbours)[:num_gone]] = False
+    members[sorted(parties.clients[victim]._cohort.neighbours)[:num_gone]] = False
     assert members.sum() >= SPARSE.min_cohort
     return parties, victim, parties.encode(make(parties, pending[victim], members))
 
@@ -508,7 +508,7 @@ def test_shares_of_its_neighbours_alone_on_a_sparse_graph():
     parties = Parties(SPARSE)
     parties.advance(ClientState.MASKED)
     victim = parties.ids[4]
-    near = sorted(parties.clients[victim]._neighbours)
+    near = sorted(parties.clients[victim]._cohort.neighbours)
     survivors = np.ones(9, dtype=np.bool_)
     reply = parties.clients[victim].receive(parties.encode(UnmaskRequest(0, survivors)))
     assert parties.decode(reply).positions.tolist() == near
@@ -668,7 +668,7 @@ def test_a_box_without_shares_is_named_in_the_receipt_and_costs_only_its_shares(
 
     def change(parties, message):
         position, own = parties.position(sender), parties.position(VICTIM)
-        channel = parties.clients[sender]._neighbours[own].channel
+        channel = parties.clients[sender]._cohort.neighbours[own].channel
 
         def seal(content):
             return channel.seal(content, parties.randomness[sender])
@@ -737,6 +737,8 @@ def test_secrets_do_not_show_in_representations():
     parties = Parties(PARAMS)
     parties.deliver(parties.advance(ClientState.SHARED))
     machine, randomness = parties.clients[VICTIM], parties.randomness[VICTIM]
-    shown = repr([machine._sealing, machine._mask_keys, machine._neighbours, machine._roster])
+    shown = repr(
+        [machine._sealing, machine._mask_keys, machine._cohort.neighbours, machine._cohort]
+    )
     for secret in randomness.given[:3]:
         assert repr(secret) not in shown

@@ -21,10 +21,10 @@ from malicious_clients import (
 from parties import make_params
 
 from deltafl.secagg import Fault, SessionAborted, Stage, Step
-from deltafl.secagg.complaints import judge
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.messages import ShareReceipt
-from deltafl.secagg.stages import Dispute
+from deltafl.secagg.states import Dispute
+from deltafl.secagg.survival import judge
 
 SEED = bytes(32)
 

@@ -8,6 +8,7 @@ from vectors import outside
 
 from deltafl.secagg import identity, labels
 from deltafl.secagg.errors import UsageError
+from deltafl.secagg.labels import Label
 from deltafl.secagg.randomness import SeededRandomness
 
 # RFC 8032 section 7.1: seed, public key, message, signature.
@@ -212,6 +213,6 @@ def test_fingerprints_are_a_labelled_hash_in_groups_of_four_digits():
     shown = identity.fingerprint(ALICE.public)
     groups = shown.split(" ")
     assert [len(group) for group in groups] == [4] * 8
-    expected = labels.digest(labels.IDENTITY_FINGERPRINT, ALICE.public)[:16]
+    expected = labels.digest(Label.IDENTITY_FINGERPRINT, ALICE.public)[:16]
     assert bytes.fromhex("".join(groups)) == expected
     assert shown != identity.fingerprint(BOB.public)

@@ -9,6 +9,7 @@ from parties import make_params
 
 from deltafl.secagg import PeerError, Refusal, labels, masks
 from deltafl.secagg.keys import key_pair
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import Link, SlotContext
 
 ALICE, BOB, EVE = (key_pair(bytes([i]) * 32) for i in (1, 2, 3))
@@ -104,10 +105,10 @@ def test_mask_keys_are_hkdf_over_label_slot_and_both_public_keys():
     context = SlotContext.of(params, SESSION, 1, b"binding")
     slot = labels.pack(params.slots[1].label.encode(), 3, 40, 0, 0)
     info = labels.pack(1, slot, b"binding")
-    own = labels.pack(labels.SELF_MASK, info)
+    own = labels.pack(Label.SELF_MASK, info)
     both = min(ALICE.public, BOB.public) + max(ALICE.public, BOB.public)
-    pairwise = labels.pack(labels.PAIRWISE_MASK, info) + both
-    whole = labels.pack(labels.WHOLE_MASK, info, 5, b"\x0d") + both
+    pairwise = labels.pack(Label.PAIRWISE_MASK, info) + both
+    whole = labels.pack(Label.WHOLE_MASK, info, 5, b"\x0d") + both
     assert context.self_mask_key(SEED) == hkdf(SEED, SESSION, own)
     agreed = ALICE.agree(BOB.public)
     assert pair_key(context, ALICE, BOB.public) == hkdf(agreed, SESSION, pairwise)
@@ -184,10 +185,5 @@ def test_packing_keeps_borders():
 
 
 def test_labels_are_all_different_and_carry_the_version():
-    named = {
-        name: value
-        for name, value in vars(labels).items()
-        if name.isupper() and isinstance(value, bytes) and not name.startswith("_")
-    }
-    assert len(named) == len(set(named.values())) == 17
-    assert all(value.startswith(b"deltafl/secagg/v3/") for value in named.values())
+    assert len(Label) == len(Label.__members__) == 17
+    assert all(label.startswith(b"deltafl/secagg/v3/") for label in Label)

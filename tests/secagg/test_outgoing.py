@@ -2,7 +2,7 @@ import pytest
 from parties import Parties, make_params
 
 from deltafl.secagg import ClientId
-from deltafl.secagg.outgoing import Letters
+from deltafl.secagg.messages import Letters
 
 
 def test_letters_are_a_mapping_of_what_is_written():

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from nacl.exceptions import UnavailableError
 
 from deltafl.secagg import labels, pedersen
+from deltafl.secagg.labels import Label
 from deltafl.secagg.randomness import SeededRandomness
 
 IDENTITY = encoded(1)
@@ -55,7 +56,7 @@ def decoded_strictly(data):
 @cache
 def generator_plain(index):
     for attempt in count():
-        point = decoded_strictly(labels.digest(labels.GENERATOR, index, attempt))
+        point = decoded_strictly(labels.digest(Label.GENERATOR, index, attempt))
         if point is not None and times(8, point) != NEUTRAL:
             return times(8, point)
     raise AssertionError
@@ -81,13 +82,13 @@ def test_generators_are_distinct_points_of_prime_order():
 
 
 def test_some_hashes_are_skipped_as_no_point():
-    first = [labels.digest(labels.GENERATOR, index, 0) for index in range(40)]
+    first = [labels.digest(Label.GENERATOR, index, 0) for index in range(40)]
     assert 5 < sum(decoded_strictly(digest) is None for digest in first) < 35
 
 
 @pytest.mark.parametrize("unusable", LOW_ORDER)
 def test_a_hash_of_small_order_or_not_canonical_is_skipped(monkeypatch, unusable):
-    tried = (labels.digest(labels.GENERATOR, 7, attempt) for attempt in count())
+    tried = (labels.digest(Label.GENERATOR, 7, attempt) for attempt in count())
     good = next(digest for digest in tried if decoded_strictly(digest) is not None)
     hashes = {0: unusable, 1: good}
     monkeypatch.setattr(labels, "digest", lambda _label, _index, attempt: hashes[attempt])

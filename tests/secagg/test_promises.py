@@ -92,7 +92,7 @@ class Liars(MaliciousClients):
         if lie.masks_with_other_key:
             machine._mask_keys = [keys.key_pair(OTHER_KEY) for _ in machine._mask_keys]
         if lie.commits is not None:
-            position, session = machine._roster.position, machine._roster.session_id
+            position, session = machine._cohort.position, machine._cohort.session_id
             told = [
                 seed_commitment(session, slot, position, lie.commits)
                 for slot in range(len(message.commitments))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.secagg import DecodeError
-from deltafl.secagg.records import Records, record_size
+from deltafl.secagg.codec import Records, record_size
 
 positions = st.one_of(st.integers(0, 6), st.integers(0, 2**32 - 1))
 sizes = st.integers(1, 40)

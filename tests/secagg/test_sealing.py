@@ -6,7 +6,8 @@ from nacl.bindings import (
 )
 from vectors import outside
 
-from deltafl.secagg import keys, labels, sealing
+from deltafl.secagg import keys, labels
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import Link
 from deltafl.secagg.randomness import SeededRandomness
 
@@ -21,7 +22,7 @@ def randomness():
 
 def channel(own, peer, own_id, peer_id, session=SESSION):
     link = Link.between(own, peer_id, peer.public, session)
-    return sealing.SealedChannel(link.secret, own.public, peer.public, own_id, peer_id)
+    return keys.SealedChannel(link.secret, own.public, peer.public, own_id, peer_id)
 
 
 def sealed():
@@ -30,7 +31,7 @@ def sealed():
 
 def test_the_key_is_one_of_two_that_come_from_the_agreement():
     """The label names the direction, and both ends by position and key."""
-    label = labels.pack(labels.SEALING, 4, 9, ALICE.public, BOB.public)
+    label = labels.pack(Label.SEALING, 4, 9, ALICE.public, BOB.public)
     key = keys.derive(ALICE.agree(BOB.public), salt=SESSION, info=label)
     box = sealed()
     opened = crypto_aead_xchacha20poly1305_ietf_decrypt(box[24:], label, box[:24], key)
@@ -43,7 +44,7 @@ def test_opens_for_the_recipient():
 
 def test_box_is_as_long_as_it_says_and_hides_the_plaintext():
     box = sealed()
-    assert len(box) == len(PLAINTEXT) + sealing.OVERHEAD
+    assert len(box) == len(PLAINTEXT) + keys.OVERHEAD
     assert PLAINTEXT not in box
 
 

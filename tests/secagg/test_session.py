@@ -20,9 +20,9 @@ from deltafl.secagg import (
     Step,
     UsageError,
     Vanish,
+    cohort,
     ring,
     run_session,
-    validation,
     wire,
 )
 from deltafl.secagg.keys import key_pair
@@ -310,8 +310,8 @@ def test_a_mask_less_gives_a_wrong_sum(monkeypatch):
     forgetful = parties.ids[1]
     with monkeypatch.context() as patch:
         patch.setattr(
-            "deltafl.secagg.client.Client._neighbours_among",
-            lambda self, _: list(self._neighbours)[1:],
+            "deltafl.secagg.cohort.Cohort.neighbours_among",
+            lambda self, _: list(self.neighbours)[1:],
         )
         parties.clients[forgetful].receive(openings[forgetful])
         reply = parties.contribute(forgetful)
@@ -347,7 +347,7 @@ def masked_vector(parties, data, params):
 
 
 def take_off_self_mask(vector, machine, seed, binding):
-    context = SlotContext.of(machine.params, machine._roster.session_id, 0, binding)
+    context = SlotContext.of(machine.params, machine._cohort.session_id, 0, binding)
     add_mask(vector, context.self_mask_key(seed), negative=True)
 
 
@@ -425,12 +425,12 @@ would see what the masks alone are good for."""
 
 def count_everybody(monkeypatch):
     """Devices that take everybody for present, whosever box did not open."""
-    check = validation.check_members
+    check = cohort.check_members
 
     def lenient(members, before, heard, *rest):
         check(members, before, np.ones_like(heard), *rest)
 
-    monkeypatch.setattr("deltafl.secagg.client.validation.check_members", lenient)
+    monkeypatch.setattr("deltafl.secagg.cohort.check_members", lenient)
 
 
 def shown_other_parameters(parties, fooled, lie):

@@ -369,7 +369,7 @@ def test_on_a_complete_graph_the_devices_own_signature_counts():
 def sparse_places(parties):
     """A device of a sparse session, its four neighbours, and the rest."""
     victim = parties.ids[4]
-    near = [parties.roster[p] for p in sorted(parties.clients[victim]._neighbours)]
+    near = [parties.roster[p] for p in sorted(parties.clients[victim]._cohort.neighbours)]
     far = [client for client in parties.ids if client not in (victim, *near)]
     assert (len(near), len(far)) == (4, 4)
     return victim, near, far

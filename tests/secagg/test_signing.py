@@ -23,6 +23,7 @@ from deltafl.secagg import (
     signing,
 )
 from deltafl.secagg.identity import identity, verify
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import Credential
 from deltafl.secagg.params import SlotSpec
@@ -124,9 +125,9 @@ def test_keys_and_survivors_are_never_one_statement():
 
 
 def test_a_statement_begins_with_its_label():
-    assert advertisement().startswith(labels.pack(labels.ADVERTISEMENT))
-    assert survivors().startswith(labels.pack(labels.SURVIVORS))
-    assert listed().startswith(labels.pack(labels.MEMBERS))
+    assert advertisement().startswith(labels.pack(Label.ADVERTISEMENT))
+    assert survivors().startswith(labels.pack(Label.SURVIVORS))
+    assert listed().startswith(labels.pack(Label.MEMBERS))
 
 
 # Sessions.
@@ -220,7 +221,7 @@ def test_a_signature_of_something_else_drops_its_sender(fields):
             list_of[fields["survivors"]] = False
         own = parties.clients[client]
         signed = SlotContext.of(
-            parties.params, own._roster.session_id, slot, binding or b"what all devices were shown"
+            parties.params, own._cohort.session_id, slot, binding or b"what all devices were shown"
         )
         signer = parties.enrolment.credentials(client).identity
         sealing_key = parties.sealing_key(fields.get("sealing key of", client))
@@ -269,7 +270,7 @@ def test_a_request_carries_t_signatures_of_holders_on_its_own_list():
             request = parties.decode(data)
             assert request.survivors.all()
             assert len(request.signatures) == params.threshold
-            holders = parties.clients[client]._roster.holders.tolist()
+            holders = parties.clients[client]._cohort.holders.tolist()
             assert set(request.signatures) <= set(holders)
             context = parties.clients[client]._context
             for position, signature in request.signatures.items():

@@ -22,10 +22,9 @@ from ledger_child import PROGRAM, numbered, pair
 from ledgers import ENTRIES, Model, capacities, histories, play
 from parties import Parties, make_params
 
-from deltafl.secagg import sqlite_ledger
+from deltafl.secagg import ledger as ledger_file
 from deltafl.secagg.errors import LedgerError, Refusal, UsageError
-from deltafl.secagg.ledger import MemoryLedger
-from deltafl.secagg.sqlite_ledger import APPLICATION_ID, VERSION, SqliteLedger, _create
+from deltafl.secagg.ledger import APPLICATION_ID, VERSION, MemoryLedger, SqliteLedger, _create
 from deltafl.secagg.states import ClientState
 
 A, B, C, D, *_ = ENTRIES
@@ -274,7 +273,7 @@ def test_of_threads_that_race_one_wins_each_entry(path):
 
 def test_who_looks_while_another_process_admits_waits_for_it(path, monkeypatch):
     with SqliteLedger(path) as ledger, SqliteLedger(path) as other, ThreadPoolExecutor(1) as thread:
-        others, sqlite_look = [], sqlite_ledger._knows
+        others, sqlite_look = [], ledger_file._knows
 
         def look(connection, entry):
             known = sqlite_look(connection, entry)
@@ -283,13 +282,13 @@ def test_who_looks_while_another_process_admits_waits_for_it(path, monkeypatch):
                 wait(others, timeout=0.2)  # it has begun, and cannot look yet
             return known
 
-        monkeypatch.setattr(sqlite_ledger, "_knows", look)
+        monkeypatch.setattr(ledger_file, "_knows", look)
         assert ledger.admit([A])
         assert [found.result() for found in others] == [False]
 
 
 def test_a_file_that_is_held_for_too_long_is_an_error(path, monkeypatch):
-    monkeypatch.setattr("deltafl.secagg.sqlite_ledger.PATIENCE_S", 0.01)
+    monkeypatch.setattr("deltafl.secagg.ledger.PATIENCE_S", 0.01)
     with SqliteLedger(path) as ledger:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -35,7 +35,6 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.stages import Stage
 from deltafl.secagg.states import (
     CLIENT_TRANSITIONS,
     SERVER_TRANSITIONS,
@@ -50,6 +49,7 @@ from deltafl.secagg.states import (
     ListSlotCall,
     OpenSlotCall,
     ServerState,
+    Stage,
     closing,
     follow,
 )

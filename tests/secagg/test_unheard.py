@@ -103,7 +103,7 @@ def test_who_does_not_count_never_counts_again(params, stage, unheard, lost, eno
 
 
 def neighbours(parties, victim=SPARSE_VICTIM):
-    return [parties.roster[p] for p in sorted(parties.clients[victim]._neighbours)]
+    return [parties.roster[p] for p in sorted(parties.clients[victim]._cohort.neighbours)]
 
 
 def near_the_sparse_victim():
@@ -204,7 +204,7 @@ def attacker_session(params, deal, num_victims):
     probe = Parties(params)
     probe.advance(ClientState.SHARED)
     attacker = probe.roster[0]
-    victims = sorted(probe.clients[attacker]._neighbours)[:num_victims]
+    victims = sorted(probe.clients[attacker]._cohort.neighbours)[:num_victims]
     return MaliciousClients(params, {(attacker, Stage.SHARE): deal(victims)}), attacker, victims
 
 
@@ -229,7 +229,7 @@ def test_one_attacker_dealer_costs_nobody_a_signed_session(graph, deal, num_vict
                 told_of_attacker = parties.position(attacker) in message.signatures
                 # First of the roster, it would be asked of every one of its neighbours.
                 position = parties.position(client)
-                near = parties.clients[client]._roster.holders
+                near = parties.clients[client]._cohort.holders
                 expected = parties.position(attacker) in near and position not in victims
                 assert told_of_attacker == expected
     assert parties.server.drops == {}

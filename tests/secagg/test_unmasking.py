@@ -29,7 +29,7 @@ from malicious_clients import (
 )
 from parties import BINDING, Parties, make_params, plain_sum
 
-from deltafl.secagg import Fault, SessionAborted, Stage, Step, keys, reed_solomon, shamir
+from deltafl.secagg import Fault, SessionAborted, Stage, Step, keys, shamir
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.masks import SlotContext, seed_commitment
 from deltafl.secagg.messages import ShareKind, UnmaskShares
@@ -354,8 +354,8 @@ def test_shares_that_never_came_are_not_wrong():
 def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch, liar):
     # Decoding takes seconds where devices are many: one of them must not cause it for each.
     calls = []
-    decode = reed_solomon.decode
-    monkeypatch.setattr(reed_solomon, "decode", lambda *word: calls.append(0) or decode(*word))
+    decode = shamir.decode
+    monkeypatch.setattr(shamir, "decode", lambda *word: calls.append(0) or decode(*word))
     slot = Slot(9, 8, 4, survivors=range(liar, 9))  # those before it are gone
     for position in range(9):
         slot.spoil(liar, position)
@@ -808,14 +808,14 @@ def outside_for_one(parties, client, message):
 
 def refuse_one(parties, client, message):
     near = parties.clients[client]._held.positions.tolist()
-    return refuse([p for p in near if p != parties.clients[client]._roster.position][:1])(
+    return refuse([p for p in near if p != parties.clients[client]._cohort.position][:1])(
         parties, client, message
     )
 
 
 def refuse_all(parties, client, message):
     own = parties.clients[client]
-    return refuse(p for p in own._held.positions.tolist() if p != own._roster.position)(
+    return refuse(p for p in own._held.positions.tolist() if p != own._cohort.position)(
         parties, client, message
     )
 

@@ -303,7 +303,7 @@ def test_a_signature_of_a_device_far_away():
     parties = Parties(params)
     parties.deliver(parties.advance(ClientState.READY))
     victim = parties.ids[4]
-    near = parties.clients[victim]._neighbours.keys()
+    near = parties.clients[victim]._cohort.neighbours.keys()
     own = parties.position(victim)
     far = next(parties.roster[p] for p in range(9) if p not in near and p != own)
     everybody = parties.members(parties.ids)

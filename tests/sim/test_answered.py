@@ -15,7 +15,7 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import LostSearch, Round
 from deltafl.secagg import ClientId, PeerError, Refusal, Stage, Step
 from deltafl.secagg.errors import Fault
-from deltafl.secagg.stages import Drop
+from deltafl.secagg.states import Drop
 from deltafl.sim.cohort.sampling import Answered, Answers
 from deltafl.sim.errors import RunError
 from deltafl.sim.record.checkpoint import load_checkpoint

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltafl.protocol.client import LocalWork
 from deltafl.secagg.session import NoObserver, Trip
-from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.secagg.states import Stage, Step, Vanish
 from deltafl.sim.cohort.masked import WorkingDevices
 
 STEP = Step(Stage.MASK)

@@ -11,7 +11,7 @@ from doubles import Silent
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
-from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.secagg.states import Stage, Step, Vanish
 from deltafl.sim.cohort.dropouts import WithDropouts
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import RunDirectoryError

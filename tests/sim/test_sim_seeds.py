@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from deltafl.secagg.stages import Stage
+from deltafl.secagg.states import Stage
 from deltafl.sim.cohort.dropouts import plan_dropouts, seeded_dropouts, stages_of_session
 from deltafl.sim.cohort.sampling import drawn_of, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds

@@ -42,7 +42,7 @@ def structured(message, machine, pick):
         case ShareKeys():
             return false_boxes(message, machine, way, at)
         case ShareReceipt():
-            near = sorted(machine._neighbours)
+            near = sorted(machine._cohort.neighbours)
             bits = at % 2 ** len(near)
             refused = [p for i, p in enumerate(near) if bits >> i & 1]
             return ShareReceipt(tuple([*refused, 2**32 - 1] if way == 0 else refused))
@@ -85,7 +85,7 @@ def false_boxes(message, machine, way, at):
         boxes[chosen] = flip(boxes[chosen], at)
     elif way == 2:  # well sealed, and no share of the secret that the others have
         limbs = np.full(wire.plaintext_size(machine.params) // 4, at % shamir.PRIME, dtype="<u4")
-        channel = machine._neighbours[chosen].channel
+        channel = machine._cohort.neighbours[chosen].channel
         boxes[chosen] = channel.seal(limbs.tobytes(), machine._randomness)
     else:
         first, *others = message.commitments

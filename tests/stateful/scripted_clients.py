@@ -9,6 +9,7 @@ from parties import BINDING, make_ids
 
 from deltafl.secagg import Enrolment, keys, openings, pedersen, ring, shamir, signing, wire
 from deltafl.secagg.graph import Graph
+from deltafl.secagg.keys import SealedChannel
 from deltafl.secagg.masks import Link, SlotContext
 from deltafl.secagg.messages import (
     AdvertiseKeys,
@@ -22,7 +23,6 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
 )
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.sealing import SealedChannel
 
 ROSTER_FLAWS = ("key twice", "low-order key", "missing", "stranger", "bad signature", "identity")
 REQUEST_FLAWS = ("too few", "other list", "other slot", "no say")

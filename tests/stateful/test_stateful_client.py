@@ -26,11 +26,11 @@ from deltafl.secagg import (
     PeerError,
     UsageError,
     client,
+    cohort,
     openings,
     pedersen,
     ring,
     signing,
-    validation,
     wire,
 )
 from deltafl.secagg.identity import verify
@@ -493,14 +493,14 @@ def mask_again(monkeypatch):
 
 def take_any_members(monkeypatch):
     def agree(machine, message):
-        machine._agreed = machine._members = message.members
+        machine._agreed = machine._formed.members = message.members
 
     monkeypatch.setattr(Client, "_agree", agree)
 
 
 def list_again(monkeypatch):
     def accept(machine, message):
-        machine._shrink_cohort(message.survivors)
+        machine._formed.shrink(message.survivors)
         machine._listed, machine._agreed = message, None
 
     monkeypatch.setattr(Client, "_accept_list", accept)
@@ -522,11 +522,11 @@ def forget_what_was_seen(monkeypatch):
 
 FLAWS = {
     "the cohort": (
-        lambda m: m.setattr(validation, "check_members", pass_everything),
+        lambda m: m.setattr(cohort, "check_members", pass_everything),
         "the cohort grew|left out|too small|too few hold",
     ),
     "the quorum": (
-        lambda m: m.setattr(validation, "check_quorum", pass_everything),
+        lambda m: m.setattr(cohort, "check_quorum", pass_everything),
         "for another list|without t signatures|the cohort grew|left out|too small|too few",
     ),
     "who is in a whole slot": (
@@ -546,23 +546,23 @@ FLAWS = {
         "a commitment that nobody signed|a sum that nobody committed to",
     ),
     "whose sum": (
-        lambda m: m.setattr(validation, "check_named", pass_everything),
+        lambda m: m.setattr(cohort, "check_named", pass_everything),
         "a sum over others|neighbours that are not its own|[0-9]",
     ),
     "signatures of the quorum": (
-        lambda m: m.setattr(validation, "verify", lambda *_: True),
+        lambda m: m.setattr(cohort, "verify", lambda *_: True),
         "without t signatures|keys that nobody signed",
     ),
     "who signs keys": (
-        lambda m: m.setattr(validation, "check_credentials", pass_everything),
+        lambda m: m.setattr(cohort, "check_credentials", pass_everything),
         "somebody else plays|keys that nobody signed",
     ),
     "keys that come twice": (
-        lambda m: m.setattr(validation, "check_keys", pass_everything),
+        lambda m: m.setattr(cohort, "check_keys", pass_everything),
         "one key under two names",
     ),
     "neighbours": (
-        lambda m: m.setattr(validation, "check_neighbours", pass_everything),
+        lambda m: m.setattr(cohort, "check_neighbours", pass_everything),
         "neighbours that are not its own|[0-9]",
     ),
     "one unmasking": (unmask_again, "both shares|cohort grew|an answer without a step"),

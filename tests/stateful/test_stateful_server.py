@@ -22,9 +22,10 @@ from deltafl.secagg import (
     SessionAborted,
     Stage,
     UsageError,
-    complaints,
     openings,
     server,
+    summing,
+    survival,
 )
 from deltafl.secagg.states import COLLECTED_AT, ServerState
 from deltafl.secagg.unmasking import Promises
@@ -363,17 +364,17 @@ FLAWS = {
         "an honest server was refused: bad signature",
     ),
     "signatures of the survivors": (
-        lambda m: m.setattr(server, "verify", lambda *_: True),
+        lambda m: m.setattr(summing, "verify", lambda *_: True),
         ServerState.CONFIRM,
         "an honest server was refused: bad signature",
     ),
     "signatures of the members": (
-        lambda m: m.setattr(server, "verify", lambda *_: True),
+        lambda m: m.setattr(summing, "verify", lambda *_: True),
         ServerState.LIST,
         "an honest server was refused: bad signature",
     ),
     "signatures of commitments": (
-        lambda m: m.setattr(server, "openings", CREDULOUS),
+        lambda m: m.setattr(summing, "openings", CREDULOUS),
         ServerState.MASK,
         "an honest server was refused: bad signature",
     ),
@@ -389,7 +390,7 @@ FLAWS = {
         "an honest device was blamed: .*UNEXPECTED",
     ),
     "complaints": (
-        lambda m: m.setattr(complaints, "judge", believe_every_complaint),
+        lambda m: m.setattr(survival, "judge", believe_every_complaint),
         ServerState.RECEIPT,
         "an honest device was blamed: .*BAD_BOX",
     ),

@@ -20,7 +20,7 @@ from deltafl.secagg import Credentials, SessionParams, wire
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.server import SlotSum
+from deltafl.secagg.summing import SlotSum
 
 IDS = (3, 10, 17)
 LOSSES = {3: 0.5, 10: 1.5, 17: 2.5}

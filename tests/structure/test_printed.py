@@ -26,7 +26,7 @@ PUBLIC = {
     "sim.net.app.Tls.key": "the path of a file",
     "sim.net.frames.Hello.key": "a public key",
     "sim.net.measuring.SummedMetrics.loss": "a mean over devices",
-    "secagg.server._OpenSlot.secrets": "the server's, an object that prints nothing",
+    "secagg.summing.Summing.secrets": "the server's, an object that prints nothing",
 }
 """Fields of such names that are no secret, and why."""
 

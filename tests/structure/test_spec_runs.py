@@ -20,7 +20,7 @@ import spec_code
 import spec_trace
 from spec_code import TEXT, refusal_of, run_page
 
-from deltafl.protocol import participations, rotation, rounding
+from deltafl.protocol import participations, update_noise
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.anonymity import Tail, expected_apart
 from deltafl.protocol.client import RoundClient
@@ -28,9 +28,6 @@ from deltafl.protocol.configuration import (
     RoundConfig,
     UpdateParams,
     binding,
-    noise_numbers,
-    update_noise_bytes,
-    warm_start_number,
 )
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import ConfigurationError
@@ -50,6 +47,7 @@ from deltafl.secagg import (
     SlotSpec,
     UsageError,
     codec,
+    cohort,
     identity,
     keys,
     labels,
@@ -59,13 +57,12 @@ from deltafl.secagg import (
     prg,
     proofs,
     ring,
-    sealing,
     shamir,
     signing,
     threat,
-    validation,
     wire,
 )
+from deltafl.secagg.codec import Records
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.graph import Graph
@@ -73,7 +70,6 @@ from deltafl.secagg.layout import Field, Layout
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.messages import ConsistencyCheck, SessionOpen, UnmaskRequest
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.records import Records
 from deltafl.secagg.threat import Adversary, ThreatModel
 
 PAGE = run_page()
@@ -123,7 +119,7 @@ def some_params(rng, **changes):
 
 def flat(config):
     """A configuration by the names of section 12.1."""
-    noise, hidden = noise_numbers(config.noise), config.update.noise
+    noise, hidden = config.noise_numbers, config.update.noise
     return SimpleNamespace(
         round_index=config.round_index,
         cohort_size=config.cohort_size,
@@ -143,7 +139,7 @@ def flat(config):
         noise_numerator=noise[0],
         noise_denominator=noise[1],
         noise_devices=noise[2],
-        warm_start=warm_start_number(config.warm_start),
+        warm_start=config.warm_start_number,
         verified=config.search.assurance,
         min_tail=config.min_tail,
         radius=config.update.radius or 0.0,
@@ -254,7 +250,7 @@ def check_boxes(page, rng):
     one, other = keys.key_pair(rng.randbytes(32)), keys.key_pair(rng.randbytes(32))
     s, r, session, nonce, plaintext = 3, 5, rng.randbytes(32), rng.randbytes(24), rng.randbytes(72)
     link = masks.Link.between(one, r, other.public, session)
-    channel = sealing.SealedChannel(link.secret, one.public, other.public, s, r)
+    channel = keys.SealedChannel(link.secret, one.public, other.public, s, r)
     box = channel.seal(plaintext, lambda _: nonce)
     label = page.box_label(s, r, one.public, other.public)
     assert page.seal(one.secret, other.public, session, label, nonce, plaintext) == box
@@ -541,7 +537,9 @@ def check_sets(page, rng):
     heard = np.array([p not in unheard for p in range(n)])
     own = np.array(sorted({position, *rng.sample(range(n), 3)}))
     the_same(
-        lambda: validation.check_members(members, before, heard, position, own, params),
+        lambda: cohort.check_members(
+            members, np.ones(n, bool) if before is None else before, heard, position, own, params
+        ),
         lambda: page.check_set(members, before, unheard, position, n, own.tolist(), params),
     )
     assert refusal_of(page.check_set, members, before, unheard, 0, n + 1, [0], params) == (
@@ -672,12 +670,12 @@ def check_update_noise(page, rng):
     c, noisy = flat(config), config.noisy_updates
     assert page.noise_sizes(c) == tuple(noisy.sizes)
     assert page.update_noise_bound(c) == noisy.noise.bound(noisy.sizes, config.cohort_size)
-    assert page.noise_bytes(c) == update_noise_bytes(noisy.noise)
+    assert page.noise_bytes(c) == noisy.noise.packed()
     size = noisy.sizes.length
     values = [rng.gauss(0, 1) for _ in range(size)]
     flipped = [x * y for x, y in zip(values, page.rotation_signs(c), strict=True)]
     np.testing.assert_allclose(
-        rotation.rotate(np.array(values), noisy.seed), page.hadamard(flipped), atol=1e-9
+        update_noise.rotate(np.array(values), noisy.seed), page.hadamard(flipped), atol=1e-9
     )
     scale = rng.choice([0.1, 1.0, 10.0]) * noisy.noise.norm / config.update_length**0.5
     delta = np.array([rng.gauss(0, scale) for _ in range(config.update_length)], dtype=np.float32)
@@ -687,7 +685,7 @@ def check_update_noise(page, rng):
     assert bool(is_longer) is told
     stream, bound = rng.randbytes(4 * size), noisy.sizes.square_bound
     coins = [int.from_bytes(stream[4 * i : 4 * i + 4], "big") for i in range(size)]
-    taken = rounding.rounded(np.array(steps), bound, given_once(stream))
+    taken = update_noise.rounded(np.array(steps), bound, given_once(stream))
     drawn = page.rounded_by(steps, coins)
     assert page.may_be_sent(c, drawn) is (taken.tolist() == drawn)
     sums = [rng.randint(-9999, 9999) for _ in range(size)]

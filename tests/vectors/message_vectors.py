@@ -9,6 +9,7 @@ from recorded_session import params_from_json, params_to_json
 from session_vectors import played, small_case
 
 from deltafl.secagg import labels, wire
+from deltafl.secagg.labels import Label
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -547,7 +548,7 @@ def _retagged(opening):
     canonical = labels.pack(
         labels.pack(*(labels.pack(*part) for part in parts)), *map(int, numbers), *fields[8:10]
     )
-    tag = labels.digest(labels.PARAMETERS, canonical)[:16]
+    tag = labels.digest(Label.PARAMETERS, canonical)[:16]
     retagged = msgpack.packb([*fields[:2], tag, *fields[3:]])
     assert len(retagged) == len(opening)
     return retagged

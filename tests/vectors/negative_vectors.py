@@ -21,7 +21,7 @@ from deltafl.secagg import (
     wire,
 )
 from deltafl.secagg.identity import identity
-from deltafl.secagg.keys import key_pair
+from deltafl.secagg.keys import SealedChannel, key_pair
 from deltafl.secagg.masks import Link, SlotContext
 from deltafl.secagg.messages import (
     ConsistencyCheck,
@@ -34,7 +34,6 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
 )
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.sealing import SealedChannel
 from deltafl.secagg.shamir import PRIME
 from deltafl.secagg.states import ServerState
 

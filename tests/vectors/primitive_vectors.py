@@ -20,22 +20,16 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import fingerprint, identity
-from deltafl.secagg.keys import key_pair
+from deltafl.secagg.keys import SealedChannel, key_pair
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import Link, SlotContext, seed_commitment
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.reed_solomon import decode
 from deltafl.secagg.ring import pack, to_words, unpack, zeros
-from deltafl.secagg.sealing import SealedChannel
+from deltafl.secagg.shamir import decode
 
 SESSION = fixed("session id")
 BINDING = fixed("binding")
-
-
-def fixed_labels():
-    """Every label by the name of its constant."""
-    found = {name: value for name, value in vars(labels).items() if name.isupper()}
-    return {name: value for name, value in found.items() if type(value) is bytes and name[0] != "_"}
 
 
 def packing_of_parts():
@@ -47,15 +41,14 @@ def packing_of_parts():
                 {"bytes": p.hex()} if isinstance(p, bytes) else {"integer": str(p)} for p in some
             ],
             "packed": labels.pack(*some).hex(),
-            "label": labels.SESSION.hex(),
-            "digest": labels.digest(labels.SESSION, *some).hex(),
+            "label": Label.SESSION.hex(),
+            "digest": labels.digest(Label.SESSION, *some).hex(),
         }
         for some in parts
     ]
-    named = fixed_labels().items()
     return cases + [
-        {"description": f"The label {name}.", "text": value.decode(), "bytes": value.hex()}
-        for name, value in named
+        {"description": f"The label {label.name}.", "text": label.decode(), "bytes": label.hex()}
+        for label in Label
     ]
 
 

@@ -30,7 +30,7 @@ from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.secagg.states import Stage, Step, Vanish
 
 SMALL_ROUND = {
     "round_index": 3,

@@ -23,8 +23,7 @@ from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import to_words
-from deltafl.secagg.stages import Stage, Step, Vanish
-from deltafl.secagg.states import ClientState
+from deltafl.secagg.states import ClientState, Stage, Step, Vanish
 
 POLICY = {
     "adversary": "curious",

@@ -8,7 +8,8 @@ from recorded_round import SMALL_ROUND, RoundParties, levels_from_json
 from recorded_session import fixed
 from round_vectors import CONFIGS, round_case, round_played
 
-from deltafl.protocol import labels, wire
+from deltafl.protocol import wire
+from deltafl.protocol.labels import Label
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
@@ -151,7 +152,7 @@ def _announcements():
         yield lie(
             f"The session of this context has {description}.", Refusal.MALFORMED, opened(**changes)
         )
-    entry = digest(labels.MODEL, honest.models).hex()
+    entry = digest(Label.MODEL, honest.models).hex()
     yield lie(
         "A model that the device has answered for.",
         Refusal.MODEL_REPEATED,
@@ -236,7 +237,7 @@ def _announcements_of_others():
         params = replace(levels.params, context=honest.levels.context(models))
         opening = session_wire.encode(SessionOpen(params), params)
         told = Announce(honest.levels, models, opening)
-        entry = digest(labels.MODEL, models[half:]).hex()
+        entry = digest(Label.MODEL, models[half:]).hex()
         others = {"answered": [entry]} if answered else {}
         yield levels.lie(description, refusal, at, told, **others)
     noisy = Heard(NOISY)
@@ -350,7 +351,7 @@ def _questions():
         own.places[7],
         replace(threshold, question=Threshold(0, 0)),
     )
-    entry = digest(labels.MODEL, own.parties.models).hex()
+    entry = digest(Label.MODEL, own.parties.models).hex()
     yield own.lie(
         "Another round over the model was answered since the announcement.",
         Refusal.MODEL_REPEATED,

@@ -17,10 +17,11 @@ from recorded_round import (
 from recorded_session import draw_elements, fixed, slot_to_json
 from session_vectors import rounds_to_json
 
-from deltafl.protocol import labels, wire
+from deltafl.protocol import wire
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.followed_search import Followed
+from deltafl.protocol.labels import Label
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.noise import Noise
@@ -100,7 +101,7 @@ def layouts():
                 "canonical": config.canonical().hex(),
                 "model": MODEL.hex(),
                 "context": levels.context(MODEL).hex(),
-                "ledger_entry": digest(labels.MODEL, MODEL).hex(),
+                "ledger_entry": digest(Label.MODEL, MODEL).hex(),
             }
         )
     return cases
@@ -167,7 +168,7 @@ def contexts():
                 "first_slots": [levels.first_slot(i) for i in range(len(configs))],
                 "num_slots": len(levels.slots()),
                 "ledger_entries": [
-                    digest(labels.MODEL, model).hex() for model in levels.split(models)
+                    digest(Label.MODEL, model).hex() for model in levels.split(models)
                 ],
                 "bindings": [
                     {

@@ -14,11 +14,11 @@ from session_vectors import rounds_from_json
 
 from deltafl.protocol import client as round_machine
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import DevicePolicy, PeerError, Refusal, UsageError, keys, validation, wire
+from deltafl.secagg import DevicePolicy, PeerError, Refusal, UsageError, cohort, keys, wire
 from deltafl.secagg import client as machine
+from deltafl.secagg.codec import Records
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.messages import OpenSlot
-from deltafl.secagg.records import Records
 from deltafl.secagg.states import ClientState
 
 load = cache(vector_files.load)
@@ -139,9 +139,9 @@ def no_slot_left_out(monkeypatch):
 
 
 def no_min_roster(monkeypatch):
-    check = validation.check_roster
+    check = cohort.check_roster
     monkeypatch.setattr(
-        validation,
+        cohort,
         "check_roster",
         lambda roster, own, params: check(roster, own, replace(params, min_roster=2)),
     )
@@ -196,7 +196,7 @@ def whole_degree(monkeypatch):
 
 
 def canonical_keys_only(monkeypatch):
-    check = validation.check_keys
+    check = cohort.check_keys
 
     def strict(own, advertised):
         for message in advertised.values():
@@ -205,7 +205,7 @@ def canonical_keys_only(monkeypatch):
                     raise PeerError(Refusal.BAD_KEY, "not canonical")
         check(own, advertised)
 
-    monkeypatch.setattr(validation, "check_keys", strict)
+    monkeypatch.setattr(cohort, "check_keys", strict)
 
 
 def keys_made_canonical(monkeypatch):
@@ -226,7 +226,7 @@ def another_n_is_malformed(monkeypatch):
     reveal = Client._reveal_shares
 
     def strict(self, message):
-        if len(message.survivors) != len(self._placed.ids):
+        if len(message.survivors) != len(self._formed.ids):
             raise PeerError(Refusal.MALFORMED, "a set over other devices")
         return reveal(self, message)
 
@@ -234,16 +234,16 @@ def another_n_is_malformed(monkeypatch):
 
 
 def lost_holders_count(monkeypatch):
-    check = validation.check_quorum
+    check = cohort.check_quorum
 
     def lax(signatures, statement, signers, agreed, threshold):
         check(signatures, statement, signers, np.ones_like(agreed), threshold)
 
-    monkeypatch.setattr(validation, "check_quorum", lax)
+    monkeypatch.setattr(cohort, "check_quorum", lax)
 
 
 def directory_first(monkeypatch):
-    check = validation.check_credentials
+    check = cohort.check_credentials
 
     def swapped(credentials, params, roster, advertised):
         for position, message in advertised.items():
@@ -252,7 +252,7 @@ def directory_first(monkeypatch):
                 raise PeerError(Refusal.UNKNOWN_IDENTITY, "not listed")
         check(credentials, params, roster, advertised)
 
-    monkeypatch.setattr(validation, "check_credentials", swapped)
+    monkeypatch.setattr(cohort, "check_credentials", swapped)
 
 
 def another_bound(monkeypatch):
@@ -269,14 +269,14 @@ def no_record_bound(monkeypatch):
 
 def only_out_of_order_in(state):
     def broken(monkeypatch):
-        untimely = machine._untimely
+        untimely = machine.untimely
 
         def changed(message, slot, now):
             if now is state and isinstance(message, OpenSlot):
                 return Refusal.OUT_OF_ORDER
             return untimely(message, slot, now)
 
-        monkeypatch.setattr(machine, "_untimely", changed)
+        monkeypatch.setattr(machine, "untimely", changed)
 
     return broken
 

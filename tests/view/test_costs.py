@@ -3,7 +3,7 @@
 import pytest
 from made_runs import event, make_run, private
 
-from deltafl.secagg.stages import Stage
+from deltafl.secagg.states import Stage
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.view.costs import REST, STAGES, stage_times
 from deltafl.sim.view.sections import Page, methods_of, status

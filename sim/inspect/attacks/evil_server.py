@@ -92,7 +92,7 @@ class Colluder(Client):
 
     def own_secrets(self) -> dict[Secret, bytes]:
         """The secrets of all tolerant slots, before any slot is used."""
-        own, secrets = self._placed.position, dict[Secret, bytes]()
+        own, secrets = self._formed.position, dict[Secret, bytes]()
         for slot, column in present(self.params).columns.items():
             secrets[slot, ShareKind.SEED, own] = present(self._seeds[column])
             secrets[slot, ShareKind.KEY, own] = present(self._mask_keys[column]).secret
@@ -100,7 +100,7 @@ class Colluder(Client):
 
     def pair(self, peer: int, info: bytes) -> PairSecret:
         """What its mask of a whole slot with the device at a position comes from."""
-        return self._neighbours[peer].link.whole(info)
+        return self._formed.neighbours[peer].link.whole(info)
 
     def shares(self, slot: int) -> dict[Secret, Limbs]:
         """Shares of both secrets of every device that it shares with."""
@@ -115,7 +115,7 @@ class Colluder(Client):
         """A signature of any list of survivors or, before a whole slot, of members."""
         key = self._own_sealing.public
         if present(self.params).slots[slot].whole:
-            statement = signing.members(self._placed.session_id, slot, devices, key)
+            statement = signing.members(self._formed.session_id, slot, devices, key)
         else:
             statement = signing.survivors(present(self._context), devices, key)
         return present(self._credentials).identity.sign(statement)

@@ -34,7 +34,7 @@ from deltafl.secagg.errors import present
 from deltafl.secagg.messages import OpenSlot, SessionOpen
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.secagg.session import NoObserver, Trip
-from deltafl.secagg.stages import Vanish
+from deltafl.secagg.states import Vanish
 from deltafl.sim.inspect.attacks.own_session import new_enrolment
 
 POLICY: Final = RoundPolicy(

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import complaints, keys, openings, signing
+from deltafl.secagg import keys, openings, signing, survival
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.graph import Members, without_isolated
 from deltafl.secagg.identity import verify
@@ -27,7 +27,7 @@ from deltafl.secagg.messages import (
 )
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.signing import Signer
-from deltafl.secagg.stages import Stage, Step
+from deltafl.secagg.states import Stage, Step
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.steps import SessionStep
@@ -258,7 +258,7 @@ def who_leaves(
     if step.asks != "receipts":  # complaints are judged as soon as all receipts are in
         left = without_isolated(graph, left, threshold)
     while True:
-        blamed = list(complaints.judge(graph, left, refusals, threshold))
+        blamed = list(survival.judge(graph, left, refusals, threshold))
         left[blamed] = False
         left, before = without_isolated(graph, left, threshold), left
         if not blamed and left.sum() == before.sum():

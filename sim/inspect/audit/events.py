@@ -7,7 +7,7 @@ from typing import Final, cast
 from deltafl.fl.read.exact import shortened
 from deltafl.fl.strategies.base import RoundReport
 from deltafl.protocol.round import RoundOutcome
-from deltafl.secagg.stages import Stage
+from deltafl.secagg.states import Stage
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.record.events import Event, to_json
 from deltafl.sim.record.transcript import INTERRUPTED

@@ -16,13 +16,13 @@ from typing import Any, Final
 import numpy as np
 
 from deltafl.protocol import messages as of_rounds
+from deltafl.secagg import keys, pedersen, shamir
 from deltafl.secagg import messages as of_sessions
-from deltafl.secagg import pedersen, sealing, shamir
-from deltafl.secagg.records import Records
+from deltafl.secagg.codec import Records
 from deltafl.sim.inspect.audit.field_tests import Rows
 from deltafl.sim.record import transcript, truth
 
-_TAG: Final = sealing.OVERHEAD - sealing.NONCE_SIZE
+_TAG: Final = keys.OVERHEAD - keys.NONCE_SIZE
 _POINT: Final = 31  # bytes of a key or scalar of which every bit is random
 _HALF: Final = 32  # a signature is a point and a scalar of so many bytes
 
@@ -90,11 +90,11 @@ def _signature(name: str) -> Looks:
 
 def _boxes(boxes: Mapping[int, bytes]) -> Iterator[tuple[str, Rows]]:
     size = len(next(iter(boxes.values()), b""))
-    if size <= sealing.OVERHEAD:
+    if size <= keys.OVERHEAD:
         return
     rows = Records.of(boxes, size).rows
-    yield "nonces of boxes", rows[:, : sealing.NONCE_SIZE]
-    yield "contents of boxes", rows[:, sealing.NONCE_SIZE : -_TAG].reshape(-1, shamir.SHARE_SIZE)
+    yield "nonces of boxes", rows[:, : keys.NONCE_SIZE]
+    yield "contents of boxes", rows[:, keys.NONCE_SIZE : -_TAG].reshape(-1, shamir.SHARE_SIZE)
     yield "tags of boxes", rows[:, -_TAG:]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from deltafl.protocol.levels import LevelRounds
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.round import LostSearch
-from deltafl.secagg import SlotSum, complaints
+from deltafl.secagg import SlotSum, survival
 from deltafl.secagg.errors import SessionAborted
 from deltafl.secagg.graph import Members
 from deltafl.secagg.params import ClientId
@@ -161,7 +161,7 @@ def _closed(last: LastStep, rounds: LevelRounds, refusals: Refusals, heard: froz
         _settled(session, left, {})
         return GOES_ON
     if step.asks == "receipts":
-        left[list(complaints.judge(session.graph, left, refusals, params.threshold))] = False
+        left[list(survival.judge(session.graph, left, refusals, params.threshold))] = False
         return _ask(last, rounds, left, refusals)
     slot = step.slot
     members = None if slot is None else _members(slot)
@@ -216,7 +216,7 @@ def _settled(session: SessionView, left: Members, refusals: Refusals) -> Members
         before, left = left, settle(session.graph, session.params, left)
         if left.sum() < before.sum():
             continue
-        blamed = complaints.judge(session.graph, left, refusals, session.params.threshold)
+        blamed = survival.judge(session.graph, left, refusals, session.params.threshold)
         if not blamed:
             return left
         left[list(blamed)] = False

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import SessionParams, sealing, shamir
+from deltafl.secagg import SessionParams, keys, shamir
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.params import DIGEST_SIZE
 from deltafl.secagg.wire import Kind
@@ -51,9 +51,9 @@ def kept_strings(seen: Seen, params: SessionParams) -> Iterator[tuple[str, Rows]
 def _of_boxes(boxes: bytes, size: int) -> Iterator[tuple[str, Rows]]:
     for start in range(_POSITION, len(boxes), _POSITION + size):
         box = boxes[start : start + size]
-        contents = box[sealing.NONCE_SIZE : size - (sealing.OVERHEAD - sealing.NONCE_SIZE)]
+        contents = box[keys.NONCE_SIZE : size - (keys.OVERHEAD - keys.NONCE_SIZE)]
         whole = len(contents) // shamir.SHARE_SIZE * shamir.SHARE_SIZE
-        yield "nonces of boxes", _rows(box[: sealing.NONCE_SIZE], sealing.NONCE_SIZE)
+        yield "nonces of boxes", _rows(box[: keys.NONCE_SIZE], keys.NONCE_SIZE)
         yield "contents of boxes", _rows(contents, shamir.SHARE_SIZE)
         if (left := len(contents) - whole) >= _FEWEST:
             yield f"last {left} kept bytes of boxes", _rows(contents[whole:], left)

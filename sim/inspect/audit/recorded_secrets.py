@@ -13,11 +13,10 @@ from deltafl.protocol.messages import Ask
 from deltafl.secagg import keys, prg, ring
 from deltafl.secagg.errors import PeerError
 from deltafl.secagg.graph import Graph, Members
-from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.keys import KeyPair, SealedChannel
 from deltafl.secagg.masks import Link, SlotContext, seed_commitment, subtracts
 from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.sealing import SealedChannel
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound
 from deltafl.sim.inspect.audit.views import SessionView, SlotView

@@ -25,7 +25,7 @@ from flwr.common import log
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import LedgerError
-from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.device import Notes
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part

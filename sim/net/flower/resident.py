@@ -37,7 +37,7 @@ import numpy as np
 from deltafl.fl.vectors import Vector
 from deltafl.secagg import DecodeError, LedgerError
 from deltafl.secagg.codec import Value, read_fields, write_fields
-from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.errors import UserError
 from deltafl.sim.net.device import DeviceSide, Notes, said
 from deltafl.sim.net.flower.member import App, Member

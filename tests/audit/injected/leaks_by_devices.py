@@ -22,12 +22,12 @@ from staged_runs import (
 from deltafl.secagg import keys, prg, ring, shamir
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.codec import read_fields, write_fields
+from deltafl.secagg.directory import Credentials
 from deltafl.secagg.identity import generate
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.signing import Credentials
-from deltafl.secagg.stages import Stage as Sending
-from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.states import Stage as Sending
+from deltafl.secagg.states import Step, Vanish
 
 VICTIM = 17  # one of the ids, in the middle
 UPDATE = 2  # the slot, where a search has two queries

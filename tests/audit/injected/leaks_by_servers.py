@@ -21,8 +21,8 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import Adversary, keys
 from deltafl.secagg.messages import ShareKind, UnmaskRequest, UnmaskShares
-from deltafl.secagg.stages import Stage as Sending
-from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.states import Stage as Sending
+from deltafl.secagg.states import Step, Vanish
 
 VICTIM, OTHER = 17, 31  # two of the ids
 UPDATE = 2  # the slot, where a search has two queries

@@ -11,8 +11,8 @@ from leaks_by_devices import UPDATE
 from staged_runs import Kind, Stage
 
 from deltafl.secagg import shamir
+from deltafl.secagg.keys import NONCE_SIZE, SealedChannel
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.sealing import NONCE_SIZE, SealedChannel
 
 _TAG = 16
 

@@ -19,11 +19,11 @@ from staged_runs import (
     VerifiedStage,
 )
 
-from deltafl.secagg import keys, validation
+from deltafl.secagg import cohort, keys
+from deltafl.secagg.directory import Credentials
 from deltafl.secagg.identity import identity
+from deltafl.secagg.keys import NONCE_SIZE
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.sealing import NONCE_SIZE
-from deltafl.secagg.signing import Credentials
 
 OTHER = 31
 
@@ -173,7 +173,7 @@ class _OfIdentities(SignedStage):
     """Devices do not mind what identities others have."""
 
     def machinery(self):
-        return mock.patch.object(validation, "check_credentials", _accept_all)
+        return mock.patch.object(cohort, "check_credentials", _accept_all)
 
 
 def _accept_all(credentials, params, roster, advertised):

@@ -27,7 +27,7 @@ class PartnersStage(Stage):
         near, masks_with = Client._neighbours_among, self.masks_with
 
         def masked(client, total, context):
-            own, slot = client._placed.position, client._slot
+            own, slot = client._formed.position, client._slot
 
             def few(self, members):
                 return [peer for peer in near(self, members) if masks_with(own, peer, slot)]

@@ -7,8 +7,8 @@ from leaks import leak
 from leaks_by_devices import UPDATE, VICTIM, LateStage
 from staged_runs import Edit, Kind, Said, SignedStage, Stage
 
-from deltafl.secagg.stages import Stage as Sending
-from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.states import Stage as Sending
+from deltafl.secagg.states import Step, Vanish
 
 STRANGER = 4  # none of the ids
 BOTH = ("full", "headers")

@@ -13,8 +13,8 @@ from deltafl.protocol.selection import Threshold
 from deltafl.secagg import Adversary
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import UnmaskRequest
-from deltafl.secagg.stages import Stage as Sending
-from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.states import Stage as Sending
+from deltafl.secagg.states import Step, Vanish
 
 
 @leak("lists.not-whole", modes=EVERYWHERE)

@@ -17,10 +17,10 @@ from nacl.bindings import (
 from staged_runs import Kind, SignedStage, Stage, VerifiedStage
 
 from deltafl.secagg import Client, keys, openings, pedersen
+from deltafl.secagg.directory import Credentials
 from deltafl.secagg.identity import Identity, identity
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.signing import Credentials
 from deltafl.sim.inspect.audit import guesses
 from deltafl.sim.inspect.audit.guesses import clamped
 
@@ -177,7 +177,7 @@ class IdNonceStage(VerifiedStage):
     """Nonces of signed commitments are digests of the session's id; other ones are good."""
 
     def machinery(self):
-        label = openings.labels.COMMITTED
+        label = openings.Label.COMMITTED
 
         def nonce(own, message):
             head = openings.labels.pack(label)

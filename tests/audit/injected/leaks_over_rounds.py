@@ -11,8 +11,8 @@ from staged_runs import (
 )
 
 from deltafl.secagg.codec import read_fields, write_fields
-from deltafl.secagg.stages import Stage as Sending
-from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.states import Stage as Sending
+from deltafl.secagg.states import Step, Vanish
 
 UPDATE = 2
 EVERYWHERE = ("full", "headers")

@@ -44,7 +44,7 @@ from deltafl.secagg import (
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver, Trip
-from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.states import Step, Vanish
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.chain import Mark
@@ -417,7 +417,7 @@ class _LenientSession(Client):
     """Answers in a whole slot over whomever it is told."""
 
     def _agree(self, message):
-        self._shrink_cohort(message.members)
+        self._formed.shrink(message.members)
         self._agreed = message.members
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from staged_runs import NoisySearchStage, NoisyStage, played
 
-from deltafl.protocol.rotation import unrotate
+from deltafl.protocol.update_noise import unrotate
 from deltafl.sim.inspect.audit.checks.added_noise import noise_in, noise_of_search
 
 

@@ -12,8 +12,8 @@ from leaks_by_devices import UPDATE
 from staged_runs import Edit, Kind, Stage, played, write
 
 from deltafl.secagg import wire as session_wire
-from deltafl.secagg.stages import Stage as Sending
-from deltafl.secagg.stages import Step
+from deltafl.secagg.states import Stage as Sending
+from deltafl.secagg.states import Step
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.dismissals import closings
 from deltafl.sim.inspect.audit.options import Options

@@ -20,7 +20,7 @@ from scipy import special
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.noisy import NoisyHistogram
-from deltafl.protocol.rotation import Floats, unrotate
+from deltafl.protocol.update_noise import Floats, unrotate
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
