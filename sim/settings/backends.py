@@ -22,3 +22,6 @@ BACKENDS: Final[Mapping[str, Entry[object]]] = {
     RAY: Entry("deltafl.sim.cohort.backends.ray_cluster:open_pool", ("spec", "workers", "address")),
 }
 """What each opens is a `deltafl.sim.cohort.backends.base.Backend`; `choice` names the arguments."""
+
+MAX_WORKERS: Final = 1024
+"""Most workers, or threads."""

@@ -34,17 +34,10 @@ OWN_STRATEGIES: Final = (learning.OWN, PRIVATE + learning.OWN)
 WITH_LEVELS: Final = (learning.DELTA_FL, PRIVATE + learning.DELTA_FL)
 """The algorithms that can train several conformity levels together."""
 
-SERVER_OPTIMIZERS: Final = tuple(learning.SERVER_OPTIMIZERS)
 MODELS: Final = tuple(learning.MODELS)
 FORMATS: Final = ("auto", *learning.FORMATS)
 BACKENDS: Final = ("auto", *backends.BACKENDS)
-METHODS: Final = tuple(quantile.METHODS)
-WEIGHTS: Final = tuple(SearchWeighting)
-SIMULATED: Final = "simulated"
 REMOTE: Final = "remote"
-
-MAX_WORKERS: Final = 1024
-"""Most workers, or threads."""
 
 
 class Sums(StrEnum):
@@ -215,7 +208,7 @@ class TrainingConfig:
     metric: Annotated[str, OneOf((*learning.METRICS, learning.OWN))] = learning.ERROR
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
-    workers: Annotated[int, Interval(f"[0, {MAX_WORKERS}]")] = 0
+    workers: Annotated[int, Interval(f"[0, {backends.MAX_WORKERS}]")] = 0
     address: str = ""
 
     @property
@@ -249,7 +242,7 @@ class FederationConfig:
     theta: Annotated[Fraction, Interval("(0, 1]")] = Fraction(1, 2)
     levels: Annotated[tuple[str, ...], FallingLevels()] = ()
     evaluate_every: Count = 5
-    devices: Annotated[str, OneOf((SIMULATED, REMOTE))] = SIMULATED
+    devices: Annotated[str, OneOf(("simulated", REMOTE))] = "simulated"
 
     @property
     def is_private(self) -> bool:
@@ -317,7 +310,7 @@ class StrategyConfig:
     clipped_quantile: Annotated[float, Interval("[0, 1]")] = 0.5
     clipped_rate: Annotated[float, Interval("[0, 1]")] = 0.2
     clipped_radius: Positive = 1.0
-    server_optimizer: Annotated[str, OneOf(SERVER_OPTIMIZERS)] = "sgd"
+    server_optimizer: Annotated[str, OneOf(tuple(learning.SERVER_OPTIMIZERS))] = "sgd"
     server_learning_rate: Positive = 1.0
     server_beta1: Share = 0.9
     server_beta2: Share = 0.999
@@ -363,14 +356,14 @@ class QuantileConfig:
             round.
     """
 
-    method: Annotated[str, OneOf(METHODS)] = "bracketed"
+    method: Annotated[str, OneOf(tuple(quantile.METHODS))] = "bracketed"
     search: Annotated[str, OneOf(tuple(Search))] = "auto"
     votes: Annotated[str, OneOf(tuple(Votes))] = "trusted"
     max_queries: Annotated[int, Interval("[0, 4095]")] = 0
     resolution_bits: Bits = 16
     loss_bound: Count = 32
     warm_start: bool = True
-    weights: Annotated[str, OneOf(WEIGHTS)] = "samples"
+    weights: Annotated[str, OneOf(tuple(SearchWeighting))] = "samples"
     epsilon: NotNegative = 0.0
     min_cohort: CountOrZero = 0
     noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)

@@ -14,6 +14,7 @@ NOT_ON_RECORD = {
     truth.Told,
     truth.NotedDraws,
     transcript.TranscriptWriter,
+    transcript._Placed,
     transcript.BegunRound,
     transcript.Beyond,
 }
