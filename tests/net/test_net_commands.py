@@ -172,8 +172,9 @@ FOREVER = program("import time; time.sleep(60)")
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit(0)"])
-def test_what_is_killed_is_started_again(tmp_path, capfd, end):
+def test_what_is_killed_is_started_again(tmp_path, capfd, monkeypatch, end):
     """Or stopped, while the run is not over."""
+    monkeypatch.setattr(federation_cli, "_GOODBYE_S", 0.5)  # for which devices may stay at the end
     (tmp_path / "run").mkdir()
     once = (
         "import os, pathlib, signal, time; seen = pathlib.Path({0!r})\n"
