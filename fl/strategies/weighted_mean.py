@@ -48,7 +48,7 @@ class Share:
         return math.log(self.weight) + self.log_scale if self.weight else -math.inf
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Participant:
     """A device in one round; its loss and update are awaited once, when they are needed.
 

@@ -454,12 +454,14 @@ def make_certificate(hosts: Sequence[str], now: datetime | None = None) -> OwnCe
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
     serial, end = x509.random_serial_number(), start + timedelta(days=_DAYS)
     own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    by_itself = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), serial, start, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
         .add_extension(own_id, critical=False)
+        .add_extension(by_itself, critical=False)  # tells it from another of the same hosts
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM

@@ -24,6 +24,8 @@ for arguments in json.loads(sys.stdin.read()):
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         try:
             code = main(arguments)
+        except SystemExit as ended:
+            code = ended.code
         except BaseException as error:
             code = repr(error)[:300]
     print(json.dumps([code, said.getvalue()]), flush=True)

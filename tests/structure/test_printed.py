@@ -25,7 +25,7 @@ PUBLIC = {
     "sim.cohort.seeds.Seeds.seed": "of a simulation, in the settings",
     "sim.net.app.Tls.key": "the path of a file",
     "sim.net.frames.Hello.key": "a public key",
-    "sim.net.measuring.SummedMetrics.loss": "a mean over devices",
+    "sim.net.own_work.SummedMetrics.loss": "a mean over devices",
     "secagg.summing.Summing.secrets": "the server's, an object that prints nothing",
 }
 """Fields of such names that are no secret, and why."""

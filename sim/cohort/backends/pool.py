@@ -240,7 +240,7 @@ class Pool:
                 job.answer = None if done.error else done.answers[position]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Job:
     """One device's part in a batch."""
 

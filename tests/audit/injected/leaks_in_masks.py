@@ -8,6 +8,7 @@ from leaks_in_files import in_a_directory
 from staged_runs import DrawnStage, ManyStage, Stage, SteepStage, VerifiedStage
 
 from deltafl.secagg import Client, openings, pedersen
+from deltafl.secagg.cohort import Cohort
 from deltafl.secagg.masks import Link, PairSecret, SlotContext
 
 UPDATE = 2  # the slot, where a search has two queries
@@ -24,7 +25,7 @@ class PartnersStage(Stage):
         return own // 2 == peer // 2
 
     def machinery(self):
-        near, masks_with = Client._neighbours_among, self.masks_with
+        near, masks_with = Cohort.neighbours_among, self.masks_with
 
         def masked(client, total, context):
             own, slot = client._formed.position, client._slot
@@ -32,7 +33,7 @@ class PartnersStage(Stage):
             def few(self, members):
                 return [peer for peer in near(self, members) if masks_with(own, peer, slot)]
 
-            with mock.patch.object(Client, "_neighbours_among", few):
+            with mock.patch.object(Cohort, "neighbours_among", few):
                 real(client, total, context)
 
         real = Client._mask
