@@ -238,4 +238,4 @@ def _sharing_work(params: SessionParams) -> int:
 
 def _shown(value: float) -> str:
     """A number in a message: whole ones with all their digits."""
-    return str(value) if isinstance(value, int) else f"{value:g}"
+    return str(value) if isinstance(value, int) else f"{float(value):g}"

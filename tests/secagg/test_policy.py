@@ -1,6 +1,7 @@
 """What a device insists on against an active server: each rule at its edge, and all of them."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -252,6 +253,12 @@ def test_an_adversary_that_was_given_as_a_string_is_the_same(adversary):
 def test_a_policy_from_a_string_insists_on_signatures_too():
     refuses(replace(POLICY, adversary="active"), make_params(8, threshold=8), "not signed")
     replace(POLICY, adversary="curious").check(make_params(8, threshold=8))
+
+
+def test_a_limit_may_be_a_fraction():
+    policy = DevicePolicy(min_threshold_share=Fraction(1, 4))
+    policy.check(make_params(16, threshold=4, min_cohort=6))
+    refuses(policy, make_params(16, threshold=3, min_cohort=6), "=0.1875 is below .* 0.25$")
 
 
 def test_an_adversary_that_nobody_knows_is_misuse():
