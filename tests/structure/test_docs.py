@@ -30,6 +30,15 @@ def test_a_dead_link_and_a_lost_file_are_found():
     assert found == {"nowhere.md", "protocol/lost.py", "docs/gone.md"}
 
 
+def test_the_architecture_names_only_modules_that_exist():
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    folders = ("secagg", "protocol", "fl", "sim", "src")
+    known = {module.name for folder in folders for module in (ROOT / folder).rglob("*.py")}
+    named = re.findall(r"`(\w+\.py)`", text)
+    assert named
+    assert set(named) <= known
+
+
 def test_modules_name_only_documents_that_exist():
     for package in ("secagg", "protocol", "fl", "sim"):
         for module in (ROOT / package).rglob("*.py"):
