@@ -178,7 +178,7 @@ class Client:
 
     @property
     def num_members(self) -> int:
-        """Devices in the cohort, as far as this device knows; zero before the first list."""
+        """Devices in the cohort, as the device knows; zero before the first list and at the end."""
         return int(np.count_nonzero(self._formed.members)) if self._held is not None else 0
 
     @property

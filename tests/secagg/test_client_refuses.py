@@ -713,8 +713,9 @@ def test_closing_ends_the_session():
     parties = Parties(PARAMS)
     parties.advance(ClientState.OPENED)
     machine = parties.clients[VICTIM]
+    assert machine.num_members == len(parties.ids)
     machine.close()
-    assert machine.state is ClientState.FAILED
+    assert (machine.state, machine.num_members) == (ClientState.FAILED, 0)
     assert reachable_secrets(machine, parties.randomness[VICTIM]) == set()
 
 
