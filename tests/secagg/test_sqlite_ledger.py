@@ -461,6 +461,16 @@ def test_an_empty_file_is_no_new_ledger(path):
     assert "is empty" in refusal(path)
 
 
+def test_a_pipe_is_no_ledger_whoever_writes_into_it(path):
+    valid = begun(path).read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    end = os.open(path, os.O_RDWR)  # so that not even a reader that opens it would wait
+    os.write(end, valid[:100])
+    assert "is no regular file" in refusal(path)
+    os.close(end)
+
+
 def test_an_entry_that_cannot_be_found_any_more_is_damage(path):
     """One bit of the index: the entry is in the file, but no search would find it."""
     data = begun(path).read_bytes()
