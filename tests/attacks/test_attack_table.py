@@ -141,6 +141,7 @@ WRONG = {
     "others refuse, in vain": (True, Refusal.BAD_KEY, IN_VAIN),
     "a refusal too many": (True, Left.NOISE, IN_TIME),
     "a refusal of what is bounded": (True, Left.BOUNDED, STOPPED),
+    "a refusal of what is named": (True, Fault.BAD_SHARE, STOPPED),
     "an attack that fails without its defence": (False, Left.NOISE, NOISE),
     "harm that is noticed without the defence": (
         False,
