@@ -131,11 +131,7 @@ NOTHING_TO_TELL = Loot(np.array([False]), np.array([False]), 1)
 WRONG = {
     "a refusal without the defence": (False, Refusal.BAD_KEY, STOPPED),
     "some refuse without the defence": (False, Refusal.BAD_KEY, IN_VAIN),
-    "another refusal": (
-        True,
-        Refusal.BAD_KEY,
-        refused(PeerError(Refusal.POLICY, "a low-order key")),
-    ),
+    "another refusal": (True, Refusal.POLICY, STOPPED),
     "a refusal for another cause": (
         True,
         Refusal.BAD_KEY,
@@ -145,6 +141,7 @@ WRONG = {
     "others refuse, in vain": (True, Refusal.BAD_KEY, IN_VAIN),
     "a refusal too many": (True, Left.NOISE, IN_TIME),
     "a refusal of what is bounded": (True, Left.BOUNDED, STOPPED),
+    "a refusal of what is named": (True, Fault.BAD_SHARE, STOPPED),
     "an attack that fails without its defence": (False, Left.NOISE, NOISE),
     "harm that is noticed without the defence": (
         False,
