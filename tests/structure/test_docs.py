@@ -34,15 +34,6 @@ def test_a_dead_link_and_a_lost_file_are_found():
     assert found == {"nowhere.md", "protocol/lost.py", "docs/gone.md", "away.py"}
 
 
-def test_the_architecture_names_only_modules_that_exist():
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    folders = ("secagg", "protocol", "fl", "sim", "src")
-    known = {module.name for folder in folders for module in (ROOT / folder).rglob("*.py")}
-    named = re.findall(r"`(\w+\.py)`", text)
-    assert named
-    assert set(named) <= known
-
-
 def test_modules_name_only_documents_that_exist():
     for package in ROOMS[:4]:
         for module in (ROOT / package).rglob("*.py"):
