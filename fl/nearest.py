@@ -24,7 +24,7 @@ def meant(word: str, known: Iterable[str]) -> str:
     >>> meant("fedarvg", ["fedavg", "delta-fl"])
     "; did you mean 'fedavg'?"
     """
-    return "".join(f"; did you mean {name!r}?" for name in alike(word, known))
+    return "".join(f"; did you mean {str(name)!r}?" for name in alike(word, known))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

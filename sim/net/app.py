@@ -16,12 +16,12 @@ import socket
 import ssl
 from asyncio import BaseTransport
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import uvicorn
 from cryptography import x509
@@ -430,7 +430,8 @@ _DAYS: Final = 30
 _TOLERANCE: Final = timedelta(minutes=5)  # by which clocks may differ
 
 
-class OwnCertificate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OwnCertificate:
     """A certificate that vouches for itself alone; both PEM.
 
     Attributes:
@@ -439,7 +440,7 @@ class OwnCertificate(NamedTuple):
     """
 
     certificate: bytes
-    key: bytes
+    key: bytes = field(repr=False)
 
 
 def make_certificate(hosts: Sequence[str], now: datetime | None = None) -> OwnCertificate:

@@ -85,6 +85,8 @@ def main(options: argparse.Namespace) -> int:
     out: Path = options.out
     if out.exists() and not options.resume:
         raise UserError(f"{out} already exists: add --resume to go on, or choose another --out")
+    if (out / "ca.pem").exists():
+        raise UserError(f"{out} is of an earlier version of this program: choose another --out")
     config = _config(options)
     _prepare(out, config, options.devices)
     devices = [_device(options, i) for i in range(options.devices)]

@@ -94,11 +94,7 @@ _FLAGS: Final = {
         str,
     ),
     "--num-classes": ("N", "how many classes there are", int),
-    "--most-wait": (
-        "S",
-        "seconds to wait for an answer before durations are known",
-        _USUAL.most,
-    ),
+    "--most-wait": ("S", "seconds to wait for an answer before durations are known", _USUAL.most),
     "--least-wait": ("S", "seconds to wait for an answer at least", _USUAL.least),
     "--patience": ("S", "seconds to wait until enough devices are connected", 3600.0),
     "--gather": (

@@ -77,11 +77,7 @@ def config_of(sort):
         [
             {
                 "data": {"num_devices": sort.devices, "split": "samples"},
-                "federation": {
-                    "rounds": ROUNDS,
-                    "cohort_size": sort.cohort,
-                    "theta": "4/5",
-                },
+                "federation": {"rounds": ROUNDS, "cohort_size": sort.cohort, "theta": "4/5"},
                 "training": {"batch_size": 16, "device": "cpu", "backend": "reference"},
                 "privacy": {
                     "transcript": "full",

@@ -39,8 +39,9 @@ def tls(tmp_path_factory):
 
 def _written(folder):
     made = make_certificate(["127.0.0.1", "localhost"])
-    for name, content in {"cert": made.certificate, "key": made.key}.items():
-        (folder / name).write_bytes(content)
+    assert "PRIVATE" not in repr(made)
+    (folder / "cert").write_bytes(made.certificate)
+    (folder / "key").write_bytes(made.key)
     return Tls(folder / "cert", folder / "key"), str(folder / "cert")
 
 

@@ -132,8 +132,7 @@ def test_what_the_server_cannot_do_is_said(prepared, arguments, said):
     ],
 )
 def test_what_a_device_cannot_do_is_said(prepared, arguments, said):
-    options = argparse.Namespace(out=prepared, port=1)
-    given = [*federation_cli._device(options, 3)[4:], *arguments]
+    given = [*federation_cli._device(argparse.Namespace(out=prepared, port=1), 3)[4:], *arguments]
     with pytest.raises(UserError, match=said):
         device_cli.main(parsed(device_cli, given))
 
@@ -154,6 +153,9 @@ def test_a_federation_needs_as_many_devices_as_a_round(tmp_path):
     (tmp_path / "new").mkdir()
     with pytest.raises(UserError, match="already exists: add --resume"):
         federation_cli.main(parsed(federation_cli, given))
+    (tmp_path / "new" / "ca.pem").touch()  # which devices trusted before
+    with pytest.raises(UserError, match="earlier version of this program: choose another --out"):
+        federation_cli.main(parsed(federation_cli, [*given, "--resume"]))
 
 
 def test_what_was_prepared_is_kept(prepared):

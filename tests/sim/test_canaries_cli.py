@@ -12,10 +12,8 @@ from deltafl.sim.inspect.canaries.experiment import Comparison, Measured, guesse
 PRESET = ["audit", "canaries", "--preset", "population-100k-dp", "--sums", "ideal"]
 SMALL = [
     *PRESET,
-    *("--set", "data.num_devices=400"),
-    *("--set", "federation.cohort_size=50"),
-    *("--set", "privacy.min_cohort=40"),
-    *("--set", "federation.rounds=4"),
+    *("--set", "data.num_devices=400", "--set", "federation.cohort_size=50"),
+    *("--set", "privacy.min_cohort=40", "--set", "federation.rounds=4"),
 ]
 
 
@@ -52,7 +50,7 @@ def test_noise_that_is_missing_is_found(capsys, monkeypatch):
 
 def test_too_few_canaries_are_no_control(capsys):
     less = ["--set", "dp.noise=1", "--set", "policy.min_update_noise=1"]
-    code, told = run(capsys, "--rounds", "1", *less)
+    code, told = run(capsys, "--rounds", "1", *less, *SMALL[-2:])  # flags win
     assert code == 1
     assert "nothing could" in told.out
 

@@ -13,7 +13,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.run.accounting import rounded_down, rounded_up
 from deltafl.sim.settings.config import Sums
-from deltafl.sim.settings.given import add_settings, config_of
+from deltafl.sim.settings.given import add_flags, add_settings, config_of
 
 if TYPE_CHECKING:  # loads torch and scipy, which help and refusals do not need
     from deltafl.sim.inspect.canaries.experiment import Comparison, Measured
@@ -46,17 +46,12 @@ be measured (no noise in the settings, other settings that do not fit).
 docs/how-to/differentially-private-runs.md explains the figures.
 """
 
-_SETTINGS: Final = (
-    ("--rounds", "federation.rounds", "N", "number of rounds"),
-    ("--seed", "experiment.seed", "S", "seed of cohorts, drop-outs and coins"),
-    (
-        "--sums",
-        "privacy.sums",
-        "|".join(Sums),
-        "secure sums with cryptography, or without (faster)",
-    ),
-)
-"""Flags that set a setting, with the setting."""
+_SETTINGS: Final = {
+    "--rounds": ("N", "number of rounds", str),
+    "--seed": ("S", "seed of cohorts, drop-outs and coins", str),
+    "--sums": ("|".join(Sums), "secure sums with cryptography, or without (faster)", str),
+}
+_FLAGS: Final = {"rounds": "federation.rounds", "seed": "experiment.seed", "sums": "privacy.sums"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,15 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     parser.usage = "deltafl audit canaries [CONFIG.toml] [--preset NAME] [more flags]"
     add_settings(parser)
-    for flag, key, metavar, told in _SETTINGS:
-        parser.add_argument(
-            flag,
-            dest="assignments",
-            action="append",
-            type=f"{key}={{}}".format,
-            metavar=metavar,
-            help=told,
-        )
+    add_flags(parser, _SETTINGS)
     add_json(parser)
     add_quiet(parser)
 
@@ -83,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: nothing can be measured with these settings.
     """
-    config = config_of(options)
+    config = config_of(options, flags=_FLAGS)
     if not config.dp.noise:
         raise UserError(
             "dp.noise = 0: such a run claims no ε; set dp.noise, or begin with "
