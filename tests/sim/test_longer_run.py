@@ -155,6 +155,7 @@ def test_the_command_makes_it_longer_from_its_own_settings(
     (tmp_path / "a" / "metrics" / "round-000000.parquet").touch()
     assert "an earlier version wrote it" in call("--resume", "--rounds=9")[2]
     assert {"summary.json", "bundle.npz"} <= {one.name for one in (tmp_path / "a").iterdir()}
+    assert "rounds = 6\n" in (tmp_path / "a" / "config.toml").read_text()
 
 
 @pytest.mark.parametrize(
