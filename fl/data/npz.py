@@ -70,7 +70,7 @@ def load_npz(path: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDa
     arrays = read_arrays(path, ("x", "y", "user"), ("users",))
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
     for name in ("x", "y", "user"):
-        if arrays[name].ndim == 0 or len(arrays[name]) != len(user):
+        if arrays[name].shape[:1] != user.shape[:1]:
             raise DataError(
                 f"{path}: array {name!r} has shape {arrays[name].shape} and 'user' {user.shape}: "
                 "give each one entry per sample"

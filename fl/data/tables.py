@@ -211,8 +211,8 @@ def read_frame(source: str, frame: "pd.DataFrame", columns: Columns) -> Rows:
     used = frame.rename(columns=str)[[*found.texts, *found.numbers]]
     try:
         table = pa.Table.from_pandas(used, preserve_index=False)
-    except pa.ArrowException as error:
-        raise DataError(f"{source}: {error}: give a column values of one type") from error
+    except (ArithmeticError, TypeError, ValueError, pa.ArrowException) as error:
+        raise DataError(f"{source}: {error!s:.200}: give a column values of one type") from error
     return _rows_of(source, found, table)
 
 

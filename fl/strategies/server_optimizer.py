@@ -6,7 +6,7 @@ Classification"), FedAvgM. With Δ_t = the strategy's new model − w_t, the ser
 w_t+1 = w_t + η_s·(a function of Δ_t). It needs only Δ_t, so a strategy that sees only sums still
 sees only sums.
 
-Memory accumulate over the rounds, in the server's state. A server that creates a new optimiser in
+Moments accumulate over the rounds, in the server's state. A server that creates a new optimiser in
 every round would have neither momentum nor adaptivity.
 """
 

@@ -169,7 +169,7 @@ class Result:
             arm.experiment.seed: top.arm(arm.federation.algorithm, arm.experiment.seed)
             if number
             else top
-            for number, arm in enumerate(self._config.arms())
+            for number, arm in enumerate(self._config.arms()[: self._config.experiment.num_seeds])
         }
 
     def _evaluations(self) -> Iterator[tuple[int, Evaluation]]:

@@ -56,27 +56,19 @@ def evaluation_bytes(evaluation: Evaluation) -> bytes:
     writer.writerow(_COLUMNS)
     for split, devices in (("train", evaluation.train), ("test", evaluation.test)):
         for one in devices:
-            row = (evaluation.round, split, one.id, one.num_samples, one.loss, one.error)
-            writer.writerow(row)
+            writer.writerow((evaluation.round, split, one.id, one.num_samples, one.loss, one.error))
     return text.getvalue().encode()
 
 
 def read_evaluations(folder: Path) -> list[Evaluation]:
     """Read all evaluations of a run, by round."""
-    return [read_evaluation(path) for path in _files(folder)]
+    return [read_evaluation(path) for path in evaluation_files(folder)]
 
 
 def read_last_evaluation(folder: Path) -> Evaluation | None:
     """Read the evaluation of the latest round; None if there is none."""
-    files = _files(folder)
+    files = evaluation_files(folder)
     return read_evaluation(files[-1]) if files else None
-
-
-def drop_evaluations_after(folder: Path, last_round: int | None) -> None:
-    """Delete the evaluations of rounds after `last_round`; all of them if it is None."""
-    for path in _files(folder):
-        if last_round is None or int(path.stem.removeprefix("round-")) > last_round:
-            path.unlink()
 
 
 def is_due(number: int, every: int, rounds: int) -> bool:
@@ -84,24 +76,33 @@ def is_due(number: int, every: int, rounds: int) -> bool:
     return number % every == 0 or number >= rounds
 
 
-def drop_evaluations_not_due(folder: Path, every: int, rounds: int) -> None:
-    """Delete those that a run does not make: it was made longer, and they were its last.
+def drop_evaluations(folder: Path, last_round: int | None, every: int, rounds: int) -> None:
+    """Delete those that a run makes anew, and those that it does not make.
+
+    Of the latter is the last one of a run that was made longer.
 
     Args:
         folder: of one conformity level.
+        last_round: the round after which all are made anew; all of them if it is None.
         every: rounds between two evaluations.
         rounds: of the whole run; there is one after the last.
     """
-    for path in _files(folder):
-        if not is_due(int(path.stem.removeprefix("round-")), every, rounds):
+    for path in evaluation_files(folder):
+        number = int(path.stem.removeprefix("round-"))
+        if last_round is None or number > last_round or not is_due(number, every, rounds):
             path.unlink()
 
 
-def _files(folder: Path) -> list[Path]:
+def evaluation_files(folder: Path) -> list[Path]:
+    """The files of a run's evaluations, by round.
+
+    Raises:
+        RunDirectoryError: an earlier version wrote them, in Parquet.
+    """
     if older := next(folder.glob("round-*.parquet"), None):
         raise RunDirectoryError(
             f"{older}: an earlier version wrote it, and this one reads no evaluations in Parquet: "
-            "read it with pandas.read_parquet, or run again"
+            "read it with pandas.read_parquet, or run again; transcript.bin can be audited alone"
         )
     return sorted(path for path in folder.glob("round-*.csv") if _NAME.fullmatch(path.name))
 
@@ -136,6 +137,6 @@ def _evaluation(rows: Iterator[Sequence[str]]) -> Evaluation:
             raise ValueError(f"it has {shortened(count)} samples of {shortened(device)}")
         rounds.add(int(number))
         metrics[split].append(DeviceMetrics(device, int(count), float(loss), float(error)))
-    if len(rounds) != 1 or min(rounds) < 0:
+    if len(rounds) != 1 or not 0 <= min(rounds) < _MAX_COUNT:
         raise ValueError("it is not of one round")
     return Evaluation(rounds.pop(), metrics["train"], metrics["test"])

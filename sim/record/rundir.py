@@ -31,6 +31,7 @@ from deltafl.fl.read.regular import read_regular
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import ConfigError, RunDirectoryError, UserError, damaged
 from deltafl.sim.record.atomic import make_folder, write_file
+from deltafl.sim.record.evaluations import evaluation_files
 from deltafl.sim.record.own_files import check_file, check_folder, open_own
 from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import (
@@ -180,7 +181,8 @@ class RunDirectory:
 
         Raises:
             RunDirectoryError: something exists and `resume` is off, or it is no run directory, or
-                the run in it has other settings, apart from fewer rounds.
+                the run in it has other settings, apart from fewer rounds, or is to be longer and
+                an earlier version has evaluated it.
         """
         if not self.path.exists():
             return None
@@ -210,6 +212,8 @@ class RunDirectory:
                     f"{config.federation.rounds}: devices on machines of their own were told how "
                     "long the run is; resume with as many, or choose another --out"
                 )
+            for folder in self.metrics_of(present.federation).values():
+                evaluation_files(folder)  # of an earlier version, it is not gone on with
             return rounds
         beside_rounds = first_difference(config, _with_rounds_of(config, present))
         if difference := beside_rounds or first_difference(config, present):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.attacked import Attacked, read_attacked
-from deltafl.sim.record.evaluations import read_evaluation
+from deltafl.sim.record.evaluations import evaluation_files, read_evaluation
 from deltafl.sim.record.events import Event, follow_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import REMOTE, RunConfig
@@ -263,9 +263,12 @@ class Reader:
 
     def _tested(self, folder: Path) -> Iterator[Tested]:
         """The evaluations of a folder, by round; those that are damaged are left out."""
-        for path in sorted(folder.glob("round-*.csv")):
-            if (found := self._reread(path, self._reduced)) is not None:
-                yield found
+        try:
+            for path in evaluation_files(folder):
+                if (found := self._reread(path, self._reduced)) is not None:
+                    yield found
+        except UserError as error:
+            self._problems.append(str(error))
 
     def _reduced(self, path: Path) -> Tested:
         """What is shown of an evaluation.
@@ -277,8 +280,7 @@ class Reader:
         errors = np.array([device.error for device in evaluation.test], dtype=np.float64)
         if not ((errors >= 0) & (errors <= 1)).all():
             raise damaged(path, "an error is not a share from 0 to 1")
-        ids = tuple(device.id for device in evaluation.test)
-        if ids != self._ids:
+        if (ids := tuple(device.id for device in evaluation.test)) != self._ids:
             self._ids = ids  # usually those of all evaluations, and then kept once
         return Tested(evaluation.round, self._ids, errors)
 

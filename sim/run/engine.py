@@ -48,8 +48,7 @@ from deltafl.sim.record.checkpoint import (
 )
 from deltafl.sim.record.evaluations import (
     Evaluation,
-    drop_evaluations_after,
-    drop_evaluations_not_due,
+    drop_evaluations,
     is_due,
     read_last_evaluation,
     write_evaluation,
@@ -124,8 +123,8 @@ def play(
         check_checkpoint(config, directory, checkpoint, first, num_devices)
     federation = config.federation
     for folder in directory.metrics_of(federation).values():
-        drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
-        drop_evaluations_not_due(folder, federation.evaluate_every, federation.rounds)
+        last_round = checkpoint.state.round if checkpoint else None
+        drop_evaluations(folder, last_round, federation.evaluate_every, federation.rounds)
     events_size = checkpoint.events_size if checkpoint else 0
     beyond = _beyond(config, directory, checkpoint, num_devices)
     if len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):

@@ -65,9 +65,10 @@ def test_all_ways_lead_to_the_same_data():
     assert len({dataset_digest(one.dataset) for one in made}) == 1
 
 
-def test_a_column_of_several_types_is_refused():
+@pytest.mark.parametrize("who", [["a", 1] * 6, [2**70] * 12, pd.arrays.SparseArray([1, 2] * 6)])
+def test_a_column_of_several_or_other_types_is_refused(who):
     with pytest.raises(DataError, match="give a column values of one type"):
-        Federation.from_pandas(table(who=["a", 1] * 6), user="who", label="answer")
+        Federation.from_pandas(table(who=who), user="who", label="answer")
 
 
 def test_labels_that_are_numbers_stay_as_they_are():

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from api_network import FEW
+from made_runs import make_run
 from torch import nn
 
 import deltafl as dfl
-from deltafl.sim.record.evaluations import write_evaluation
+from deltafl.sim.record.evaluations import read_last_evaluation, write_evaluation
 
 
 def line():
@@ -148,6 +149,13 @@ def test_bars_say_what_was_measured(numbers, tmp_path, capsys):
 def test_a_label_that_is_none_is_told_with_those_there_are(found):
     with pytest.raises(KeyError, match="'fedavg' is no method: they are 'private-delta-fl'"):
         dfl.Comparison([found])["fedavg"]
+
+
+def test_of_a_run_with_baselines_it_is_the_main_algorithm(tmp_path):
+    make_run(tmp_path, baselines=("fedavg",))
+    wanted = read_last_evaluation(tmp_path / "metrics")
+    found = dfl.Result.open(tmp_path).final()
+    assert (found[0], len(found)) == (wanted, 2)
 
 
 def test_what_a_notebook_shows_is_escaped(found):

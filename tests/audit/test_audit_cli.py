@@ -48,10 +48,7 @@ def test_a_clean_run_is_told_in_a_few_lines(capsys, transcript):
 
 
 def test_what_no_audit_shows_is_printed(capsys, run, transcript):
-    for arguments, limits in (
-        ([], (*LIMITS, WITHOUT_TRUTH)),
-        (["--truth", run.truth], LIMITS),
-    ):
+    for arguments, limits in (([], (*LIMITS, WITHOUT_TRUTH)), (["--truth", run.truth], LIMITS)):
         out = said(capsys, transcript, *arguments, code=0).out
         _, _, shown = out.partition("What no audit shows")
         lines = [line.removeprefix("  - ") for line in shown.splitlines()[1:]]

@@ -136,11 +136,7 @@ def change_header(directory, **values):
 
 @pytest.mark.parametrize(
     "values",
-    [
-        {"input_shape": [1 << 20], "num_classes": 1 << 20},
-        {"num_classes": 3},
-        {"input_shape": [7]},
-    ],
+    [{"input_shape": [1 << 20], "num_classes": 1 << 20}, {"num_classes": 3}, {"input_shape": [7]}],
 )
 def test_a_shape_that_does_not_fit_is_found(copied, values, monkeypatch):
     """However large it is: nothing of that size is built."""

@@ -205,10 +205,7 @@ def test_nothing_is_found_before_a_sum_is_recorded(monkeypatch, points_of, count
 @pytest.mark.slow
 def test_what_a_stopped_run_may_lack_is_no_more_than_that(monkeypatch, tmp_path):
     """Control: an evaluation, or an event, of before the last checkpoint."""
-    with (
-        killing(monkeypatch, engine, "save_checkpoint", 4, after=True),
-        pytest.raises(Killed),
-    ):
+    with killing(monkeypatch, engine, "save_checkpoint", 4, after=True), pytest.raises(Killed):
         leave(tmp_path / "run")
     directory = RunDirectory(tmp_path / "run")
     (evaluation,) = directory.metrics.glob("*2.csv")

@@ -213,6 +213,7 @@ def test_a_source_knows_what_vouches_for_it(runs):
         ("summary.json", "{"),
         ("summary.json", '{"transcript_sha256": "not hex"}'),
         ("checkpoints/round-000003.npz", "no checkpoint"),
+        ("metrics/round-000003.parquet", "of an earlier version"),
     ],
 )
 def test_a_damaged_run_directory_is_refused_by_the_name_of_the_file(resumed, capsys, name, content):

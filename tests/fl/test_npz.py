@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from deltafl.fl.data import npz
-from deltafl.fl.data.npz import read_arrays
+from deltafl.fl.data.federated import Split
+from deltafl.fl.data.npz import load_npz, read_arrays
 from deltafl.fl.errors import DataError
 
 
@@ -61,3 +62,9 @@ def test_an_array_that_is_not_there_is_named(tmp_path):
         read_arrays(tmp_path / "a.npz", ["x", "y"])
     with pytest.raises(DataError, match=r"no array 'x' \(found: none\)"):
         read_arrays(write(tmp_path / "empty.npz"), ["x"])
+
+
+def test_one_user_for_all_samples_is_no_user_of_each(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2)), y=np.zeros(3), user=np.int64(3))
+    with pytest.raises(DataError, match=r"'x' has shape \(3, 2\) and 'user' \(\)"):
+        load_npz(tmp_path / "a.npz", Split())

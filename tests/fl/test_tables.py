@@ -67,10 +67,7 @@ def test_several_labels_are_numbers(tmp_path):
         ("", "people.csv: not a readable CSV file .Empty CSV file"),
         ("who,answer,height\nann,yes\n", "Expected 3 columns, got 2: ann,yes"),
         ("who,answer,height\nann,yes,tall\n", "Row #2: .*invalid value 'tall'.*: correct the line"),
-        (
-            "who,answer,height\nann,yes,\n",
-            "'height' has nothing in row 1 .*fill it",
-        ),
+        ("who,answer,height\nann,yes,\n", "'height' has nothing in row 1 .*fill it"),
         ("who,answer,height\nann,yes,True\n", "invalid value 'True'.*1 and 0 for true"),
         ('who,answer,height\nann,yes,"1,5"\n', "invalid value '1,5'.*decimal points"),
         ("who;answer;height\nann;yes;1\n", r"semicolons and no commas.*sep=';'"),
@@ -78,10 +75,7 @@ def test_several_labels_are_numbers(tmp_path):
         ("who,answer,height\nann,1,2\nbob,NA,3\n", "'answer' has 'NA' in row 2.*numbers elsewhere"),
         ("who,answer,height\n7,1,2\nnan,1,3\n", "'who' has 'nan' in row 2.*numbers elsewhere"),
         ("who,answer,height\na,\u00e9,2\nb,e\u0301,3\n", "classes .*are one, written in two ways"),
-        (
-            "who,answer,height\nann,yes,inf\n",
-            "'height' has inf in row 1 .*not a finite",
-        ),
+        ("who,answer,height\nann,yes,inf\n", "'height' has inf in row 1 .*not a finite"),
         ("who,answer,height\n,yes,1\n", "column 'who' has '' in row 1 of the samples"),
         ("who,answer,height\nann,,1\n", "column 'answer' has '' in row 1 of the samples"),
         ('who,answer,height\nann,"yes,1\n', "line 2: unexpected end of data"),

@@ -152,6 +152,10 @@ def test_the_command_makes_it_longer_from_its_own_settings(
     assert call("--resume") == (0, out, "")
     code, _, err = call("--resume", "--rounds=9", "--set=federation.theta=1/3")
     assert (code, "started with federation.theta = 0.5, not 1/3" in err) == (2, True)
+    (tmp_path / "a" / "metrics" / "round-000000.parquet").touch()
+    assert "an earlier version wrote it" in call("--resume", "--rounds=9")[2]
+    assert {"summary.json", "bundle.npz"} <= {one.name for one in (tmp_path / "a").iterdir()}
+    assert "rounds = 6\n" in (tmp_path / "a" / "config.toml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.record.evaluations import (
     Evaluation,
-    drop_evaluations_after,
+    drop_evaluations,
     evaluation_bytes,
     read_evaluations,
     write_evaluation,
@@ -108,10 +108,18 @@ def test_evaluations_round_trip_and_can_be_dropped(tmp_path):
     for number in (0, 5, 10):
         write_evaluation(tmp_path, Evaluation(number, devices, devices * 2))
     assert read_evaluations(tmp_path)[1] == Evaluation(5, devices, devices * 2)
-    drop_evaluations_after(tmp_path, 5)
+    drop_evaluations(tmp_path, 5, every=5, rounds=10)
     assert [evaluation.round for evaluation in read_evaluations(tmp_path)] == [0, 5]
-    drop_evaluations_after(tmp_path, None)
+    drop_evaluations(tmp_path, None, every=5, rounds=10)
     assert read_evaluations(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 31, 10**400])
+def test_evaluations_are_of_a_round_that_can_be(tmp_path, number):
+    rows = f"round,split,device,num_samples,loss,error\n{number},test,zoë,7,0.5,0.5\n"
+    (tmp_path / "round-000005.csv").write_text(rows)
+    with pytest.raises(RunDirectoryError, match="it is not of one round"):
+        read_evaluations(tmp_path)
 
 
 NAMES = ["zoë", 'a,b"c', "two\nlines", "a\rb", "\r\n", "'", "", " 7", "NA", "\0"]

@@ -87,6 +87,7 @@ def test_a_log_that_was_cut_back_is_read_again(tmp_path):
         ("events.jsonl", b'{"round": 1}\nnonsense\n', "events.jsonl"),
         ("events.jsonl", b'{"round": "one"}\n', "round"),
         ("metrics/round-000004.csv", b"PAR1 nonsense PAR1", "round-000004.csv"),
+        ("metrics/round-000004.parquet", b"PAR1", "an earlier version wrote it"),
         ("summary.json", b"[1, 2]", "summary.json"),
         ("versions.json", b"\xff", "versions.json"),
         ("arms/fedavg-seed-1/events.jsonl", b"[]\n", "fedavg-seed-1"),

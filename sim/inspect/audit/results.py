@@ -21,7 +21,7 @@ from deltafl.sim.inspect.audit.retrace import ServerState, same_bits
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import Checkpoint, read_checkpoint
-from deltafl.sim.record.evaluations import Evaluation, read_evaluation
+from deltafl.sim.record.evaluations import Evaluation, read_evaluation, read_last_evaluation
 from deltafl.sim.record.events import size_of_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.record.versions import NAMES_OF_VERSIONS
@@ -258,7 +258,7 @@ def _impossible(evaluation: Evaluation, is_share: bool) -> Iterator[str]:
                 yield f"device {row.id} cannot have a loss of {row.loss} and {row.error} beside it"
             continue
         wrong = row.error * row.num_samples
-        if row.num_samples < 1 or not abs(wrong - round(wrong)) < 1e-6 * max(row.num_samples, 1):
+        if not (math.isfinite(wrong) and abs(wrong - round(wrong)) < 1e-6 * row.num_samples):
             yield f"device {row.id} cannot have an error of {row.error} of {row.num_samples}"
         elif not (0 <= row.error <= 1 and 0 <= row.loss < float("inf")):
             yield f"device {row.id} cannot have a loss of {row.loss} and an error of {row.error}"
@@ -319,13 +319,12 @@ def _data_of(arm: RunConfig, directory: RunDirectory, said: Mapping[str, object]
         number = said.get("train_devices")
         return DataSize(str(said.get("data")), number if isinstance(number, int) else 0, 0)
     folder = next(iter(directory.metrics_of(arm.federation).values()))
-    paths: Sequence[Path] = sorted(folder.glob("*.csv"))
-    if not paths:
+    last = read_last_evaluation(folder)
+    if last is None:
         raise UserError(f"{folder} has no evaluation")
     if arm.attackers.lie:  # evaluations are over honest devices
         there = read_attacked(directory.attacked).population
         return DataSize(str(said.get("data")), there.devices, there.test_devices)
-    last = read_evaluation(paths[-1])
     return DataSize(str(said.get("data")), len(last.train), len(last.test))
 
 

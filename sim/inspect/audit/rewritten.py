@@ -36,8 +36,7 @@ def with_other_bytes(directory: RunDirectory, config: RunConfig) -> Iterator[str
         directory: The run.
         config: Its settings.
     """
-    texts = [path for path in (directory.versions, directory.summary) if path.exists()]
-    for path in texts:
+    for path in filter(Path.exists, (directory.versions, directory.summary)):
         if _is_other(path, json_bytes(read_json(path) or {})):
             yield f"{path.name} {_MORE}"
     settings = to_toml(merge([read_config_file(directory.config)])).encode()

@@ -9,6 +9,7 @@ from typing import Final
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import load_checkpoint, readable_checkpoints
+from deltafl.sim.record.evaluations import evaluation_files
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import RunConfig
@@ -76,6 +77,8 @@ def find_source(path: Path) -> Source:
             f"{path} is not a run directory (it has no config.toml): give one, or a transcript.bin"
         )
     config = merge([read_config_file(directory.config)])  # contradictions are findings
+    for folder in directory.metrics_of(config.federation).values():
+        evaluation_files(folder)  # those of an earlier version are no fault of the run
     checkpoint = load_checkpoint(directory.checkpoints)
     summary = read_json(directory.summary)
     events: dict[int, Event] | None = None

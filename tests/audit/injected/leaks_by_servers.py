@@ -147,10 +147,7 @@ def a_key_of_the_server_s_own(edit):
 
 
 @leak(
-    "keys.unsigned",
-    twin=VerifiedStage,
-    options={"adversary": Adversary.ACTIVE},
-    modes=EVERYWHERE,
+    "keys.unsigned", twin=VerifiedStage, options={"adversary": Adversary.ACTIVE}, modes=EVERYWHERE
 )
 def no_signatures_against_an_active_server(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]

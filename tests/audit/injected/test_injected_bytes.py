@@ -109,11 +109,7 @@ CASES = {
         in_events(stage_s={"loss of 7": 1.5}),
         "which is no stage",
     ),
-    "seconds of a generation": (
-        "events.jsonl",
-        in_events(stage_s={"mask": 1.5e9}),
-        "and no time",
-    ),
+    "seconds of a generation": ("events.jsonl", in_events(stage_s={"mask": 1.5e9}), "and no time"),
     "a stage": (
         "events.jsonl",
         in_events(dropped_by_stage={"loss of 7: 1.5": 1}),
