@@ -214,7 +214,7 @@ def _outcome(outcome: Outcome) -> dict[str, object]:
             return {
                 "kind": "loot",
                 "refusals": [str(refusal) for refusal in outcome.refusals],
-                "culprits": [f"device {device}: {fault}" for device, fault in sorted(outcome.culprits)],
+                "culprits": [f"device {one}: {fault}" for one, fault in sorted(outcome.culprits)],
                 "taken": outcome.read(outcome.taken)[:_SHOWN].tolist(),
                 "truth": outcome.read(outcome.wanted)[:_SHOWN].tolist(),
                 "complete": outcome.is_complete,
