@@ -31,7 +31,6 @@ from deltafl.fl.read.regular import read_regular
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import ConfigError, RunDirectoryError, UserError, damaged
 from deltafl.sim.record.atomic import make_folder, write_file
-from deltafl.sim.record.evaluations import evaluation_files
 from deltafl.sim.record.own_files import check_file, check_folder, open_own
 from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import (
@@ -212,6 +211,8 @@ class RunDirectory:
                     f"{config.federation.rounds}: devices on machines of their own were told how "
                     "long the run is; resume with as many, or choose another --out"
                 )
+            from deltafl.sim.record.evaluations import evaluation_files  # loads torch
+
             for folder in self.metrics_of(present.federation).values():
                 evaluation_files(folder)  # of an earlier version, it is not gone on with
             return rounds
