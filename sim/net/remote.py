@@ -15,7 +15,7 @@ single devices: nobody but a device sees what a model does on its data. In their
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +31,7 @@ from deltafl.fl.vectors import Vector, vector_sha256
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch
-from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg import ClientId
 from deltafl.secagg.errors import SecAggError, UsageError
 from deltafl.secagg.primitives import PLAIN, pairwise_with
 from deltafl.secagg.randomness import Randomness
@@ -228,7 +228,7 @@ class RemoteDevices:
                 continue
             self._measured[level] = digest
             sums = self._measure(model, round_number, level, path.with_suffix(".bin"))
-            write_json(path.with_suffix(".json"), {**sums.as_table(), _MODEL: digest})
+            write_json(path.with_suffix(".json"), {**asdict(sums), _MODEL: digest})
             self._site.measured(sums)
 
     def _measure(self, model: Vector, number: int, level: int, path: Path) -> SummedMetrics:
@@ -397,7 +397,7 @@ def run_federation(
             warn(sentence)
         write_json(directory.versions, now if recorded is None else recorded)
         play(config, directory, population, progress)
-        data = DataSize(DATA, _number_of(site.devices), 0)
+        data = DataSize(DATA, len(site.devices.keys), 0)
         summary = summarise_experiment([summarise_run(config, directory, data)])
         about = {"data": DATA, "data_sha256": digest}
         write_bundle(config, directory, population.spec(config), None, about)
@@ -420,10 +420,6 @@ def _with_nonce(config: RunConfig, directory: RunDirectory, randomness: Randomne
     else:
         nonce = randomness(_NONCE).hex()
     return replace(config, experiment=replace(config.experiment, nonce=nonce))
-
-
-def _number_of(devices: TrustedKeys) -> int:
-    return len(devices.keys)
 
 
 def _shapes_digest(spec: ModelSpec) -> str:

@@ -37,7 +37,7 @@ from deltafl.secagg.identity import SEED_SIZE, IdentityKey, identity
 from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import NoObserver, Observer
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.net.app import Tls, application, served
+from deltafl.sim.net.app import Tls, serving
 from deltafl.sim.net.flower.messages import RECORD, Handover, Layout, Told
 from deltafl.sim.net.frames import Reason
 from deltafl.sim.net.identities import read_directory
@@ -350,10 +350,9 @@ class PrivateDeltaFL(Strategy):
     def _listen(self, stack: contextlib.ExitStack, longest: int) -> None:
         """Listen for connections, with frames of so many bytes, until the stack is closed."""
         at, post, admitted = self._listening, self._rounds.post, self._rounds.admitted
-        app = application(post, admitted, b"" if at.tls is None else at.tls.hash())
-        serving = served(app, at.host, at.port, tls=at.tls, max_frame=longest)
-        host, port = stack.enter_context(serving)
-        self._url = f"{'ws' if at.tls is None else 'wss'}://{at.name or host}:{port}"
+        where = at.host, at.port
+        served = serving(post, admitted, where, tls=at.tls, max_frame=longest, name=at.name)
+        self._url = stack.enter_context(served)
         if at.authority is not None:
             self._authority = at.authority.read_text(encoding="ascii")
 
