@@ -41,7 +41,7 @@ from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
-from deltafl.sim.net.app import Tls, allow_connections, application, make_certificate, served
+from deltafl.sim.net.app import Tls, allow_connections, make_certificate, serving
 from deltafl.sim.net.device import DeviceSide
 from deltafl.sim.net.dialling import Server, take_part
 from deltafl.sim.net.frames import OVERHEAD, Carry, decode
@@ -140,10 +140,9 @@ def measure(benchmark: NetBenchmark) -> Report:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         tls = None if benchmark.no_tls else _certificates(folder)
-        app = application(post, directory, b"" if tls is None else tls.hash())
         max_frame = max_bytes(params) + OVERHEAD
-        host, port = stack.enter_context(served(app, _HOST, 0, tls=tls, max_frame=max_frame))
-        url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
+        served = serving(post, directory, (_HOST, 0), tls=tls, max_frame=max_frame)
+        url = stack.enter_context(served)
         trusted = None if tls is None else str(folder / "server.pem")
         started = time.perf_counter()
         processes = [

@@ -42,6 +42,7 @@ from deltafl.sim.net.dialling import PATH, SUBPROTOCOL
 from deltafl.sim.net.frames import Challenge, Hello, decode, encode
 from deltafl.sim.net.identities import certificate_hash, is_admitted
 from deltafl.sim.net.post import Line, Post
+from deltafl.sim.settings.given import joined
 
 ADMISSION_S: Final = 20.0
 """Seconds that a device has to say who it is."""
@@ -89,13 +90,10 @@ class Tls:
             UserError: the file has no certificate.
         """
         try:
-            text = self.certificate.read_text(encoding="ascii")
-            end = text.index("-----END CERTIFICATE-----")
-            first = text[: end + len("-----END CERTIFICATE-----")]
-            der = ssl.PEM_cert_to_DER_cert(first[first.index("-----BEGIN CERTIFICATE-----") :])
+            first, *_ = x509.load_pem_x509_certificates(self.certificate.read_bytes())
         except (OSError, ValueError) as error:
             raise UserError(f"{self.certificate} has no certificate (PEM): {error}") from None
-        return certificate_hash(der)
+        return certificate_hash(first.public_bytes(serialization.Encoding.DER))
 
     def context(self) -> ssl.SSLContext:
         """What connections are encrypted by.
@@ -284,6 +282,34 @@ def served(
         finally:
             server.should_exit = True
             thread.join(2 * _STOPPING_S)
+
+
+@contextlib.contextmanager
+def serving(
+    post: Post,
+    devices: Directory,
+    at: tuple[str, int],
+    *,
+    tls: Tls | None,
+    max_frame: int,
+    name: str = "",
+) -> Iterator[str]:
+    """Serve the exchange to devices; the address at which they connect.
+
+    Args:
+        post: the exchange.
+        devices: as for `application`.
+        at: host and port, as for `served`.
+        tls: likewise.
+        max_frame: likewise.
+        name: what devices call the host, if they call it something else.
+
+    Raises:
+        UserError: as `served`.
+    """
+    app = application(post, devices, b"" if tls is None else tls.hash())
+    with served(app, *at, tls=tls, max_frame=max_frame) as (host, port):
+        yield f"{'ws' if tls is None else 'wss'}://{joined(name or host, port)}"
 
 
 class _Protocol(WebSocketsSansIOProtocol):

@@ -85,14 +85,14 @@ class Notes:
         """
         return cls(
             declined=lambda reason, detail: say(f"not in this round ({reason.words}): {detail}"),
-            failed=lambda error: say(f"training failed, and counts as zeros: {said(error)}"),
+            failed=lambda error: say(f"training failed, and counts as zeros: {_said(error)}"),
             near=lambda limit, most: say(
                 f"nine tenths of this device's {limit}={most} are used up"
             ),
         )
 
 
-def said(error: Exception) -> str:
+def _said(error: Exception) -> str:
     """What an exception says, though saying it may fail."""
     try:
         return repr(error)

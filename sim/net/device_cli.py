@@ -11,7 +11,6 @@ from typing import Final
 
 import torch
 
-from deltafl.secagg import TrustedKeys
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
@@ -19,11 +18,7 @@ from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
-from deltafl.sim.net.identities import (
-    OwnIdentity,
-    ledger_beside,
-    read_directory,
-)
+from deltafl.sim.net.identities import ledger_beside, read_listed
 from deltafl.sim.net.own_work import MAX_STEPS, OwnData, work_on
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of
@@ -87,8 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Take part until the run is over; the exit code."""
     config = config_of(options)
-    own, directory = OwnIdentity.read(options.identity), read_directory(options.devices)
-    _check_listed(own, directory, options)
+    own, directory = read_listed(options.identity, options.devices)
     server = Server(options.server, options.ca, options.max_frame)
     work = work_on(_data(options, config), own.client)
     torch.set_num_threads(choose_threads(config.model.name))
@@ -105,14 +99,6 @@ def main(options: argparse.Namespace) -> int:
     except LedgerError as error:
         raise UserError(str(error)) from None
     return 0
-
-
-def _check_listed(own: OwnIdentity, directory: TrustedKeys, options: argparse.Namespace) -> None:
-    if not directory.accepts(own.client, own.identity.public):
-        raise UserError(
-            f"{options.devices} does not list the identity in {options.identity}: have the line "
-            f"'{own.entry}' added to it"
-        )
 
 
 def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:

@@ -25,7 +25,7 @@ from deltafl.fl.read.regular import read_regular
 from deltafl.secagg import ClientId, Directory, TrustedKeys, UsageError, labels
 from deltafl.secagg.identity import SEED_SIZE, Identity, identity, verify
 from deltafl.secagg.randomness import Randomness, system_randomness
-from deltafl.sim.errors import UserError
+from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.frames import VERSION, Challenge, Hello
 
 _MAX_LIST: Final = 1 << 25  # bytes; a directory of the most devices takes less
@@ -130,6 +130,21 @@ def read_directory(path: Path) -> TrustedKeys:
         raise UserError(f"{path} is no list of devices: it is not UTF-8 ({error})") from None
     except UsageError as error:
         raise UserError(f"{path} is no list of devices: {error}") from None
+
+
+def read_listed(path: Path, devices: Path) -> tuple[OwnIdentity, TrustedKeys]:
+    """Read a device's identity, and its own copy of the list, which has to have the identity.
+
+    Raises:
+        UserError: a file cannot be read, or the list has another identity, or none.
+    """
+    own, listed = OwnIdentity.read(path), read_directory(devices)
+    if not listed.accepts(own.client, own.identity.public):
+        raise ConfigError(
+            f"{devices} does not list the identity in {path}: have the line '{own.entry}' added to "
+            "it"
+        )
+    return own, listed
 
 
 _LABEL: Final = b"deltafl/net/v%d/admission" % VERSION

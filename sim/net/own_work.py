@@ -17,7 +17,7 @@ them apart.
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
 
@@ -44,6 +44,7 @@ from deltafl.sim.cohort.work import BackendDevices, CohortWork, Devices
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.frames import Task
 from deltafl.sim.run.algorithms import weighing_of
+from deltafl.sim.run.simulated import training_in
 from deltafl.sim.settings.backends import REFERENCE
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_table
@@ -81,10 +82,6 @@ class SummedMetrics:
         devices, samples = outcome.kept_devices, outcome.kept_weight
         learnt = devices, samples, error, outcome.train_loss, outcome.aborted
         return cls(round_number, level, *learnt)
-
-    def as_table(self) -> dict[str, object]:
-        """Its numbers by name, as in the run directory."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """A sentence."""
@@ -229,22 +226,6 @@ class OwnData:
     test: DeviceData | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """How a device is to train in a round, checked.
-
-    Attributes:
-        config: the run's settings, of which those of the model, of training and of the algorithm
-            count. All others are the server's business, or the device's own.
-        round_index: the round, counted from 0.
-        local: step size, batches, epochs.
-    """
-
-    config: RunConfig
-    round_index: int
-    local: LocalTraining
-
-
 def settings_of(task: Task) -> RunConfig:
     """The run's settings, as the server says them.
 
@@ -260,37 +241,20 @@ def settings_of(task: Task) -> RunConfig:
     return config
 
 
-def training_of(task: Task) -> Training:
-    """Read what the server says of a round.
-
-    What it comes to may not depend on the device's data: a server that sees who declines would
-    learn them.
-
-    Raises:
-        ConfigError: it is not in order.
-    """
-    config = settings_of(task)
-    settings = config.training
-    try:
-        local = LocalTraining(
-            learning_rate=settings.schedule.rate(task.round_index),
-            batch_size=settings.batch_size,
-            epochs=settings.epochs,
-            l2=settings.l2,
-        )
-    except ValueError as error:
-        raise ConfigError(f"training.decay: {error}") from None
-    return Training(config, task.round_index, local)
-
-
 def work_on(own: OwnData, client: ClientId) -> WorkOf:
-    """The work of a device on these data, round by round."""
+    """The work of a device on these data, round by round.
+
+    Of the run's settings, those of the model, of training and of the algorithm count; all others
+    are the server's business, or the device's own. What they come to may not depend on the device's
+    data: a server that sees who declines would learn them.
+    """
 
     def work_of(task: Task, machine: RoundClient) -> OwnWork:
-        training = training_of(task)
+        config = settings_of(task)
+        training = training_in(config.training, task.round_index)
 
         def backend() -> Backend:
-            spec = replace(own.shapes, name=training.config.model.name)
+            spec = replace(own.shapes, name=config.model.name)
             return open_in_process(REFERENCE, spec, torch.device("cpu"))
 
         def devices(levels: int) -> Devices:
@@ -298,14 +262,14 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
             return BackendDevices(
                 {client: SampleReference([own.samples], 0, num_samples)},
                 backend(),
-                within(training.local, num_samples, most),
-                Seeds(training.config.experiment.seed),
-                training.round_index,
+                within(training, num_samples, most),
+                Seeds(config.experiment.seed),
+                task.round_index,
             )
 
         if task.measures:
-            return MeasuringWork(own.test, training.config, machine, backend)
-        return RoundWork(client, training.config, task, machine, devices)
+            return MeasuringWork(own.test, config, machine, backend)
+        return RoundWork(client, config, task, machine, devices)
 
     return work_of
 

@@ -15,7 +15,7 @@ single devices: nobody but a device sees what a model does on its data. In their
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -228,7 +228,7 @@ class RemoteDevices:
                 continue
             self._measured[level] = digest
             sums = self._measure(model, round_number, level, path.with_suffix(".bin"))
-            write_json(path.with_suffix(".json"), {**sums.as_table(), _MODEL: digest})
+            write_json(path.with_suffix(".json"), {**asdict(sums), _MODEL: digest})
             self._site.measured(sums)
 
     def _measure(self, model: Vector, number: int, level: int, path: Path) -> SummedMetrics:

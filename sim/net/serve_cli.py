@@ -24,7 +24,7 @@ from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError, RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.net.app import Tls, application, served
+from deltafl.sim.net.app import Tls, served, serving
 from deltafl.sim.net.frames import OVERHEAD, Reason
 from deltafl.sim.net.identities import read_directory
 from deltafl.sim.net.own_work import SummedMetrics
@@ -34,10 +34,8 @@ from deltafl.sim.net.status import Status
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.algorithms import check_session
-from deltafl.sim.run.arms import fewest_devices, losable_rounds, refused
+from deltafl.sim.run.arms import fewest_devices, losable_rounds, session_of
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
-from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
@@ -129,35 +127,36 @@ def main(options: argparse.Namespace) -> int:
     """Serve until the run is over; the exit code."""
     config = _config(options)
     tls, shapes, devices = _tls(options), _shapes(options, config), read_directory(options.devices)
-    host, port = address(options.listen, "--listen")
-    if tls is None and host not in ("127.0.0.1", "::1", "localhost"):
+    at = address(options.listen, "--listen")
+    if tls is None and at[0] not in ("127.0.0.1", "::1", "localhost"):
         raise UserError(f"--listen {options.listen}: without TLS, only 127.0.0.1 can be served")
-    max_frame = _max_frame(config, shapes)
+    num_parameters = _num_parameters(config, shapes)
+    _, params = session_of(config, num_parameters)
+    max_frame = max_bytes(params) + OVERHEAD
     post = Post(time.monotonic, config.federation.rounds)
     status = Status(config, post, len(devices.keys))
-    app = application(post, devices, b"" if tls is None else tls.hash())
     try:
         waiting = Waiting(options.most_wait, options.least_wait)
     except ValueError as error:
         raise UserError(f"--most-wait, --least-wait: {error}") from None
     with contextlib.ExitStack() as stack:
         if options.status != "off":
-            at = address(options.status, "--status")
-            shown = stack.enter_context(served(status.application(), *at))
+            page = address(options.status, "--status")
+            shown = stack.enter_context(served(status.application(), *page))
             _say(f"The state of the run is at http://{joined(*shown)}")
-        bound = stack.enter_context(served(app, host, port, tls=tls, max_frame=max_frame))
-        _say(f"Devices connect to {'ws' if tls is None else 'wss'}://{joined(*bound)}")
+        url = stack.enter_context(serving(post, devices, at, tls=tls, max_frame=max_frame))
+        _say(f"Devices connect to {url}")
         _say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
-        _say(_losable(config, shapes, len(devices.keys)))
+        _say(_losable(config, num_parameters, len(devices.keys)))
         site = _site(options, post, devices, waiting, status)
         stack.enter_context(_ended_by_signals(site.stop))
         return _serve(options, config, site, shapes, status)
 
 
-def _losable(config: RunConfig, shapes: ModelSpec, listed: int) -> str:
+def _losable(config: RunConfig, num_parameters: int, listed: int) -> str:
     """How many rounds may be lost, before it is too late to list more devices."""
     cohort = config.federation.cohort_size
-    fewest = fewest_devices(config, first_model(config, shapes).size)
+    fewest = fewest_devices(config, num_parameters)
     rounds = min(losable_rounds(config, fewest, listed), MAX_LOST_ROUNDS - 1)
     if rounds:
         return f"the run goes on after {rounds} lost rounds in a row, and stops after one more"
@@ -267,17 +266,12 @@ def _shapes(options: argparse.Namespace, config: RunConfig) -> ModelSpec:
     return ModelSpec(config.model.name, shape, options.num_classes)
 
 
-def _max_frame(config: RunConfig, shapes: ModelSpec) -> int:
-    """The longest frame that a device may send."""
+def _num_parameters(config: RunConfig, shapes: ModelSpec) -> int:
+    """Of the model of one conformity level."""
     try:
-        strategy = strategy_of(config)
-        state = strategy.init(first_model(config, shapes), config.federation.cohort_size)
-        params = check_session(config, strategy, state, config.federation.cohort_size)
-    except (ProtocolError, SecAggError, ValueError) as error:
-        raise refused(config, error) from error
-    if params is None:
-        raise ConfigError(f"{config.federation.algorithm} has no secure sums")
-    return max_bytes(params) + OVERHEAD
+        return first_model(config, shapes).size // len(config.federation.thetas)
+    except ValueError as error:
+        raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
 
 
 def _site(

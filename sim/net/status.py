@@ -41,17 +41,7 @@ _Metric: TypeAlias = tuple[str, str, Mapping[str, float]]
 """The name of a metric, what it is, and its values by their labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Now:
-    """The trip that is going on.
-
-    Attributes:
-        stage: in words.
-        asked: how many devices are.
-    """
-
-    stage: str = "waiting for devices"
-    asked: int = 0
+_WAITING: Final = "waiting for devices"
 
 
 @dataclass(slots=True)
@@ -67,7 +57,8 @@ class Status:
     config: RunConfig
     post: Post
     listed: int
-    _now: _Now = field(default_factory=_Now)
+    _stage: str = _WAITING
+    _asked: int = 0  # in the trip that is going on
     _events: list[Event] = field(default_factory=list)
     _rounds_done: int = 0
     _is_over: bool = False
@@ -86,7 +77,7 @@ class Status:
     def played(self, event: Event) -> None:
         """A round was played."""
         with self._lock:
-            self._now = _Now()
+            self._stage, self._asked = _WAITING, 0
             self._rounds_done = cast("int", event["round"])
             self._events = [event, *self._events][:SHOWN_ROUNDS]
             self._totals["sums"] += cast("int", event.get("secure_sums") or 0)
@@ -113,7 +104,7 @@ class Status:
         if server.awaits_updates:
             words = "devices train and send masked updates"
         with self._lock:
-            self._now = _Now(words, asked)
+            self._stage, self._asked = words, asked
             self._totals["trips"] += 1
 
     def declined(self, client: ClientId, reason: Reason) -> int:
@@ -130,8 +121,8 @@ class Status:
                 config=self.config,
                 theta=[show(theta) for theta in self.config.federation.thetas],
                 rounds_done=self._rounds_done,
-                stage="the run is finished" if self._is_over else self._now.stage,
-                asked=self._now.asked,
+                stage="the run is finished" if self._is_over else self._stage,
+                asked=self._asked,
                 connected=len(self.post.connected),
                 listed=self.listed,
                 totals=self._totals,
@@ -160,7 +151,7 @@ class Status:
                 ("rounds", "Rounds of the run.", {"": self.config.federation.rounds}),
                 ("devices_listed", "Devices on the list.", {"": self.listed}),
                 ("devices_connected", "Connected now.", {"": len(self.post.connected)}),
-                ("devices_asked", "Asked in the current trip.", {"": self._now.asked}),
+                ("devices_asked", "Asked in the current trip.", {"": self._asked}),
                 ("test_error", "Share of test samples that the model gets wrong.", errors),
             ]
             counters: list[_Metric] = [

@@ -13,10 +13,6 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.strategies.base import Strategy, TrainingState
-from deltafl.fl.strategies.levels import PrivateLevels
-from deltafl.fl.strategies.masked import MaskedMean
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
-from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams
@@ -25,7 +21,7 @@ from deltafl.secagg.params import DIGEST_SIZE, MAX_LENGTH
 from deltafl.sim.cohort.attackers import num_attackers
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.accounting import Account, account_of
-from deltafl.sim.run.algorithms import policy_of, sessions_of
+from deltafl.sim.run.algorithms import levels_of, policy_of, sessions_of
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
 from deltafl.sim.settings.config import PolicyConfig, RunConfig, Search
@@ -180,10 +176,10 @@ def _check_arm(
     except RunError as error:
         raise ConfigError(str(error)) from error
     except (ProtocolError, SecAggError) as error:
-        raise refused(config, error) from error
+        raise _refused(config, error) from error
 
 
-def refused(config: RunConfig, error: Exception) -> ConfigError:
+def _refused(config: RunConfig, error: Exception) -> ConfigError:
     """What the protocol refuses of a run, with its numbers under the names of the settings."""
     told = re.sub(r"(device's )?\b(\w+)=", _in_settings, str(error))
     return ConfigError(f"{config.federation.algorithm} cannot run with these settings: {told}")
@@ -206,28 +202,27 @@ def session_of(
         own: the strategy, if it is one of the caller's own.
 
     Raises:
-        ConfigError: the settings contradict each other, or the algorithm is not private.
-        ProtocolError: a sum would not fit the ring, or a setting is out of its range.
-        SecAggError: no session withstands the threat with so few devices, or it falls short of the
-            devices' policy.
+        ConfigError: the settings contradict each other, or the algorithm is not private; a sum
+            would not fit the ring, or a setting is out of its range; no session withstands the
+            threat with so few devices, or it falls short of the devices' policy.
     """
-    strategy = strategy_of(config, own)
-    if isinstance(strategy, WithServerOptimizer):
-        strategy = strategy.strategy
-    if not isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
-        raise ConfigError(
-            f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
-            "sees what each device sends, and there are no sums to plan"
-        )
     if not 1 <= num_parameters <= MAX_LENGTH:
         raise ConfigError(
             f"{num_parameters} parameters: must be from 1 to {MAX_LENGTH}, which fit a sum"
         )
     # zeros that are never touched take no memory; nothing but the digest depends on the model
     model = np.zeros(num_parameters * len(config.federation.thetas), dtype=np.float32)
-    levels = strategy.levels_for(TrainingState(model), config.federation.cohort_size)
-    params = sessions_of(config).params_of_levels(levels, b"", bytes(DIGEST_SIZE))
-    return levels, params
+    try:
+        strategy = strategy_of(config, own)
+        levels = levels_of(strategy, TrainingState(model), config.federation.cohort_size)
+        if levels is None:
+            raise ConfigError(
+                f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
+                "sees what each device sends, and there are no sums to plan"
+            )
+        return levels, sessions_of(config).params_of_levels(levels, b"", bytes(DIGEST_SIZE))
+    except (ProtocolError, SecAggError) as error:
+        raise _refused(config, error) from error
 
 
 def _check_full_participation(config: RunConfig, num_devices: int | None) -> None:

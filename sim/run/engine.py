@@ -26,7 +26,6 @@ from typing import Final, Protocol
 
 from deltafl.fl.cohort import Cohort, CohortView
 from deltafl.fl.errors import DivergenceError
-from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary, summarise_test_error
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.levels import (
@@ -68,7 +67,7 @@ from deltafl.sim.run.accounting import account_of
 from deltafl.sim.run.drawing import Asked, Devices, Draw, Lying, Measured, Population
 from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.resuming import check_checkpoint
-from deltafl.sim.run.simulated import first_model
+from deltafl.sim.run.simulated import first_model, training_in
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -331,13 +330,7 @@ class _Run:
             searches: with which it goes on.
             lost: the round, if it is one that was begun and is given up.
         """
-        settings, devices = self.config.training, self.asked.devices
-        training = LocalTraining(
-            learning_rate=self.config.training.schedule.rate(state.round),
-            batch_size=settings.batch_size,
-            epochs=settings.epochs,
-            l2=settings.l2,
-        )
+        devices, training = self.asked.devices, training_in(self.config.training, state.round)
         # record the devices' private values only if they are written to a file: updates are large
         told = None if self.truth is None else Told()
         answers, before = Answers(), state.model

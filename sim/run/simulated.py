@@ -32,13 +32,14 @@ from deltafl.sim.cohort.sampling import Indices, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.cohort.work import BackendDevices, Devices
+from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import Population as Attackers
 from deltafl.sim.record.transcript import BegunRound
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import build_rounds, dropouts_of
 from deltafl.sim.run.drawing import Lying, Measured
 from deltafl.sim.settings.attackers import Kind
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import RunConfig, TrainingConfig
 
 
 def spec_of(
@@ -50,6 +51,19 @@ def spec_of(
     """The model of the settings, or a module of the caller's own, with the shapes of these data."""
     shapes = dataset.input_shape, dataset.num_classes
     return ModelSpec(config.model.name, *shapes, dataset.embedding, own, criterion)
+
+
+def training_in(settings: TrainingConfig, round_index: int) -> LocalTraining:
+    """How devices train in a round, counted from 0.
+
+    Raises:
+        ConfigError: by then, the learning rate has fallen to nothing.
+    """
+    try:
+        rate = settings.schedule.rate(round_index)
+        return LocalTraining(rate, settings.batch_size, settings.epochs, settings.l2)
+    except ValueError as error:
+        raise ConfigError(f"training.decay: {error}") from None
 
 
 def first_model(config: RunConfig, spec: ModelSpec) -> Vector:

@@ -48,7 +48,7 @@ from deltafl.sim.inspect.audit.checks.clear import readable_values
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.net import frames
 from deltafl.sim.net.identities import OwnIdentity
-from deltafl.sim.net.own_work import training_of
+from deltafl.sim.net.own_work import settings_of
 from deltafl.sim.net.post import Answer
 from deltafl.sim.net.supernodes import SuperNodes, signed_line
 from deltafl.sim.net.trips import ROUND, About, Journal
@@ -59,6 +59,7 @@ from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import TRANSCRIPT, read_transcript
 from deltafl.sim.record.truth import TRUTH, read_truth
 from deltafl.sim.reproduce.budget import Speeds
+from deltafl.sim.run.simulated import training_in
 from deltafl.sim.settings.config_io import (
     assignment,
     build_config,
@@ -493,9 +494,10 @@ def _supernode_lists() -> list[bytes]:
 
 
 def _task(path: Path) -> None:
-    training = training_of(frames.Task(bytes(16), 7, 0, path.read_bytes()))
-    assert training.local.epochs >= 1
-    assert training.local.learning_rate > 0
+    config = settings_of(frames.Task(bytes(16), 7, 0, path.read_bytes()))
+    training = training_in(config.training, 7)
+    assert training.epochs >= 1
+    assert training.learning_rate > 0
 
 
 def _tasks() -> list[bytes]:

@@ -3,10 +3,9 @@
 Starts a SuperLink and SuperNodes with TLS and node authentication, runs the app by FedAvg, then by
 private Δ-FL, and prints the seconds of each round. With --kill, it kills a SuperNode while the
 second private round is under way. With --signed, nodes have identities that their SuperNodes' keys
-have signed, and take part in signed sessions. With --by-messages, the trips of a round are messages
-of Flower's, and no port is opened. With --simulation, both run in Flower's simulation instead,
-which runs at most four nodes more than there are CPUs. Needs the extra `flower`, and for the
-simulation flwr[simulation].
+have signed, and take part in signed sessions.
+With --simulation, both run in Flower's simulation instead, which runs at most four nodes more than
+there are CPUs. Needs the extra `flower`, and for the simulation flwr[simulation].
 
     python tests/net/flower_federation.py --nodes 12 --kill
 """
@@ -64,7 +63,6 @@ def make_apps(work, options):
     asked = {
         OVER_TLS.format(work): options.trips_over_tls,
         SIGNED.format(work): options.signed,
-        "by_messages=True": options.by_messages,
     }
     if any(asked.values()):
         server = private / "digits" / "server_app.py"
@@ -260,7 +258,6 @@ def main():
     parser.add_argument("--simulation", action="store_true", help="in Flower's simulation")
     parser.add_argument("--only", choices=["plain", "private"], help="run only one of the apps")
     parser.add_argument("--signed", action="store_true", help="nodes with identities")
-    parser.add_argument("--by-messages", action="store_true", help="trips are Flower's messages")
     parser.add_argument("--trips-over-tls", action="store_true", help="TLS for the trips as well")
     parser.add_argument("--verbose", action="store_true", help="print what Flower logs")
     parser.add_argument("--work", type=Path, help="keep everything here")

@@ -80,6 +80,7 @@ def test_a_handover_is_read_as_it_was_written():
     ("change", "complaint"),
     [
         ({"url": 3}, "lacks a text"),
+        ({"url": ""}, "no address"),
         ({"authority": "x" * (1 << 23)}, "longer one"),
         ({"client": -1}, "no id"),
         ({"client": 2**32}, "no id"),

@@ -4,18 +4,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
+
 from supernode_keys import enrolled
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary, ClientId
-from deltafl.secagg.ledger import MemoryLedger
+from deltafl.secagg.identity import identity
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.net.device import Notes
-from deltafl.sim.net.flower.member import Member
 from deltafl.sim.net.flower.messages import Handover, Layout
+from deltafl.sim.net.flower.mod import Member
 
 LAYOUT = Layout((), (), ())
 OF_THE_APP = RoundPolicy(min_cohort=17)
+ONCE = replace(OF_THE_APP, max_rounds_per_model=1)
+LEDGER = Path("node.ledger")
 
 
 def handed(client, token=b""):
@@ -23,11 +27,7 @@ def handed(client, token=b""):
 
 
 def member(config, client=3, token=b""):
-    return Member.of(handed(client, token), config, Path("node.ledger"), OF_THE_APP, b"d" * 32)
-
-
-def side(one):
-    return one.side(MemoryLedger(), lambda _task, _machine: None, Notes())
+    return Member.of(handed(client, token), config, LEDGER, OF_THE_APP)
 
 
 @pytest.fixture
@@ -41,16 +41,17 @@ def files(tmp_path):
 
 def test_with_a_token_the_identity_is_that_of_the_round():
     one = member({}, token=b"t" * 32)
-    assert (one.token, one.ledger, one.policy) == (b"t" * 32, "node.ledger", OF_THE_APP)
-    assert list(side(one).directory.keys) == [3]
+    assert one.own.identity.public == identity(b"t" * 32).public
+    assert (one.ledger, one.policy) == (LEDGER, ONCE)
+    assert list(one.listed.keys) == [3]
 
 
 def test_without_one_it_is_the_nodes_own(files):
     one = member(files)
-    assert one.ledger == files["deltafl-identity"].replace(".identity", ".ledger")
-    assert list(side(one).directory.keys) == [3, 5]
-    assert one.policy == replace(OF_THE_APP, adversary=Adversary.ACTIVE)
-    assert side(one).own.entry in Path(files["deltafl-devices"]).read_text()
+    assert str(one.ledger) == files["deltafl-identity"].replace(".identity", ".ledger")
+    assert list(one.listed.keys) == [3, 5]
+    assert one.policy == replace(ONCE, adversary=Adversary.ACTIVE)
+    assert one.own.entry in Path(files["deltafl-devices"]).read_text()
 
 
 def test_what_the_owner_insists_on_goes_before_what_the_app_does(tmp_path):
@@ -108,10 +109,10 @@ def test_settings_that_cannot_be_read_are_no_reason_to_take_the_apps(files, tmp_
 def test_a_node_that_is_not_on_its_own_list_takes_no_part(files):
     Path(files["deltafl-devices"]).write_text("")
     with pytest.raises(ConfigError, match="does not list"):
-        side(member(files))
+        member(files)
 
 
 def test_a_node_answers_for_a_model_once_for_a_lost_round_is_begun_anew():
     one = member({}, token=b"t" * 32)
-    assert one.policy.rounds_per_model > 1
-    assert side(one).policy.rounds_per_model == 1
+    assert OF_THE_APP.rounds_per_model > 1
+    assert one.policy.rounds_per_model == 1

@@ -7,14 +7,17 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
 import numpy as np
+from federations import settings
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from supernode_keys import enrolled
 
 from deltafl.flower import DeltaFLMod
 from deltafl.secagg import ClientId
-from deltafl.sim.net.flower import resident
-from deltafl.sim.net.flower.messages import RECORD, Handover, Layout, record_of
+from deltafl.sim.net.flower import mod
+from deltafl.sim.net.flower.messages import RECORD, Handover, Layout
+from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
+from deltafl.sim.settings.config_io import to_toml
 
 LAYOUT = Layout(("w",), ((2,),), ("float32",))
 
@@ -33,11 +36,10 @@ def node(tmp_path):
 
 
 def message(config):
-    handover = Handover("", "", ClientId(0), b"", LAYOUT)
+    handover = Handover("ws://127.0.0.1:1", "", ClientId(0), b"", LAYOUT)
     content = {
         "config": ConfigRecord(config),
         RECORD: ConfigRecord(dict(handover.to_record())),
-        **record_of([]),
     }
     return Message(RecordDict(content), dst_node_id=1000, message_type="train")
 
@@ -50,13 +52,12 @@ def handed(monkeypatch, node, tmp_path, config, run):
         seen.extend([list(msg.content["config"].items()), list(context.run_config.items())])
         return 1.0, 1
 
-    def exchange(_folder, member, _frames, app, _say):
-        app.measure(np.zeros(2, np.float32))
-        seen.append(member.told)
-        return []
+    async def take_part(_server, device, *_args, **_options):
+        app = device.work_of.__self__
+        app.loss(np.zeros(2, np.float32))
+        seen.append(app.told.digest())
 
-    monkeypatch.setattr(resident, "start", lambda: "somewhere")
-    monkeypatch.setattr(resident, "exchange", exchange)
+    monkeypatch.setattr(mod, "take_part", take_part)
     node.run_config = run
     DeltaFLMod(own_loss, folder=tmp_path)(message(config), node, lambda msg, _context: msg)
     return seen
@@ -72,6 +73,22 @@ def test_the_same_in_another_order_is_the_same_for_the_app(monkeypatch, node, tm
     assert different[-1] != one[-1]
 
 
+def test_what_the_session_is_not_about_is_declined(monkeypatch, node, tmp_path):
+    answers = []
+
+    async def take_part(_server, device, *_args, **_options):
+        about = device.work_of.__self__.told.digest()
+        for beside in (b"x" * 32, about):
+            toml = to_toml(settings()).encode()
+            answers.append(device.receive(encode(Task(beside[:16], 0, 0, toml, beside=beside))))
+
+    monkeypatch.setattr(mod, "take_part", take_part)
+    DeltaFLMod(lambda *_: (1.0, 1), folder=tmp_path)(message({}), node, lambda msg, _context: msg)
+    declined, begun = answers
+    assert decode(declined) == Decline(b"x" * 16, Reason.SETTINGS)
+    assert begun is None
+
+
 @pytest.mark.parametrize(
     "error", [PermissionError(13, "denied", "/home/alice/x"), RuntimeError("/home/alice/x")]
 )
@@ -80,10 +97,10 @@ def test_what_goes_wrong_on_a_node_is_said_on_the_node_only(
 ):
     """Flower shows the server what a mod raises."""
 
-    def start():
+    async def take_part(*_args, **_options):
         raise error
 
-    monkeypatch.setattr(resident, "start", start)
+    monkeypatch.setattr(mod, "take_part", take_part)
     logger = logging.getLogger("flwr")
     logger.addHandler(caplog.handler)
     try:

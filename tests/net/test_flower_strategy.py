@@ -9,17 +9,17 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower
 
 import numpy as np
 from flower_nodes import NODES, Grid, app, started
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 from supernode_keys import enrolled
 
-from deltafl.flower import Enrolled, Listening, PrivateDeltaFL
+from deltafl.flower import Enrolled, PrivateDeltaFL
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import ClientId
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.net.flower import resident
-from deltafl.sim.net.flower import strategy as strategy_module
-from deltafl.sim.net.flower.strategy import _devices_of
+from deltafl.sim.net.flower.strategy import _devices_of, _Invitations
+from deltafl.sim.net.post import Post
 from deltafl.sim.net.trips import Waiting
 
 
@@ -125,46 +125,7 @@ def test_unless_it_is_asked_for_no_node_shows_what_it_measures():
     assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)
 
 
-@pytest.fixture
-def residents():
-    """What is started is ended."""
-    begun = len(resident._STARTED)
-    yield
-    for process in resident._STARTED[begun:]:
-        process.kill()
-        process.wait()
-    del resident._STARTED[begun:]
-
-
-@pytest.mark.slow
-def test_a_round_whose_trips_are_messages(residents):
-    """The same tail, as over connections; and what a node keeps of it is an address."""
-    grid = Grid(app())
-    result = started(PrivateDeltaFL(by_messages=True), grid, rounds=2)
-    assert result.arrays["w"].numpy().mean() == pytest.approx(13 / 64)
-    assert result.train_metrics_clientapp[1]["kept_devices"] == 6
-    assert len(resident._STARTED) == NODES
-    for context in grid.contexts.values():
-        (record,) = context.state.config_records.values()
-        assert set(record) == {"resident"}
-    assert {message.metadata.message_type for message in grid.seen} == {"train"}
-
-
-@pytest.mark.slow
-def test_a_node_that_does_not_answer_messages_costs_its_update_only(residents):
-    settings = {"privacy": {"expected_dropout": 0.2, "min_cohort": 6}}
-    policy = RoundPolicy(min_cohort=6, dropout_rate=0.2)
-    grid = Grid(app(policy=policy), gone=[9])
-    strategy = PrivateDeltaFL(1, algorithm="private-fedavg", settings=settings, by_messages=True)
-    assert started(strategy, grid).arrays["w"].numpy().mean() == pytest.approx(4 / 64)
-
-
-def test_messages_need_no_port():
-    with pytest.raises(ConfigError, match="needs no port"):
-        PrivateDeltaFL(by_messages=True, listening=Listening())
-
-
-def signed(folder, ids, by_messages=False, run_config=None):
+def signed(folder, ids, run_config=None):
     """A grid of nodes with identities, and a strategy that asks for signed sessions."""
     keys = enrolled(folder, ids)
 
@@ -179,7 +140,6 @@ def signed(folder, ids, by_messages=False, run_config=None):
         settings={"privacy": {"adversary": "active"}},
         enrolled=Enrolled(folder / "devices.txt", folder / "supernodes.txt"),
         run_config=run_config or {},
-        by_messages=by_messages,
     )
     return strategy, grid
 
@@ -197,13 +157,6 @@ def test_nodes_with_identities_take_part_in_signed_sessions(tmp_path):
         1000 + number: client for number, client in enumerate(ids)
     }
     assert all(record["token"] == b"" for record in handed.values())
-
-
-@pytest.mark.slow
-def test_signed_sessions_by_messages(tmp_path, residents):
-    strategy, grid = signed(tmp_path, list(range(NODES)), by_messages=True)
-    result = started(strategy, grid)
-    assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)
 
 
 def test_nodes_whose_keys_are_not_listed_are_left_out(tmp_path):
@@ -321,10 +274,7 @@ def test_signed_sessions_need_all_that_they_are_about(tmp_path, options):
         )
 
 
-@pytest.mark.parametrize("by_messages", [False, True])
-def test_a_node_that_answers_what_it_was_not_asked_changes_nothing(by_messages, monkeypatch):
-    monkeypatch.setattr(strategy_module, "_FORGETTING_S", 0.5)
-
+def test_a_node_that_answers_what_it_was_not_asked_changes_nothing():
     class Forged(Grid):
         def pull_messages(self, ids):
             replies = super().pull_messages(ids)
@@ -334,13 +284,23 @@ def test_a_node_that_answers_what_it_was_not_asked_changes_nothing(by_messages, 
             return replies
 
     grid = Forged(app(), gone=range(NODES))
-    strategy = PrivateDeltaFL(by_messages=by_messages, waiting=Waiting(1.0, 0.5))
+    strategy = PrivateDeltaFL(waiting=Waiting(1.0, 0.5))
     result = started(strategy, grid)
     assert result.arrays["w"].numpy().tolist() == [[0, 0, 0]] * 2
 
 
-@pytest.mark.slow
-def test_residents_end_with_the_run(residents):
-    started(PrivateDeltaFL(by_messages=True), Grid(app()))
-    for process in resident._STARTED[-NODES:]:
-        assert process.wait(20.0) == 0
+def test_a_nodes_own_words_are_one_short_line_of_the_log(said):
+    class Rude(Grid):
+        def _one(self, message):
+            words = "out\nWARNING: node 7 is left out" + "x" * 10**6
+            return Message(Error(0, words), reply_to=message)
+
+    message = Message(RecordDict({}), dst_node_id=1000, message_type="train")
+    grid = Rude(app())
+    invitations = _Invitations(Post(lambda: 0.0, 0), grid, {ClientId(3): message})
+    grid.pool.shutdown()
+    assert invitations.gone() == [3]
+    (line,) = {record.getMessage() for record in said.records}
+    assert "is gone: 'out\\nWARNING" in line
+    assert "\n" not in line
+    assert len(line) < 300

@@ -24,7 +24,7 @@ from deltafl.secagg import ClientId
 from deltafl.secagg.identity import identity
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import app, dialling, identities
-from deltafl.sim.net.app import Tls, application, make_certificate, served
+from deltafl.sim.net.app import Tls, make_certificate, served
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server
 from deltafl.sim.net.frames import Carry, Task, Welcome, decode, encode
 
@@ -52,9 +52,10 @@ def federation():
 
 @contextmanager
 def serving(federation, tls, port=0):
-    app_ = application(federation.post, federation.trusted, tls.hash())
-    with served(app_, "127.0.0.1", port, tls=tls, max_frame=MAX_FRAME) as (host, bound):
-        yield f"wss://{host}:{bound}"
+    at = "127.0.0.1", port
+    post, listed = federation.post, federation.trusted
+    with app.serving(post, listed, at, tls=tls, max_frame=MAX_FRAME) as url:
+        yield url
 
 
 @contextmanager

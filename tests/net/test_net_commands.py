@@ -12,7 +12,7 @@ import pytest
 
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.errors import UserError
+from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net import device_cli, federation_cli, serve_cli
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.run.engine import Stop
@@ -228,6 +228,15 @@ def test_how_a_server_was_ended_is_its_exit_code(prepared, monkeypatch, capsys, 
     assert "continue with --out" in told
 
 
+def test_of_the_model_of_one_level_the_numbers_are_counted():
+    two = build_config([SETTINGS, {"federation": {"levels": ["1", "1/2"]}}])
+    assert serve_cli._num_parameters(two, ModelSpec("linear", (64,), 10)) == 640
+    with pytest.raises(ConfigError, match=r"model\.name"):
+        serve_cli._num_parameters(
+            build_config([SETTINGS, {"model": {"name": "convnet"}}]), ModelSpec("convnet", (1,), 10)
+        )
+
+
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
@@ -239,11 +248,12 @@ def test_how_a_server_was_ended_is_its_exit_code(prepared, monkeypatch, capsys, 
 )
 def test_how_many_rounds_may_be_lost_is_said_at_the_start(listed, said):
     """Of ten of the devices in each; eleven are needed for a secure round."""
-    shapes = ModelSpec("linear", (64,), 10)
+    size = serve_cli._num_parameters(build_config([SETTINGS]), ModelSpec("linear", (64,), 10))
+    assert size == 640
     once = {"policy": {"max_rounds_per_model": 1}}
-    told = serve_cli._losable(build_config([SETTINGS, once]), shapes, listed)
+    told = serve_cli._losable(build_config([SETTINGS, once]), size, listed)
     assert told.startswith(said)
-    repeated = serve_cli._losable(build_config([SETTINGS]), shapes, listed)
+    repeated = serve_cli._losable(build_config([SETTINGS]), size, listed)
     assert repeated.startswith("the run goes on after 2 lost rounds in a row")
 
 

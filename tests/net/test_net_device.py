@@ -35,11 +35,11 @@ from deltafl.sim.net.frames import (
     decode,
     encode,
 )
-from deltafl.sim.net.own_work import OwnData, training_of, within, work_on
+from deltafl.sim.net.own_work import OwnData, within, work_on
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import Begin, Message, read_transcript
 from deltafl.sim.run.algorithms import policy_of
-from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.run.simulated import spec_of, training_in
 from deltafl.sim.settings.config_io import to_toml
 
 TASK = b"t" * 16
@@ -418,7 +418,7 @@ def test_steps_are_those_of_all_levels_together():
     for most in (1, 4, 2 * own.num_samples):
         work = work_on(OwnData(own, shapes, most), ClientId(0))(task, None)
         found[most] = [work._devices(levels).training for levels in (1, 2)]
-    assert found[2 * own.num_samples] == [training_of(task).local] * 2
+    assert found[2 * own.num_samples] == [training_in(config.training, 0)] * 2
     assert [one.batch_size for one in found[1]] == [own.num_samples] * 2
     halved = [-(-own.num_samples // steps) for steps in (4, 2)]
     assert [one.batch_size for one in found[4]] == halved

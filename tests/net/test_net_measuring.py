@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -95,7 +95,7 @@ def test_they_are_kept_with_the_messages_that_gave_them(played, capsys):
     assert names == [f"round-00000{i}-level-0.{end}" for i in (0, 3) for end in ("bin", "json")]
     kept = json.loads((path / "measured" / names[-1]).read_text())
     assert kept.pop("model_sha256") == vector_sha256(state.model).hex()
-    assert kept == made.results[-1].as_table()
+    assert kept == asdict(made.results[-1])
     assert main(["audit", str(path / "measured" / names[-2]), "--fail-on", "high"]) == 0
     capsys.readouterr()
 

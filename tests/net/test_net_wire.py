@@ -7,13 +7,14 @@ import threading
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from federations import Federation, settings, taking_part
 from wire_capture import Tap, captured, write_transcript
 
-from deltafl.sim.net.app import application, served
+from deltafl.sim.net.app import serving
 from deltafl.sim.net.dialling import Server
 from deltafl.sim.net.frames import Carry, Challenge, Hello, Over, Task, Welcome, decode
 from deltafl.sim.record.rundir import RunDirectory
@@ -62,9 +63,10 @@ def played(tmp_path_factory):
     object.__setattr__(federation.site, "gathering", 60.0)
     for side in federation.sides:
         side.work_of = noting(side.work_of, known)
-    app = application(federation.post, federation.trusted, b"")
-    with served(app, "127.0.0.1", 0, max_frame=1 << 16) as (_, port):
-        tap = Tap(port)
+    at = "127.0.0.1", 0
+    post, listed = federation.post, federation.trusted
+    with serving(post, listed, at, tls=None, max_frame=1 << 16) as url:
+        tap = Tap(urlsplit(url).port)
         server = Server(f"ws://127.0.0.1:{tap.port}")
         threads = [
             threading.Thread(target=taking_part, args=(server, side, lambda _said: None, stop))

@@ -70,7 +70,7 @@ def refusal(*layers):
         ("federation.algorithm=fedarvg", "must be one of fedavg, fedprox, q-ffl"),
         ("data.num_classes=1", "data.num_classes = 1: must not be 1, because one class"),
         ("federation.ruonds=3", "unknown setting federation.ruonds: did you mean 'rounds'?"),
-        ("quantile.votes=prooved", "trusted, proved; did you mean 'proved'?"),
+        ("quantile.votes=provd", "trusted, proved; did you mean 'proved'?"),
         ('experiment.baselines=["sgd"]', "experiment.baselines = ['sgd']: must be one of"),
         ('experiment.baselines=["fedavg","fedavg"]', "experiment.baselines"),
         ("experiment.baselines=fedavg", "must be a list of texts"),

@@ -1,8 +1,7 @@
-"""What messages of Flower's carry: who takes part and how, the model's arrays, frames.
+"""What messages of Flower's carry: who takes part in a round, and how.
 
 A message hands over all that a node needs to take part in a round (`Handover`). A model's arrays
-are one vector in the round (`Layout`). Frames of the transport are arrays of bytes, because Flower
-carries large arrays several times faster than large values of other records.
+are one vector in the round (`Layout`).
 
 The app's own functions may depend on all that a node is told beside the frames (`Told`): a server
 that told one node another learning rate than the others would have that node's update. So a digest
@@ -12,7 +11,7 @@ session agree, and the app is handed nothing else of a message.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import prod
@@ -21,7 +20,6 @@ from typing import Any, Final, Protocol, cast
 import msgpack
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, RecordDict
 
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.fl.vectors import Vector
@@ -147,7 +145,7 @@ class Handover:
     """How a device joins a round.
 
     Attributes:
-        url: of the server's transport; empty if the round's trips are messages of Flower's.
+        url: of the server's transport.
         authority: certificates (PEM) that vouch for it; empty without TLS.
         client: the device's id in the round.
         token: 32 secret bytes, for this device and round: the seed of the identity that it has in
@@ -189,7 +187,7 @@ class Handover:
             raise ValueError(f"the record {RECORD!r} lacks a text, or has a longer one than any")
         if not (isinstance(client, int) and 0 <= client < _ID_LIMIT):
             raise ValueError(f"the record {RECORD!r} has no id of a device")
-        if url and not _ADDRESS.fullmatch(str(url)):  # no path: a node asks nothing of others
+        if not _ADDRESS.fullmatch(str(url)):  # no path: a node asks nothing of others
             raise ValueError(f"the record {RECORD!r} has no address of a server")
         if not (isinstance(token, bytes) and len(token) in (0, SEED_SIZE)):
             raise ValueError(f"the record {RECORD!r} has a token that is not {SEED_SIZE} bytes")
@@ -246,36 +244,3 @@ class Told:
         except (TypeError, ValueError, OverflowError) as error:
             raise ConfigError(f"the configuration of the round has no digest: {error}") from None
         return sha256(_LABEL + packed).digest()
-
-
-_FRAMES: Final = "deltafl-frames"
-"""The name of the record in a message."""
-
-_TYPE: Final = "deltafl.frame"
-_BYTES: Final = "uint8"
-
-
-def record_of(frames: Sequence[bytes]) -> dict[str, ArrayRecord]:
-    """A record that carries frames, in order, by its name in a message."""
-    arrays = {str(i): Array(_BYTES, (len(one),), _TYPE, one) for i, one in enumerate(frames)}
-    return {_FRAMES: ArrayRecord(arrays)}
-
-
-def frames_of(content: RecordDict, *, most: int, longest: int) -> list[bytes]:
-    """The frames that a message carries.
-
-    Args:
-        content: of the message.
-        most: frames.
-        longest: bytes of all of them together.
-
-    Raises:
-        ValueError: there are none, or more or longer ones.
-    """
-    record = content.array_records.get(_FRAMES)
-    if record is None:
-        raise ValueError(f"the message has no record {_FRAMES!r}")
-    arrays = list(record.values())
-    if len(arrays) > most or sum(len(one.data) for one in arrays) > longest:
-        raise ValueError(f"the message has more than {most} frames, or more than {longest} bytes")
-    return [bytes(one.data) for one in arrays]

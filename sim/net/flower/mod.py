@@ -3,8 +3,8 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from threading import Event
@@ -22,16 +22,23 @@ from flwr.app import (
 )
 from flwr.common import log
 
+from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.client import RoundClient
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import LedgerError
+from deltafl.secagg import Adversary, ClientId, LedgerError, TrustedKeys
+from deltafl.secagg.identity import identity
 from deltafl.secagg.ledger import SqliteLedger
+from deltafl.sim.cohort.work import Devices, device_objects
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.net.device import Notes
-from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
-from deltafl.sim.net.flower import resident
-from deltafl.sim.net.flower.member import App, Member
-from deltafl.sim.net.flower.messages import RECORD, Handover, Told, frames_of, record_of
+from deltafl.sim.net.device import DeviceSide, Notes
+from deltafl.sim.net.dialling import Server, take_part
+from deltafl.sim.net.flower.messages import RECORD, Handover, Told
+from deltafl.sim.net.frames import Task
+from deltafl.sim.net.identities import OwnIdentity, ledger_beside, read_listed
+from deltafl.sim.net.own_work import RoundWork, settings_of
+from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.settings.config_io import build_config, read_config_file
 
 OwnLoss = Callable[[Message, Context], tuple[float, int]]
 """A device's mean training loss of the model in a message, and its number of samples."""
@@ -40,8 +47,91 @@ ClientAppCallable = Callable[[Message, Context], Message]
 
 _ARRAYS: Final = "arrays"
 _CONFIG: Final = "config"
-_RESIDENT: Final = "resident"  # in the node's state: where its resident process can be reached
 _PATIENCE_S: Final = 60.0  # without a connection: the round is over, or its server
+
+_IDENTITY: Final = "deltafl-identity"
+_DEVICES: Final = "deltafl-devices"
+_SETTINGS: Final = "deltafl-settings"
+"""What the owner of a node says in `flower-supernode --node-config`: three files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node in a round.
+
+    Attributes:
+        own: who it is in it.
+        listed: the federation's list, its owner's copy; of a node without one, itself.
+        ledger: the file of its ledger.
+        policy: what it insists on.
+    """
+
+    own: OwnIdentity
+    listed: TrustedKeys
+    ledger: Path
+    policy: RoundPolicy
+
+    @classmethod
+    def of(
+        cls, handover: Handover, config: Mapping[str, object], ledger: Path, policy: RoundPolicy
+    ) -> "Member":
+        """A node, as the server app and its own owner have it.
+
+        A node with an identity of its own takes part in signed sessions only, and insists that the
+        server may deviate from the protocol, whatever its policy says otherwise. Each node answers
+        for a model once: under Flower, the server begins each round anew.
+
+        Args:
+            handover: what the server app hands over.
+            config: what the owner has set in the node's configuration.
+            ledger: the ledger of a node without an identity of its own.
+            policy: what it insists on if its owner says nothing.
+
+        Raises:
+            ConfigError: the round is for nodes with identities and this node has none, or the other
+                way round; or it is not the device that the server app takes it for.
+            UserError: a file of the owner's cannot be read.
+        """
+        settings = _file(config, _SETTINGS)
+        if settings:
+            policy = policy_of(build_config([read_config_file(Path(settings))]), own=True)
+        policy = replace(policy, max_rounds_per_model=1)
+        if handover.token and cls.has_identity(config):
+            raise ConfigError(
+                "this node has an identity of its own, and takes part in signed sessions only: the "
+                "server app has to give PrivateDeltaFL enrolled=Enrolled(…)"
+            )
+        if handover.token:
+            own = OwnIdentity(handover.client, identity(handover.token))
+            return cls(own, TrustedKeys({own.client: own.identity.public}), ledger, policy)
+        files = _file(config, _IDENTITY), _file(config, _DEVICES)
+        if not all(files):
+            raise ConfigError(
+                f"the round is for devices with identities: start the SuperNode with {_IDENTITY!r} "
+                f"and {_DEVICES!r} in its --node-config, the files of its identity (from `deltafl "
+                "enrol`) and of the list of devices"
+            )
+        path = Path(files[0])
+        own, listed = read_listed(path, Path(files[1]))
+        if own.client != handover.client:
+            raise ConfigError(
+                f"the server takes this node for device {handover.client}, and its identity in "
+                f"{path} is that of device {own.client}"
+            )
+        policy = replace(policy, adversary=Adversary.ACTIVE)
+        return cls(own, listed, ledger_beside(path), policy)
+
+    @staticmethod
+    def has_identity(config: Mapping[str, object]) -> bool:
+        """Whether a node's owner has given it an identity."""
+        return _IDENTITY in config
+
+
+def _file(config: Mapping[str, object], name: str) -> str:
+    found = config.get(name, "")
+    if not isinstance(found, str):
+        raise ConfigError(f"{name!r} of the node's configuration is no path: {found!r}")
+    return found
 
 
 class DeltaFLMod:
@@ -57,7 +147,7 @@ class DeltaFLMod:
     Args:
         loss: the device's training loss of a model.
         policy: what the device insists on, unless its owner says it in the SuperNode's
-            configuration (`member.SETTINGS`).
+            configuration (`_SETTINGS`).
         folder: where ledgers are, one for each node; `$FLWR_HOME/deltafl` by default.
     """
 
@@ -87,12 +177,11 @@ class DeltaFLMod:
         context.run_config = dict(sorted(context.run_config.items()))
         ledger = self._folder / f"node-{context.node_id}.ledger"
         self._folder.mkdir(parents=True, exist_ok=True)
-        app = _App(_told(msg, context, handover), msg, context, call_next, self._loss)
-        digest = app.told.digest()
-        member = Member.of(handover, context.node_config, ledger, self._policy, digest)
-        if not handover.url:
-            return _by_message(msg, context, member, app)
-        _by_connection(handover, member, app)
+        member = Member.of(handover, context.node_config, ledger, self._policy)
+        told = _told(msg, context, handover)
+        _take_part(
+            handover, member, _App(member.own.client, told, msg, context, call_next, self._loss)
+        )
         return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=msg)
 
 
@@ -104,13 +193,12 @@ def _told(msg: Message, context: Context, handover: Handover) -> Told:
     return Told(handover.layout, metadata.message_type, metadata.group_id, config, run)
 
 
-def _by_connection(handover: Handover, member: Member, app: App) -> None:
+def _take_part(handover: Handover, member: Member, app: "_App") -> None:
     """Take part in a round until it is over."""
     stop = Event()
-
     notes = replace(Notes.spoken(_warn), over=lambda _done: stop.set())
     with SqliteLedger(member.ledger) as ledger, tempfile.TemporaryDirectory() as folder:
-        side = member.side(ledger, member.work_by(app), notes)
+        side = DeviceSide(member.own, member.listed, member.policy, ledger, app.work_of, notes)
         trusted = None
         if handover.authority:
             trusted = str(Path(folder) / "authority.pem")
@@ -119,32 +207,50 @@ def _by_connection(handover: Handover, member: Member, app: App) -> None:
         asyncio.run(take_part(server, side, _say, stop, patience=_PATIENCE_S))
 
 
-def _by_message(msg: Message, context: Context, member: Member, app: App) -> Message:
-    """Take one step of a round; the node's resident process knows the rest of it."""
-    frames = frames_of(msg.content, most=resident.MOST_FRAMES, longest=MAX_FRAME)
-    known = context.state.config_records.get(RECORD, ConfigRecord())
-    folder = resident.found_or_started(str(known.get(_RESIDENT, "")))
-    context.state[RECORD] = ConfigRecord({_RESIDENT: folder})
-    replies = resident.exchange(folder, member, frames, app, _say)
-    return Message(RecordDict({**record_of(replies)}), reply_to=msg)
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _App:
-    """What the app does with models, which it gets as Flower's own strategies send them."""
+    """The app as a device; a `Device`. It gets models as Flower's own strategies send them.
 
+    Attributes:
+        id: in the round.
+        told: what it is handed beside the model.
+        message: the node's.
+        context: likewise.
+        call_next: trains.
+        own_loss: measures.
+        weight: its number of samples, once a round has begun.
+    """
+
+    id: ClientId
     told: Told
     message: Message
     context: Context
     call_next: ClientAppCallable
     own_loss: OwnLoss
+    weight: int = field(default=0, repr=False)
 
-    def measure(self, model: Vector) -> tuple[float, int]:
-        """The loss of a model, and the number of samples."""
-        return self.own_loss(self._filled(model), self.context)
+    def work_of(self, task: Task, machine: RoundClient) -> RoundWork:
+        """The work of a round; see `own_work.WorkOf`."""
+        if task.measures:
+            raise ConfigError("the app says nothing of test data")
+        if task.beside != self.told.digest():
+            raise ConfigError("Flower's messages say something else than the session is about")
 
-    def train(self, model: Vector) -> Vector:
-        """What training changes of a model."""
+        def devices(_levels: int) -> Devices:
+            first = np.frombuffer(machine.models[0], dtype="<f4")
+            weight = self._measured(first)[1]
+            return device_objects([replace(self, weight=weight)])
+
+        return RoundWork(self.id, settings_of(task), task, machine, devices)
+
+    def loss(self, model: Vector) -> float:
+        """F_k, by the app."""
+        return self._measured(model)[0]
+
+    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
+        """Δ_k, by the app."""
+        if objective != PLAIN:
+            raise ValueError("the algorithm has an objective of its own, which the app has not")
         answer = self.call_next(self._filled(model), self.context)
         if answer.has_error():
             raise RuntimeError(f"the app's training answers with an error: {answer.error.reason}")
@@ -155,6 +261,10 @@ class _App:
         with np.errstate(invalid="ignore", over="ignore"):
             change: Vector = self.told.layout.to_vector(arrays) - model
         return change
+
+    def _measured(self, model: Vector) -> tuple[float, int]:
+        """The loss of a model, and the number of samples."""
+        return self.own_loss(self._filled(model), self.context)
 
     def _filled(self, model: Vector) -> Message:
         arrays = self.told.layout.to_arrays(model, {})

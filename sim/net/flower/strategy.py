@@ -4,19 +4,28 @@ Each round of a run is played in a thread while Flower waits for the nodes.
 """
 
 import contextlib
+import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from logging import INFO, WARNING
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
@@ -28,9 +37,8 @@ from deltafl.secagg.identity import SEED_SIZE, IdentityKey, identity
 from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import NoObserver, Observer
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.net.app import Tls, application, served
+from deltafl.sim.net.app import Tls, serving
 from deltafl.sim.net.flower.messages import RECORD, Handover, Layout, Told
-from deltafl.sim.net.flower.trips import ByConnection, ByMessages, Invited, Trips
 from deltafl.sim.net.frames import Reason
 from deltafl.sim.net.identities import read_directory
 from deltafl.sim.net.post import Post
@@ -174,8 +182,13 @@ def _note_declined(client: ClientId, reason: Reason) -> None:
 
 _MOST_PER_NUMBER: Final = 8  # bytes of a masked number
 _MOST_BESIDE: Final = 1 << 22  # of a node's longest message: shares for its neighbours
-_FORGETTING_S: Final = 120.0  # to wait at the end until nodes have forgotten their keys
 _LOOK_S: Final = 0.1  # how often it is seen what nodes have answered
+_UNUSUAL_S: Final = 60.0  # after which it is said that nodes have not connected
+_NOT_CONNECTED: Final = (
+    "%d of %d nodes have connected. All nodes of a round take part at the same time: a simulation "
+    "has to run all of them at once, with --federation-config 'client-resources-num-cpus=1 "
+    "init-args-num-cpus=N' for N nodes, at most four more than there are CPUs"
+)
 _NOT_LISTED: Final = (
     "node %s is left out: its SuperNode's key is on no line of the list of SuperNodes (the "
     "SuperLink must run with --enable-supernode-auth)"
@@ -215,6 +228,45 @@ class Enrolled:
     supernodes: Path
 
 
+class _Invitations:
+    """One message of Flower's to each node of a round, which says where to connect.
+
+    Args:
+        post: where the connections meet the round.
+        grid: Flower's.
+        messages: to each device.
+    """
+
+    def __init__(self, post: Post, grid: Grid, messages: Mapping[ClientId, Message]) -> None:
+        self._post, self._grid, self._number = post, grid, len(messages)
+        sent = grid.push_messages(list(messages.values()))
+        self._gone = list[ClientId]()
+        self._waiting = dict[str, ClientId]()
+        for client, name in zip_longest(messages, sent):
+            if name:
+                self._waiting[name] = client
+            else:
+                self._gone.append(client)  # it is not there any more
+        self._warned_at = time.monotonic() + _UNUSUAL_S
+
+    def gone(self) -> Collection[ClientId]:
+        """Those who have answered; a node does once it takes no further part."""
+        connected = len(self._post.connected)
+        if connected < self._number and time.monotonic() > self._warned_at:
+            log(WARNING, _NOT_CONNECTED, connected, self._number)
+            self._warned_at = math.inf
+        for reply in self._grid.pull_messages(list(self._waiting)):
+            # what a node says it answers need not be what it was asked
+            client = self._waiting.pop(reply.metadata.reply_to_message_id, None)
+            if client is not None:
+                self._gone.append(client)
+            if reply.has_error():
+                # the node's own words: they could be long, or look like other lines of the log
+                node, reason = reply.metadata.src_node_id, reply.error.reason
+                log(WARNING, "node %s is gone: %.200r", node, reason)
+        return self._gone
+
+
 class PrivateDeltaFL(Strategy):
     """Private Δ-FL under Flower, or another algorithm that needs only sums.
 
@@ -225,8 +277,6 @@ class PrivateDeltaFL(Strategy):
         nodes: chooses nodes, and evaluates; by default all nodes are chosen, and none evaluates,
             because Flower shows the server what each node measures.
         listening: where the round's trips go.
-        by_messages: whether the trips are messages of Flower's instead. No port is needed then, but
-            each trip starts a process on each node, which takes seconds.
         enrolled: the nodes' identities, for signed sessions; without them, each node has another
             identity in each round, which only the server app vouches for.
         run_config: the run's configuration, `context.run_config`; needed with `enrolled`, because
@@ -247,7 +297,6 @@ class PrivateDeltaFL(Strategy):
         settings: Table | None = None,
         nodes: Strategy | None = None,
         listening: Listening | None = None,
-        by_messages: bool = False,
         enrolled: Enrolled | None = None,
         run_config: Mapping[str, Any] | None = None,
         waiting: Waiting | None = None,
@@ -270,23 +319,18 @@ class PrivateDeltaFL(Strategy):
                 'enrolled: nodes with identities insist on privacy.adversary = "active"; give '
                 'settings={"privacy": {"adversary": "active"}}'
             )
-        if by_messages and listening is not None:
-            raise ConfigError("by_messages needs no port: leave out `listening`")
         listed, self._supernodes = _read(enrolled)
         self._nodes = nodes or FedAvg(fraction_evaluate=0.0)
-        self._listening = None if by_messages else listening or Listening()
+        self._listening = listening or Listening()
         observer = observer or NoObserver()
         self._rounds = Rounds(self._config, listed, waiting or Waiting(), observer)
         self._run_config = dict(run_config or {}) if enrolled else {}
-        self._invited: Sequence[Invited] = ()
         self._url = self._authority = ""
-        self._longest = _MOST_BESIDE
 
     def summary(self) -> None:
         """Log what is configured."""
         federation = self._config.federation
         log(INFO, "\t├──> %s, θ = %s", federation.algorithm, federation.theta)
-        log(INFO, "\t├──> Trips are %s", "connections" if self._listening else "Flower messages")
         log(INFO, "\t└──> Nodes are chosen by %s", type(self._nodes).__name__)
 
     def start(
@@ -298,36 +342,17 @@ class PrivateDeltaFL(Strategy):
     ) -> Result:
         """Run all rounds; see Flower's `Strategy.start`."""
         numbers = Layout.of(_numpy(initial_arrays)).length
-        self._longest = _MOST_BESIDE + _MOST_PER_NUMBER * numbers
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.closing(self._rounds))
-            if self._listening is not None:
-                self._listen(stack, self._listening)
-            try:
-                return super().start(grid, initial_arrays, *args, **options)
-            finally:
-                if self._listening is None:
-                    self._say_that_it_is_over(grid)
+            self._listen(stack, _MOST_BESIDE + _MOST_PER_NUMBER * numbers)
+            return super().start(grid, initial_arrays, *args, **options)
 
-    def _say_that_it_is_over(self, grid: Grid) -> None:
-        """Let nodes forget the keys of the last round, of which they have no connection to tell."""
-        self._rounds.post.finish()
-        trips = ByMessages(self._rounds.post, grid, self._longest)
-        trips.invite(self._invited)
-        trips.look()
-        end = time.monotonic() + _FORGETTING_S
-        while trips.is_waiting() and time.monotonic() < end:
-            time.sleep(_LOOK_S)
-            trips.look()
-        trips.end()
-
-    def _listen(self, stack: contextlib.ExitStack, at: Listening) -> None:
-        """Listen for connections until the stack is closed."""
-        post, admitted, tls = self._rounds.post, self._rounds.admitted, at.tls
-        app = application(post, admitted, b"" if tls is None else tls.hash())
-        serving = served(app, at.host, at.port, tls=tls, max_frame=self._longest)
-        host, port = stack.enter_context(serving)
-        self._url = f"{'ws' if tls is None else 'wss'}://{at.name or host}:{port}"
+    def _listen(self, stack: contextlib.ExitStack, longest: int) -> None:
+        """Listen for connections, with frames of so many bytes, until the stack is closed."""
+        at, post, admitted = self._listening, self._rounds.post, self._rounds.admitted
+        where = at.host, at.port
+        served = serving(post, admitted, where, tls=at.tls, max_frame=longest, name=at.name)
+        self._url = stack.enter_context(served)
         if at.authority is not None:
             self._authority = at.authority.read_text(encoding="ascii")
 
@@ -348,15 +373,14 @@ class PrivateDeltaFL(Strategy):
         handed = self._prepared(nodes, Layout.of(numbers), grid)
         if not handed:
             raise ConfigError("none of the nodes is on the lists of devices and SuperNodes")
-        self._invited = [self._invitation(*one, config) for one in handed.items()]
         kind, group = MessageType.TRAIN, ""
         told = Told(Layout.of(numbers), kind, group, dict(config), self._run_config).digest()
         self._rounds.begin(server_round - 1, numbers, list(handed.values()), told)
-        trips = self._trips(grid, self._invited)
+        messages = {one.client: self._invitation(node, one, config) for node, one in handed.items()}
+        invitations = _Invitations(self._rounds.post, grid, messages)
         while not self._rounds.has_ended():
-            self._rounds.post.give_up(trips.look())  # each time: it may not have begun before
+            self._rounds.post.give_up(invitations.gone())  # each time: it may not have begun before
             time.sleep(_LOOK_S)
-        trips.end()
         return []
 
     def _prepared(self, nodes: Sequence[int], layout: Layout, grid: Grid) -> Mapping[int, Handover]:
@@ -368,17 +392,10 @@ class PrivateDeltaFL(Strategy):
         prepared = self._rounds.prepare_listed(layout, list(devices.values()))
         return dict(zip(devices, prepared, strict=True))
 
-    def _invitation(self, node: int, handover: Handover, config: ConfigRecord) -> Invited:
+    def _invitation(self, node: int, handover: Handover, config: ConfigRecord) -> Message:
         whole = replace(handover, url=self._url, authority=self._authority)
-        content = {"config": config, RECORD: ConfigRecord(dict(whole.to_record()))}
-        return Invited(handover.client, node, content)
-
-    def _trips(self, grid: Grid, invited: Sequence[Invited]) -> Trips:
-        if self._listening is not None:
-            return ByConnection(self._rounds.post, grid, invited)
-        trips = ByMessages(self._rounds.post, grid, self._longest)
-        trips.invite(invited)
-        return trips
+        content = RecordDict({"config": config, RECORD: ConfigRecord(dict(whole.to_record()))})
+        return Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
