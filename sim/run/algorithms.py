@@ -377,7 +377,7 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
     return MaskedRounds(
         sessions,
         observer=observer,
-        primitives=lambda: simulated(masks.add, masks.share_up_to, masks.sums),
+        primitives=lambda: simulated(masks.add, masks.share_up_to),
     )
 
 
