@@ -34,10 +34,9 @@ from deltafl.sim.net.status import Status
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.algorithms import check_session
+from deltafl.sim.run.algorithms import check_session, strategy_of
 from deltafl.sim.run.arms import fewest_devices, losable_rounds, refused
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
-from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe

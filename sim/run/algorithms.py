@@ -12,7 +12,7 @@ from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.geometric_median import Robustly
-from deltafl.fl.strategies.levels import PrivateLevels
+from deltafl.fl.strategies.levels import LevelsInClear, PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, exact_updates
@@ -71,6 +71,33 @@ def build_strategy(
     strategy = _strategy(config, dropouts, own)
     optimizer = server_optimizer_of(config)
     return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
+
+
+def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
+    """Build the strategy of a run: its algorithm at every conformity level.
+
+    Args:
+        config: settings of one run.
+        own: the strategy, if it is one of the caller's own.
+
+    Raises:
+        ValueError: the settings contradict each other or the protocol's requirements.
+        ConfigError: the strategy that was passed does not fit the settings.
+    """
+    federation = config.federation
+    built = [
+        build_strategy(
+            replace(config, federation=replace(federation, theta=theta, levels=())),
+            dropouts_of(config),
+            own,
+        )
+        for theta in federation.thetas
+    ]
+    if len(built) == 1:
+        return built[0]
+    if not federation.is_private:
+        return LevelsInClear(federation.thetas, tuple(built))
+    return PrivateLevels(tuple(level for level in built if isinstance(level, PrivateDeltaFL)))
 
 
 def _strategy(config: RunConfig, dropouts: Dropouts, own: Strategy | None) -> Strategy:

@@ -66,8 +66,8 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
 from deltafl.sim.run.accounting import account_of
+from deltafl.sim.run.algorithms import strategy_of
 from deltafl.sim.run.drawing import Asked, Devices, Draw, Lying, Measured, Population
-from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.resuming import check_checkpoint
 from deltafl.sim.run.simulated import first_model
 from deltafl.sim.run.stage_seconds import StageSeconds

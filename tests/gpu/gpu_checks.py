@@ -32,8 +32,7 @@ from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.masks import gpu
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import sessions_of, strategy_of
 from deltafl.sim.settings.config import (
     FederationConfig,
     PolicyConfig,

@@ -30,8 +30,7 @@ from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import BackendDevices
-from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import sessions_of, strategy_of
 from deltafl.sim.settings.config import (
     FederationConfig,
     PolicyConfig,
