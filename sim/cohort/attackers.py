@@ -256,13 +256,15 @@ class AttackingDevices:
         generator = self.attack.seeds.generator(
             Purpose.ATTACK, round_index=self.round_index, device=device
         )
-        if make := _OF_THE_LAST_CHANGE.get(settings.kind):
+        if settings.kind in _OF_THE_LAST_CHANGE:
             last = np.zeros_like(model) if previous is None else model - previous
-            return Later(lambda: make(last, settings, generator))
+            free = _OF_THE_LAST_CHANGE[settings.kind](last, settings, generator)
+            return Later(lambda: free)
         own = self.devices.begin_update(device, model, objective)
-        if make := _OF_ITS_UPDATE.get(settings.kind):
-            return Later(lambda: make(own.result(), settings, generator))
-        return own
+        if settings.kind not in _OF_ITS_UPDATE:
+            return own
+        make = _OF_ITS_UPDATE[settings.kind]
+        return Later(lambda: make(own.result(), settings, generator))
 
     def _agreed_on(self, model: Vector, objective: LocalObjective) -> Callable[[], Vector]:
         """What makes the one vector of the cohort's attackers, once, of all their updates."""

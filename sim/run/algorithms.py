@@ -301,25 +301,25 @@ def _asked_limits(config: RunConfig) -> dict[str, float | Fraction]:
 def looser_limits(policy: RoundPolicy) -> tuple[str, ...]:
     """The limits of a policy that are looser than the usual ones, each with the usual value."""
     usual = RoundPolicy()
-    values = ((one.name, getattr(policy, one.name)) for one in fields(usual))
+    values = {
+        one.name: (getattr(policy, one.name), getattr(usual, one.name)) for one in fields(usual)
+    }
     return tuple(
-        f"{name}={value} (usually {getattr(usual, name)})"
-        for name, value in values
-        if _is_looser(name, value, getattr(usual, name))
+        f"{name}={value} (usually {known})"
+        for name, (value, known) in values.items()
+        if _looseness(name, value) > _looseness(name, known)
     )
 
 
-def _is_looser(name: str, value: object, usual: object) -> bool:
-    if name in _NONE_AT_0 and 0 in (value, usual):
-        return value == 0 != usual
-    match value, usual:
-        case bool(), bool():
-            return value > usual
-        case ((int() | float() | Fraction()), (int() | float() | Fraction())):
-            fewer = name.startswith("min_") or name == "colluding_rate"
-            return value < usual if fewer else name.startswith("max_") and value > usual
-        case _:
-            return False
+def _looseness(name: str, value: object) -> float | Fraction:
+    """The more a limit allows, the larger; the same for all values of what is no limit."""
+    if not isinstance(value, int | float | Fraction):
+        return 0
+    if name in _NONE_AT_0 and value == 0:
+        return math.inf
+    if name.startswith("min_") or name == "colluding_rate":
+        return -value
+    return value if name.startswith("max_") or isinstance(value, bool) else 0
 
 
 def keeps_enough(config: RunConfig) -> bool:

@@ -14,10 +14,6 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.strategies.base import Strategy, TrainingState
-from deltafl.fl.strategies.levels import PrivateLevels
-from deltafl.fl.strategies.masked import MaskedMean
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
-from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams
@@ -26,7 +22,7 @@ from deltafl.secagg.params import DIGEST_SIZE, MAX_LENGTH
 from deltafl.sim.cohort.attackers import num_attackers
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.accounting import Account, account_of
-from deltafl.sim.run.algorithms import policy_of, sessions_of, strategy_of
+from deltafl.sim.run.algorithms import levels_of, policy_of, sessions_of, strategy_of
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
 from deltafl.sim.settings.config import PolicyConfig, RunConfig, Search
 from deltafl.sim.settings.config_io import check_together, show
@@ -211,21 +207,19 @@ def session_of(
         SecAggError: no session withstands the threat with so few devices, or it falls short of the
             devices' policy.
     """
-    strategy = strategy_of(config, own)
-    if isinstance(strategy, WithServerOptimizer):
-        strategy = strategy.strategy
-    if not isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
-        raise ConfigError(
-            f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
-            "sees what each device sends, and there are no sums to plan"
-        )
     if not 1 <= num_parameters <= MAX_LENGTH:
         raise ConfigError(
             f"{num_parameters} parameters: must be from 1 to {MAX_LENGTH}, which fit a sum"
         )
     # zeros that are never touched take no memory; nothing but the digest depends on the model
     model = np.zeros(num_parameters * len(config.federation.thetas), dtype=np.float32)
-    levels = strategy.levels_for(TrainingState(model), config.federation.cohort_size)
+    strategy, size = strategy_of(config, own), config.federation.cohort_size
+    levels = levels_of(strategy, TrainingState(model), size)
+    if levels is None:
+        raise ConfigError(
+            f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "
+            "sees what each device sends, and there are no sums to plan"
+        )
     params = sessions_of(config).params_of_levels(levels, b"", bytes(DIGEST_SIZE))
     return levels, params
 
