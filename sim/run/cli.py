@@ -130,6 +130,7 @@ def main(options: argparse.Namespace) -> int:
 
     Raises:
         UserError: the request cannot be carried out.
+        DataError: the data cannot be used.
     """
     out = _out(options)
     try:
@@ -147,7 +148,7 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
             return _show(finished, out, as_json=options.json)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise damaged(RunDirectory(out).summary, "it is not what a run writes") from error
-    from deltafl.fl.errors import DataError, DivergenceError
+    from deltafl.fl.errors import DivergenceError
     from deltafl.protocol.errors import ProtocolError
     from deltafl.secagg.errors import SecAggError
     from deltafl.sim.run.experiment import run_experiment
@@ -168,8 +169,6 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
                 notes=_origin(options, out),
                 plots=not options.no_plots,
             )
-    except DataError as error:
-        return _fail(2, str(error))
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
         return _fail(1, f"the run failed: {error}; finished rounds are kept in {out}")
     return _show(summary, out, as_json=options.json)
