@@ -312,7 +312,6 @@ class RoundClient:
                     return self._mask(answer, self._prover(question))
                 # The state is the same whether it passes or not, so that the server cannot tell by
                 # another message what the device does next.
-                self._session.foresee(self._binding)
                 self._passes = isinstance(question, Threshold) and device.passes(question)
                 return LocalWork.TRAIN if self._passes else LocalWork.WAIT
 

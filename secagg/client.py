@@ -34,7 +34,7 @@ from deltafl.secagg.errors import (
 from deltafl.secagg.graph import Members
 from deltafl.secagg.keys import KeyPair
 from deltafl.secagg.ledger import Ledger, MemoryLedger
-from deltafl.secagg.masks import PairSecret, SlotContext, seed_commitment
+from deltafl.secagg.masks import SlotContext, seed_commitment
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ClientMessage,
@@ -59,7 +59,7 @@ from deltafl.secagg.openings import Commitment, Prove, ProvedSum
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.pedersen import COMMITMENT_SIZE, join_blinding
 from deltafl.secagg.policy import DevicePolicy
-from deltafl.secagg.primitives import PLAIN, Expected, Primitives
+from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.states import (
@@ -136,7 +136,6 @@ class Client:
         self._listed: ConsistencyCheck | None = None
         self._slot = -1
         self._context: SlotContext | None = None
-        self._foreseen: tuple[SlotContext, bytes, list[PairSecret]] | None = None
         self._seen: set[bytes] = set()
 
     @property
@@ -265,69 +264,31 @@ class Client:
         packed = ring.pack(total, spec.ring_bits)
         return wire.encode(MaskedInput(slot, packed, committed, proof), params)
 
-    def foresee(self, binding: bytes) -> None:
-        """Tell the primitives which masks the open slot's vector will get, if they want to know.
-
-        The caller may do so while it works on the vector. It changes nothing: `contribute` with the
-        same binding then adds the masks that were told of, and with another one others.
-
-        Args:
-            binding: As of `contribute`.
-
-        Raises:
-            UsageError: no slot is open.
-        """
-        self._require_opened("foresee")
-        params, slot = self._accepted, self._slot
-        spec, tell = params.slots[slot], self._primitives.foresee
-        if tell is None or spec.whole:
-            return
-        context = SlotContext.of(params, self._formed.session_id, slot, binding)
-        self_key, pairs = self._tolerant_masks(context)
-        self._foreseen = context, self_key, pairs
-        position = self._formed.position
-        tell(Expected(spec.wire_length, spec.ring_bits, position, self_key, pairs))
-
     def _mask(self, total: Vector, context: SlotContext) -> None:
         """Add the masks of the open slot to a vector, and use the slot's secrets up."""
         params, slot, primitives = self._accepted, self._slot, self._primitives
+        near = self._formed.neighbours_among(self._formed.members)
         if params.slots[slot].whole:
             info = context.whole_slot_info(self._formed.members)
-            near = self._near
             pairs = [self._formed.neighbours[position].link.whole(info) for position in near]
         else:
             column = params.columns[slot]
-            if self._foreseen is not None and self._foreseen[0] == context:
-                _, self_key, pairs = self._foreseen
-            else:
-                self_key, pairs = self._tolerant_masks(context)
-            primitives.add_masks(total, [self_key], [])
+            own, seed = self._mask_keys[column], self._seeds[column]
+            if own is None or seed is None:
+                raise UsageError(f"slot {slot} was used before")
+            keys = [self._formed.neighbours[position].mask_keys[column] for position in near]
+            pairs = context.pair_secrets(own, near, keys)
+            primitives.add_masks(total, [context.self_mask_key(seed)], [])
             # From here on the device can no longer use this slot's secrets, whatever happens.
             self._mask_keys[column] = self._seeds[column] = None
-            self._foreseen = None
         primitives.add_pairwise(total, self._formed.position, pairs)
-
-    def _tolerant_masks(self, context: SlotContext) -> tuple[bytes, list[PairSecret]]:
-        """The key of the self mask of the open slot, and what the pairwise ones come from."""
-        column = self._accepted.columns[self._slot]
-        own, seed = self._mask_keys[column], self._seeds[column]
-        if own is None or seed is None:
-            raise UsageError(f"slot {self._slot} was used before")
-        near = self._near
-        keys = [self._formed.neighbours[position].mask_keys[column] for position in near]
-        return context.self_mask_key(seed), context.pair_secrets(own, near, keys)
-
-    @property
-    def _near(self) -> list[int]:
-        """The neighbours whose masks are in the open slot."""
-        return self._formed.neighbours_among(self._formed.members)
 
     def close(self) -> None:
         """End the session for good and discard its secrets. Spec: §9.11."""
         if self.state is not ClientState.FAILED:
             self._move(Close)
         self._sealing = None
-        self._mask_keys, self._seeds, self._foreseen = [], [], None
+        self._mask_keys, self._seeds = [], []
         self._cohort = self._held = None
 
     def _move(self, event: type) -> None:

@@ -6,7 +6,7 @@ may only be faster, because it uses other hardware or what a simulation knows ab
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from deltafl.secagg import keys, prg
 from deltafl.secagg.errors import Refusal
@@ -60,27 +60,6 @@ add_pairwise: Final[AddPairwise] = pairwise_with(prg.add_masks)
 """`AddPairwise` of a device alone, in one thread."""
 
 
-class Expected(NamedTuple):
-    """The masks that a device is about to add to a vector of a slot that may lose devices.
-
-    Attributes:
-        length: Words of the vector.
-        ring_bits: Bits of a number, which decide the word.
-        position: The device's.
-        self_key: The key of its self mask, which is added.
-        pairs: What its pairwise masks come from, each added or subtracted as `subtracts` says.
-    """
-
-    length: int
-    ring_bits: int
-    position: int
-    self_key: bytes
-    pairs: Sequence[PairSecret]
-
-    def __repr__(self) -> str:
-        return f"Expected({self.length} words, position {self.position})"
-
-
 @dataclass(frozen=True, slots=True)
 class Primitives:
     """How a party draws key pairs, masks and unmasks vectors, and reads messages.
@@ -91,9 +70,6 @@ class Primitives:
         add_pairwise: `add_pairwise`, or an equivalent.
         apply: How the party decodes and hashes data that many devices receive.
         examine: `openings.examine`, or a function that remembers what it found.
-        foresee: Told of the masks of a long vector before the vector is there, so that those of
-            many devices can be made together; None if that is of no use. `add_masks` and
-            `add_pairwise` are then asked for them as always.
     """
 
     generate: Callable[[Randomness], KeyPair] = keys.generate
@@ -101,7 +77,6 @@ class Primitives:
     add_pairwise: AddPairwise = add_pairwise
     apply: Apply = apply
     examine: Callable[[Opening], tuple[Refusal, str] | None] = examine
-    foresee: Callable[[Expected], None] | None = None
 
 
 PLAIN: Final = Primitives()

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Final
 
 from deltafl import __version__
+from deltafl.fl.errors import DataError
 from deltafl.fl.nearest import alike
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import quieted
@@ -216,7 +217,7 @@ def _tool(words: tuple[str, ...], arguments: Sequence[str]) -> int:
     try:
         with quieted(getattr(options, "quiet", False)):
             code: int = tool.main(options)
-    except UserError as error:
+    except (UserError, DataError) as error:
         return _fail(2, str(error))
     except OSError as error:
         if error.filename is None:  # a pipe is closed, or there is no room for what is printed

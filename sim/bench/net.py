@@ -50,8 +50,7 @@ from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import RemotePopulation
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.memory import peak_memory_mb
-from deltafl.sim.run.algorithms import check_session, policy_of
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import check_session, policy_of, strategy_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import build_config
 

@@ -36,8 +36,7 @@ from deltafl.sim.bench.peers.party import usage
 from deltafl.sim.bench.peers.tasks import BenchmarkTask
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
-from deltafl.sim.run.algorithms import build_rounds
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import build_rounds, strategy_of
 from deltafl.sim.settings.config import (
     FederationConfig,
     PolicyConfig,

@@ -23,7 +23,8 @@ and is computed in float64.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -143,7 +144,32 @@ def _vector(numbers: "np.typing.NDArray[np.float64]") -> Vector:
     return vector
 
 
-_COLLUDING: Final = (Kind.LITTLE, Kind.INNER_PRODUCT)
+_Made: TypeAlias = Callable[[Vector, AttackersConfig, np.random.Generator], Vector]
+
+_OF_ITS_UPDATE: Final[Mapping[str, _Made]] = {
+    Kind.SCALED: lambda own, settings, _: scaled(own, settings.scale),
+    Kind.BACKDOOR: lambda own, settings, _: scaled(own, settings.scale),
+    Kind.SIGN_FLIPPED: lambda own, settings, _: scaled(own, -settings.scale),
+    Kind.GAUSSIAN: lambda own, settings, drawn: noise_like(own, settings.scale, drawn),
+}
+"""What is sent in place of an update; of kinds that are in no table, the update itself."""
+
+_OF_THE_LAST_CHANGE: Final[Mapping[str, _Made]] = {
+    Kind.ZERO: lambda last, _, __: np.zeros_like(last),
+    Kind.NOISE: lambda last, settings, drawn: noise_like(last, settings.scale, drawn),
+    Kind.LAST: lambda last, _, __: last,
+}
+"""What a device sends that does not train.
+
+Sources: Lin, Du and Liu, "Free-riders in Federated Learning: Attacks and Defenses", 2019 (the last
+change); Fraboni, Vidal and Lorenzi, AISTATS 2021 (nothing, or noise).
+"""
+
+_OF_ALL_UPDATES: Final[Mapping[str, Callable[[Sequence[Vector], AttackersConfig], Vector]]] = {
+    Kind.LITTLE: lambda each, settings: little_is_enough(each, settings.deviations),
+    Kind.INNER_PRODUCT: lambda each, settings: inner_product(each, settings.scale),
+}
+"""What those that collude send, all the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,7 +221,7 @@ class AttackingDevices:
     attack: Attack
     round_index: int
     known: Known = field(default_factory=Known)
-    _together: list["_Together"] = field(default_factory=list)
+    _agreed: list[tuple[Vector, LocalObjective, Callable[[], Vector]]] = field(default_factory=list)
 
     @property
     def weights(self) -> Mapping[int, int]:
@@ -222,82 +248,36 @@ class AttackingDevices:
         self, device: int, model: Vector, objective: LocalObjective = PLAIN
     ) -> Pending[Vector]:
         """Ask for an update, which may be another than the device's; see `Devices`."""
-        settings = self.attack.settings
+        settings, previous = self.attack.settings, self.known.previous
         if device not in self.attack.attackers:
             return self.devices.begin_update(device, model, objective)
-        if settings.kind in _COLLUDING:
-            return self._agreed(model, objective)
-        if (free := self._of_free_rider(device, model)) is not None:
-            return Later(lambda: free)
-        own = self.devices.begin_update(device, model, objective)
-        return Later(lambda: self._changed(device, own.result()))
-
-    def _changed(self, device: int, own: Vector) -> Vector:
-        settings = self.attack.settings
-        match settings.kind:
-            case Kind.SCALED | Kind.BACKDOOR:
-                return scaled(own, settings.scale)
-            case Kind.SIGN_FLIPPED:
-                return scaled(own, -settings.scale)
-            case Kind.GAUSSIAN:
-                return noise_like(own, settings.scale, self._generator(device))
-            case _:
-                return own
-
-    def _of_free_rider(self, device: int, model: Vector) -> Vector | None:
-        """What a device sends that does not train; None if it does.
-
-        Sources: Lin, Du and Liu, "Free-riders in Federated Learning: Attacks and Defenses", 2019
-        (the last change); Fraboni, Vidal and Lorenzi, AISTATS 2021 (nothing, or noise).
-        """
-        settings, previous = self.attack.settings, self.known.previous
-        last = np.zeros_like(model) if previous is None else model - previous
-        match settings.kind:
-            case Kind.ZERO:
-                return np.zeros_like(model)
-            case Kind.NOISE:
-                return noise_like(last, settings.scale, self._generator(device))
-            case Kind.LAST:
-                return last
-            case _:
-                return None
-
-    def _agreed(self, model: Vector, objective: LocalObjective) -> Pending[Vector]:
-        """What the attackers of the cohort send, all the same."""
-        for made in self._together:
-            if made.model is model and made.objective == objective:
-                return Later(made.result)
-        attackers = [one for one in self.devices.weights if one in self.attack.attackers]
-        asked = [self.devices.begin_update(one, model, objective) for one in attackers]
-        self._together.append(_Together(model, objective, asked, self._craft))
-        return Later(self._together[-1].result)
-
-    def _craft(self, updates: Sequence[Vector]) -> Vector:
-        settings = self.attack.settings
-        if settings.kind == Kind.LITTLE:
-            return little_is_enough(updates, settings.deviations)
-        return inner_product(updates, settings.scale)
-
-    def _generator(self, device: int) -> np.random.Generator:
-        return self.attack.seeds.generator(
+        if settings.kind in _OF_ALL_UPDATES:
+            return Later(self._agreed_on(model, objective))
+        generator = self.attack.seeds.generator(
             Purpose.ATTACK, round_index=self.round_index, device=device
         )
+        if settings.kind in _OF_THE_LAST_CHANGE:
+            last = np.zeros_like(model) if previous is None else model - previous
+            free = _OF_THE_LAST_CHANGE[settings.kind](last, settings, generator)
+            return Later(lambda: free)
+        own = self.devices.begin_update(device, model, objective)
+        if settings.kind not in _OF_ITS_UPDATE:
+            return own
+        make = _OF_ITS_UPDATE[settings.kind]
+        return Later(lambda: make(own.result(), settings, generator))
 
-
-@dataclass(slots=True, eq=False)
-class _Together:
-    """One vector that colluding devices make of all their updates, when the first is asked."""
-
-    model: Vector
-    objective: LocalObjective
-    asked: Sequence[Pending[Vector]]
-    craft: Callable[[Sequence[Vector]], Vector]
-    made: Vector | None = None
-
-    def result(self) -> Vector:
-        if self.made is None:
-            self.made = self.craft([one.result() for one in self.asked])
-        return self.made
+    def _agreed_on(self, model: Vector, objective: LocalObjective) -> Callable[[], Vector]:
+        """What makes the one vector of the cohort's attackers, once, of all their updates."""
+        for known, of, made in self._agreed:
+            if known is model and of == objective:
+                return made
+        attackers = [one for one in self.devices.weights if one in self.attack.attackers]
+        asked = [self.devices.begin_update(one, model, objective) for one in attackers]
+        settings = self.attack.settings
+        make = _OF_ALL_UPDATES[settings.kind]
+        made = cache(lambda: make([one.result() for one in asked], settings))
+        self._agreed.append((model, objective, made))
+        return made
 
 
 class Poisoned(lazy.Devices):

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
-import numpy as np
-
 from deltafl.fl.cohort import Cohort, CohortView
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
@@ -33,49 +31,35 @@ def stages_of_session(*, signed: bool) -> tuple[Stage, ...]:
     return tuple(stage for stage in Stage if signed or stage not in only_signed)
 
 
-def plan_dropouts(
-    generator: np.random.Generator,
-    device_ids: Sequence[int],
-    rate: float,
-    num_slots: int,
-    *,
-    signed: bool,
-) -> dict[int, Vanish]:
-    """Decide which devices drop out of a session, and when.
+def seeded_dropouts(seeds: Seeds, rate: float, *, signed: bool) -> Dropouts:
+    """Decide which devices drop out of a run's sessions, and when; each round draws anew.
 
     A device drops out with probability `rate`, at a stage drawn uniformly and, if the stage has
     slots, at a slot drawn uniformly. A slot that lacks this stage loses the device at its next
     message; a list is signed before the first slot, if at all. In half of the cases its last
     message still comes, but late.
-    Which devices drop out depends neither on `num_slots` nor on `signed`, so that all algorithms
-    lose the same devices.
+    Which devices drop out depends neither on the number of slots nor on `signed`, so that all
+    algorithms lose the same devices.
 
     Args:
-        generator: where the randomness comes from.
-        device_ids: the cohort.
+        seeds: where the randomness comes from.
         rate: a probability.
-        num_slots: number of slots of the session, at least 1.
-        signed: whether the session is.
+        signed: whether the sessions are.
     """
     stages = stages_of_session(signed=signed)
-    plan = {}
-    for device_id in device_ids:
-        fate, stage_draw, slot_draw, late_draw = generator.random(4)
-        if fate < rate:
-            stage = stages[int(stage_draw * len(stages))]
-            slot = int(slot_draw * num_slots) if stage > Stage.LIST else 0
-            plan[device_id] = Vanish(Step(stage, slot), late=bool(late_draw < 0.5))
-    return plan
-
-
-def seeded_dropouts(seeds: Seeds, rate: float, *, signed: bool) -> Dropouts:
-    """Bind `plan_dropouts` to a run: each round has its own generator."""
 
     def dropouts(
         round_index: int, device_ids: Sequence[int], num_slots: int
     ) -> Mapping[int, Vanish]:
         generator = seeds.generator(Purpose.DROPOUT, round_index=round_index)
-        return plan_dropouts(generator, device_ids, rate, num_slots, signed=signed)
+        plan = {}
+        for device_id in device_ids:
+            fate, stage_draw, slot_draw, late_draw = generator.random(4)
+            if fate < rate:
+                stage = stages[int(stage_draw * len(stages))]
+                slot = int(slot_draw * num_slots) if stage > Stage.LIST else 0
+                plan[device_id] = Vanish(Step(stage, slot), late=bool(late_draw < 0.5))
+        return plan
 
     return dropouts
 

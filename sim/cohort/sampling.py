@@ -211,19 +211,17 @@ def lost_outcomes(levels: Levels, slots: Sequence[int], reason: str) -> tuple[Ro
     """
     first = [levels.first_slot(level) for level in range(len(levels.rounds) + 1)]
     sums = [sum(begin <= slot < end for slot in slots) for begin, end in pairwise(first)]
-    return tuple(_lost(count, reason) for count in sums)
-
-
-def _lost(num_sums: int, reason: str) -> RoundOutcome:
-    """The outcome of a level of which nothing is known but how many sums it had."""
-    return RoundOutcome(
-        search=None,
-        secure_sums=num_sums,
-        update=None,
-        kept_weight=0,
-        kept_devices=0,
-        train_loss=None,
-        clipped=0,
-        drops={},
-        aborted=reason,
+    return tuple(
+        RoundOutcome(
+            search=None,
+            secure_sums=count,  # of a lost round, nothing else is known
+            update=None,
+            kept_weight=0,
+            kept_devices=0,
+            train_loss=None,
+            clipped=0,
+            drops={},
+            aborted=reason,
+        )
+        for count in sums
     )

@@ -25,6 +25,7 @@ its composition; conversion to (ε, δ) by the library dp-accounting.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -212,14 +213,7 @@ class Account:
 
     def _affordable(self, rounds: int) -> int:
         """The most rounds that the budget is enough for, of fewer than `rounds`."""
-        low, high = 0, rounds
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.after(middle).epsilon <= self.budget:
-                low = middle
-            else:
-                high = middle
-        return low
+        return bisect_right(range(1, rounds), self.budget, key=lambda n: self.after(n).epsilon)
 
 
 def account_of(

@@ -12,7 +12,7 @@ from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.geometric_median import Robustly
-from deltafl.fl.strategies.levels import PrivateLevels
+from deltafl.fl.strategies.levels import LevelsInClear, PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, exact_updates
@@ -71,6 +71,33 @@ def build_strategy(
     strategy = _strategy(config, dropouts, own)
     optimizer = server_optimizer_of(config)
     return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
+
+
+def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
+    """Build the strategy of a run: its algorithm at every conformity level.
+
+    Args:
+        config: settings of one run.
+        own: the strategy, if it is one of the caller's own.
+
+    Raises:
+        ValueError: the settings contradict each other or the protocol's requirements.
+        ConfigError: the strategy that was passed does not fit the settings.
+    """
+    federation = config.federation
+    built = [
+        build_strategy(
+            replace(config, federation=replace(federation, theta=theta, levels=())),
+            dropouts_of(config),
+            own,
+        )
+        for theta in federation.thetas
+    ]
+    if len(built) == 1:
+        return built[0]
+    if not federation.is_private:
+        return LevelsInClear(federation.thetas, tuple(built))
+    return PrivateLevels(tuple(level for level in built if isinstance(level, PrivateDeltaFL)))
 
 
 def _strategy(config: RunConfig, dropouts: Dropouts, own: Strategy | None) -> Strategy:
@@ -274,25 +301,25 @@ def _asked_limits(config: RunConfig) -> dict[str, float | Fraction]:
 def looser_limits(policy: RoundPolicy) -> tuple[str, ...]:
     """The limits of a policy that are looser than the usual ones, each with the usual value."""
     usual = RoundPolicy()
-    values = ((one.name, getattr(policy, one.name)) for one in fields(usual))
+    values = {
+        one.name: (getattr(policy, one.name), getattr(usual, one.name)) for one in fields(usual)
+    }
     return tuple(
-        f"{name}={value} (usually {getattr(usual, name)})"
-        for name, value in values
-        if _is_looser(name, value, getattr(usual, name))
+        f"{name}={value} (usually {known})"
+        for name, (value, known) in values.items()
+        if _looseness(name, value) > _looseness(name, known)
     )
 
 
-def _is_looser(name: str, value: object, usual: object) -> bool:
-    if name in _NONE_AT_0 and 0 in (value, usual):
-        return value == 0 != usual
-    match value, usual:
-        case bool(), bool():
-            return value > usual
-        case ((int() | float() | Fraction()), (int() | float() | Fraction())):
-            fewer = name.startswith("min_") or name == "colluding_rate"
-            return value < usual if fewer else name.startswith("max_") and value > usual
-        case _:
-            return False
+def _looseness(name: str, value: object) -> float | Fraction:
+    """The more a limit allows, the larger; the same for all values of what is no limit."""
+    if not isinstance(value, int | float | Fraction):
+        return 0
+    if name in _NONE_AT_0 and value == 0:
+        return math.inf
+    if name.startswith("min_") or name == "colluding_rate":
+        return -value
+    return value if name.startswith("max_") or isinstance(value, bool) else 0
 
 
 def keeps_enough(config: RunConfig) -> bool:
@@ -377,7 +404,7 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
     return MaskedRounds(
         sessions,
         observer=observer,
-        primitives=lambda: simulated(masks.add, masks.share_up_to, masks.sums),
+        primitives=lambda: simulated(masks.add, masks.share_up_to),
     )
 
 

@@ -7,6 +7,7 @@ other settings a run would have a session is found by the code that the run itse
 
 import math
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -21,8 +22,7 @@ from deltafl.secagg.params import DIGEST_SIZE, MAX_LENGTH
 from deltafl.sim.cohort.attackers import num_attackers
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.accounting import Account, account_of
-from deltafl.sim.run.algorithms import levels_of, policy_of, sessions_of
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import levels_of, policy_of, sessions_of, strategy_of
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
 from deltafl.sim.settings.config import PolicyConfig, RunConfig, Search
 from deltafl.sim.settings.config_io import check_together, show
@@ -315,14 +315,11 @@ def losable_rounds(config: RunConfig, fewest: int | None, num_devices: int) -> i
 
 def largest_dropout(config: RunConfig, num_parameters: int) -> float | None:
     """The largest expected rate of drop-outs that works, in hundredths; None if none does."""
+
+    def fits(part: int) -> bool:
+        return works(with_dropout(config, part / _PARTS), num_parameters)
+
     if config.federation.cohort_size > _LARGE:  # each takes long, and rounding matters little
-        low, high = -1, _PARTS
-        while high - low > 1:
-            middle = (low + high) // 2
-            fits = works(with_dropout(config, middle / _PARTS), num_parameters)
-            low, high = (middle, high) if fits else (low, middle)
-        return None if low < 0 else low / _PARTS
-    for hundredths in range(_PARTS - 1, -1, -1):
-        if works(with_dropout(config, rate := hundredths / _PARTS), num_parameters):
-            return rate
-    return None
+        fitting = bisect_left(range(_PARTS), True, key=lambda part: not fits(part))
+        return (fitting - 1) / _PARTS if fitting else None
+    return next((part / _PARTS for part in reversed(range(_PARTS)) if fits(part)), None)

@@ -9,7 +9,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -130,6 +130,7 @@ def main(options: argparse.Namespace) -> int:
 
     Raises:
         UserError: the request cannot be carried out.
+        DataError: the data cannot be used.
     """
     out = _out(options)
     try:
@@ -147,7 +148,7 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
             return _show(finished, out, as_json=options.json)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise damaged(RunDirectory(out).summary, "it is not what a run writes") from error
-    from deltafl.fl.errors import DataError, DivergenceError
+    from deltafl.fl.errors import DivergenceError
     from deltafl.protocol.errors import ProtocolError
     from deltafl.secagg.errors import SecAggError
     from deltafl.sim.run.experiment import run_experiment
@@ -156,11 +157,7 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
 
     try:
         with contextlib.ExitStack() as stack:
-            told = [
-                _Origin(options, out),
-                ProgressBars(),
-                *([TensorBoard(out)] if options.tensorboard else ()),
-            ]
+            told = [ProgressBars(), *([TensorBoard(out)] if options.tensorboard else ())]
             for one in told:
                 stack.enter_context(contextlib.closing(one))
             summary = run_experiment(
@@ -169,40 +166,23 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
                 resume=options.resume,
                 progress=Several(told),
                 warn=_warn,
+                notes=_origin(options, out),
                 plots=not options.no_plots,
             )
-    except DataError as error:
-        return _fail(2, str(error))
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
         return _fail(1, f"the run failed: {error}; finished rounds are kept in {out}")
     return _show(summary, out, as_json=options.json)
 
 
-class _Origin:
-    """Says where settings come from that nobody has named, once nothing is wrong with the rest."""
-
-    def __init__(self, options: argparse.Namespace, out: Path) -> None:
-        is_new = not RunDirectory(out).config.exists()
-        self._is_due = is_new and is_of_own_data(options)
-        self._config = RunDirectory(out).config
-
-    def begin(self, config: RunConfig, rounds_done: int) -> None:
-        del config, rounds_done
-        if self._is_due:
-            _warn(
-                "neither --preset nor CONFIG.toml is given: settings that are not given have their "
-                f"defaults, with one seed and no baseline; {self._config} has them all"
-            )
-        self._is_due = False
-
-    def played(self, event: Mapping[str, object]) -> None:
-        pass
-
-    def evaluated(self, round_number: int, test_error: object) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+def _origin(options: argparse.Namespace, out: Path) -> Sequence[str]:
+    """Where settings come from that nobody has named, if there are any."""
+    config = RunDirectory(out).config
+    if config.exists() or not is_of_own_data(options):
+        return ()
+    return (
+        "neither --preset nor CONFIG.toml is given: settings that are not given have their "
+        f"defaults, with one seed and no baseline; {config} has them all",
+    )
 
 
 def _show(summary: Mapping[str, object], out: Path, *, as_json: bool) -> int:

@@ -64,8 +64,8 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
 from deltafl.sim.run.accounting import account_of
+from deltafl.sim.run.algorithms import strategy_of
 from deltafl.sim.run.drawing import Asked, Devices, Draw, Lying, Measured, Population
-from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.resuming import check_checkpoint
 from deltafl.sim.run.simulated import first_model, training_in
 from deltafl.sim.run.stage_seconds import StageSeconds
@@ -239,7 +239,8 @@ class _Run:
         lost: list[str] = []
         begun = beyond.goes_on
         while state.round < rounds:
-            self._check_budget(state.round + 1)
+            if self.asked.account is not None:  # lost rounds cost as much
+                self.asked.account.check(state.round + 1)
             draw = Draw(self.config, self.strategy, self.asked, self.answered, state)
             again = draw.again()
             ids, begun = begun.cohort if begun else draw.cohort(again), None
@@ -262,11 +263,6 @@ class _Run:
         """The folder of each level's evaluations."""
         return self.directory.metrics_of(self.config.federation)
 
-    def _check_budget(self, rounds: int) -> None:
-        """Refuse so many rounds, lost ones included, if they would spend more than the budget."""
-        if self.asked.account is not None:
-            self.asked.account.check(rounds)
-
     def _begin(self, state: TrainingState) -> TrainingState:
         self._evaluate(state)
         self._save(state)
@@ -288,7 +284,7 @@ class _Run:
         self._evaluate_if_due(state)
         events = []
         for begun in beyond.rounds:
-            state, event = self._lose(state, begun)
+            state, event = self._play_round(state, begun.cohort, (), begun)
             self._evaluate_if_due(state)
             events.append(event)
         if beyond.rounds or beyond.torn:  # all at once, for the mark is beyond all of them
@@ -296,10 +292,6 @@ class _Run:
         for event in events:
             progress.played(event)
         return state
-
-    def _lose(self, state: TrainingState, begun: BegunRound) -> tuple[TrainingState, Event]:
-        """Give up a round that an earlier process had begun."""
-        return self._play_round(state, begun.cohort, (), begun)
 
     def _model_before(self, round_number: int) -> Vector | None:
         """The model of the last checkpoint before a round; None if there is none."""

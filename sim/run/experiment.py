@@ -4,7 +4,7 @@ The first run is at the top of the directory, the others are below `arms/`; each
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -75,6 +75,7 @@ def run_experiment(
     warn: Callable[[str], None],
     plots: bool = True,
     subject: Subject | None = None,
+    notes: Sequence[str] = (),
 ) -> Summary:
     """Run everything that is missing; if the experiment is finished, only read its summary.
 
@@ -86,6 +87,7 @@ def run_experiment(
         warn: receives notes for the user that need no action, each a sentence.
         plots: whether to draw figures, which takes longer than a small run.
         subject: data, and perhaps a model, of the caller's own; by default, those of the settings.
+        notes: what else to warn of, once nothing is wrong with the rest.
 
     Returns:
         The summary, as in summary.json.
@@ -119,6 +121,8 @@ def run_experiment(
         versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
         backend = open_backend(choice, spec, device=device, address=config.training.address)
         stack.enter_context(contextlib.closing(backend))
+        for note in notes:
+            warn(note)
         population = SimulatedPopulation(dataset, backend, subject.own)
         summaries, stopped = [], None
         for number, arm in enumerate(config.arms()):

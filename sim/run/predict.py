@@ -125,14 +125,8 @@ def main(options: argparse.Namespace) -> int:
 
     Raises:
         UserError: the request cannot be carried out.
+        DataError: the samples cannot be used.
     """
-    try:
-        return _main(options)
-    except DataError as error:
-        raise UserError(str(error)) from error
-
-
-def _main(options: argparse.Namespace) -> int:
     path: Path = options.bundle
     if options.out is not None:
         check_output(options.out, [one for one in (path, options.data) if one is not None])

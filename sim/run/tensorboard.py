@@ -1,4 +1,4 @@
-"""Event files for TensorBoard: scalars of each round and evaluation, histograms of device errors.
+"""Event files for TensorBoard: numbers of each round and evaluation, histograms of device errors.
 
 They are written beside the files of the run, in RUN/tensorboard, a folder for each algorithm and
 seed. All that is in them comes from the run directory. So when a run is resumed, its event files
@@ -24,21 +24,6 @@ from deltafl.sim.settings.config_io import show
 FOLDER: Final = "tensorboard"
 """The folder of event files in a run directory."""
 
-_SCALARS: Final = (
-    "bytes_up_per_device",
-    "clipped",
-    "eta",
-    "half_width",
-    "kept_devices",
-    "kept_weight",
-    "learning_rate",
-    "num_queries",
-    "protocol_cpu_s",
-    "secure_sums",
-    "train_cpu_s",
-    "train_loss",
-    "wall_s",
-)
 _EDGES: Final = np.linspace(0.0, 1.0, 21)
 _FILES: Final = "events.out.tfevents.*"
 
@@ -114,8 +99,7 @@ class TensorBoard:
         number = int(cast("float", event["round"]))
         levels = cast("Mapping[str, Event]", event.get("levels") or {})
         for prefix, values in (("", event), *((f"theta-{one}/", levels[one]) for one in levels)):
-            for name in _SCALARS:
-                value = values.get(name)
+            for name, value in values.items():
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     self._writer.add_scalar(f"{prefix}round/{name}", value, number)
         stages = cast("Mapping[str, float]", event.get("stage_s") or {})

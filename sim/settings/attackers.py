@@ -65,16 +65,6 @@ class Claim(StrEnum):
     """Twice the last η, so that it rises and honest devices fall out of the tail."""
 
 
-class ClaimedWeight(StrEnum):
-    """The number of samples that an attacker claims."""
-
-    OWN = "own"
-    """Its own."""
-
-    LARGEST = "largest"
-    """The largest that counts under secure aggregation: `privacy.max_weight`."""
-
-
 @dataclass(frozen=True, slots=True)
 class AttackersConfig:
     """Devices that lie, in simulations only; nobody lies by default.
@@ -106,7 +96,7 @@ class AttackersConfig:
     share: Annotated[Fraction, Interval("[0, 1)")] = Fraction(0)
     kind: Annotated[str, OneOf(tuple(kind.value for kind in Kind))] = "sign-flipped"
     loss: Annotated[str, OneOf(tuple(claim.value for claim in Claim))] = "own"
-    weight: Annotated[str, OneOf(tuple(claim.value for claim in ClaimedWeight))] = "own"
+    weight: Annotated[str, OneOf(("own", "largest"))] = "own"
     scale: Annotated[float, Interval("(0, 1e6]")] = 2.0
     deviations: Annotated[float, Interval("[0, 1e6]")] = 1.5
     from_class: Annotated[int, Interval("[-1, 100000)")] = -1

@@ -14,8 +14,8 @@ from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.events import to_json
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.algorithms import strategy_of
 from deltafl.sim.run.engine import report_as_dict
-from deltafl.sim.run.levels import strategy_of
 
 LIMITS = Options(min_cohort=5)
 STEPS = {

@@ -16,7 +16,7 @@ from gpu_figures import FIGURES
 from gpu_steps import CHECK, NotPassed, Place, Step, as_markdown, play
 
 from deltafl.fl.models import MODELS
-from deltafl.secagg import prg, ring
+from deltafl.secagg import prg
 
 PLACE = Place(torch.device("cpu"), True, {"gpu": None, "processor": "some"})
 
@@ -166,30 +166,27 @@ def test_a_wrong_gradient_is_noticed(monkeypatch):
 
 
 def test_wrong_masks_are_noticed(monkeypatch):
-    monkeypatch.setattr(gpu_checks.gpu, "add_masks_to_rows", lambda *_: None)
+    monkeypatch.setattr(gpu_checks.gpu, "add_masks", lambda *_, **__: None)
     with pytest.raises(NotPassed, match="masks of uint32: "):
         gpu_checks.check_masks(PLACE, 0)
 
 
-def wrong_sums(wrong):
-    """The kernel's sums by the CPU, with something added to the first number of each."""
+def wrong_masks(wrong):
+    """The kernel's masks by the CPU, with something added to the first number of an update."""
 
-    def sums(length, ring_bits, masks, *, device):
+    def add(total, added, subtracted, *, device):
         del device
-        rows = np.stack([ring.zeros(length, ring_bits) for _ in masks])
-        for row, seeds in zip(rows, masks, strict=True):
-            prg.add_masks(row, *seeds)
-        rows[:, 0] += rows.dtype.type(wrong)
-        return rows
+        prg.add_masks(total, added, subtracted)
+        if len(total) > 20:
+            total[0] += total.dtype.type(wrong)
 
-    return sums
+    return add
 
 
 @pytest.mark.parametrize("check", [gpu_checks.check_round, gpu_checks.check_levels])
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_wrong_masks_of_a_round_are_noticed(check, wrong, monkeypatch):
-    monkeypatch.setattr(gpu_checks.gpu, "sums_of_masks", wrong_sums(wrong))
-    monkeypatch.setattr(gpu_checks.gpu, "add_masks", lambda *a, **_: prg.add_masks(*a))
+    monkeypatch.setattr(gpu_checks.gpu, "add_masks", wrong_masks(wrong))
     if wrong:
         with pytest.raises(NotPassed, match="the model by the kernel's masks: "):
             check(PLACE, 0)
@@ -198,16 +195,15 @@ def test_wrong_masks_of_a_round_are_noticed(check, wrong, monkeypatch):
 
 
 def test_a_round_by_other_means_than_the_kernel_is_noticed(monkeypatch):
-    """Without the kernel's sums the masks are right as well, and show nothing of it."""
-    monkeypatch.setattr(gpu_checks, "simulated", lambda *_: gpu_checks.PLAIN)
-    with pytest.raises(NotPassed, match=r"masks of \[\] devices were made together, not of 4"):
+    """Without the kernel the masks are right as well, and show nothing of it."""
+    monkeypatch.setattr(gpu_checks, "primitives_with", lambda _: gpu_checks.PLAIN)
+    with pytest.raises(NotPassed, match="the kernel was launched 0 times for 4 devices"):
         gpu_checks.check_round(PLACE, 0)
 
 
 def test_a_round_that_changes_nothing_shows_nothing(monkeypatch):
     monkeypatch.setattr(Fixed, "update", lambda self, _: np.zeros(self.length, np.float32))
-    monkeypatch.setattr(gpu_checks.gpu, "sums_of_masks", wrong_sums(0))
-    monkeypatch.setattr(gpu_checks.gpu, "add_masks", lambda *a, **_: prg.add_masks(*a))
+    monkeypatch.setattr(gpu_checks.gpu, "add_masks", wrong_masks(0))
     with pytest.raises(NotPassed, match="changed nothing"):
         gpu_checks.check_round(PLACE, 0)
 

@@ -16,7 +16,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish, prg, ring
+from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish, prg
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
@@ -99,44 +99,6 @@ def test_another_agreement_would_be_seen(monkeypatch):
     assert changed[1:] == plain[1:]  # masks cancel all the same
 
 
-class Together:
-    """Makes the masks of many vectors on one thread, and notes of how many."""
-
-    def __init__(self, wrong=0):
-        self.rows = []
-        self.wrong = wrong
-
-    def __call__(self, length, ring_bits, masks):
-        self.rows.append(len(masks))
-        sums = np.stack([ring.zeros(length, ring_bits) for _ in masks])
-        for total, (added, subtracted) in zip(sums, masks, strict=True):
-            prg.add_masks(total, added, subtracted)
-        sums[-1, 0] += sums.dtype.type(self.wrong)
-        return sums
-
-    def primitives(self):
-        return simulated(share_up_to=prg.SHORT_BYTES, sums=self)
-
-
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("signed", [False, True])
-def test_masks_of_a_whole_cohort_are_made_in_one_launch_and_change_no_byte(signed, late):
-    sessions = replace(SESSIONS, signed=signed)
-    gone = {2: Vanish(Step(Stage.SHARE), late), 5: Vanish(Step(Stage.MASK, 12), late)}
-    together = Together()
-    made = play(sessions, gone, primitives=together.primitives)
-    assert made == play(sessions, gone, primitives=lambda: PLAIN)
-    # device 2 has left; device 5 is sent the threshold only if it answers late
-    assert together.rows == [6 + late]
-
-
-def test_a_wrong_bit_of_masks_made_together_would_be_seen():
-    messages, _, update, _ = play(SESSIONS, {}, primitives=Together(wrong=1).primitives)
-    plain = play(SESSIONS, {}, primitives=lambda: PLAIN)
-    assert messages != plain[0]
-    assert update != plain[2]
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -145,12 +107,7 @@ def test_a_wrong_bit_of_masks_made_together_would_be_seen():
 def test_a_whole_round_by_the_kernel_is_the_plain_one_to_the_byte():
     """On the GPU if there is one; else by Triton's interpreter."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config, rows = replace(CONFIG, cohort_size=3, update_length=12), []
-
-    def sums(length, ring_bits, masks):
-        rows.append(len(masks))
-        return gpu.sums_of_masks(length, ring_bits, masks, device=device)
-
+    config = replace(CONFIG, cohort_size=3, update_length=12)
     sessions = replace(SESSIONS, min_cohort=2)
     made = play(
         sessions,
@@ -159,8 +116,6 @@ def test_a_whole_round_by_the_kernel_is_the_plain_one_to_the_byte():
         primitives=lambda: simulated(
             partial(gpu.add_masks, device=device),
             share_up_to=prg.SEED_SIZE,
-            sums=sums,
         ),
     )
-    assert rows == [3]
     assert made == play(sessions, {}, config, primitives=lambda: PLAIN)

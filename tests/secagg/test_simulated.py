@@ -20,7 +20,6 @@ from deltafl.secagg import (
     Server,
     SessionAborted,
     SlotSpec,
-    UsageError,
     keys,
     prg,
     ring,
@@ -651,65 +650,3 @@ def test_devices_that_are_shown_different_openings_do_not_share_what_they_read()
         for client in [Client(i, POLICY, primitives=primitives) for i in ids]:
             client.receive(Server(params, ids).start()[client.client_id])
             assert client.params == params
-
-
-def opened(primitives, slots=((300, 40), (3, 40, True))):
-    """A session whose devices have been opened the first slot: its parts, and one device."""
-    params = make_params(6, slots=slots)
-    played = Played(params, primitives, 1)
-    outgoing = played.server.start()
-    for _ in range(3):
-        outgoing = played.exchange(outgoing, Trouble())
-    outgoing = played.server.open_slot(0, BINDING)
-    client = played.clients[played.ids[2]]
-    client.receive(outgoing[client.client_id])
-    return played.inputs[client.client_id][0], client
-
-
-def told_of(**changes):
-    """Plain primitives that also note what they are told of."""
-    told = []
-    return replace(PLAIN, foresee=told.append, **changes), told
-
-
-def test_a_device_tells_of_the_masks_that_it_then_adds():
-    primitives, told = told_of()
-    vector, client = opened(primitives)
-    client.foresee(BINDING)
-    found = client.contribute(vector, BINDING)
-    vector, plain = opened(PLAIN)
-    plain.foresee(BINDING)  # nobody wants to know
-    assert found == plain.contribute(vector, BINDING)
-    (expected,) = told
-    total = ring.as_vector(vector, expected.length, expected.ring_bits)
-    PLAIN.add_masks(total, [expected.self_key], [])
-    PLAIN.add_pairwise(total, expected.position, expected.pairs)
-    ring.reduce(total, expected.ring_bits)
-    assert ring.pack(total, expected.ring_bits) in found
-
-
-def test_masks_that_were_told_of_under_another_binding_are_not_added():
-    vector, client = opened(told_of()[0])
-    client.foresee(b"something else")
-    found = client.contribute(vector, BINDING)
-    vector, plain = opened(PLAIN)
-    assert found == plain.contribute(vector, BINDING)
-
-
-def test_what_was_told_of_is_forgotten_with_the_vector_and_with_the_session():
-    for end in (lambda vector, client: client.contribute(vector, BINDING), lambda _, c: c.close()):
-        vector, client = opened(told_of()[0])
-        client.foresee(BINDING)
-        assert client._foreseen is not None
-        end(vector, client)
-        assert client._foreseen is None
-
-
-def test_a_device_tells_of_nothing_where_no_slot_is_open_or_nobody_can_be_lost():
-    primitives, told = told_of()
-    vector, client = opened(primitives, slots=((3, 40, True), (3, 40)))
-    client.foresee(BINDING)
-    assert not told
-    client.contribute(vector, BINDING)
-    with pytest.raises(UsageError, match="no slot is open"):
-        client.foresee(BINDING)

@@ -21,11 +21,11 @@ from deltafl.sim.run.algorithms import (
     check_session,
     policy_of,
     sessions_of,
+    strategy_of,
 )
 from deltafl.sim.run.arms import session_of
 from deltafl.sim.run.engine import play
 from deltafl.sim.run.experiment import run_experiment
-from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE, PolicyConfig
 from deltafl.sim.settings.config_io import build_config

@@ -28,9 +28,8 @@ from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.memory import peak_memory_of_workers_mb
-from deltafl.sim.run.algorithms import build_rounds
+from deltafl.sim.run.algorithms import build_rounds, strategy_of
 from deltafl.sim.run.experiment import run_experiment
-from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config_io import build_config
 

@@ -14,7 +14,7 @@ from deltafl.sim.bench.harness import as_text
 from deltafl.sim.bench.net import NetBenchmark, measure
 from deltafl.sim.cli import main
 from deltafl.sim.errors import RunError
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import strategy_of
 
 SMALL = NetBenchmark(
     clients=12,

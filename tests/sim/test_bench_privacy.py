@@ -12,8 +12,7 @@ from deltafl.sim.bench import sim
 from deltafl.sim.bench.peers.tasks import TASKS
 from deltafl.sim.bench.privacy import check_filter, config_of, measure
 from deltafl.sim.errors import RunError
-from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import sessions_of, strategy_of
 
 TASK = replace(TASKS["linear"], clients=24, samples=12, seed=2)
 

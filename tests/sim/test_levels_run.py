@@ -37,8 +37,7 @@ from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.transcript import Message, Sum, read_transcript
-from deltafl.sim.run.algorithms import build_rounds
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import build_rounds, strategy_of
 from deltafl.sim.run.summary import summarise_run
 from deltafl.sim.settings.config_io import build_config, read_config_file
 from deltafl.sim.settings.constraints import FallingLevels

@@ -57,38 +57,42 @@ RFC_8439_QUARTER_ROUND = (
 )
 
 
-def add_on_device(vectors, seeds, signs):
-    """Masked vectors, all arrays of numpy."""
-    arrays = [torch.from_numpy(array.copy()).to(DEVICE) for array in (vectors, seeds, signs)]
-    gpu.add_masks_to_rows(*arrays)
-    return arrays[0].cpu().numpy()
-
-
-def add_one_by_one(vectors, seeds, signs, add_mask=prg.add_mask):
-    masked = vectors.copy()
-    for vector, of_row, sign_of in zip(masked, seeds, signs, strict=True):
-        for seed, sign in zip(of_row, sign_of, strict=True):
-            if sign:
-                add_mask(vector, seed.tobytes(), negative=bool(sign < 0))
+def add_on_device(vector, seeds, signs):
+    """The masked vector."""
+    masked = vector.copy()
+    gpu.add_masks(masked, *by_sign(seeds, signs), device=DEVICE)
     return masked
 
 
-def drawn(dtype, rows, length, masks, seed=1):
+def by_sign(seeds, signs):
+    """Seeds that are added, and seeds that are subtracted."""
+    pairs = list(zip(seeds, signs, strict=True))
+    return [[seed.tobytes() for seed, sign in pairs if sign == wanted] for wanted in (1, -1)]
+
+
+def add_one_by_one(vector, seeds, signs, add_mask=prg.add_mask):
+    masked = vector.copy()
+    for seed, sign in zip(seeds, signs, strict=True):
+        add_mask(masked, seed.tobytes(), negative=bool(sign < 0))
+    return masked
+
+
+def drawn(dtype, length, masks, seed=1):
     generator = np.random.default_rng(seed)
     return (
-        generator.integers(0, np.iinfo(dtype).max, (rows, length), dtype, endpoint=True),
-        generator.integers(0, 256, (rows, masks, prg.SEED_SIZE), np.uint8),
+        generator.integers(0, np.iinfo(dtype).max, length, dtype, endpoint=True),
+        generator.integers(0, 256, (masks, prg.SEED_SIZE), np.uint8),
     )
 
 
 def blocks_of(vectors):
     """What the kernel makes of some vectors of RFC_8439_A1."""
-    keys = [bytes.fromhex(key) for key, _, _ in vectors]
-    seeds = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), 1, prg.SEED_SIZE)
-    zeros = np.zeros((len(keys), 48), np.uint32)
-    masked = add_on_device(zeros, seeds, np.ones((len(keys), 1), np.int8))
-    blocks = zip(masked.reshape(-1, 3, 16), vectors, strict=True)
-    return [three[counter].astype("<u4").tobytes().hex() for three, (_, counter, _) in blocks]
+    found = []
+    for key, counter, _ in vectors:
+        total = np.zeros(48, np.uint32)
+        gpu.add_masks(total, [bytes.fromhex(key)], [], device=DEVICE)
+        found.append(total.reshape(3, 16)[counter].astype("<u4").tobytes().hex())
+    return found
 
 
 @pytest.mark.slow
@@ -124,86 +128,59 @@ def test_a_wrong_rotation_is_noticed(rotations, right, monkeypatch):
     ("dtype", "length"),
     [(np.uint32, n) for n in (9, 15, 16, 17)] + [(np.uint64, n) for n in (5, 8, 9)],
 )
-def test_every_row_gets_its_own_masks(dtype, length):
-    vectors, seeds = drawn(dtype, 2, length, 2)
-    signs = np.array([[1, 0], [0, -1]], np.int8)
-    masked = add_on_device(vectors, seeds, signs)
-    plain = add_one_by_one(vectors, seeds, signs, prg.add_mask_plain)
-    assert masked.tolist() == plain.tolist()
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_vector_of_any_length_gets_its_mask(dtype, length, sign):
+    vector, seeds = drawn(dtype, length, 1)
+    masked = add_on_device(vector, seeds, [sign])
+    assert masked.tolist() == add_one_by_one(vector, seeds, [sign], prg.add_mask_plain).tolist()
 
 
 @pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize(("dtype", "length"), [(np.uint32, 1033), (np.uint64, 519)])
 def test_long_vectors_take_several_programs(dtype, length):
-    vectors, seeds = drawn(dtype, 2, length, 1)
-    signs = np.array([[-1], [1]], np.int8)
-    assert length > gpu._LANES * prg.BLOCK_BYTES // vectors.itemsize  # two programs or more a row
-    masked = add_on_device(vectors, seeds, signs)
-    assert np.array_equal(masked, add_one_by_one(vectors, seeds, signs))
-    signs[1] = -1
-    assert not np.array_equal(masked, add_one_by_one(vectors, seeds, signs))
+    vector, seeds = drawn(dtype, length, 1)
+    assert length > gpu._LANES * prg.BLOCK_BYTES // vector.itemsize  # two programs or more
+    masked = add_on_device(vector, seeds, [-1])
+    assert np.array_equal(masked, add_one_by_one(vector, seeds, [-1]))
+    assert not np.array_equal(masked, add_one_by_one(vector, seeds, [1]))
 
 
 @pytest.mark.slow
 @needs_triton
 def test_many_masks_of_one_vector():
-    vectors, seeds = drawn(np.uint32, 1, 40, 12)
-    signs = np.array([[1, -1, 1, 1, 0, -1, -1, 1, 1, -1, 0, 1]], np.int8)
-    masked = add_on_device(vectors, seeds, signs)
-    assert np.array_equal(masked, add_one_by_one(vectors, seeds, signs))
+    vector, seeds = drawn(np.uint32, 40, 10)
+    signs = [1, -1, 1, 1, -1, -1, 1, 1, -1, 1]
+    masked = add_on_device(vector, seeds, signs)
+    assert np.array_equal(masked, add_one_by_one(vector, seeds, signs))
 
 
 @pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 def test_in_place_of_add_masks(dtype):
-    vectors, seeds = drawn(dtype, 2, 30, 3)
-    keys = [seed.tobytes() for seed in seeds[0]]
-    before, expected = vectors[1].copy(), vectors[0].copy()
-    gpu.add_masks(vectors[0], keys[1:], keys[:1], device=DEVICE)
+    vector, seeds = drawn(dtype, 30, 3)
+    keys = [seed.tobytes() for seed in seeds]
+    rows = np.stack([vector, vector])
+    gpu.add_masks(rows[0], keys[1:], keys[:1], device=DEVICE)
+    expected = vector.copy()
     prg.add_masks(expected, keys[1:], keys[:1])
-    assert np.array_equal(vectors[0], expected)
-    gpu.add_masks(vectors[0], [], [], device=DEVICE)
-    assert np.array_equal(vectors[0], expected)
-    assert np.array_equal(vectors[1], before)
+    assert np.array_equal(rows, [expected, vector])
 
 
 @needs_triton
-@pytest.mark.parametrize(("rows", "length", "masks"), [(0, 5, 2), (2, 0, 2), (2, 5, 0)])
-def test_nothing_to_do(rows, length, masks):
-    vectors, seeds = drawn(np.uint32, rows, length, masks)
-    masked = add_on_device(vectors, seeds, np.ones((rows, masks), np.int8))
-    assert np.array_equal(masked, vectors)
+def test_without_masks_a_vector_stays():
+    vector, _ = drawn(np.uint32, 40, 0)
+    assert np.array_equal(add_on_device(vector, [], []), vector)
 
 
 @needs_triton
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"vectors": torch.zeros(2, 5, dtype=torch.int32)}, r"vectors: torch.int32 \[2, 5\]"),
-        ({"vectors": torch.zeros(5, dtype=torch.uint32)}, "no matrices"),
-        ({"vectors": torch.zeros(5, 2, dtype=torch.uint32).T}, "vectors: must be contiguous"),
-        ({"seeds": torch.zeros(2, 2, 32, dtype=torch.uint8)}, r"must be torch.uint8 \[2, 3, 32\]"),
-        ({"signs": torch.zeros(2, 3, dtype=torch.int16)}, "must be torch.int8"),
-        (
-            {"signs": torch.zeros(2, 3, dtype=torch.int8, device="meta")},
-            "signs: must be contiguous and on cpu",
-        ),
-        ({"vectors": torch.empty(2, (1 << 35) + 1, dtype=torch.uint64, device="meta")}, "too long"),
-        ({"vectors": torch.empty(1 << 20, 1 << 21, dtype=torch.uint32, device="meta")}, "too many"),
-    ],
-)
-def test_what_does_not_fit_is_refused(changes, message):
-    vectors = changes.get("vectors", torch.zeros(2, 5, dtype=torch.uint32))
-    rows, device = len(vectors), vectors.device
-    right = {
-        "vectors": vectors,
-        "seeds": torch.zeros(rows, 3, prg.SEED_SIZE, dtype=torch.uint8, device=device),
-        "signs": torch.ones(rows, 3, dtype=torch.int8, device=device),
-    }
-    with pytest.raises(ValueError, match=message):
-        gpu.add_masks_to_rows(**(right | changes))
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_a_vector_longer_than_a_mask_is_refused(dtype):
+    words = prg.MAX_BYTES // np.dtype(dtype).itemsize
+    total = np.broadcast_to(np.zeros(1, dtype), (words + 1,))
+    with pytest.raises(ValueError, match="longer than a mask"):
+        gpu.add_masks(total, [bytes(32)], [], device=DEVICE)
 
 
 def test_seeds_of_another_size_are_refused():
@@ -234,8 +211,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from deltafl.sim.cohort.masks import gpu
 for words, pointer in ((16, "*u32"), (8, "*u64")):
-    types = {"vectors": pointer, "seeds": "*u32", "signs": "*i8", "length": "i64"}
-    types |= {"num_seeds": "i32", "num_runs": "i32"}
+    types = {"vector": pointer, "seeds": "*u32", "signs": "*i8", "length": "i64"}
+    types |= {"num_seeds": "i32"}
     constants = {"num_words": words, "num_lanes": gpu._LANES}
     types |= dict.fromkeys(constants, "constexpr")
     kernel = compile(

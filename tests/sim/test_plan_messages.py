@@ -12,9 +12,8 @@ from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.plan.messages import trips
-from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.algorithms import sessions_of, strategy_of
 from deltafl.sim.run.arms import session_of
-from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.settings.config_io import build_config
 
 LENGTH = 300

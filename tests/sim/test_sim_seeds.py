@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from deltafl.secagg.states import Stage
-from deltafl.sim.cohort.dropouts import plan_dropouts, seeded_dropouts, stages_of_session
+from deltafl.sim.cohort.dropouts import seeded_dropouts, stages_of_session
 from deltafl.sim.cohort.sampling import drawn_of, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
@@ -65,7 +65,7 @@ def test_a_cohort_is_drawn_among_the_devices_that_are_left():
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_dropouts_have_the_rate_and_every_step(signed):
-    plan = plan_dropouts(np.random.default_rng(0), range(8000), 0.25, 3, signed=signed)
+    plan = seeded_dropouts(Seeds(0), 0.25, signed=signed)(0, range(8000), 3)
     assert abs(len(plan) - 2000) < 5 * np.sqrt(8000 * 0.25 * 0.75)
     stages = Counter(vanish.step.stage for vanish in plan.values())
     assert set(stages) == set(stages_of_session(signed=signed))

@@ -7,7 +7,7 @@ one batch, or let other processes do it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -168,18 +168,28 @@ class CpuClock:
 
 
 class Backend(Protocol):
-    """Does the devices' work. Close it when it is no longer needed."""
+    """Does the devices' work. Close it when it is no longer needed.
 
-    @property
-    def name(self) -> str:
-        """One of `deltafl.sim.settings.config.BACKENDS` but "auto"."""
+    Attributes:
+        name: one of `deltafl.sim.settings.config.BACKENDS` but "auto".
+        clock: the CPU time of all work so far.
+    """
 
-    @property
-    def clock(self) -> CpuClock:
-        """The CPU time of all work so far."""
+    name: str
+    clock: CpuClock
+
+    def begin(self, work: Work, ref: SampleReference, seed: int) -> Pending[Answer]:
+        """Ask a device for what comes of its work.
+
+        Args:
+            work: what to do; not to evaluate.
+            ref: whose samples.
+            seed: of the shuffling, in [0, 2^63).
+        """
 
     def begin_loss(self, model: Vector, ref: SampleReference) -> Pending[float]:
         """Ask for F_k of a model: the mean loss over a device's samples, in nats."""
+        return cast("Pending[float]", self.begin(Work(model), ref, 0))
 
     def begin_update(
         self,
@@ -198,6 +208,7 @@ class Backend(Protocol):
             seed: of the shuffling, in [0, 2^63).
             objective: what to minimise.
         """
+        return cast("Pending[Vector]", self.begin(Work(model, training, objective), ref, seed))
 
     def forget(self) -> None:
         """Drop work that was requested but not begun, because nobody will need it."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 import torch
 
@@ -12,10 +12,16 @@ from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import CohortLearner, Learner, LocalTraining
-from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.local import CohortLearner, Learner
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Answer, CpuClock, ModelSpec, SampleReference, Work
+from deltafl.sim.cohort.backends.base import (
+    Answer,
+    Backend,
+    CpuClock,
+    ModelSpec,
+    SampleReference,
+    Work,
+)
 from deltafl.sim.settings.backends import REFERENCE
 
 _AT_ONCE: Final = {
@@ -68,7 +74,7 @@ def _learner(spec: ModelSpec, device: torch.device, *, many: bool) -> CohortLear
     return learner(spec.build(), device=device, criterion=spec.criterion)
 
 
-class InProcess:
+class InProcess(Backend):
     """A backend around a learner. Nothing is done before an answer is waited for.
 
     Args:
@@ -82,20 +88,13 @@ class InProcess:
         self._learner = learner
         self._open: dict[bool, _Batch] = {}  # whether it trains: of losses, and of updates
 
-    def begin_loss(self, model: Vector, ref: SampleReference) -> Pending[float]:
-        """Ask for a loss; see `Backend`."""
-        return cast("Pending[float]", self._add(Work(model), ref, 0))
-
-    def begin_update(
-        self,
-        model: Vector,
-        ref: SampleReference,
-        training: LocalTraining,
-        seed: int,
-        objective: LocalObjective = PLAIN,
-    ) -> Pending[Vector]:
-        """Ask for an update; see `Backend`."""
-        return cast("Pending[Vector]", self._add(Work(model, training, objective), ref, seed))
+    def begin(self, work: Work, ref: SampleReference, seed: int) -> Pending[Answer]:
+        """Ask a device; see `Backend`."""
+        trains = work.training is not None
+        batch = self._open.get(trains)
+        if batch is None or not batch.takes(work):
+            batch = self._open[trains] = _Batch(work, self._learner, self._measured)
+        return batch.add(ref, seed)
 
     def forget(self) -> None:
         """Drop what was asked for; see `Backend`."""
@@ -117,13 +116,6 @@ class InProcess:
             yield
         finally:
             self.clock.here += time.process_time() - start
-
-    def _add(self, work: Work, ref: SampleReference, seed: int) -> Pending[Answer]:
-        trains = work.training is not None
-        batch = self._open.get(trains)
-        if batch is None or not batch.takes(work):
-            batch = self._open[trains] = _Batch(work, self._learner, self._measured)
-        return batch.add(ref, seed)
 
 
 class _Batch:

@@ -15,10 +15,8 @@ from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import LocalTraining
-from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Answer, CpuClock, SampleReference, Work
+from deltafl.sim.cohort.backends.base import Answer, Backend, CpuClock, SampleReference, Work
 
 IN_FLIGHT: Final = 2
 """Chunks that a worker may have: the one it is at and the next, so that it never waits."""
@@ -91,7 +89,7 @@ class Crew(Protocol):
         """End the workers."""
 
 
-class Pool:
+class Pool(Backend):
     """A backend whose work is done by a crew.
 
     A thread gives a worker its next chunk as soon as it has finished one, whatever the caller is at
@@ -118,22 +116,15 @@ class Pool:
         self._foreman = threading.Thread(target=self._attend, name=f"{name} backend", daemon=True)
         self._foreman.start()
 
-    def begin_loss(self, model: Vector, ref: SampleReference) -> Pending[float]:
-        """Ask for a loss; see `Backend`."""
-        job = self._add(Work(model), ref, 0)
-        return Later(lambda: cast("float", self.answer_of(job)))
-
-    def begin_update(
-        self,
-        model: Vector,
-        ref: SampleReference,
-        training: LocalTraining,
-        seed: int,
-        objective: LocalObjective = PLAIN,
-    ) -> Pending[Vector]:
-        """Ask for an update; see `Backend`."""
-        job = self._add(Work(model, training, objective), ref, seed)
-        return Later(lambda: cast("Vector", self.answer_of(job)))
+    def begin(self, work: Work, ref: SampleReference, seed: int) -> Pending[Answer]:
+        """Ask a device; see `Backend`."""
+        with self._changed:
+            batch = self._batches[-1] if self._batches else None
+            if batch is None or not batch.takes(work):
+                batch = self._begin(work)
+            job = batch.add(ref, seed)
+            self._pump()
+        return Later(lambda: self.answer_of(job))
 
     def forget(self) -> None:
         """Drop what was asked for and not begun; see `Backend`."""
@@ -177,15 +168,6 @@ class Pool:
         if answer is None:
             raise RuntimeError("an answer was taken twice: this is a bug")
         return answer
-
-    def _add(self, work: Work, ref: SampleReference, seed: int) -> "_Job":
-        with self._changed:
-            batch = self._batches[-1] if self._batches else None
-            if batch is None or not batch.takes(work):
-                batch = self._begin(work)
-            job = batch.add(ref, seed)
-            self._pump()
-        return job
 
     def _begin(self, work: Work) -> "_Batch":
         if self._batches:

@@ -15,22 +15,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, astuple
+from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-import msgpack
 import numpy as np
 import torch
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import LocalTraining, keep_freed_memory
-from deltafl.fl.objectives import LocalObjective
+from deltafl.fl.local import keep_freed_memory
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import ModelSpec, Work
+from deltafl.sim.cohort.backends.base import Answer, ModelSpec, Work
 from deltafl.sim.cohort.backends.in_process import learner_of_worker, updates_at_once, worked_on
 from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done, Pool
 from deltafl.sim.cohort.backends.shared_memory import (
@@ -49,7 +46,7 @@ _FAREWELL_S: Final = 5.0
 _ROOM_FOR_MODELS: Final = 1 << 24
 """Bytes of models that are kept; each stays as long as somebody reads it."""
 
-_NO_TARGETS: Final = np.zeros(0, np.float32)
+_NOTHING: Final = np.zeros(0, np.float32)
 _NICENESS: Final = 5
 _FLOAT: Final = np.dtype(np.float32)
 _WORKER: Final = "deltafl.sim.cohort.backends.processes"
@@ -99,7 +96,8 @@ class Processes:
         self._num_sent[worker] += 1
         self._flights[worker].append(flight)
         try:
-            self._pipes[worker].send_bytes(_encoded(flight))
+            work = replace(chunk.work, model=_NOTHING)  # which lies in shared memory
+            self._pipes[worker].send((work, model, locations, chunk.seeds, flight.updates))
         except OSError:
             raise self._gone(worker) from None
 
@@ -109,7 +107,7 @@ class Processes:
                 f"vector of shape {model.shape} and dtype {model.dtype} does not fit a model of "
                 f"{self._length} parameters: pass float32 of shape ({self._length},)"
             )
-        return self._models.hold(model, 0, lambda: DeviceData("", model, _NO_TARGETS))
+        return self._models.hold(model, 0, lambda: DeviceData("", model, _NOTHING))
 
     def wait(self) -> bool:
         """Wait until something is finished; see `Crew`."""
@@ -173,7 +171,7 @@ class Processes:
 
     def _receive(self, worker: int) -> Done:
         try:
-            answers, cpu_s, error = msgpack.unpackb(self._pipes[worker].recv_bytes())
+            answers, cpu_s, error = self._pipes[worker].recv()
         except (EOFError, OSError):
             raise self._gone(worker) from None
         flight = self._flights[worker].popleft()
@@ -182,10 +180,6 @@ class Processes:
         self._models.release(flight.model)
         if error is not None:
             return Done((), cpu_s, ValueError(error))
-        if flight.chunk.work.evaluates:
-            return Done(
-                [_metrics(*each) for each in zip(flight.locations, answers, strict=True)], cpu_s
-            )
         if flight.chunk.work.training is None:
             return Done(answers, cpu_s)
         shape = len(flight.locations), self._length
@@ -211,29 +205,9 @@ class _Flight(NamedTuple):
     updates: int
 
 
-def _encoded(flight: _Flight) -> bytes:
-    """What a worker is told of a chunk: where model and samples lie, and where updates go."""
-    work = flight.chunk.work
-    packed: bytes = msgpack.packb(
-        [
-            work.evaluates,
-            None if work.training is None else asdict(work.training),
-            asdict(work.objective),
-            [astuple(location) for location in (flight.model, *flight.locations)],
-            list(flight.chunk.seeds),
-            flight.updates,
-        ]
-    )
-    return packed
-
-
 def _same_modules() -> str:
     """Where this process finds modules, so that workers find the same."""
     return os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-
-
-def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics:
-    return DeviceMetrics(location.id, location.shape[0], *measured)
 
 
 class _Worker:
@@ -250,41 +224,33 @@ class _Worker:
         """Do chunks until there is nobody to send one."""
         while True:
             try:
-                message = self._pipe.recv_bytes()
+                told = self._pipe.recv()
             except (EOFError, OSError):  # the latter if answers were left lying, or in mid-message
                 return
             start = time.process_time()
-            answers: list[Any] = []
+            answers: list[Answer] = []
             error = None
             try:
-                answers = self._do(*msgpack.unpackb(message))
+                answers = self._do(*told)
             except ValueError as caught:  # the model does not fit the data: the caller's fault
                 error = str(caught)
             spent = time.process_time() - start
             with contextlib.suppress(OSError):
-                self._pipe.send_bytes(msgpack.packb([answers, spent, error]))
+                self._pipe.send((answers, spent, error))
 
     def _do(
         self,
-        evaluates: bool,
-        training: dict[str, Any] | None,
-        objective: dict[str, Any],
-        locations: list[list[Any]],
-        seeds: list[int],
+        work: Work,
+        model: Location,
+        samples: Sequence[Location],
+        seeds: Sequence[int],
         updates: int,
-    ) -> list[Any]:
-        model, *samples = (
-            Location(buffer, name, dtype, tuple(shape), x, y, of_targets, tuple(targets))
-            for buffer, name, dtype, shape, x, y, of_targets, targets in locations
-        )
+    ) -> list[Answer]:
+        """The answers of a chunk; of training none, for updates lie in shared memory."""
         devices = [read_samples(self._samples, location) for location in samples]
-        vector = read_samples(self._models, model).x.view(np.float32)
-        of = None if training is None else LocalTraining(**training)
-        work = Work(vector, of, LocalObjective(**objective), evaluates)
+        work = replace(work, model=read_samples(self._models, model).x.view(np.float32))
         found = worked_on(self._learner, work, devices, seeds)
-        if evaluates:
-            return [[metrics.loss, metrics.error] for metrics in cast("list[DeviceMetrics]", found)]
-        if training is None:
+        if work.training is None:
             return list(found)
         places = self._updates.array(updates, (len(devices), self._length), _FLOAT, writable=True)
         for place, update in zip(places, found, strict=True):

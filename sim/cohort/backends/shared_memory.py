@@ -13,8 +13,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,8 +95,7 @@ ROOM: Final = 1 << 27
 _STEP: Final = 1 << 26  # a buffer grows by so much, since to grow is to be mapped anew
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """Where a device's samples lie.
 
     Attributes:

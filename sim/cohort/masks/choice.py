@@ -17,7 +17,6 @@ from deltafl.secagg.prg import BLOCK_BYTES
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.sim.cohort.hardware import choose_device, usable_cores
-from deltafl.sim.cohort.shared import SumsOfMasks
 
 _LEAST_BYTES: Final = 1 << 21  # of a piece: with less, waking a thread took as long as it saved
 LEAST_CUT: Final = 2 * _LEAST_BYTES
@@ -68,13 +67,11 @@ class Masks(NamedTuple):
         share_up_to: Bytes of the longest vector for which a mask is best made once for both ends of
             a pair (see `deltafl.sim.cohort.shared`).
         made_by: What it is, in words.
-        sums: Makes the masks of many vectors together; None where that is no faster.
     """
 
     add: AddMasks
     share_up_to: int
     made_by: str
-    sums: SumsOfMasks | None = None
 
 
 def masks_of_this_machine(device: str) -> Masks:
@@ -91,12 +88,7 @@ def masks_of_this_machine(device: str) -> Masks:
     if chosen.type == "cuda" and find_spec("triton") is not None:
         from deltafl.sim.cohort.masks import gpu
 
-        return Masks(
-            partial(gpu.add_masks, device=chosen),
-            prg.SHORT_BYTES,
-            "the GPU (Triton)",
-            partial(gpu.sums_of_masks, device=chosen),
-        )
+        return Masks(partial(gpu.add_masks, device=chosen), prg.SHORT_BYTES, "the GPU (Triton)")
     cores = usable_cores()
     if cores == 1:
         return Masks(prg.add_masks, prg.MAX_BYTES, "one thread")

@@ -1,6 +1,6 @@
 """Masks on the GPU: ChaCha20 (RFC 8439) in Triton, and how the host calls it.
 
-One program works on a run of keystream blocks of one vector. It makes these blocks of every seed in
+One program works on a run of keystream blocks. It makes these blocks of every seed in
 turn, keeps their signed sum in registers, and adds it to the vector once: no keystream is written
 to memory. A block is one lane's work; nothing crosses lanes before the last step.
 
@@ -21,12 +21,10 @@ from typing import Any, Final, no_type_check
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from deltafl.secagg import prg, ring
-from deltafl.secagg.prg import BLOCK_BYTES, MAX_BLOCKS, SEED_SIZE
+from deltafl.secagg import prg
+from deltafl.secagg.prg import BLOCK_BYTES, SEED_SIZE
 from deltafl.secagg.ring import Vector
-from deltafl.sim.cohort.shared import SignedSeeds
 from deltafl.sim.errors import UserError
 
 try:
@@ -39,54 +37,10 @@ except ImportError:
 
 _LANES: Final = 32  # blocks of a program, a warp's: even one short vector spreads over the GPU
 _WARPS: Final = 1
-_MAX_PROGRAMS: Final = (1 << 31) - 1  # of a launch
 
 
 class TritonUnavailable(UserError):
     """The package triton is not installed."""
-
-
-def add_masks_to_rows(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
-    """Add masks to many vectors, or subtract them, modulo the word, in place, in one launch.
-
-    What `deltafl.secagg.prg.add_masks` does to each row, to the bit. On a GPU the call returns
-    before the work is done, like any other on torch tensors.
-
-    Args:
-        vectors: uint32 or uint64 [n, d], contiguous, with more than 32 bytes in a row: a shorter
-            mask is no keystream.
-        seeds: uint8 [n, m, 32], contiguous, on the same device.
-        signs: int8 [n, m], contiguous, on the same device: +1 adds a seed's mask, −1 subtracts it,
-            0 skips the seed, as rows of different length need.
-
-    Raises:
-        TritonUnavailable: the package is not installed.
-        ValueError: a shape, dtype or device is another; or a vector is longer than a mask, or one
-            launch cannot have as many programs.
-    """
-    if triton is None:
-        raise TritonUnavailable("masks on the GPU take triton: pip install '.[gpu]'")
-    _check(vectors, seeds, signs)
-    num_rows, length = vectors.shape
-    words = BLOCK_BYTES // vectors.itemsize
-    num_runs = -(-length // (words * _LANES))
-    num_programs = num_rows * num_runs
-    if length > words * MAX_BLOCKS or num_programs > _MAX_PROGRAMS:
-        raise ValueError(f"{num_rows} vectors of {length} words are too many, or too long")
-    if num_programs and signs.numel():
-        with torch.cuda.device(vectors.get_device()):  # −1 on the CPU: none to choose
-            _add_masks[(num_programs,)](
-                vectors,
-                seeds.view(torch.uint32),
-                signs,
-                length,
-                signs.shape[1],
-                num_runs,
-                num_words=words,
-                num_lanes=_LANES,
-                num_warps=_WARPS,
-                enable_fp_fusion=False,  # there is nothing to fuse; Triton 3.9 warns if not told
-            )
 
 
 def add_masks(
@@ -110,73 +64,27 @@ def add_masks(
     if total.nbytes <= SEED_SIZE:
         prg.add_masks(total, added, subtracted)  # such masks are no keystream
         return
-    joined = np.frombuffer(bytearray(b"".join(seeds)), np.uint8)
+    if triton is None:
+        raise TritonUnavailable("masks on the GPU take triton: pip install '.[gpu]'")
+    if total.nbytes > prg.MAX_BYTES:
+        raise ValueError(f"a vector of {total.nbytes} bytes is longer than a mask")
+    if not seeds:
+        return
+    keys = np.frombuffer(bytearray(b"".join(seeds)), np.uint32)
     signs = np.repeat(np.array([1, -1], np.int8), [len(added), len(subtracted)])
-    row = torch.from_numpy(total).to(device)
-    add_masks_to_rows(
-        row[None],
-        torch.from_numpy(joined.reshape(1, -1, SEED_SIZE)).to(device),
-        torch.from_numpy(signs[None]).to(device),
-    )
-    total[:] = row.cpu().numpy()
-
-
-def sums_of_masks(
-    length: int, ring_bits: int, masks: Sequence[SignedSeeds], *, device: torch.device
-) -> Vector:
-    """Add up the masks of many vectors in one launch, and bring the sums back in one transfer.
-
-    Args:
-        length: Words of a vector, more than 32 bytes.
-        ring_bits: Bits of a number, which decide the word.
-        masks: Of each vector, the seeds that are added and those that are subtracted.
-        device: Where to compute.
-
-    Returns:
-        What is to be added to each vector, [len(masks), length], in the ring's words.
-
-    Raises:
-        TritonUnavailable: the package is not installed.
-        ValueError: a seed has another size, or the vectors are too long or too many for a launch.
-    """
-    most = max((len(added) + len(subtracted) for added, subtracted in masks), default=0)
-    seeds = np.zeros((len(masks), most, SEED_SIZE), np.uint8)
-    signs = np.zeros((len(masks), most), np.int8)
-    for row, sign, (added, subtracted) in zip(seeds, signs, masks, strict=True):
-        both = [*added, *subtracted]
-        if any(len(seed) != SEED_SIZE for seed in both):
-            raise ValueError(f"a seed is not {SEED_SIZE} bytes long")
-        row[: len(both)] = np.frombuffer(b"".join(both), np.uint8).reshape(-1, SEED_SIZE)
-        sign[: len(added)], sign[len(added) : len(both)] = 1, -1
-    # zeros of a signed type, which torch can make everywhere
-    is_short = ring.zeros(0, ring_bits).itemsize == 4
-    zeros = torch.zeros(
-        len(masks), length, dtype=torch.int32 if is_short else torch.int64, device=device
-    )
-    sums = zeros.view(torch.uint32 if is_short else torch.uint64)
-    add_masks_to_rows(sums, torch.from_numpy(seeds).to(device), torch.from_numpy(signs).to(device))
-    found: Vector = sums.cpu().numpy()
-    return found
-
-
-def _check(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
-    if vectors.dim() != 2 or signs.dim() != 2:
-        raise ValueError(
-            f"vectors {list(vectors.shape)} and signs {list(signs.shape)}: no matrices"
+    there = [torch.from_numpy(array).to(device) for array in (total, keys, signs)]
+    words = BLOCK_BYTES // total.itemsize
+    with torch.cuda.device(there[0].get_device()):  # −1 on the CPU: none to choose
+        _add_masks[(-(-len(total) // (words * _LANES)),)](
+            *there,
+            len(total),
+            len(seeds),
+            num_words=words,
+            num_lanes=_LANES,
+            num_warps=_WARPS,
+            enable_fp_fusion=False,  # there is nothing to fuse; Triton 3.9 warns if not told
         )
-    num_rows, num_seeds = len(vectors), signs.shape[1]
-    for name, tensor, shape, dtypes in (
-        ("vectors", vectors, vectors.shape, [torch.uint32, torch.uint64]),
-        ("seeds", seeds, (num_rows, num_seeds, SEED_SIZE), [torch.uint8]),
-        ("signs", signs, (num_rows, num_seeds), [torch.int8]),
-    ):
-        if tensor.shape != shape or tensor.dtype not in dtypes:
-            wanted = " or ".join(map(str, dtypes))
-            raise ValueError(
-                f"{name}: {tensor.dtype} {list(tensor.shape)} must be {wanted} {list(shape)}"
-            )
-        if tensor.device != vectors.device or not tensor.is_contiguous():
-            raise ValueError(f"{name}: must be contiguous and on {vectors.device}, as the vectors")
+    total[:] = there[0].cpu().numpy()
 
 
 def _kernel(function: Callable[..., Any]) -> Any:  # noqa: ANN401 what Triton makes of it
@@ -191,41 +99,34 @@ def _kernel(function: Callable[..., Any]) -> Any:  # noqa: ANN401 what Triton ma
 @_kernel
 @no_type_check
 def _add_masks(
-    vectors,
+    vector,
     seeds,
     signs,
     length,
     num_seeds,
-    num_runs,
     num_words: tl.constexpr,
     num_lanes: tl.constexpr,
 ) -> None:
-    """Add one run of keystream blocks of every seed of a row to the row's vector.
-
-    Program i works on run i mod `num_runs` of row ⌊i / num_runs⌋, num_lanes blocks.
+    """Add one run of keystream blocks of every seed to the vector: program i, run i.
 
     Args:
-        vectors: Pointer to words [rows, length] of 32 or 64 bits.
-        seeds: Pointer to 32-bit words [rows, num_seeds, 8].
-        signs: Pointer to int8 [rows, num_seeds], each −1, 0 or +1.
-        length: Words of a vector.
-        num_seeds: Seeds of a row.
-        num_runs: Runs of a vector.
-        num_words: In a block: 16 of 32 bits or 8 of 64 bits, as `vectors` has them.
-        num_lanes: A power of two.
+        vector: Pointer to words [length] of 32 or 64 bits.
+        seeds: Pointer to 32-bit words [num_seeds, 8].
+        signs: Pointer to int8 [num_seeds], each −1 or +1.
+        length: Words of the vector.
+        num_seeds: Seeds.
+        num_words: In a block: 16 of 32 bits or 8 of 64 bits, as `vector` has them.
+        num_lanes: Blocks of a run, a power of two.
     """
-    row = (tl.program_id(0) // num_runs).to(tl.int64)
-    run = (tl.program_id(0) % num_runs).to(tl.uint32)
-    block = run * num_lanes + tl.arange(0, num_lanes).to(tl.uint32)
-    z = tl.full((num_lanes,), 0, vectors.dtype.element_ty)
+    block = tl.program_id(0).to(tl.uint32) * num_lanes + tl.arange(0, num_lanes).to(tl.uint32)
+    z = tl.full((num_lanes,), 0, vector.dtype.element_ty)
     sums = (z, z, z, z, z, z, z, z, z, z, z, z, z, z, z, z)
     for index in range(num_seeds):
-        sign = tl.load(signs + row * num_seeds + index)
-        if sign != 0:
-            words = _keystream(seeds + (row * num_seeds + index) * 8, block)
-            if num_words == 8:
-                words = _paired(words)
-            sums = _plus(sums, words, sign.to(z.dtype))  # −1 is 2^word − 1
+        words = _keystream(seeds + index * 8, block)
+        if num_words == 8:
+            words = _paired(words)
+        sign = tl.load(signs + index)
+        sums = _plus(sums, words, sign.to(z.dtype))  # −1 is 2^word − 1
     if num_words == 8:
         total = _stack(sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7])
     else:
@@ -234,7 +135,7 @@ def _add_masks(
         total = tl.join(even, odd)
     total = tl.reshape(total, (num_lanes, num_words))
     place = block.to(tl.int64)[:, None] * num_words + tl.arange(0, num_words)[None, :]
-    here, inside = vectors + row * length + place, place < length
+    here, inside = vector + place, place < length
     tl.store(here, tl.load(here, mask=inside) + total, mask=inside)
 
 

@@ -28,7 +28,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import INTERRUPTED
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import strategy_of
 from deltafl.sim.settings.config import OWN_STRATEGIES, RunConfig
 from deltafl.sim.settings.config_io import check_together
 

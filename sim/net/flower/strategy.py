@@ -45,7 +45,7 @@ from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import RemoteDevices
 from deltafl.sim.net.supernodes import SuperNodes
 from deltafl.sim.net.trips import Site, Waiting
-from deltafl.sim.run.levels import strategy_of
+from deltafl.sim.run.algorithms import strategy_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config
 

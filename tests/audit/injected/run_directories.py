@@ -14,8 +14,8 @@ from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.events import EventLog
 from deltafl.sim.record.rundir import RunDirectory, write_json
 from deltafl.sim.record.truth import TRUTH
+from deltafl.sim.run.algorithms import strategy_of
 from deltafl.sim.run.engine import report_as_dict
-from deltafl.sim.run.levels import strategy_of
 from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import (
     ExperimentConfig,
