@@ -16,8 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -126,29 +126,12 @@ def run_cells(
         if not place.summary.exists()
     }
     reasons = _Pool(jobs, quiet).run(list(waiting.values()), until)
-    failures = {
-        path: Failure(waiting[path][0], reason, _log(waiting[path][1]))
-        for path, reason in reasons.items()
-    }
-    return outcome_of(cells, places, failures)
-
-
-def outcome_of(
-    cells: Sequence[Cell], places: Sequence[RunDirectory], failures: Mapping[Path, Failure]
-) -> Outcome:
-    """What became of some cells.
-
-    Args:
-        cells: any number.
-        places: where their runs lie.
-        failures: by where the run lies.
-    """
     finished, failed, unfinished = [], [], []
     for cell, place in zip(cells, places, strict=True):
         if place.summary.exists():
             finished.append(Finished(cell, place))
-        elif place.path in failures:
-            failed.append(replace(failures[place.path], cell=cell))
+        elif place.path in reasons:
+            failed.append(Failure(cell, reasons[place.path], _log(place)))
         else:
             unfinished.append(cell)
     return Outcome(tuple(finished), tuple(failed), tuple(unfinished))
