@@ -1,7 +1,7 @@
 """A figure of the paper: the runs behind it, drawn task by task, with one table of them all."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
@@ -44,7 +44,8 @@ class TaskRuns:
 
     def record(self, **further: object) -> Record:
         """A record that says which task and data it is of."""
-        return {"task": self.chosen.task.name, "data": self.chosen.data.name, **further}
+        task, data = self.chosen.task.name, self.chosen.data.name
+        return {"task": task, "data": data, "title": self.chosen.label, **further}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +54,11 @@ class Drawn:
 
     Attributes:
         figures: by what they add to the name of the task's; none where nothing is known.
-        rows: of the table.
-        records: of the table.
+        records: of the table, a row each.
         notes: sentences that a reader must know.
     """
 
     figures: Mapping[str, Figure]
-    rows: Sequence[tuple[str, ...]]
     records: Sequence[Record]
     notes: Sequence[str] = ()
 
@@ -71,11 +70,11 @@ class TaskFigure(Experiment):
     Attributes:
         further_notes: what else a reader must know.
         numbers: what its table has of it, in words.
-        columns: of the table.
+        columns: of the table, after the task: from a heading to how it is written.
     """
 
     numbers: ClassVar[str]
-    columns: ClassVar[tuple[str, ...]]
+    columns: ClassVar[Mapping[str, str | Callable[[Record], str]]]
 
     further_notes: tuple[str, ...] = ()
 
@@ -84,13 +83,9 @@ class TaskFigure(Experiment):
         chosen, methods = self.chosen(request)
         tasks = [TaskRuns(one, _of_task(finished, one)) for one in chosen]
         drawn = {task.chosen.task.name: self.of_task(task) for task in tasks if task.methods}
-        table = Table(
-            self.name,
-            f"{self.title}: {self.numbers}",
-            self.columns,
-            tuple(row for one in drawn.values() for row in one.rows),
-            tuple(record for one in drawn.values() for record in one.records),
-        )
+        records = [record for one in drawn.values() for record in one.records]
+        columns = {"task": "title", **self.columns}
+        table = Table.of(self.name, f"{self.title}: {self.numbers}", records, columns)
         figures = {
             f"{self.name}-{task}{suffix}": figure
             for task, one in drawn.items()

@@ -6,7 +6,7 @@ attackers at which its 90th percentile is more than `BREAKS` above that of its o
 relative to it. Both are averages over the seeds that the attacked and the clean case have both run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -31,8 +31,8 @@ from deltafl.sim.reproduce.experiment import (
     Table,
     find,
     last_evaluation,
+    mean_and_std,
     percent_error,
-    plus_minus,
 )
 from deltafl.sim.reproduce.figure import draw_line
 from deltafl.sim.reproduce.grid import Experiment, make_cells, notes_of
@@ -279,11 +279,11 @@ class RobustTable(Experiment):
                 "attack": "attack",
                 "attackers": lambda row: percent(row["share"]),
                 "method": "method",
-                "90th percentile": _number("p90"),
+                "90th percentile": mean_and_std("p90"),
                 "against clean": _rise,
-                "mean": _number("mean"),
-                "corrupted share": _number("corrupted_share"),
-                "backdoor success": _number("backdoor_success"),
+                "mean": mean_and_std("mean"),
+                "corrupted share": mean_and_std("corrupted_share"),
+                "backdoor success": mean_and_std("backdoor_success"),
             },
         )
 
@@ -354,14 +354,6 @@ _NOTES: Final = (
     f"{BREAKS:.0%} above that of its own clean runs (relative, averages over the seeds that both "
     "have). A share that was not tried, or whose runs are missing, says nothing.",
 )
-
-
-def _number(key: str) -> Callable[[Record], str]:
-    def written(row: Record) -> str:
-        mean = row[f"{key}_mean"]
-        return NONE if mean is None else plus_minus(mean, row[f"{key}_std"])
-
-    return written
 
 
 def _rise(row: Record) -> str:
