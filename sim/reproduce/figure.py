@@ -5,12 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deltafl.sim.charts.chart import Numbers
-from deltafl.sim.charts.files import line_style
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table, by_method
 from deltafl.sim.reproduce.grid import Experiment, notes_of
@@ -103,30 +99,3 @@ class TaskFigure(Experiment):
 def _of_task(finished: Sequence[Finished], chosen: Chosen) -> dict[str, Seeds]:
     runs = by_method(finished).items()
     return {method: own for (task, method), own in runs if task == chosen.task.name}
-
-
-def draw_line(
-    axes: Axes, x: Numbers, rows: Numbers, *, number: int, label: str, band: str, dotted: bool
-) -> None:
-    """Draw a mean over seeds with a band.
-
-    Args:
-        axes: where.
-        x: shape (points,).
-        rows: one row per seed, shape (seeds, points); NaN where a seed has no value.
-        number: of the line, which decides how it looks.
-        label: its name in the legend.
-        band: "deviation" (one standard deviation to each side) or "range" (lowest to highest).
-        dotted: whether to mark the points.
-    """
-    known = np.isfinite(rows).any(axis=0)
-    x, values = x[known], np.ma.masked_invalid(rows[:, known])
-    mean = values.mean(axis=0)
-    looks = line_style(number, marked=dotted)
-    axes.plot(x, mean, label=label, markersize=3, **looks)
-    if len(rows) > 1:
-        low, high = values.min(axis=0), values.max(axis=0)
-        if band == "deviation":
-            deviation = values.std(axis=0, ddof=1)
-            low, high = mean - deviation, mean + deviation
-        axes.fill_between(x, low, high, color=looks["color"], alpha=0.15, linewidth=0)

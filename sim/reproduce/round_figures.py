@@ -22,12 +22,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 from deltafl.sim.charts.chart import Numbers
-from deltafl.sim.charts.files import new_figure
+from deltafl.sim.charts.files import line_style, new_figure
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.evaluations import read_evaluations
 from deltafl.sim.record.events import read_events
@@ -40,7 +41,6 @@ from deltafl.sim.reproduce.figure import (
     Seeds,
     TaskFigure,
     TaskRuns,
-    draw_line,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, merged
 
@@ -109,6 +109,33 @@ def _sums(runs: Seeds, rounds: Sequence[int]) -> Numbers:
     return np.asarray(np.mean(per_seed, axis=0))
 
 
+def _draw_line(
+    axes: Axes, x: Numbers, rows: Numbers, *, number: int, label: str, band: str, dotted: bool
+) -> None:
+    """Draw a mean over seeds with a band.
+
+    Args:
+        axes: where.
+        x: shape (points,).
+        rows: one row per seed, shape (seeds, points); NaN where a seed has no value.
+        number: of the line, which decides how it looks.
+        label: its name in the legend.
+        band: "deviation" (one standard deviation to each side) or "range" (lowest to highest).
+        dotted: whether to mark the points.
+    """
+    known = np.isfinite(rows).any(axis=0)
+    x, values = x[known], np.ma.masked_invalid(rows[:, known])
+    mean = values.mean(axis=0)
+    looks = line_style(number, marked=dotted)
+    axes.plot(x, mean, label=label, markersize=3, **looks)
+    if len(rows) > 1:
+        low, high = values.min(axis=0), values.max(axis=0)
+        if band == "deviation":
+            deviation = values.std(axis=0, ddof=1)
+            low, high = mean - deviation, mean + deviation
+        axes.fill_between(x, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+
+
 def describe(statistic: str) -> str:
     """A statistic in words: "mean", "90th percentile"."""
     return "mean" if statistic == "mean" else f"{statistic[1:]}th percentile"
@@ -151,7 +178,7 @@ class Curves(TaskFigure):
         for row, (split, label) in zip(panels, METRICS.items(), strict=True):
             for panel, statistic in zip(row, self.statistics, strict=True):
                 for number, (method, found) in enumerate(courses.items()):
-                    draw_line(
+                    _draw_line(
                         panel,
                         found.sums if axis == _SUMS else found.rounds,
                         found.values[split, statistic],
@@ -243,7 +270,7 @@ def _draw_kept(task: TaskRuns, known: Mapping[str, Numbers]) -> Figure:
     for number, (method, kept) in enumerate(known.items()):
         x = np.arange(1, kept.shape[1] + 1, dtype=np.float64)
         dotted = len(x) <= _MARKED
-        draw_line(panel, x, kept, number=number, label=method, band="range", dotted=dotted)
+        _draw_line(panel, x, kept, number=number, label=method, band="range", dotted=dotted)
     panel.set_xlabel("round")
     panel.set_ylabel("devices kept (band: lowest to highest seed)", fontsize="small")
     panel.set_ylim(bottom=0)
