@@ -228,7 +228,25 @@ def plan_of(config: RunConfig, num_parameters: int, data: KnownData) -> Plan:
     except ConfigError as error:
         raise ConfigError(f"{error}{_remedy(first, num_parameters)}") from error
     levels, params = session_of(first, num_parameters)
-    return _plan(first, num_parameters, levels, params, data.num_devices)
+    searches = any(one.selects for one in levels.rounds)
+    fewest, losable = fewest_devices(first, num_parameters), None
+    if data.num_devices is not None:
+        losable = losable_rounds(first, fewest, data.num_devices)
+    return Plan(
+        algorithm=first.federation.algorithm,
+        thetas=tuple(map(str, first.federation.thetas)),
+        rounds=first.federation.rounds,
+        parameters=num_parameters,
+        masked=first.privacy.sums == "masked",
+        cohort=params.num_invited,
+        session=_session(params, first.privacy.expected_dropout, losable),
+        search=_search(first, levels, params) if searches else None,
+        costs=_costs(levels, params, num_parameters),
+        privacy=_privacy(first, num_parameters, searches=searches),
+        looser=looser_limits(policy_of(first)),
+        fewest_devices=fewest,
+        largest_dropout=largest_dropout(first, num_parameters),
+    )
 
 
 def _remedy(config: RunConfig, num_parameters: int) -> str:
@@ -245,33 +263,6 @@ def _remedy(config: RunConfig, num_parameters: int) -> str:
     if not ways:
         return ""
     return f"; with the other settings as they are, it works with {' or with '.join(ways)}"
-
-
-def _plan(
-    config: RunConfig,
-    num_parameters: int,
-    levels: Levels,
-    params: SessionParams,
-    num_devices: int | None,
-) -> Plan:
-    searches = any(one.selects for one in levels.rounds)
-    fewest = fewest_devices(config, num_parameters)
-    losable = None if num_devices is None else losable_rounds(config, fewest, num_devices)
-    return Plan(
-        algorithm=config.federation.algorithm,
-        thetas=tuple(map(str, config.federation.thetas)),
-        rounds=config.federation.rounds,
-        parameters=num_parameters,
-        masked=config.privacy.sums == "masked",
-        cohort=params.num_invited,
-        session=_session(params, config.privacy.expected_dropout, losable),
-        search=_search(config, levels, params) if searches else None,
-        costs=_costs(levels, params, num_parameters),
-        privacy=_privacy(config, num_parameters, searches=searches),
-        looser=looser_limits(policy_of(config)),
-        fewest_devices=fewest,
-        largest_dropout=largest_dropout(config, num_parameters),
-    )
 
 
 def _session(params: SessionParams, dropout: float, losable: int | None) -> SessionPlan:

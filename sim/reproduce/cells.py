@@ -16,8 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -125,30 +125,13 @@ def run_cells(
         for cell, place in zip(cells, places, strict=True)
         if not place.summary.exists()
     }
-    reasons = _Pool(jobs, quiet).run(list(waiting.values()), until)
-    failures = {
-        path: Failure(waiting[path][0], reason, _log(waiting[path][1]))
-        for path, reason in reasons.items()
-    }
-    return outcome_of(cells, places, failures)
-
-
-def outcome_of(
-    cells: Sequence[Cell], places: Sequence[RunDirectory], failures: Mapping[Path, Failure]
-) -> Outcome:
-    """What became of some cells.
-
-    Args:
-        cells: any number.
-        places: where their runs lie.
-        failures: by where the run lies.
-    """
+    reasons = _run(list(waiting.values()), jobs, until, quiet=quiet)
     finished, failed, unfinished = [], [], []
     for cell, place in zip(cells, places, strict=True):
         if place.summary.exists():
             finished.append(Finished(cell, place))
-        elif place.path in failures:
-            failed.append(replace(failures[place.path], cell=cell))
+        elif place.path in reasons:
+            failed.append(Failure(cell, reasons[place.path], _log(place)))
         else:
             unfinished.append(cell)
     return Outcome(tuple(finished), tuple(failed), tuple(unfinished))
@@ -165,54 +148,52 @@ class _Running:
     rounds: int
 
 
-class _Pool:
-    """Processes, at most so many at a time, each on a core of its own."""
+def _run(
+    work: Sequence[tuple[Cell, RunDirectory]], jobs: int, until: float, *, quiet: bool
+) -> dict[Path, str]:
+    """Run all of it, or what the time suffices for; why the ones failed that did.
 
-    def __init__(self, jobs: int, quiet: bool) -> None:
-        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        self._slots = [cores[i % len(cores)] if cores else None for i in range(jobs)]
-        self._quiet = quiet
-
-    def run(self, work: Sequence[tuple[Cell, RunDirectory]], until: float) -> dict[Path, str]:
-        """Run all of it, or what the time suffices for; why the ones failed that did."""
-        reasons: dict[Path, str] = {}
-        if not work:
-            return reasons
-        queue = list(reversed(work))
-        running: list[_Running] = []
-        done = sum(rounds_done(place) for _, place in work)
-        bar = Bar(
-            total=sum(cell.config.federation.rounds for cell, _ in work),
-            initial=done,
-            unit="round",
-            desc=f"{len(work)} cells",
-            quiet=self._quiet,
-            leave=True,
-        )
-        try:
-            with bar, _ended_like_interrupted():
-                while (queue or running) and time.monotonic() < until:
-                    while queue and len(running) < len(self._slots):
-                        taken = [one.core for one in running]
-                        running.append(_start(*queue.pop(), self._free(taken)))
-                    for one in list(running):
-                        _follow(one, bar)
-                        if one.process.poll() is not None:
-                            _follow(one, bar)
-                            running.remove(one)
-                            if reason := _reason(one):
-                                reasons[one.place.path] = reason
-                                bar.write(f"deltafl: {one.cell}: {reason}", sys.stderr)
-                            bar.set_description(f"{len(queue) + len(running)} cells left")
-                    if running:
-                        time.sleep(_POLL_S)
-        finally:
-            _stop(running)
+    There are at most so many processes at a time, each on a core of its own.
+    """
+    reasons: dict[Path, str] = {}
+    if not work:
         return reasons
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    queue = list(reversed(work))
+    running: list[_Running] = []
+    bar = Bar(
+        total=sum(cell.config.federation.rounds for cell, _ in work),
+        initial=sum(rounds_done(place) for _, place in work),
+        unit="round",
+        desc=f"{len(work)} cells",
+        quiet=quiet,
+        leave=True,
+    )
+    try:
+        with bar, _ended_like_interrupted():
+            while (queue or running) and time.monotonic() < until:
+                while queue and len(running) < jobs:
+                    core = _free(cores, [one.core for one in running])
+                    running.append(_start(*queue.pop(), core))
+                for one in list(running):
+                    _follow(one, bar)
+                    if one.process.poll() is not None:
+                        _follow(one, bar)
+                        running.remove(one)
+                        if reason := _reason(one):
+                            reasons[one.place.path] = reason
+                            bar.write(f"deltafl: {one.cell}: {reason}", sys.stderr)
+                        bar.set_description(f"{len(queue) + len(running)} cells left")
+                if running:
+                    time.sleep(_POLL_S)
+    finally:
+        _stop(running)
+    return reasons
 
-    def _free(self, taken: Sequence[int | None]) -> int | None:
-        """The core that the fewest running cells have."""
-        return min(self._slots, key=taken.count)
+
+def _free(cores: Sequence[int], taken: Sequence[int | None]) -> int | None:
+    """The core that the fewest running cells have; None where the system has no such choice."""
+    return min(cores, key=taken.count, default=None)
 
 
 def _start(cell: Cell, place: RunDirectory, core: int | None) -> _Running:

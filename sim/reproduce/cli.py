@@ -4,7 +4,9 @@ import argparse
 import contextlib
 import functools
 import json
+import math
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -47,7 +49,7 @@ examples:
   deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
       the grids over which the paper tunes the learning rate and the penalty
   deltafl reproduce all --data unipen62=u.npz --budget 8
-      overnight: what fits into eight hours, with the papers' rounds; the same again goes on
+      overnight: the most telling first, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
       a one-minute trial on the embedded digits
 
@@ -138,8 +140,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=_budget,
         metavar="HOURS",
-        help="measure how long rounds take, run what fits into so many hours, the most telling "
-        "first, and print how far each run is from the papers' rounds; again to go on",
+        help="run for so many hours, the most telling first, and print how far runs are from the "
+        "papers' rounds; again to go on",
     )
     add_json(parser)
     add_quiet(parser)
@@ -299,14 +301,14 @@ def _spent(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> obj
 
 
 def _run(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> "Outcome":
-    from deltafl.sim.reproduce.budget import run_within
+    from deltafl.sim.reproduce.budget import HOUR_S, in_order, survey
     from deltafl.sim.reproduce.cells import run_cells
 
-    jobs, quiet = options.jobs, options.quiet
+    cells, until = [cell for _, own in plans for cell in own], math.inf
     if options.budget is not None:
-        return run_within(plans, request, options.budget, jobs=jobs, quiet=quiet)
-    cells = [cell for _, own in plans for cell in own]
-    return run_cells(cells, request.out, jobs=jobs, quiet=quiet)
+        until = time.monotonic() + options.budget * HOUR_S
+        cells = [item.cell for item in in_order(survey(plans, request))]
+    return run_cells(cells, request.out, jobs=options.jobs, quiet=options.quiet, until=until)
 
 
 def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> int:

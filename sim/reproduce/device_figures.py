@@ -9,9 +9,9 @@ differ less, and the errors of test devices with little data ("less than 200 for
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -48,13 +48,11 @@ class DeviceValue:
         id: the device.
         num_samples: of it.
         value: training loss in nats, or test error in [0, 1].
-        seeds: how many there are.
     """
 
     id: str
     num_samples: int
     value: float
-    seeds: int
 
 
 _Values: TypeAlias = Mapping[str, Mapping[str, Sequence[DeviceValue]]]  # by split and method
@@ -74,7 +72,7 @@ def per_device(evaluations: Sequence[Evaluation], split: str) -> list[DeviceValu
             values.setdefault(device.id, []).append(value)
             sizes[device.id] = device.num_samples
     return [
-        DeviceValue(name, sizes[name], float(np.mean(found)), len(found))
+        DeviceValue(name, sizes[name], float(np.mean(found)))
         for name, found in sorted(values.items())
     ]
 
@@ -98,32 +96,23 @@ class DeviceFigure(TaskFigure):
             split: {method: per_device(runs, split) for method, runs in last.items()}
             for split in self.splits
         }
-        rows, records = self.spread(task, values)
-        return Drawn({"": self.draw(task, values)}, rows, [*records, *_records(task, values)])
+        return Drawn({"": self.draw(task, values)}, self.spread(task, values))
 
     @abstractmethod
     def draw(self, task: TaskRuns, values: _Values) -> Figure:
         """Draw the devices of the methods."""
 
     @abstractmethod
-    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[tuple[str, ...]], list[Record]]:
-        """What the table says of them, and its records beside those of each device."""
+    def spread(self, task: TaskRuns, values: _Values) -> list[Record]:
+        """What the table says of them."""
 
 
-def _records(task: TaskRuns, values: _Values) -> list[Record]:
-    return [
-        task.record(
-            split=split,
-            method=method,
-            device=device.id,
-            num_samples=device.num_samples,
-            **{"loss" if split == TRAIN else "error": device.value},
-            seeds=device.seeds,
-        )
-        for split, methods in values.items()
-        for method, devices in methods.items()
-        for device in devices
-    ]
+_UNITS: Final = {TRAIN: (1, METRICS[TRAIN], 3), TEST: (100, "test error (%)", 2)}
+"""What a value is multiplied with in tables, what that is called, and with how many digits."""
+
+
+def _in_its_unit(key: str) -> Callable[[Record], str]:
+    return lambda row: f"{row[key]:.{_UNITS[row['split']][2]}f}"
 
 
 class Histograms(DeviceFigure):
@@ -132,7 +121,12 @@ class Histograms(DeviceFigure):
     __slots__ = ()
 
     numbers = "the distributions in numbers (unweighted)"
-    columns = ("task", "metric", "method", "devices", "mean", *(f"p{tau}" for tau in PERCENTILES))
+    columns: ClassVar = {
+        "metric": "metric",
+        "method": "method",
+        "devices": "devices",
+        **{key: _in_its_unit(key) for key in ("mean", *(f"p{tau}" for tau in PERCENTILES))},
+    }
 
     def draw(self, task: TaskRuns, values: _Values) -> Figure:
         """Draw a panel for each split and method."""
@@ -159,21 +153,20 @@ class Histograms(DeviceFigure):
         figure.suptitle(task.heading, fontsize="medium")
         return figure
 
-    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[tuple[str, ...]], list[Record]]:
+    def spread(self, task: TaskRuns, values: _Values) -> list[Record]:
         """Mean and percentiles."""
-        rows = []
+        records = []
         for split, methods in values.items():
-            scale, unit, digits = _UNITS[split]
+            scale, unit, _ = _UNITS[split]
             for method, devices in methods.items():
                 found = np.array([device.value for device in devices]) * scale
-                numbers = [found.mean(), *np.percentile(found, PERCENTILES)]
-                texts = (f"{number:.{digits}f}" for number in numbers)
-                rows.append((task.chosen.label, unit, method, str(len(devices)), *texts))
-        return rows, []
-
-
-_UNITS: Final = {TRAIN: (1, METRICS[TRAIN], 3), TEST: (100, "test error (%)", 2)}
-"""What a value is multiplied with in tables, what that is called, and with how many digits."""
+                of = {"split": split, "metric": unit, "method": method, "devices": len(devices)}
+                percentiles = np.percentile(found, PERCENTILES).tolist()
+                numbers = {
+                    f"p{tau}": one for tau, one in zip(PERCENTILES, percentiles, strict=True)
+                }
+                records.append(task.record(**of, mean=float(found.mean()), **numbers))
+        return records
 
 
 def _stairs(
@@ -188,20 +181,32 @@ def _stairs(
     axes.axvline(float(np.percentile(values, _TAIL)), color=colour, linestyle=line, linewidth=0.9)
 
 
+def _number(split: str, value: float | None) -> str:
+    scale, _, digits = _UNITS[split]
+    return NONE if value is None else f"{scale * value:.{digits}f}"
+
+
+def _with_little_data(row: Record) -> str:
+    bound = row["little_data_below"]
+    counts = f"{row['devices_with_little_data']} of {row['devices']}"
+    return NONE if bound is None else f"{counts} (below {bound})"
+
+
 class Scatter(DeviceFigure):
     """Scatter plots over devices: a row for each split, a panel for each method."""
 
     __slots__ = ()
 
     numbers = "spread over devices"
-    columns = (
-        "task",
-        "method",
-        "std of training loss (nats)",
-        "std of test error (points)",
-        "std of test error with little data (points)",
-        "test devices with little data",
-    )
+    columns: ClassVar = {
+        "method": "method",
+        "std of training loss (nats)": lambda row: _number(TRAIN, row["std_train_loss"]),
+        "std of test error (points)": lambda row: _number(TEST, row["std_test_error"]),
+        "std of test error with little data (points)": lambda row: _number(
+            TEST, row["std_test_error_little_data"]
+        ),
+        "test devices with little data": _with_little_data,
+    }
 
     def draw(self, task: TaskRuns, values: _Values) -> Figure:
         """Draw a panel for each split and method."""
@@ -231,9 +236,9 @@ class Scatter(DeviceFigure):
         figure.suptitle(task.heading, fontsize="medium")
         return figure
 
-    def spread(self, task: TaskRuns, values: _Values) -> tuple[list[tuple[str, ...]], list[Record]]:
+    def spread(self, task: TaskRuns, values: _Values) -> list[Record]:
         """Standard deviations over devices, of test devices also of those with little data."""
-        rows, records = list[tuple[str, ...]](), list[Record]()
+        records = []
         bound = LITTLE_DATA.get(task.chosen.task.family)
         for method, tests in values[TEST].items():
             little = [one for one in tests if bound is not None and one.num_samples < bound]
@@ -245,18 +250,11 @@ class Scatter(DeviceFigure):
                     std_test_error=error,
                     std_test_error_little_data=of_little,
                     little_data_below=bound,
+                    devices=len(tests),
                     devices_with_little_data=len(little),
                 )
             )
-            number = NONE if bound is None else f"{len(little)} of {len(tests)} (below {bound})"
-            texts = _number(TRAIN, loss), _number(TEST, error), _number(TEST, of_little)
-            rows.append((task.chosen.label, method, *texts, number))
-        return rows, records
-
-
-def _number(split: str, value: float | None) -> str:
-    scale, _, digits = _UNITS[split]
-    return NONE if value is None else f"{scale * value:.{digits}f}"
+        return records
 
 
 def _std(devices: Sequence[DeviceValue]) -> float | None:

@@ -203,6 +203,16 @@ def plus_minus(mean: float, std: float | None, digits: int = 2) -> str:
     return f"{mean:.{digits}f}{spread}"
 
 
+def mean_and_std(key: str) -> Callable[[Record], str]:
+    """How a record's mean and deviation over seeds, `KEY_mean` and `KEY_std`, are written."""
+
+    def both(row: Record) -> str:
+        mean = row[f"{key}_mean"]
+        return NONE if mean is None else plus_minus(mean, row[f"{key}_std"])
+
+    return both
+
+
 def by_method(
     finished: Sequence[Finished],
 ) -> dict[tuple[str, str], dict[int, RunDirectory]]:

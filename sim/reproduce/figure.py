@@ -1,16 +1,12 @@
 """A figure of the paper: the runs behind it, drawn task by task, with one table of them all."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from deltafl.sim.charts.chart import Numbers
-from deltafl.sim.charts.files import line_style
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table, by_method
 from deltafl.sim.reproduce.grid import Experiment, notes_of
@@ -44,7 +40,8 @@ class TaskRuns:
 
     def record(self, **further: object) -> Record:
         """A record that says which task and data it is of."""
-        return {"task": self.chosen.task.name, "data": self.chosen.data.name, **further}
+        task, data = self.chosen.task.name, self.chosen.data.name
+        return {"task": task, "data": data, "title": self.chosen.label, **further}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +50,11 @@ class Drawn:
 
     Attributes:
         figures: by what they add to the name of the task's; none where nothing is known.
-        rows: of the table.
-        records: of the table.
+        records: of the table, a row each.
         notes: sentences that a reader must know.
     """
 
     figures: Mapping[str, Figure]
-    rows: Sequence[tuple[str, ...]]
     records: Sequence[Record]
     notes: Sequence[str] = ()
 
@@ -71,11 +66,11 @@ class TaskFigure(Experiment):
     Attributes:
         further_notes: what else a reader must know.
         numbers: what its table has of it, in words.
-        columns: of the table.
+        columns: of the table, after the task: from a heading to how it is written.
     """
 
     numbers: ClassVar[str]
-    columns: ClassVar[tuple[str, ...]]
+    columns: ClassVar[Mapping[str, str | Callable[[Record], str]]]
 
     further_notes: tuple[str, ...] = ()
 
@@ -84,13 +79,9 @@ class TaskFigure(Experiment):
         chosen, methods = self.chosen(request)
         tasks = [TaskRuns(one, _of_task(finished, one)) for one in chosen]
         drawn = {task.chosen.task.name: self.of_task(task) for task in tasks if task.methods}
-        table = Table(
-            self.name,
-            f"{self.title}: {self.numbers}",
-            self.columns,
-            tuple(row for one in drawn.values() for row in one.rows),
-            tuple(record for one in drawn.values() for record in one.records),
-        )
+        records = [record for one in drawn.values() for record in one.records]
+        columns = {"task": "title", **self.columns}
+        table = Table.of(self.name, f"{self.title}: {self.numbers}", records, columns)
         figures = {
             f"{self.name}-{task}{suffix}": figure
             for task, one in drawn.items()
@@ -108,30 +99,3 @@ class TaskFigure(Experiment):
 def _of_task(finished: Sequence[Finished], chosen: Chosen) -> dict[str, Seeds]:
     runs = by_method(finished).items()
     return {method: own for (task, method), own in runs if task == chosen.task.name}
-
-
-def draw_line(
-    axes: Axes, x: Numbers, rows: Numbers, *, number: int, label: str, band: str, dotted: bool
-) -> None:
-    """Draw a mean over seeds with a band.
-
-    Args:
-        axes: where.
-        x: shape (points,).
-        rows: one row per seed, shape (seeds, points); NaN where a seed has no value.
-        number: of the line, which decides how it looks.
-        label: its name in the legend.
-        band: "deviation" (one standard deviation to each side) or "range" (lowest to highest).
-        dotted: whether to mark the points.
-    """
-    known = np.isfinite(rows).any(axis=0)
-    x, values = x[known], np.ma.masked_invalid(rows[:, known])
-    mean = values.mean(axis=0)
-    looks = line_style(number, marked=dotted)
-    axes.plot(x, mean, label=label, markersize=3, **looks)
-    if len(rows) > 1:
-        low, high = values.min(axis=0), values.max(axis=0)
-        if band == "deviation":
-            deviation = values.std(axis=0, ddof=1)
-            low, high = mean - deviation, mean + deviation
-        axes.fill_between(x, low, high, color=looks["color"], alpha=0.15, linewidth=0)

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, PercentFormatter
 from scipy import optimize
 
-from deltafl.fl.superquantile import conformity, superquantile
+from deltafl.fl.superquantile import superquantile
 from deltafl.sim.charts.chart import COLOURS, Numbers
 from deltafl.sim.charts.files import new_figure
 from deltafl.sim.reproduce.algorithm1 import Quadratics, solve_dual
@@ -318,23 +318,15 @@ def _table(found: dict[str, Illustration]) -> Table:
 
 
 def _record(triangle: str, one: Illustration) -> Record:
-    worst, _ = worst_mixture(one.losses_theta, THETA)
-    better = one.mixtures @ (one.losses_1 - one.losses_theta) > 0
     return {
         "triangle": triangle,
-        "means": one.means.tolist(),
         "largest_angle_degrees": one.angle,
-        "w_1": one.w_1.tolist(),
-        "w_theta": one.w_theta.tolist(),
         "w_theta_to_midpoint": _distance(one.w_theta, one.midpoint),
         "w_theta_to_circumcentre": _distance(one.w_theta, one.circumcentre),
         "w_1_to_mean": _distance(one.w_1, one.means.mean(axis=0)),
         "worst_loss_w_1": one.worst_1,
         "worst_loss_w_theta": one.worst_theta,
-        "superquantile_w_theta": one.objective,
         "duality_gap": one.gap,
-        "conformity_of_worst": conformity([1 / 3] * 3, worst.tolist()),
-        "share_of_mixtures_where_w_theta_is_better": float(np.mean(better)),
     }
 
 

@@ -31,24 +31,8 @@ _GAP: Final = "  "
 _LEAST: Final = 40  # columns; on a narrower terminal, lines are cut off
 _MARKED: Final = "**"  # around the best number, in Markdown
 _STAR: Final = "* is the best of its column."
-_LATEX: Final = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "–": "--",
-    "±": r"$\pm$",
-    "Δ": r"$\Delta$",
-    "θ": r"$\theta$",
-}
+_LATEX: Final = {"<": "$<$", "–": "--", "±": r"$\pm$", "Δ": r"$\Delta$", "θ": r"$\theta$"}
+"""What pandas does not escape."""
 
 
 def write_report(experiment: "Experiment", report: Report, out: Path) -> Path:
@@ -146,27 +130,19 @@ def as_latex(table: Table) -> str:
     \bottomrule
     \end{tabular}
     """
-    lines = [
-        f"% {_on_a_line(table.title)}",
-        f"\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
-        r"\toprule",
-        _latex_line(table.columns),
-        r"\midrule",
-        *map(_latex_line, table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
+    import pandas as pd  # loads all of it
+
+    rows = [list(map(_on_a_line, row)) for row in table.rows]
+    style = pd.DataFrame(rows, columns=list(map(_on_a_line, table.columns))).style
+    style.hide(axis="index").format(escape="latex").format_index(escape="latex", axis="columns")
+    places = f"l{'r' * (len(table.columns) - 1)}"
+    text = style.to_latex(column_format=places, hrules=True).translate(str.maketrans(_LATEX))
+    return f"% {_on_a_line(table.title)}\n{text}"
 
 
 def _on_a_line(text: str) -> str:
     """A name without what would end its line."""
     return visible(text).replace("\n", " ")
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    texts = ("".join(_LATEX.get(sign, sign) for sign in _on_a_line(cell)) for cell in cells)
-    return " & ".join(texts) + r" \\"
 
 
 def _width_of_terminal() -> int:

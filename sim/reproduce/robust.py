@@ -6,18 +6,12 @@ attackers at which its 90th percentile is more than `BREAKS` above that of its o
 relative to it. Both are averages over the seeds that the attacked and the clean case have both run.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from typing import Final, NamedTuple, TypeAlias
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
-
-from deltafl.sim.charts.files import new_figure
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.reproduce.experiment import (
@@ -31,10 +25,9 @@ from deltafl.sim.reproduce.experiment import (
     Table,
     find,
     last_evaluation,
+    mean_and_std,
     percent_error,
-    plus_minus,
 )
-from deltafl.sim.reproduce.figure import draw_line
 from deltafl.sim.reproduce.grid import Experiment, make_cells, notes_of
 from deltafl.sim.reproduce.methods import (
     Method,
@@ -222,18 +215,14 @@ class RobustTable(Experiment):
         return cells
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """A table and a figure per task, and a table of who breaks when."""
+        """A table per task, and a table of who breaks when."""
         chosen, methods = self.chosen(request)
         attacks = self._attacks(request)
         results = results_of(finished)
         tables = [self._table(one, methods, attacks, results) for one in chosen]
         tables += [self._breaks(one, methods, attacks, results) for one in chosen]
-        figures = {
-            f"{self.name}-{one.task.name}": self._figure(one, methods, attacks, results)
-            for one in chosen
-            if len(self.shares) > 1
-        }
-        return Report(tuple(tables), figures, (*notes_of(request, chosen, methods), *_NOTES))
+        notes = (*notes_of(request, chosen, methods), *_NOTES)
+        return Report(tuple(tables), notes=notes)
 
     def _attacks(self, request: Request) -> list[Attack]:
         words = dict.fromkeys(self.attacks if request.attacks is None else request.attacks)
@@ -279,11 +268,11 @@ class RobustTable(Experiment):
                 "attack": "attack",
                 "attackers": lambda row: percent(row["share"]),
                 "method": "method",
-                "90th percentile": _number("p90"),
+                "90th percentile": mean_and_std("p90"),
                 "against clean": _rise,
-                "mean": _number("mean"),
-                "corrupted share": _number("corrupted_share"),
-                "backdoor success": _number("backdoor_success"),
+                "mean": mean_and_std("mean"),
+                "corrupted share": mean_and_std("corrupted_share"),
+                "backdoor success": mean_and_std("backdoor_success"),
             },
         )
 
@@ -293,8 +282,12 @@ class RobustTable(Experiment):
         records = []
         for attack, method in product(attacks, methods):
             clean = results.get((one.task.name, method.label), {})
-            of_share = _of_shares(one, method, attack, self.shares, results)
-            found = breaking({float(share): rise(each, clean) for share, each in of_share.items()})
+            cases = {share: str(Case(method.label, attack.label, share)) for share in self.shares}
+            rises = {
+                float(share): rise(results.get((one.task.name, case), {}), clean)
+                for share, case in cases.items()
+            }
+            found = breaking(rises)
             of = {"task": one.task.name, "method": method.label, "attack": attack.label}
             records.append({**of, **found})
         tried = ", ".join(map(percent, self.shares))
@@ -306,45 +299,6 @@ class RobustTable(Experiment):
             written,
         )
 
-    def _figure(
-        self, one: Chosen, methods: Sequence[Method], attacks: Sequence[Attack], results: Results
-    ) -> Figure:
-        columns = min(3, len(attacks))
-        figure, panels = new_figure(-(-len(attacks) // columns), columns)
-        flat = [panel for row in panels for panel in row]
-        for panel, attack in zip(flat, attacks, strict=False):
-            for number, method in enumerate(methods):
-                shares = (Fraction(0), *self.shares)
-                of_share = _of_shares(one, method, attack, shares, results)
-                _draw(panel, of_share, number, method.label)
-            panel.set_title(attack.label, fontsize="medium")
-            panel.set_xlabel("share of attackers")
-            panel.xaxis.set_major_formatter(PercentFormatter(1.0))
-            panel.yaxis.set_major_formatter(PercentFormatter(1.0))
-        for panel in flat[len(attacks) :]:
-            panel.set_visible(False)
-        flat[0].set_ylabel("90th percentile of the test error")
-        flat[0].legend(frameon=False, fontsize="small")
-        figure.suptitle(one.label, fontsize="medium")
-        return figure
-
-
-def _of_shares(
-    one: Chosen, method: Method, attack: Attack, shares: Sequence[Fraction], results: Results
-) -> dict[Fraction, Measured]:
-    """A method under an attack by each share of the devices."""
-    cases = {share: str(Case(method.label, attack.label, share)) for share in shares}
-    return {share: results.get((one.task.name, case), {}) for share, case in cases.items()}
-
-
-def _draw(panel: Axes, of_share: Mapping[Fraction, Measured], number: int, label: str) -> None:
-    tails = [found.get("p90", {}) for found in of_share.values()]
-    seeds = sorted({seed for tail in tails for seed in tail})
-    rows = np.array([[tail.get(seed, np.nan) / 100 for tail in tails] for seed in seeds])
-    if seeds:
-        x = np.array([float(share) for share in of_share])
-        draw_line(panel, x, rows, number=number, label=label, band="deviation", dotted=True)
-
 
 _NOTES: Final = (
     "Errors are of honest devices' test data; the attackers' share is of the weight of the devices "
@@ -354,14 +308,6 @@ _NOTES: Final = (
     f"{BREAKS:.0%} above that of its own clean runs (relative, averages over the seeds that both "
     "have). A share that was not tried, or whose runs are missing, says nothing.",
 )
-
-
-def _number(key: str) -> Callable[[Record], str]:
-    def written(row: Record) -> str:
-        mean = row[f"{key}_mean"]
-        return NONE if mean is None else plus_minus(mean, row[f"{key}_std"])
-
-    return written
 
 
 def _rise(row: Record) -> str:

@@ -19,19 +19,20 @@ our choice. T_η = 1 is Algorithm 2 as it stands.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 from deltafl.sim.charts.chart import Numbers
-from deltafl.sim.charts.files import new_figure
+from deltafl.sim.charts.files import line_style, new_figure
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.evaluations import read_evaluations
 from deltafl.sim.record.events import read_events
-from deltafl.sim.reproduce.experiment import OverSeeds, Record
+from deltafl.sim.reproduce.experiment import OverSeeds, Record, mean_and_std
 from deltafl.sim.reproduce.figure import (
     METRICS,
     TEST,
@@ -40,7 +41,6 @@ from deltafl.sim.reproduce.figure import (
     Seeds,
     TaskFigure,
     TaskRuns,
-    draw_line,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, merged
 
@@ -109,6 +109,33 @@ def _sums(runs: Seeds, rounds: Sequence[int]) -> Numbers:
     return np.asarray(np.mean(per_seed, axis=0))
 
 
+def _draw_line(
+    axes: Axes, x: Numbers, rows: Numbers, *, number: int, label: str, band: str, dotted: bool
+) -> None:
+    """Draw a mean over seeds with a band.
+
+    Args:
+        axes: where.
+        x: shape (points,).
+        rows: one row per seed, shape (seeds, points); NaN where a seed has no value.
+        number: of the line, which decides how it looks.
+        label: its name in the legend.
+        band: "deviation" (one standard deviation to each side) or "range" (lowest to highest).
+        dotted: whether to mark the points.
+    """
+    known = np.isfinite(rows).any(axis=0)
+    x, values = x[known], np.ma.masked_invalid(rows[:, known])
+    mean = values.mean(axis=0)
+    looks = line_style(number, marked=dotted)
+    axes.plot(x, mean, label=label, markersize=3, **looks)
+    if len(rows) > 1:
+        low, high = values.min(axis=0), values.max(axis=0)
+        if band == "deviation":
+            deviation = values.std(axis=0, ddof=1)
+            low, high = mean - deviation, mean + deviation
+        axes.fill_between(x, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+
+
 def describe(statistic: str) -> str:
     """A statistic in words: "mean", "90th percentile"."""
     return "mean" if statistic == "mean" else f"{statistic[1:]}th percentile"
@@ -119,14 +146,20 @@ class Curves(TaskFigure):
     """Curves over rounds: one figure per task, two where calls are counted.
 
     Attributes:
-        statistics: what is drawn of the distribution over devices, of `STATISTICS`; the records
-            have all.
+        statistics: what is drawn of the distribution over devices, of `STATISTICS`; the table
+            has all.
         counts_calls: whether the axis is secure aggregation calls: as the paper counts them, and in
             a second figure as they really are.
     """
 
     numbers = "after the last round, mean ± std over seeds"
-    columns = ("task", "metric", "method", "rounds", "secure sums", *map(describe, STATISTICS))
+    columns: ClassVar = {
+        "metric": "metric",
+        "method": "method",
+        "rounds": "rounds",
+        "secure sums": lambda row: f"{row['secure_sums']:.0f}",
+        **{describe(statistic): mean_and_std(statistic) for statistic in STATISTICS},
+    }
 
     statistics: tuple[str, ...] = ("mean", "p50", "p90", "p95")
     counts_calls: bool = False
@@ -137,16 +170,15 @@ class Curves(TaskFigure):
         figures = {"": self._draw(task, courses, _CALLS if self.counts_calls else _ROUNDS)}
         if self.counts_calls:
             figures["-sums"] = self._draw(task, courses, _SUMS)
-        rows = [_last(task, *one, split) for one in courses.items() for split in METRICS]
-        records = [record for one in courses.items() for record in _values(task, *one)]
-        return Drawn(figures, rows, records)
+        records = [_last(task, *one, split) for one in courses.items() for split in METRICS]
+        return Drawn(figures, records)
 
     def _draw(self, task: TaskRuns, courses: Mapping[str, Course], axis: str) -> Figure:
         figure, panels = new_figure(len(METRICS), len(self.statistics))
         for row, (split, label) in zip(panels, METRICS.items(), strict=True):
             for panel, statistic in zip(row, self.statistics, strict=True):
                 for number, (method, found) in enumerate(courses.items()):
-                    draw_line(
+                    _draw_line(
                         panel,
                         found.sums if axis == _SUMS else found.rounds,
                         found.values[split, statistic],
@@ -166,31 +198,20 @@ class Curves(TaskFigure):
         return figure
 
 
-def _last(task: TaskRuns, method: str, found: Course, split: str) -> tuple[str, ...]:
+def _last(task: TaskRuns, method: str, found: Course, split: str) -> Record:
     scale, unit = (100, "test error (%)") if split == TEST else (1, METRICS[TRAIN])
-    ends = (found.values[split, one][:, -1] * scale for one in STATISTICS)
-    numbers = (str(OverSeeds(tuple(end.tolist()))) for end in ends)
-    counts = f"{found.rounds[-1]:.0f}", f"{found.sums[-1]:.0f}"
-    return task.chosen.label, unit, method, *counts, *numbers
-
-
-def _values(task: TaskRuns, method: str, found: Course) -> list[Record]:
-    return [
-        task.record(
-            method=method,
-            seed=seed,
-            round=int(round_number),
-            mean_secure_sums=float(found.sums[point]),
-            **{
-                f"{'train_loss' if split == TRAIN else 'test_error'}_{statistic}": float(
-                    values[row, point]
-                )
-                for (split, statistic), values in found.values.items()
-            },
-        )
-        for row, seed in enumerate(task.methods[method])
-        for point, round_number in enumerate(found.rounds)
-    ]
+    numbers = {
+        statistic: OverSeeds(tuple((found.values[split, statistic][:, -1] * scale).tolist()))
+        for statistic in STATISTICS
+    }
+    return task.record(
+        method=method,
+        metric=unit,
+        rounds=int(found.rounds[-1]),
+        secure_sums=float(found.sums[-1]),
+        **{f"{statistic}_mean": number.mean for statistic, number in numbers.items()},
+        **{f"{statistic}_std": number.std for statistic, number in numbers.items()},
+    )
 
 
 class Kept(TaskFigure):
@@ -199,29 +220,27 @@ class Kept(TaskFigure):
     __slots__ = ()
 
     numbers = "over all rounds and seeds"
-    columns = ("task", "method", "mean", "fewest", "most")
+    columns: ClassVar = {
+        "method": "method",
+        "mean": lambda row: f"{row['mean']:.1f}",
+        "fewest": "fewest",
+        "most": "most",
+    }
 
     def of_task(self, task: TaskRuns) -> Drawn:
         """Draw the methods whose servers know."""
         found = {method: kept_devices(runs) for method, runs in task.methods.items()}
         known = {method: kept for method, kept in found.items() if not np.isnan(kept).all()}
-        spreads = {
-            method: (f"{np.nanmean(kept):.1f}", f"{np.nanmin(kept):.0f}", f"{np.nanmax(kept):.0f}")
-            for method, kept in known.items()
-        }
         return Drawn(
             {"": _draw_kept(task, known)} if known else {},
-            [(task.chosen.label, method, *spread) for method, spread in spreads.items()],
             [
                 task.record(
                     method=method,
-                    seed=seed,
-                    round=index + 1,
-                    kept_devices=None if np.isnan(number) else int(number),
+                    mean=float(np.nanmean(kept)),
+                    fewest=int(np.nanmin(kept)),
+                    most=int(np.nanmax(kept)),
                 )
                 for method, kept in known.items()
-                for seed, row in zip(task.methods[method], kept.tolist(), strict=True)
-                for index, number in enumerate(row)
             ],
             [
                 f"{method} is left out: its server does not learn the number."
@@ -251,7 +270,7 @@ def _draw_kept(task: TaskRuns, known: Mapping[str, Numbers]) -> Figure:
     for number, (method, kept) in enumerate(known.items()):
         x = np.arange(1, kept.shape[1] + 1, dtype=np.float64)
         dotted = len(x) <= _MARKED
-        draw_line(panel, x, kept, number=number, label=method, band="range", dotted=dotted)
+        _draw_line(panel, x, kept, number=number, label=method, band="range", dotted=dotted)
     panel.set_xlabel("round")
     panel.set_ylabel("devices kept (band: lowest to highest seed)", fontsize="small")
     panel.set_ylim(bottom=0)

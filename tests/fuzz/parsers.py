@@ -58,7 +58,6 @@ from deltafl.sim.record.events import EventLog, read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import TRANSCRIPT, read_transcript
 from deltafl.sim.record.truth import TRUTH, read_truth
-from deltafl.sim.reproduce.budget import Speeds
 from deltafl.sim.run.simulated import training_in
 from deltafl.sim.settings.config_io import (
     assignment,
@@ -515,7 +514,6 @@ OF_FILES = ("fl/read/regular.py",)
 OF_NPZ = (*OF_FILES, "fl/read/npz.py", "fl/read/zipped.py")
 OF_JSON = (*OF_FILES, "fl/read/strict_json.py")
 
-_SPEEDS: Final = b'{"a run": {"round_s": 0.5, "evaluation_s": 1, "start_s": 0}}'
 
 PARSERS: tuple[Target, ...] = (
     *map(_wire, range(len(targets.READERS))),
@@ -630,8 +628,6 @@ PARSERS: tuple[Target, ...] = (
            partial(_cache, "header.json"), (), lambda: _entry_file("header.json"), is_file=False),
     Target("download", (*OF_FILES, "fl/read/zipped.py", "sim/data/fetch.py"), "a.zip", _zip, RUN,
            _zips, is_file=False),
-    Target("speeds", (*OF_JSON, "sim/reproduce/budget.py"), "seconds.json",
-           lambda path: Speeds(path.parent), RUN, lambda: [_SPEEDS]),
     Target("ledger", ("secagg/ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),
 )  # fmt: skip
 

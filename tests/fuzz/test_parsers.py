@@ -121,7 +121,7 @@ def special(folder, target, kind):
     "target", [target for target in PARSERS if target.is_file], ids=lambda target: target.name
 )
 def test_what_is_no_regular_file_is_refused_at_once(target, kind, tmp_path):
-    absent = kind in ("dangling", "loop") and target.name in {"summary", "events", "speeds"}
+    absent = kind in ("dangling", "loop") and target.name in {"summary", "events"}
     path = special(tmp_path, target, kind)
     if absent:
         return  # a file that need not be there
