@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,53 +53,12 @@ class LocalTraining:
             raise ValueError(f"l2={self.l2} is not a non-negative number")
 
 
-class CohortLearner(Protocol):
-    """Does the work of many devices that all receive the same model.
-
-    Implementations agree on every number up to the rounding of float32: they shuffle in the same
-    way and differ only in the order of sums.
-    """
-
-    def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
-        """Compute F_k(w) of each device, in nats, in the order of `devices`.
-
-        Raises:
-            ValueError: `vector` does not fit the model.
-        """
-
-    def updates(
-        self,
-        vector: Vector,
-        devices: Sequence[DeviceData],
-        training: LocalTraining,
-        seeds: Sequence[int],
-        objective: LocalObjective = PLAIN,
-    ) -> Iterator[Vector]:
-        """Train each device from `vector`; the differences Δ_k, in the order of `devices`.
-
-        Args:
-            vector: the model w_t to start from.
-            devices: the devices' samples.
-            training: step size, batches, epochs.
-            seeds: the seed of each device's shuffling, in [0, 2^63), for a CPU generator of torch.
-            objective: what to minimise.
-
-        Raises:
-            ValueError: `vector` does not fit the model.
-        """
-
-    def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
-        """Measure the model on each device, in the order of `devices`.
-
-        Raises:
-            ValueError: `vector` does not fit the model.
-        """
-
-
 class Learner:
     """One module, used for one device after another: every call loads the model that it is given.
 
-    On a CPU with a fixed number of threads, equal arguments give bitwise equal results.
+    On a CPU with a fixed number of threads, equal arguments give bitwise equal results. Another
+    way of training many devices (`deltafl.fl.batched`) shuffles in the same way and takes the same
+    steps, and agrees up to the rounding of float32.
 
     Args:
         module: the architecture; its parameters are overwritten.
@@ -183,7 +142,11 @@ class Learner:
         return to_vector(self._module) - vector
 
     def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
-        """Compute F_k(w) of many devices, in their order; see `CohortLearner`."""
+        """Compute F_k(w) of each device, in nats, in the order of `devices`.
+
+        Raises:
+            ValueError: `vector` does not fit the model.
+        """
         return [self.mean_loss(vector, data) for data in devices]
 
     def updates(
@@ -194,7 +157,18 @@ class Learner:
         seeds: Sequence[int],
         objective: LocalObjective = PLAIN,
     ) -> Iterator[Vector]:
-        """Train many devices, one after another; see `CohortLearner`."""
+        """Train each device from `vector`; the differences Δ_k, in the order of `devices`.
+
+        Args:
+            vector: the model w_t to start from.
+            devices: the devices' samples.
+            training: step size, batches, epochs.
+            seeds: the seed of each device's shuffling, in [0, 2^63), for a CPU generator of torch.
+            objective: what to minimise.
+
+        Raises:
+            ValueError: `vector` does not fit the model.
+        """
         for data, seed in zip(devices, seeds, strict=True):
             # what else is random in a module, such as dropout, follows from the seed too
             with _seeded(seed, self._device):
@@ -203,7 +177,7 @@ class Learner:
             yield update
 
     def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
-        """Measure one model on many devices, in their order.
+        """Measure the model on each device, in the order of `devices`.
 
         Raises:
             ValueError: `vector` does not fit the module.

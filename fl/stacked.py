@@ -5,7 +5,7 @@ its own parameters and its own minibatch; the kernel does the same to each of th
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 import numpy as np
 import torch
@@ -42,31 +42,6 @@ class Stacked(Protocol):
 
         Returns:
             The losses in nats, [c], and the gradients, each [c, *shape].
-        """
-
-
-@runtime_checkable
-class StackedDescent(Stacked, Protocol):
-    """A kernel that steps down the plain loss by itself, faster than by way of gradients."""
-
-    def descend(
-        self,
-        parameters: Sequence[torch.Tensor],
-        x: torch.Tensor,
-        y: torch.Tensor,
-        weights: torch.Tensor,
-        rate: float,
-        l2: float,
-    ) -> None:
-        """Do one step w ← w − γ·(∇f + λ·w) for each client, in place.
-
-        Args:
-            parameters: as `gradients` takes them; overwritten.
-            x: likewise.
-            y: likewise.
-            weights: likewise.
-            rate: γ.
-            l2: λ.
         """
 
 
@@ -115,7 +90,18 @@ class StackedLinear:
         rate: float,
         l2: float,
     ) -> None:
-        """Do one step of SGD in place; see `StackedDescent`."""
+        """Do one step w ← w − γ·(∇f + λ·w) of the plain loss for each client, in place.
+
+        It is faster than by way of gradients.
+
+        Args:
+            parameters: as `gradients` takes them; overwritten.
+            x: likewise.
+            y: likewise.
+            weights: likewise.
+            rate: γ.
+            l2: λ.
+        """
         x = x.flatten(2)
         slopes = self._slopes_in_place(_scores(parameters, x), y, weights)
         weight, *biases = parameters
