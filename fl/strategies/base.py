@@ -86,12 +86,14 @@ class Strategy(Protocol):
         """What the server must see of a device to run the strategy."""
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Create the state before the first round.
+        """Create the state before the first round; by default, nothing else is remembered.
 
         Args:
             model: the initial model.
             num_devices: the number of training devices, K; their ids are 0..K − 1.
         """
+        del num_devices
+        return TrainingState(model)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Run one round with this cohort.

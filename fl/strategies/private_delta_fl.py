@@ -17,10 +17,9 @@ from typing import ClassVar
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, Weighing, check_cohort
-from deltafl.fl.strategies.base import Memory, RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.superquantile import parse_theta
-from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
@@ -84,7 +83,7 @@ def exact_updates(cohort_size: int, update_length: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PrivateDeltaFL:
+class PrivateDeltaFL(Strategy):
     """Algorithm 3. θ = 1 is FedAvg under secure aggregation.
 
     Attributes:
@@ -117,11 +116,6 @@ class PrivateDeltaFL:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
-
-    def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Start from `model`; there is nothing else to remember."""
-        del num_devices
-        return TrainingState(model)
 
     def apply(
         self, state: TrainingState, cohort: Cohort, weighing: Weighing | None = None

@@ -33,4 +33,5 @@ def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
         return built[0]
     if not federation.is_private:
         return LevelsInClear(federation.thetas, tuple(built))
-    return PrivateLevels(tuple(level for level in built if isinstance(level, PrivateDeltaFL)))
+    private = tuple(level for level in built if isinstance(level, PrivateDeltaFL))
+    return PrivateLevels(federation.thetas, private)
