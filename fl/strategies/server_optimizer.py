@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,20 +26,6 @@ from deltafl.fl.vectors import Vector
 
 MOMENTS_PREFIX: Final = "server_optimizer."
 """Before the names of moments, among what a strategy remembers; each is of shape (d,)."""
-
-
-class ServerOptimizer(Protocol):
-    """A rule that makes a step out of a change."""
-
-    def step(
-        self, change: npt.NDArray[np.float64], moments: Memory
-    ) -> tuple[npt.NDArray[np.float64], Memory]:
-        """Make the server's step, and the moments after it.
-
-        Args:
-            change: Δ_t, float64 of shape (d,).
-            moments: of the rounds before, each of shape (d,).
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +47,12 @@ class Sgd:
     def step(
         self, change: npt.NDArray[np.float64], moments: Memory
     ) -> tuple[npt.NDArray[np.float64], Memory]:
-        """η_s·Δ_t; see `ServerOptimizer`."""
+        """Make the server's step η_s·Δ_t, and the moments after it.
+
+        Args:
+            change: Δ_t, float64 of shape (d,).
+            moments: of the rounds before, each of shape (d,).
+        """
         return self.learning_rate * change, moments
 
 
@@ -87,7 +78,7 @@ class Momentum:
     def step(
         self, change: npt.NDArray[np.float64], moments: Memory
     ) -> tuple[npt.NDArray[np.float64], Memory]:
-        """η_s·m; see `ServerOptimizer`."""
+        """η_s·m; see `Sgd`."""
         first = self.decay * moments.get("m", np.zeros_like(change)) + change
         return self.learning_rate * first, {"m": first}
 
@@ -137,7 +128,7 @@ class Adaptive:
     def step(
         self, change: npt.NDArray[np.float64], moments: Memory
     ) -> tuple[npt.NDArray[np.float64], Memory]:
-        """η_s·m / (√v + τ); see `ServerOptimizer`."""
+        """η_s·m / (√v + τ); see `Sgd`."""
         square = change**2
         first = moments.get("m", np.zeros_like(change))
         second = moments.get("v", np.full_like(change, self.tau**2))
@@ -156,6 +147,10 @@ class Adaptive:
 adam: Final = partial(Adaptive, SecondMoment.ADAM)
 yogi: Final = partial(Adaptive, SecondMoment.YOGI)
 adagrad: Final = partial(Adaptive, SecondMoment.ADAGRAD)
+
+
+ServerOptimizer: TypeAlias = Sgd | Momentum | Adaptive
+"""A rule that makes a step out of a change."""
 
 
 def step_along(
