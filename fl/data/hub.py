@@ -195,7 +195,6 @@ FORMAT: Final = Format(
     "tables of the Hugging Face hub, by default flwrlabs/femnist",
     load_hub,
     needs="a .parquet file or their folder, a saved data set, or a repository 'owner/name'",
-    options=frozenset({"user_column", "input_column", "label_column"}),
     origin="huggingface.co/datasets",
     licence="see the data set's card",
     note="Parquet files are read as they are; for the others, pip install '.[hub]'.",

@@ -72,7 +72,6 @@ FORMAT: Final = Format(
     load_mqp,
     BY_SAMPLES,
     needs="mqp.csv or its folder",
-    options=frozenset({"vectors"}),
     origin="McCreery et al. 2020, Curai; devices as in AAggFF",
     licence="see the repository curai/medical-question-pair-dataset",
     published=Published(TABLE_A2, 2, 11, num_samples=3_048),

@@ -175,7 +175,6 @@ FORMAT: Final = Format(
     load_sent140,
     Split(more_than=50, num_classes=2),
     needs="the folder of training.1600000...csv and testdata.manual...csv, or LEAF's JSON",
-    options=frozenset({"vectors", "features", "lower_case", "subset"}),
     origin="Go, Bhayani, Huang 2009, Stanford",
     licence="none stated; for research. Tweets are their authors'",
     published=SENT140_ROW,
