@@ -17,7 +17,7 @@ from torch import nn
 
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData, check_same_shape
-from deltafl.fl.local import Learner, LocalTraining, ResidentData
+from deltafl.fl.local import Learner, LocalTraining, ResidentData, descend
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.parameters import load_vector
 from deltafl.fl.stacked import Stacked, StackedLinear, stacked
@@ -167,7 +167,12 @@ class _Stack:
                     kernel.descend(parameters, *batch, training.learning_rate, training.l2)
                 else:
                     losses, gradients = kernel.gradients(parameters, *batch)
-                    _step(parameters, origins, losses, gradients, training, objective)
+                    slopes = _slopes(losses, objective)
+                    if slopes is not None:
+                        gradients = [
+                            one * slopes.view(-1, *[1] * (one.dim() - 1)) for one in gradients
+                        ]
+                    descend(parameters, origins, gradients, training, objective)
         for stack, origin in zip(stacks, origins, strict=True):
             stack.sub_(origin)
         flat = [stack.view(count, -1) for stack in stacks]
@@ -182,27 +187,6 @@ class _Stack:
             places = self._x[client].flatten(0, 1), self._y[client].flatten(0, 1)
             for samples, place in zip((x, y), places, strict=True):
                 torch.index_select(samples, 0, order, out=place[: len(y)])
-
-
-def _step(
-    parameters: Sequence[torch.Tensor],
-    origins: Sequence[torch.Tensor],
-    losses: torch.Tensor,
-    gradients: Sequence[torch.Tensor],
-    training: LocalTraining,
-    objective: LocalObjective,
-) -> None:
-    """Step w ← w − γ·(s·∇f + λ·w + μ·(w − w_t)) in place, where s is the objective's slope in f."""
-    slopes = _slopes(losses, objective)
-    for parameter, origin, gradient in zip(parameters, origins, gradients, strict=True):
-        step = gradient
-        if slopes is not None:
-            step = step * slopes.view(-1, *[1] * origin.dim())
-        if training.l2:
-            step = step.add(parameter, alpha=training.l2)
-        if objective.proximal:
-            step = step.add(parameter - origin, alpha=objective.proximal)
-        parameter.add_(step, alpha=-training.learning_rate)
 
 
 def _slopes(losses: torch.Tensor, objective: LocalObjective) -> torch.Tensor | None:

@@ -7,10 +7,9 @@ term.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -77,7 +76,6 @@ class Learner:
         self._module = module.to(self._device)
         self._criterion = criterion
         self._resident = ResidentData(self._device)
-        self._loss_and_gradients = partial(_by_autograd, module, criterion)
         keep_freed_memory()
 
     def mean_loss(self, vector: Vector, data: DeviceData) -> float:
@@ -118,7 +116,7 @@ class Learner:
         """
         load_vector(self._module, vector)
         self._module.train()
-        x, y = self._tensors(data)
+        x, y = self._resident.tensors(data)
         parameters = list(self._module.parameters())
         origins: list[torch.Tensor] = [
             # only the proximal term needs a copy of w_t
@@ -127,18 +125,13 @@ class Learner:
         ]
         for batch in _batches(data.num_samples, training, generator):
             rows = batch.to(self._device)
-            loss, gradients = self._loss_and_gradients(
-                parameters, x.index_select(0, rows), y.index_select(0, rows)
-            )
+            outputs = self._module(x.index_select(0, rows))
+            loss = self._criterion.mean(outputs, y.index_select(0, rows))
+            gradients = torch.autograd.grad(loss, parameters)
             slope = _slope(loss, objective)
             with torch.no_grad():
-                for parameter, origin, gradient in zip(parameters, origins, gradients, strict=True):
-                    step = gradient if slope == 1 else gradient * slope
-                    if training.l2:
-                        step = step.add(parameter, alpha=training.l2)
-                    if objective.proximal:  # the gradient of half the squared distance
-                        step = step.add(parameter - origin, alpha=objective.proximal)
-                    parameter.add_(step, alpha=-training.learning_rate)
+                sloped = (one if slope == 1 else one * slope for one in gradients)
+                descend(parameters, origins, sloped, training, objective)
         return to_vector(self._module) - vector
 
     def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
@@ -185,15 +178,6 @@ class Learner:
         load_vector(self._module, vector)
         return measure(self._module, devices, self._device, self._criterion)
 
-    def _tensors(self, data: DeviceData) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._device.type != "cpu":
-            return self._resident.tensors(data)
-        # torch.tensor copies: from_numpy would warn of an array that may not be written to
-        return (
-            torch.tensor(data.inputs(), device=self._device),
-            torch.tensor(data.y, device=self._device),
-        )
-
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
@@ -205,15 +189,20 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _by_autograd(
-    module: nn.Module,
-    criterion: Criterion,
+def descend(
     parameters: Sequence[torch.Tensor],
-    x: torch.Tensor,
-    y: torch.Tensor,
-) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-    loss = criterion.mean(module(x), y)
-    return loss.detach(), torch.autograd.grad(loss, parameters)
+    origins: Sequence[torch.Tensor],
+    gradients: Iterable[torch.Tensor],
+    training: LocalTraining,
+    objective: LocalObjective,
+) -> None:
+    """Step w ← w − γ·(∇f + λ·w + μ·(w − w_t)) in place, where ∇f is given."""
+    for parameter, origin, step in zip(parameters, origins, gradients, strict=True):
+        if training.l2:
+            step = step.add(parameter, alpha=training.l2)
+        if objective.proximal:  # the gradient of half the squared distance
+            step = step.add(parameter - origin, alpha=objective.proximal)
+        parameter.add_(step, alpha=-training.learning_rate)
 
 
 def _slope(loss: torch.Tensor, objective: LocalObjective) -> float:

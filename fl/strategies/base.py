@@ -21,6 +21,15 @@ Memory: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
 """What a strategy remembers, by name; a checkpoint holds it."""
 
 
+def under(prefix: str, memory: Memory) -> Memory:
+    """What is remembered under names that begin so, by the rest of the name."""
+    return {
+        name.removeprefix(prefix): remembered
+        for name, remembered in memory.items()
+        if name.startswith(prefix)
+    }
+
+
 class Visibility(StrEnum):
     """The most revealing thing that the server sees of one device."""
 

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
-from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility, under
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
@@ -229,7 +229,7 @@ def level_states(state: TrainingState, thetas: Sequence[Fraction]) -> list[Train
             model,
             state.round,
             None if np.isnan(eta) else float(eta),
-            _memory_of(state.memory, level),
+            under(f"{level}/", state.memory),
         )
         for level, (model, eta) in enumerate(zip(parts, etas, strict=True))
     ]
@@ -245,15 +245,6 @@ def _joined(states: Sequence[TrainingState]) -> TrainingState:
     memory[ETAS] = np.array(etas, dtype=np.float64)
     model = np.concatenate([state.model for state in states])
     return TrainingState(model, states[0].round, None, memory)
-
-
-def _memory_of(memory: Memory, level: int) -> Memory:
-    prefix = f"{level}/"
-    return {
-        name.removeprefix(prefix): remembered
-        for name, remembered in memory.items()
-        if name.startswith(prefix)
-    }
 
 
 def _report(

@@ -21,7 +21,14 @@ import numpy.typing as npt
 
 from deltafl.fl.cohort import Cohort
 from deltafl.fl.errors import check_positive
-from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
+from deltafl.fl.strategies.base import (
+    Memory,
+    RoundReport,
+    Strategy,
+    TrainingState,
+    Visibility,
+    under,
+)
 from deltafl.fl.vectors import Vector
 
 MOMENTS_PREFIX: Final = "server_optimizer."
@@ -210,11 +217,7 @@ class WithServerOptimizer:
             ValueError: the cohort is empty, or the strategy cannot work with it.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
-        moments = {
-            name.removeprefix(MOMENTS_PREFIX): array
-            for name, array in state.memory.items()
-            if name.startswith(MOMENTS_PREFIX)
-        }
+        moments = under(MOMENTS_PREFIX, state.memory)
         own = {
             name: array
             for name, array in state.memory.items()
@@ -225,7 +228,7 @@ class WithServerOptimizer:
         lost = report.empty or getattr(report, "aborted", None) is not None
         if not lost:
             model, stepped = step_along(self.optimizer, state.model, played.model, moments)
-            after = dict(stepped)
+            after = stepped
         memory = {
             **played.memory,
             **{MOMENTS_PREFIX + name: array for name, array in after.items()},
