@@ -52,7 +52,6 @@ from deltafl.fl.strategies.private_delta_fl import (
     Encoding,
     PrivateDeltaFL,
     PrivateRoundReport,
-    no_noise,
 )
 from deltafl.fl.strategies.weighted_mean import Participant, WeightedMean
 from deltafl.fl.vectors import Vector
@@ -171,7 +170,7 @@ class MaskedMean:
             search=SearchParams(default_max_queries("bracketed"), own.search.grid),
             update=UpdateParams(own.update.clip, resolution_bits=0, max_weight=1 << bits),
         )
-        return replace(self.rounds, encoding=encoding, noise=no_noise), math.ceil(log2_mean) - (
+        return replace(self.rounds, encoding=encoding, noise=None), math.ceil(log2_mean) - (
             bits - headroom
         )
 

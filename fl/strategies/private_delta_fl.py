@@ -72,11 +72,6 @@ class PrivateRoundReport(RoundReport):
     aborted: str | None
 
 
-def no_noise(cohort_size: int) -> None:
-    """Of every method but "noisy": there is no noise, whatever the cohort."""
-    del cohort_size
-
-
 def exact_updates(cohort_size: int, update_length: int) -> None:
     """Of runs without noise in the sums of updates."""
     del cohort_size, update_length
@@ -108,7 +103,7 @@ class PrivateDeltaFL(Strategy):
 
     theta: Fraction
     encoding: Encoding = field(default_factory=Encoding)
-    noise: Callable[[int], Noise | None] = no_noise
+    noise: Callable[[int], Noise | None] | None = None
     warm_start: bool = True
     clipping: NormClipping | None = None
     update_noise: Callable[[int, int], UpdateNoise | None] = exact_updates
@@ -185,7 +180,7 @@ class PrivateDeltaFL(Strategy):
         Raises:
             ConfigurationError: no device is certain to bring noise.
         """
-        return None if self.theta == 1 else self.noise(cohort_size)
+        return None if self.theta == 1 else self._noise(cohort_size)
 
     def round_config(self, state: TrainingState, cohort_size: int) -> RoundConfig:
         """The configuration of the next round, over a cohort of this size.
@@ -203,9 +198,12 @@ class PrivateDeltaFL(Strategy):
             update=replace(self._update_of(state), noise=noise),
             update_length=len(state.model),
             warm_start=self.warm_start_of(state),
-            noise=self.noise(cohort_size),
+            noise=self._noise(cohort_size),
             min_tail=self.min_tail(cohort_size),
         )
+
+    def _noise(self, cohort_size: int) -> Noise | None:
+        return None if self.noise is None else self.noise(cohort_size)
 
     def _update_of(self, state: TrainingState) -> UpdateParams:
         own = self.encoding.update

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.levels import LevelsInClear, PrivateLevels
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.sim.run.algorithms import build_strategy, dropouts_of
 from deltafl.sim.settings.config import RunConfig
 
@@ -31,7 +30,5 @@ def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
     ]
     if len(built) == 1:
         return built[0]
-    if not federation.is_private:
-        return LevelsInClear(federation.thetas, tuple(built))
-    private = tuple(level for level in built if isinstance(level, PrivateDeltaFL))
-    return PrivateLevels(federation.thetas, private)
+    kind: type[LevelsInClear] = PrivateLevels if federation.is_private else LevelsInClear
+    return kind(federation.thetas, tuple(built))
