@@ -17,11 +17,10 @@ from torch import nn
 
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData, check_same_shape
-from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import Learner, LocalTraining, ResidentData
+from deltafl.fl.local import Learner, LocalTraining, ResidentData, descend
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.parameters import load_vector
-from deltafl.fl.stacked import Stacked, StackedDescent, stacked
+from deltafl.fl.stacked import Stacked, StackedLinear, stacked
 from deltafl.fl.vectors import Vector
 
 _STACKS: Final = 4
@@ -29,12 +28,12 @@ _STACKS: Final = 4
 more alike; with fewer, less memory is needed, because updates are kept until their turn comes."""
 
 
-class BatchedLearner:
-    """The counterpart of `Learner` for many devices: a `CohortLearner` that trains stacks of them.
+class BatchedLearner(Learner):
+    """A `Learner` that trains stacks of devices.
 
     It shuffles each device's samples as `Learner` does and takes the same steps. Sums are computed
-    in another order, so numbers agree up to the rounding of float32. Modules without a kernel, and
-    all evaluation, are left to `Learner`.
+    in another order, so numbers agree up to the rounding of float32. Modules without a kernel train
+    as there, and all is evaluated as there.
 
     Args:
         module: the architecture; its parameters are overwritten.
@@ -50,19 +49,8 @@ class BatchedLearner:
         device: torch.device | None = None,
         criterion: Criterion = CLASSIFIES,
     ) -> None:
-        self._device = device or torch.device("cpu")
-        self._one_by_one = Learner(module, device=self._device, criterion=criterion)
-        self._module = module
+        super().__init__(module, device=device, criterion=criterion)
         self._choice = stacked(module, self._device, criterion)
-        self._data = ResidentData(self._device)
-
-    def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
-        """Compute F_k(w) of each device, in their order; see `CohortLearner`."""
-        return self._one_by_one.losses(vector, devices)
-
-    def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
-        """Measure the model on each device, in their order; see `CohortLearner`."""
-        return self._one_by_one.evaluate(vector, devices)
 
     def updates(
         self,
@@ -72,13 +60,13 @@ class BatchedLearner:
         seeds: Sequence[int],
         objective: LocalObjective = PLAIN,
     ) -> Iterator[Vector]:
-        """Train each device from `vector`; see `CohortLearner`.
+        """Train each device from `vector`; see `Learner`.
 
         Only the updates of a few stacks are in memory at a time, and `devices` is iterated as
         needed. An update is one row of a stack's array.
         """
         if self._choice is None:
-            yield from self._one_by_one.updates(vector, devices, training, seeds, objective)
+            yield from super().updates(vector, devices, training, seeds, objective)
             return
         kernel, clients = self._choice
         load_vector(self._module, vector)
@@ -92,7 +80,7 @@ class BatchedLearner:
             )
             found: dict[int, Vector] = {}
             for members in _evenly(largest_first, clients):
-                stack = _Stack([window[i] for i in members], training.batch_size, self._data)
+                stack = _Stack([window[i] for i in members], training.batch_size, self._resident)
                 with torch.inference_mode():
                     self._module(stack.one_sample())  # which refuses inputs of the wrong kind
                 rows = stack.train(kernel, origins, training, objective).cpu().numpy()
@@ -175,11 +163,16 @@ class _Stack:
                     self._y[:active, step],
                     self._weights[:active, step],
                 )
-                if objective == PLAIN and isinstance(kernel, StackedDescent):
+                if objective == PLAIN and isinstance(kernel, StackedLinear):
                     kernel.descend(parameters, *batch, training.learning_rate, training.l2)
                 else:
                     losses, gradients = kernel.gradients(parameters, *batch)
-                    _step(parameters, origins, losses, gradients, training, objective)
+                    slopes = _slopes(losses, objective)
+                    if slopes is not None:
+                        gradients = [
+                            one * slopes.view(-1, *[1] * (one.dim() - 1)) for one in gradients
+                        ]
+                    descend(parameters, origins, gradients, training, objective)
         for stack, origin in zip(stacks, origins, strict=True):
             stack.sub_(origin)
         flat = [stack.view(count, -1) for stack in stacks]
@@ -194,27 +187,6 @@ class _Stack:
             places = self._x[client].flatten(0, 1), self._y[client].flatten(0, 1)
             for samples, place in zip((x, y), places, strict=True):
                 torch.index_select(samples, 0, order, out=place[: len(y)])
-
-
-def _step(
-    parameters: Sequence[torch.Tensor],
-    origins: Sequence[torch.Tensor],
-    losses: torch.Tensor,
-    gradients: Sequence[torch.Tensor],
-    training: LocalTraining,
-    objective: LocalObjective,
-) -> None:
-    """Step w ← w − γ·(s·∇f + λ·w + μ·(w − w_t)) in place, where s is the objective's slope in f."""
-    slopes = _slopes(losses, objective)
-    for parameter, origin, gradient in zip(parameters, origins, gradients, strict=True):
-        step = gradient
-        if slopes is not None:
-            step = step * slopes.view(-1, *[1] * origin.dim())
-        if training.l2:
-            step = step.add(parameter, alpha=training.l2)
-        if objective.proximal:
-            step = step.add(parameter - origin, alpha=objective.proximal)
-        parameter.add_(step, alpha=-training.learning_rate)
 
 
 def _slopes(losses: torch.Tensor, objective: LocalObjective) -> torch.Tensor | None:

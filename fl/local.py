@@ -7,11 +7,10 @@ term.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,53 +52,12 @@ class LocalTraining:
             raise ValueError(f"l2={self.l2} is not a non-negative number")
 
 
-class CohortLearner(Protocol):
-    """Does the work of many devices that all receive the same model.
-
-    Implementations agree on every number up to the rounding of float32: they shuffle in the same
-    way and differ only in the order of sums.
-    """
-
-    def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
-        """Compute F_k(w) of each device, in nats, in the order of `devices`.
-
-        Raises:
-            ValueError: `vector` does not fit the model.
-        """
-
-    def updates(
-        self,
-        vector: Vector,
-        devices: Sequence[DeviceData],
-        training: LocalTraining,
-        seeds: Sequence[int],
-        objective: LocalObjective = PLAIN,
-    ) -> Iterator[Vector]:
-        """Train each device from `vector`; the differences Δ_k, in the order of `devices`.
-
-        Args:
-            vector: the model w_t to start from.
-            devices: the devices' samples.
-            training: step size, batches, epochs.
-            seeds: the seed of each device's shuffling, in [0, 2^63), for a CPU generator of torch.
-            objective: what to minimise.
-
-        Raises:
-            ValueError: `vector` does not fit the model.
-        """
-
-    def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
-        """Measure the model on each device, in the order of `devices`.
-
-        Raises:
-            ValueError: `vector` does not fit the model.
-        """
-
-
 class Learner:
     """One module, used for one device after another: every call loads the model that it is given.
 
-    On a CPU with a fixed number of threads, equal arguments give bitwise equal results.
+    On a CPU with a fixed number of threads, equal arguments give bitwise equal results. Another
+    way of training many devices (`deltafl.fl.batched`) shuffles in the same way and takes the same
+    steps, and agrees up to the rounding of float32.
 
     Args:
         module: the architecture; its parameters are overwritten.
@@ -118,7 +76,6 @@ class Learner:
         self._module = module.to(self._device)
         self._criterion = criterion
         self._resident = ResidentData(self._device)
-        self._loss_and_gradients = partial(_by_autograd, module, criterion)
         keep_freed_memory()
 
     def mean_loss(self, vector: Vector, data: DeviceData) -> float:
@@ -159,7 +116,7 @@ class Learner:
         """
         load_vector(self._module, vector)
         self._module.train()
-        x, y = self._tensors(data)
+        x, y = self._resident.tensors(data)
         parameters = list(self._module.parameters())
         origins: list[torch.Tensor] = [
             # only the proximal term needs a copy of w_t
@@ -168,22 +125,21 @@ class Learner:
         ]
         for batch in _batches(data.num_samples, training, generator):
             rows = batch.to(self._device)
-            loss, gradients = self._loss_and_gradients(
-                parameters, x.index_select(0, rows), y.index_select(0, rows)
-            )
+            outputs = self._module(x.index_select(0, rows))
+            loss = self._criterion.mean(outputs, y.index_select(0, rows))
+            gradients = torch.autograd.grad(loss, parameters)
             slope = _slope(loss, objective)
             with torch.no_grad():
-                for parameter, origin, gradient in zip(parameters, origins, gradients, strict=True):
-                    step = gradient if slope == 1 else gradient * slope
-                    if training.l2:
-                        step = step.add(parameter, alpha=training.l2)
-                    if objective.proximal:  # the gradient of half the squared distance
-                        step = step.add(parameter - origin, alpha=objective.proximal)
-                    parameter.add_(step, alpha=-training.learning_rate)
+                sloped = (one if slope == 1 else one * slope for one in gradients)
+                descend(parameters, origins, sloped, training, objective)
         return to_vector(self._module) - vector
 
     def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
-        """Compute F_k(w) of many devices, in their order; see `CohortLearner`."""
+        """Compute F_k(w) of each device, in nats, in the order of `devices`.
+
+        Raises:
+            ValueError: `vector` does not fit the model.
+        """
         return [self.mean_loss(vector, data) for data in devices]
 
     def updates(
@@ -194,7 +150,18 @@ class Learner:
         seeds: Sequence[int],
         objective: LocalObjective = PLAIN,
     ) -> Iterator[Vector]:
-        """Train many devices, one after another; see `CohortLearner`."""
+        """Train each device from `vector`; the differences Δ_k, in the order of `devices`.
+
+        Args:
+            vector: the model w_t to start from.
+            devices: the devices' samples.
+            training: step size, batches, epochs.
+            seeds: the seed of each device's shuffling, in [0, 2^63), for a CPU generator of torch.
+            objective: what to minimise.
+
+        Raises:
+            ValueError: `vector` does not fit the model.
+        """
         for data, seed in zip(devices, seeds, strict=True):
             # what else is random in a module, such as dropout, follows from the seed too
             with _seeded(seed, self._device):
@@ -203,22 +170,13 @@ class Learner:
             yield update
 
     def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
-        """Measure one model on many devices, in their order.
+        """Measure the model on each device, in the order of `devices`.
 
         Raises:
             ValueError: `vector` does not fit the module.
         """
         load_vector(self._module, vector)
         return measure(self._module, devices, self._device, self._criterion)
-
-    def _tensors(self, data: DeviceData) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._device.type != "cpu":
-            return self._resident.tensors(data)
-        # torch.tensor copies: from_numpy would warn of an array that may not be written to
-        return (
-            torch.tensor(data.inputs(), device=self._device),
-            torch.tensor(data.y, device=self._device),
-        )
 
 
 @contextmanager
@@ -231,15 +189,20 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _by_autograd(
-    module: nn.Module,
-    criterion: Criterion,
+def descend(
     parameters: Sequence[torch.Tensor],
-    x: torch.Tensor,
-    y: torch.Tensor,
-) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-    loss = criterion.mean(module(x), y)
-    return loss.detach(), torch.autograd.grad(loss, parameters)
+    origins: Sequence[torch.Tensor],
+    gradients: Iterable[torch.Tensor],
+    training: LocalTraining,
+    objective: LocalObjective,
+) -> None:
+    """Step w ← w − γ·(∇f + λ·w + μ·(w − w_t)) in place, where ∇f is given."""
+    for parameter, origin, step in zip(parameters, origins, gradients, strict=True):
+        if training.l2:
+            step = step.add(parameter, alpha=training.l2)
+        if objective.proximal:  # the gradient of half the squared distance
+            step = step.add(parameter - origin, alpha=objective.proximal)
+        parameter.add_(step, alpha=-training.learning_rate)
 
 
 def _slope(loss: torch.Tensor, objective: LocalObjective) -> float:

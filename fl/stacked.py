@@ -5,7 +5,7 @@ its own parameters and its own minibatch; the kernel does the same to each of th
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
@@ -19,55 +19,6 @@ from deltafl.fl.models.inputs import check_tokens
 from deltafl.fl.models.linear import Linear, Logistic
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.registry import OWN
-
-
-class Stacked(Protocol):
-    """Losses and gradients of c clients, each with its own parameters."""
-
-    def gradients(
-        self,
-        parameters: Sequence[torch.Tensor],
-        x: torch.Tensor,
-        y: torch.Tensor,
-        weights: torch.Tensor,
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute each client's loss Σ_b weights·ℓ_b and its gradient.
-
-        Args:
-            parameters: in the order of `Module.parameters()`, each [c, *shape].
-            x: the inputs as the module takes them, [c, b, ...].
-            y: labels, int64 [c, b].
-            weights: of the samples, float32 [c, b]: 1/n for the n samples of a minibatch, 0 for
-                padding, which may hold any input that the module takes.
-
-        Returns:
-            The losses in nats, [c], and the gradients, each [c, *shape].
-        """
-
-
-@runtime_checkable
-class StackedDescent(Stacked, Protocol):
-    """A kernel that steps down the plain loss by itself, faster than by way of gradients."""
-
-    def descend(
-        self,
-        parameters: Sequence[torch.Tensor],
-        x: torch.Tensor,
-        y: torch.Tensor,
-        weights: torch.Tensor,
-        rate: float,
-        l2: float,
-    ) -> None:
-        """Do one step w ← w − γ·(∇f + λ·w) for each client, in place.
-
-        Args:
-            parameters: as `gradients` takes them; overwritten.
-            x: likewise.
-            y: likewise.
-            weights: likewise.
-            rate: γ.
-            l2: λ.
-        """
 
 
 class StackedLinear:
@@ -96,7 +47,18 @@ class StackedLinear:
         y: torch.Tensor,
         weights: torch.Tensor,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute losses and gradients; see `Stacked`."""
+        """Compute each client's loss Σ_b weights·ℓ_b and its gradient.
+
+        Args:
+            parameters: in the order of `Module.parameters()`, each [c, *shape].
+            x: the inputs as the module takes them, [c, b, ...].
+            y: labels, int64 [c, b].
+            weights: of the samples, float32 [c, b]: 1/n for the n samples of a minibatch, 0 for
+                padding, which may hold any input that the module takes.
+
+        Returns:
+            The losses in nats, [c], and the gradients, each [c, *shape].
+        """
         x = x.flatten(2)
         scores = _scores(parameters, x)
         losses = (self._losses(scores, y) * weights).sum(1)
@@ -115,7 +77,18 @@ class StackedLinear:
         rate: float,
         l2: float,
     ) -> None:
-        """Do one step of SGD in place; see `StackedDescent`."""
+        """Do one step w ← w − γ·(∇f + λ·w) of the plain loss for each client, in place.
+
+        It is faster than by way of gradients.
+
+        Args:
+            parameters: as `gradients` takes them; overwritten.
+            x: likewise.
+            y: likewise.
+            weights: likewise.
+            rate: γ.
+            l2: λ.
+        """
         x = x.flatten(2)
         slopes = self._slopes_in_place(_scores(parameters, x), y, weights)
         weight, *biases = parameters
@@ -281,7 +254,7 @@ class StackedByMapping:
         y: torch.Tensor,
         weights: torch.Tensor,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute losses and gradients; see `Stacked`."""
+        """Compute losses and gradients; see `StackedLinear`."""
         named = dict(zip(self._names, parameters, strict=True))
         gradients, losses = self._gradients(named, x, y, weights)
         return losses, [gradients[name] for name in self._names]
@@ -296,6 +269,9 @@ class StackedByMapping:
         outputs = functional_call(self._module, parameters, (x,))
         return (self._criterion.losses(outputs, y) * weights).sum()
 
+
+Stacked: TypeAlias = StackedLinear | StackedGRU | StackedByMapping
+"""Losses and gradients of c clients, each with its own parameters."""
 
 _LINEAR_NUMBERS: Final = 800_000
 _LINEAR_CLIENTS: Final = 64

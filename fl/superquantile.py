@@ -83,32 +83,6 @@ def superquantile(values: Values, weights: Weights, theta: Fraction) -> float:
     return float(sum(share * Fraction(float(numbers[index])) for index, share in tail))
 
 
-def superquantile_weights(
-    values: Values, weights: Weights, theta: Fraction
-) -> npt.NDArray[np.float64]:
-    """Find the worst mixture of conformity θ: the π of argmax Σ π_k·values_k over π_k ≤ α_k/θ.
-
-    It fills the largest values first, α_k/θ each, and the value on the boundary with what is left.
-    Σ π_k·∇F_k is then a subgradient of F_θ (Danskin), the gradient if there is no tie on the
-    boundary; of tied values the first in the row is filled first.
-    Source: arXiv 2002.11223, equation (1) and the linear programme of Property 5.
-
-    Returns:
-        π, float64 of the shape of `values`, in [0, α_k/θ], with sum one up to rounding.
-
-    Raises:
-        ValueError: as `weighted_quantile`.
-
-    >>> superquantile_weights([1.0, 2.0, 4.0], [1, 1, 1], Fraction(1, 2))
-    array([0.        , 0.33333333, 0.66666667])
-    """
-    numbers, counts = check_sample(values, weights)
-    mixture = np.zeros(numbers.shape)
-    for index, share in _tail(numbers, counts, theta):
-        mixture[index] = share
-    return mixture
-
-
 def _tail(
     numbers: npt.NDArray[np.float64], counts: Sequence[int], theta: Fraction
 ) -> Iterator[tuple[int, Fraction]]:

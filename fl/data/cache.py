@@ -5,9 +5,8 @@ views of the files, and cost memory when they are touched. Windows of a text are
 text. Nothing is ever unpickled.
 
 The entry's name is the SHA-256 of all that the data set depends on: the loader, its version, its
-options and the content of its source files. Reading large sources only to hash them would be slow,
-so the cache remembers for each source the sizes and times (of content and of inode) of its files
-beside the hash of their content; while none of them has changed, the hash holds.
+options and its source files, by their names, sizes and times (of content and of inode). Reading
+large sources only to hash them would be slow.
 
 Every entry is checked when it is opened: the header holds the SHA-256 of each file and of itself.
 A damaged entry is made anew, and the log says so. Entries appear in one step, so a crash or two
@@ -36,7 +35,7 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import open_regular, read_regular
 from deltafl.fl.read.strict_json import parse_json
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the entries. A new number leaves the old entries alone and unread."""
 
 MAX_HEADER_BYTES: Final = 1 << 28
@@ -90,7 +89,7 @@ def cached(
     """
     folder = folder or default_cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    entry = folder / _key_digest(key, folder)
+    entry = folder / _key_digest(key)
     if entry.exists():
         try:
             return _open(entry)
@@ -105,40 +104,21 @@ class _Damaged(Exception):
     """An entry is not as it was written; the message says where."""
 
 
-def _key_digest(key: SourceKey, folder: Path) -> str:
+def _key_digest(key: SourceKey) -> str:
     content = {
         "format": FORMAT,
         "loader": key.loader,
         "version": key.version,
         "options": dict(key.options),
-        "sources": [_source_digest(source, folder) for source in key.sources],
+        "sources": [_stamps(source) for source in key.sources],
     }
     return hashlib.sha256(_canonical(content)).hexdigest()
 
 
-def _source_digest(source: Path, folder: Path) -> str:
-    """Hash names and contents of all files; where they lie does not matter."""
-    files = dict(_files(source))
-    stats = [(name, file.stat()) for name, file in files.items()]
-    stamp = hashlib.sha256(
-        _canonical(
-            [(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
-        )
-    ).hexdigest()
-    place = hashlib.sha256(str(source.resolve()).encode()).hexdigest()
-    memory = folder / f"source-{place}.json"
-    known = _read_json(memory)
-    if isinstance(known, dict) and known.get("stamp") == stamp:
-        content = known.get("content")
-        if isinstance(content, str):
-            return content
-    digest = hashlib.sha256()
-    for name, file in files.items():
-        encoded = name.encode()
-        digest.update(len(encoded).to_bytes(8, "big") + encoded + _file_digest(file))
-    content = digest.hexdigest()
-    _write_file(memory, _canonical({"content": content, "stamp": stamp}))
-    return content
+def _stamps(source: Path) -> list[tuple[str, int, int, int]]:
+    """Name, size and times of all files; where they lie does not matter."""
+    found = ((name, file.stat()) for name, file in _files(source))
+    return [(name, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for name, one in found]
 
 
 def _files(source: Path) -> Iterator[tuple[str, Path]]:
@@ -162,13 +142,6 @@ def _canonical(content: object) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _read_json(path: Path) -> object:
-    try:
-        return parse_json(read_regular(path, MAX_HEADER_BYTES), halves=True)
-    except (OSError, ValueError):
-        return None
-
-
 def _write(dataset: FederatedDataset, entry: Path) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=entry.parent))
     try:
@@ -177,7 +150,7 @@ def _write(dataset: FederatedDataset, entry: Path) -> None:
             path.name: _file_digest(path).hex() for path in sorted(unfinished.iterdir())
         }
         header["digest"] = hashlib.sha256(_canonical(header)).hexdigest()
-        _write_file(unfinished / _HEADER, _canonical(header))
+        (unfinished / _HEADER).write_bytes(_canonical(header))
         try:
             unfinished.rename(entry)
         except OSError:
@@ -231,18 +204,6 @@ def _write_arrays(dataset: FederatedDataset, folder: Path) -> dict[str, object]:
     }
 
 
-def _write_file(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=".unfinished-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
 def _remove(entry: Path) -> None:
     """Take the entry away in one step, then delete it."""
     grave = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=entry.parent))
@@ -251,7 +212,10 @@ def _remove(entry: Path) -> None:
 
 
 def _open(entry: Path) -> FederatedDataset:
-    header = _read_json(entry / _HEADER)
+    try:
+        header: Any = parse_json(read_regular(entry / _HEADER, MAX_HEADER_BYTES), halves=True)
+    except ValueError:
+        header = None
     if not isinstance(header, dict):
         raise _Damaged("no readable header")
     digest = header.pop("digest", None)

@@ -124,7 +124,6 @@ FORMAT: Final = Format(
     "digits",
     "1,797 handwritten digits of 8×8, a fifth of the devices holds them sideways",
     load_digits,
-    options=frozenset({"num_devices", "minority_share"}),
     origin="Alpaydin, Kaynak 1998, UCI Optical Recognition of Handwritten Digits; comes with "
     "scikit-learn",
     licence="CC BY 4.0",

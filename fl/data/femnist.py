@@ -222,7 +222,6 @@ FORMAT: Final = Format(
     load_femnist,
     Split(more_than=100, num_classes=62),
     needs="a folder with NIST's by_class/ and by_write/, or LEAF's JSON",
-    options=frozenset({"legacy_duplicates", "subset"}),
     origin="Grother 1995, NIST Special Database 19; devices as in Caldas et al. 2018 (LEAF)",
     licence="public domain (a work of the US government)",
     published=EMNIST_ROW,

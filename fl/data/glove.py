@@ -7,7 +7,7 @@ Representation" (EMNLP 2014).
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,9 +50,9 @@ class WordVectors:
         """The row of unknown words and of padding."""
         return len(self.rows)
 
-    def indices(self, words: Iterable[str]) -> list[int]:
-        """Give the row of each word."""
-        return [self.rows.get(word, self.unknown) for word in words]
+    def indices(self, text: str) -> list[int]:
+        """Give the row of each word of a text; see `tokenise`."""
+        return [self.rows.get(word, self.unknown) for word in tokenise(text)]
 
 
 def load_glove(path: Path | None) -> WordVectors:

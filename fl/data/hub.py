@@ -21,7 +21,7 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, feder
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.image_folder import read_image
 from deltafl.fl.data.registry import Format
-from deltafl.fl.data.tables import check_whole, numbers_of, texts_of
+from deltafl.fl.data.tables import Columns, check_whole, numbers_of, texts_of
 from deltafl.fl.errors import DataError
 
 _BATCH: Final = 256  # rows that are decoded at once: a value may be long, and in every row
@@ -88,13 +88,10 @@ def devices_of(source: str, loaded: Any, columns: Sequence[str]) -> list[DeviceD
 
 def _devices(source: str, tables: Iterable[pa.Table], columns: Sequence[str]) -> list[DeviceData]:
     user_column, input_column, label_column = columns
+    named = Columns(user_column, (label_column,), (input_column,))
     parts = []
     for part in tables:
-        if missing := [name for name in columns if part.column_names.count(name) != 1]:
-            raise DataError(
-                f"{source}: no column {missing[0]!r} (found: {', '.join(part.column_names)}), "
-                "or several: name the columns of user, input and label"
-            )
+        named.found_in(source, part.column_names)
         parts.append(part.select(columns))
     try:
         table = pa.concat_tables(parts, promote_options="permissive")
@@ -198,7 +195,6 @@ FORMAT: Final = Format(
     "tables of the Hugging Face hub, by default flwrlabs/femnist",
     load_hub,
     needs="a .parquet file or their folder, a saved data set, or a repository 'owner/name'",
-    options=frozenset({"user_column", "input_column", "label_column"}),
     origin="huggingface.co/datasets",
     licence="see the data set's card",
     note="Parquet files are read as they are; for the others, pip install '.[hub]'.",

@@ -13,6 +13,7 @@ from deltafl.fl.data.federated import (
     Split,
     SplitBy,
     split_samples,
+    too_few,
 )
 from deltafl.fl.errors import DataError
 
@@ -150,11 +151,7 @@ def federate_lazily(
     kept = np.flatnonzero(devices.sizes > least)
     rule = f"keep devices with more than {split.more_than} samples"
     if len(kept) < 2:
-        raise DataError(
-            f"{name}: {len(kept)} of {len(devices)} devices are left by the rule '{rule}' and at "
-            f"least 2 are needed (largest device: {devices.sizes.max(initial=0)} samples): lower "
-            "the number"
-        )
+        raise DataError(too_few(name, devices.sizes.tolist(), len(kept), rule))
     if split.by is SplitBy.SAMPLES:
         train, test = (_side(devices, kept, split, number) for number in (0, 1))
     else:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from deltafl.fl.data.csv_file import read_frame, wrong_value
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
-from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
+from deltafl.fl.data.glove import WordVectors, load_glove
 from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published
 
 _MAX_BYTES: Final = 1 << 24
@@ -61,7 +61,7 @@ def load_mqp(path: Path, split: Split, *, vectors: Path | None = None) -> Federa
 
 
 def _mean(words: WordVectors, text: str) -> npt.NDArray[np.float32]:
-    rows = [row for row in words.indices(tokenise(text.lower())) if row != words.unknown]
+    rows = [row for row in words.indices(text.lower()) if row != words.unknown]
     mean: npt.NDArray[np.float32] = words.table[rows or [words.unknown]].mean(axis=0)
     return mean
 
@@ -72,7 +72,6 @@ FORMAT: Final = Format(
     load_mqp,
     BY_SAMPLES,
     needs="mqp.csv or its folder",
-    options=frozenset({"vectors"}),
     origin="McCreery et al. 2020, Curai; devices as in AAggFF",
     licence="see the repository curai/medical-question-pair-dataset",
     published=Published(TABLE_A2, 2, 11, num_samples=3_048),

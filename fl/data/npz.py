@@ -119,5 +119,4 @@ FORMAT: Final = Format(
     needs="an .npz file",
     note="The data unipen62 of some presets and tables are such a file, to be made of UNIPEN: "
     "`deltafl presets unipen62-linear` says how.",
-    options=frozenset({"subset"}),
 )

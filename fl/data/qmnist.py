@@ -143,7 +143,6 @@ FORMAT: Final = Format(
     load_qmnist,
     Split(more_than=50, num_classes=10),
     needs="the folder of MNIST's four files and of QMNIST's two files of labels",
-    options=frozenset({"subset"}),
     origin="LeCun, Cortes, Burges, MNIST; writers from QMNIST (Yadav and Bottou 2019)",
     licence="MNIST: CC BY-SA 3.0; QMNIST: BSD",
     downloads=tuple(Download(f"{url}.gz", 1 << 24, md5=md5) for url, md5 in _FILES.items()),

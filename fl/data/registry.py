@@ -7,6 +7,7 @@ The names are in `deltafl.fl.registry`; each loader's file says the rest, in a `
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from inspect import signature
 from pathlib import Path
 from typing import Final
 
@@ -113,10 +114,10 @@ class Format:
     Attributes:
         name: of the format in settings and on the command line.
         title: what it is, in a line.
-        load: reads it, from a path, where one is needed, and by a split; options are arguments.
+        load: reads it, from a path, where one is needed, and by a split; the fields of `Options`
+            that it uses are arguments.
         split: the rule and the sides that its source uses.
         needs: what the source is: "" for none, else in words.
-        options: the fields of `Options` that it uses.
         origin: who made it and where it is.
         licence: of the data.
         published: what the paper says of it.
@@ -130,13 +131,17 @@ class Format:
     load: Callable[..., FederatedDataset]
     split: Split = field(default_factory=Split)
     needs: str = ""
-    options: frozenset[str] = frozenset()
     origin: str = "of your own"
     licence: str = "of your own"
     published: Published | None = None
     stands_for: str = ""
     downloads: tuple[Download, ...] = ()
     note: str = ""
+
+    @property
+    def options(self) -> frozenset[str]:
+        """The fields of `Options` that it uses."""
+        return frozenset(signature(self.load).parameters) & {one.name for one in fields(Options)}
 
     def read(self, source: str, split: Split, options: Options) -> FederatedDataset:
         """Read the data.

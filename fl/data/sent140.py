@@ -23,7 +23,7 @@ import pandas as pd
 from deltafl.fl.data.csv_file import read_frame, wrong_value
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
 from deltafl.fl.data.files import bounded
-from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
+from deltafl.fl.data.glove import WordVectors, load_glove
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import SENT140_ROW, Download, Format
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen, federate_part
@@ -74,7 +74,7 @@ class _View:
         return rows + [self.vectors.unknown] * (TOKENS - len(rows))
 
     def _rows(self, text: str) -> list[int]:
-        return self.vectors.indices(tokenise(text.lower() if self.lower_case else text))
+        return self.vectors.indices(text.lower() if self.lower_case else text)
 
 
 def load_sent140(
@@ -175,7 +175,6 @@ FORMAT: Final = Format(
     load_sent140,
     Split(more_than=50, num_classes=2),
     needs="the folder of training.1600000...csv and testdata.manual...csv, or LEAF's JSON",
-    options=frozenset({"vectors", "features", "lower_case", "subset"}),
     origin="Go, Bhayani, Huang 2009, Stanford",
     licence="none stated; for research. Tweets are their authors'",
     published=SENT140_ROW,

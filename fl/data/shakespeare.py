@@ -322,7 +322,6 @@ FORMAT: Final = Format(
     load_shakespeare,
     Split(more_than=100),
     needs="a folder or file: the 1994 Gutenberg text, the roles' texts, or LEAF's windows",
-    options=frozenset({"alphabet", "subset"}),
     origin="The Complete Works, Project Gutenberg 1994 (#100); devices as in LEAF",
     licence="of the 1994 edition: World Library, Inc., copies for personal use only; the plays "
     "are in the public domain",

@@ -301,7 +301,6 @@ EMNIST: Final = Format(
     "made-up characters of 62 classes, 28×28",
     load_synthetic_emnist,
     Split(num_classes=62),
-    options=frozenset({"num_devices", "heterogeneity"}),
     origin=MADE_UP,
     licence="none needed",
     published=EMNIST_ROW,
@@ -313,7 +312,6 @@ SENT140: Final = Format(
     "made-up short texts of two classes",
     load_synthetic_sent140,
     Split(num_classes=2),
-    options=frozenset({"num_devices", "heterogeneity", "features"}),
     origin=MADE_UP,
     licence="none needed",
     published=SENT140_ROW,
@@ -325,7 +323,6 @@ FORMAT: Final = Format(
     "Synthetic(α, β): 60 features, 10 classes, up to 100,000 devices",
     load_synthetic,
     Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES, num_classes=10),
-    options=frozenset({"num_devices", "alpha", "beta"}),
     origin=f"Li et al. 2020, arXiv 1812.06127, Section 5.1; {MADE_UP}",
     licence="none needed",
 )

@@ -7,7 +7,7 @@ those of `deltafl.fl.data.hub`.)
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BufferedReader, TextIOWrapper
@@ -363,14 +363,7 @@ def name_of(value: object) -> str:
     return str(value)
 
 
-_READERS: Final[Mapping[str, Callable[[Path, Columns], Rows]]] = {
-    "csv": read_csv_table,
-    "parquet": read_parquet_table,
-}
-"""By format."""
-
-
-def _format(name: str, title: str, needs: str) -> Format:
+def _format(name: str, title: str, needs: str, read: Callable[[Path, Columns], Rows]) -> Format:
     """The format of a kind of tables, whose columns the settings name."""
 
     def load(
@@ -381,12 +374,11 @@ def _format(name: str, title: str, needs: str) -> Format:
         label_column: str,
         feature_columns: tuple[str, ...],
     ) -> FederatedDataset:
-        rows = _READERS[name](path, Columns(user_column, (label_column,), feature_columns))
+        rows = read(path, Columns(user_column, (label_column,), feature_columns))
         file = path.stem
         return federate(file, [checked_device(file, *samples) for samples in rows.by_user()], split)
 
-    used = frozenset({"user_column", "label_column", "feature_columns"})
-    return Format(name, title, load, needs=needs, options=used)
+    return Format(name, title, load, needs=needs)
 
 
 def _few(names: Sequence[str]) -> str:
@@ -398,10 +390,12 @@ CSV: Final = _format(
     "csv",
     "a CSV file with a row for each sample",
     "a .csv file whose first row names the columns",
+    read_csv_table,
 )
 
 PARQUET: Final = _format(
     "parquet",
     "a Parquet file with a row for each sample",
     "a .parquet file with a column for each number",
+    read_parquet_table,
 )

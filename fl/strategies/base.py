@@ -21,6 +21,15 @@ Memory: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
 """What a strategy remembers, by name; a checkpoint holds it."""
 
 
+def under(prefix: str, memory: Memory) -> Memory:
+    """What is remembered under names that begin so, by the rest of the name."""
+    return {
+        name.removeprefix(prefix): remembered
+        for name, remembered in memory.items()
+        if name.startswith(prefix)
+    }
+
+
 class Visibility(StrEnum):
     """The most revealing thing that the server sees of one device."""
 
@@ -86,12 +95,14 @@ class Strategy(Protocol):
         """What the server must see of a device to run the strategy."""
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Create the state before the first round.
+        """Create the state before the first round; by default, nothing else is remembered.
 
         Args:
             model: the initial model.
             num_devices: the number of training devices, K; their ids are 0..K − 1.
         """
+        del num_devices
+        return TrainingState(model)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Run one round with this cohort.

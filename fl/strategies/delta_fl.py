@@ -15,15 +15,14 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.strategies.aggregation import add_mean_update, measure_losses
-from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.robust_mean import Robust, robustly_stepped
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
-from deltafl.fl.vectors import Vector
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaFL:
+class DeltaFL(Strategy):
     """Algorithm 2. θ = 1 is FedAvg, bit for bit.
 
     Attributes:
@@ -53,11 +52,6 @@ class DeltaFL:
         object.__setattr__(self, "theta", parse_theta(self.theta))
         if self.eta_every < 1:
             raise ValueError(f"eta_every={self.eta_every} is not at least 1")
-
-    def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Start from `model`; there is nothing else to remember."""
-        del num_devices
-        return TrainingState(model)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Run one round with this cohort.

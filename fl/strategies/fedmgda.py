@@ -22,6 +22,7 @@ from deltafl.fl.simplex import Reals, minimise_quadratic
 from deltafl.fl.strategies.aggregation import finite_updates, report_mixture
 from deltafl.fl.strategies.base import (
     RoundReport,
+    Strategy,
     TrainingState,
     Visibility,
 )
@@ -31,7 +32,7 @@ _BLOCK: Final = 65536  # parameters; bounds memory
 
 
 @dataclass(frozen=True, slots=True)
-class FedMGDA:
+class FedMGDA(Strategy):
     """Step along the shortest mixture of the devices' directions. Sample counts are not used.
 
     Attributes:
@@ -52,11 +53,6 @@ class FedMGDA:
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1:
             raise ValueError(f"epsilon={self.epsilon} is not in [0, 1]")
-
-    def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Start from `model`; there is nothing else to remember."""
-        del num_devices
-        return TrainingState(model)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Run one round with this cohort. An update that is zero stays zero.

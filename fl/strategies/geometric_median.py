@@ -70,7 +70,15 @@ class Robustly:
     def step(
         self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]
     ) -> tuple[Vector, Memory]:
-        """See `deltafl.fl.strategies.robust_mean.Robust`."""
+        """The next model, and what to remember, from updates in clear.
+
+        Args:
+            state: before the round.
+            contributions: weight n_k > 0 and Δ_k of every device that takes part.
+
+        Raises:
+            ValueError: there are none.
+        """
         known = state.memory.get(SMOOTHING)
         smoothing = self.smoothing if known is None else float(known[0])
         model, share = robust_step(state.model, contributions, self.passes, smoothing)

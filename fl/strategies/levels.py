@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
-from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility, under
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
@@ -117,7 +117,7 @@ class LevelsInClear:
 
 
 @dataclass(frozen=True, slots=True)
-class PrivateLevels:
+class PrivateLevels(LevelsInClear):
     """Algorithm 3 at every level, in one session of secure aggregation.
 
     The levels run one after another: first the search, then the sum of updates. The server sees
@@ -125,39 +125,10 @@ class PrivateLevels:
     those of one: see docs/spec.md, 12.11.
 
     Attributes:
-        levels: the rounds of each level, θ falling; but for θ they are set up alike.
-
-    Raises:
-        ValueError: the levels do not fall.
+        strategies: the rounds of each level; but for θ they are set up alike.
     """
 
-    server_sees: ClassVar[Visibility] = Visibility.SUMS
-    """Nothing but sums over the cohort."""
-
-    levels: tuple[PrivateDeltaFL, ...]
-
-    def __post_init__(self) -> None:
-        check_levels(self.thetas)
-
-    @property
-    def thetas(self) -> tuple[Fraction, ...]:
-        """The conformity levels."""
-        return tuple(level.theta for level in self.levels)
-
-    @property
-    def name(self) -> str:
-        """The name in configurations and tables."""
-        return f"{self.levels[0].name}-levels"
-
-    def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Start from the levels' models, joined in order.
-
-        Raises:
-            ValueError: `model` is not as many models of one size.
-        """
-        parts = split_models(model, len(self.levels))
-        pairs = zip(self.levels, parts, strict=True)
-        return _joined([level.init(part, num_devices) for level, part in pairs])
+    strategies: tuple[PrivateDeltaFL, ...]
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, LevelsReport]:
         """Play one round at every level with this cohort, in one session.
@@ -171,7 +142,7 @@ class PrivateLevels:
         """
         check_cohort(cohort)
         states = level_states(state, self.thetas)
-        pairs = list(zip(self.levels, states, strict=True))
+        pairs = list(zip(self.strategies, states, strict=True))
         result = cohort.secure_round(
             self.levels_for(state, len(cohort.weights)),
             [part.model for part in states],
@@ -192,12 +163,12 @@ class PrivateLevels:
         Raises:
             ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
         """
-        pairs = zip(self.levels, level_states(state, self.thetas), strict=True)
+        pairs = zip(self.strategies, level_states(state, self.thetas), strict=True)
         return Levels(tuple(level.round_config(part, cohort_size) for level, part in pairs))
 
     def search_noise(self, cohort_size: int) -> Noise | None:
         """The noise of each level's search; None where there is none. See `PrivateDeltaFL`."""
-        return self.levels[-1].search_noise(cohort_size)
+        return self.strategies[-1].search_noise(cohort_size)
 
 
 def check_levels(thetas: Sequence[Fraction]) -> None:
@@ -258,7 +229,7 @@ def level_states(state: TrainingState, thetas: Sequence[Fraction]) -> list[Train
             model,
             state.round,
             None if np.isnan(eta) else float(eta),
-            _memory_of(state.memory, level),
+            under(f"{level}/", state.memory),
         )
         for level, (model, eta) in enumerate(zip(parts, etas, strict=True))
     ]
@@ -274,15 +245,6 @@ def _joined(states: Sequence[TrainingState]) -> TrainingState:
     memory[ETAS] = np.array(etas, dtype=np.float64)
     model = np.concatenate([state.model for state in states])
     return TrainingState(model, states[0].round, None, memory)
-
-
-def _memory_of(memory: Memory, level: int) -> Memory:
-    prefix = f"{level}/"
-    return {
-        name.removeprefix(prefix): remembered
-        for name, remembered in memory.items()
-        if name.startswith(prefix)
-    }
 
 
 def _report(

@@ -44,7 +44,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from deltafl.fl.cohort import Cohort, Local, check_cohort
+from deltafl.fl.cohort import Cohort, Later, Local, check_cohort
 from deltafl.fl.errors import check_positive
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.strategies.base import Memory, TrainingState, Visibility
@@ -52,9 +52,8 @@ from deltafl.fl.strategies.private_delta_fl import (
     Encoding,
     PrivateDeltaFL,
     PrivateRoundReport,
-    no_noise,
 )
-from deltafl.fl.strategies.weighted_mean import WeightedMean
+from deltafl.fl.strategies.weighted_mean import Participant, WeightedMean
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.levels import Levels
@@ -158,7 +157,9 @@ class MaskedMean:
         if MEAN_WEIGHT in state.memory:
             log2_mean, is_bound = state.memory[MEAN_WEIGHT].tolist()
         else:
-            expected = self.mean.share(_ExpectedDevice(self.expected_loss), state.round)
+            still = np.zeros(1, np.float32)
+            one = Participant(0, 1, Later(lambda: self.expected_loss), Later(lambda: still), (1,))
+            expected = self.mean.share(one, state.round)
             log2_mean, is_bound = expected.log_weight / math.log(2), True
         bits = FIRST_WEIGHT_BITS if is_bound else WEIGHT_BITS
         headroom = bits // 2 if is_bound else (cohort_size - 1).bit_length() + _GROWTH_BITS
@@ -169,7 +170,7 @@ class MaskedMean:
             search=SearchParams(default_max_queries("bracketed"), own.search.grid),
             update=UpdateParams(own.update.clip, resolution_bits=0, max_weight=1 << bits),
         )
-        return replace(self.rounds, encoding=encoding, noise=no_noise), math.ceil(log2_mean) - (
+        return replace(self.rounds, encoding=encoding, noise=None), math.ceil(log2_mean) - (
             bits - headroom
         )
 
@@ -181,23 +182,6 @@ class MaskedMean:
         is_bound = not 0 < report.kept_weight < max_weight
         mean = max(report.kept_weight / report.kept_devices, 0.5)
         return {MEAN_WEIGHT: np.array([math.log2(mean) + unit, is_bound], dtype=np.float64)}
-
-
-@dataclass(frozen=True, slots=True)
-class _ExpectedDevice:
-    """A device with one sample, the expected loss and a short update."""
-
-    expected_loss: float
-
-    @property
-    def num_samples(self) -> int:
-        return 1
-
-    def loss(self) -> float:
-        return self.expected_loss
-
-    def squared_norm(self) -> float:
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

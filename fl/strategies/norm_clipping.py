@@ -71,7 +71,15 @@ class NormClipping:
     def step(
         self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]
     ) -> tuple[Vector, Memory]:
-        """See `deltafl.fl.strategies.robust_mean.Robust`."""
+        """The next model, and what to remember, from updates in clear.
+
+        Args:
+            state: before the round.
+            contributions: weight n_k > 0 and Δ_k of every device that takes part.
+
+        Raises:
+            ValueError: there are none.
+        """
         radius = self.radius_of(state)
         clipped = [(weight, *within(update, radius)) for weight, update in contributions]
         model = step_by_mean(state.model, ((weight, 1.0, one) for weight, one, _ in clipped))

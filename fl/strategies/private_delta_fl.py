@@ -17,10 +17,9 @@ from typing import ClassVar
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, Weighing, check_cohort
-from deltafl.fl.strategies.base import Memory, RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.superquantile import parse_theta
-from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
@@ -73,18 +72,13 @@ class PrivateRoundReport(RoundReport):
     aborted: str | None
 
 
-def no_noise(cohort_size: int) -> None:
-    """Of every method but "noisy": there is no noise, whatever the cohort."""
-    del cohort_size
-
-
 def exact_updates(cohort_size: int, update_length: int) -> None:
     """Of runs without noise in the sums of updates."""
     del cohort_size, update_length
 
 
 @dataclass(frozen=True, slots=True)
-class PrivateDeltaFL:
+class PrivateDeltaFL(Strategy):
     """Algorithm 3. θ = 1 is FedAvg under secure aggregation.
 
     Attributes:
@@ -109,7 +103,7 @@ class PrivateDeltaFL:
 
     theta: Fraction
     encoding: Encoding = field(default_factory=Encoding)
-    noise: Callable[[int], Noise | None] = no_noise
+    noise: Callable[[int], Noise | None] | None = None
     warm_start: bool = True
     clipping: NormClipping | None = None
     update_noise: Callable[[int, int], UpdateNoise | None] = exact_updates
@@ -117,11 +111,6 @@ class PrivateDeltaFL:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
-
-    def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Start from `model`; there is nothing else to remember."""
-        del num_devices
-        return TrainingState(model)
 
     def apply(
         self, state: TrainingState, cohort: Cohort, weighing: Weighing | None = None
@@ -191,7 +180,7 @@ class PrivateDeltaFL:
         Raises:
             ConfigurationError: no device is certain to bring noise.
         """
-        return None if self.theta == 1 else self.noise(cohort_size)
+        return None if self.theta == 1 else self._noise(cohort_size)
 
     def round_config(self, state: TrainingState, cohort_size: int) -> RoundConfig:
         """The configuration of the next round, over a cohort of this size.
@@ -209,9 +198,12 @@ class PrivateDeltaFL:
             update=replace(self._update_of(state), noise=noise),
             update_length=len(state.model),
             warm_start=self.warm_start_of(state),
-            noise=self.noise(cohort_size),
+            noise=self._noise(cohort_size),
             min_tail=self.min_tail(cohort_size),
         )
+
+    def _noise(self, cohort_size: int) -> Noise | None:
+        return None if self.noise is None else self.noise(cohort_size)
 
     def _update_of(self, state: TrainingState) -> UpdateParams:
         own = self.encoding.update

@@ -3,35 +3,19 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import ClassVar, TypeAlias
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.aggregation import finite_update
-from deltafl.fl.strategies.base import Memory, RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.geometric_median import Robustly
+from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.fl.vectors import Vector
 
-
-class Robust(Protocol):
-    """How the updates of a round become one step that few liars hardly move."""
-
-    @property
-    def sums(self) -> int:
-        """How many sums of the updates a round has."""
-
-    def step(
-        self, state: TrainingState, contributions: Sequence[tuple[int, Vector]]
-    ) -> tuple[Vector, Memory]:
-        """The next model, and what to remember, from updates in clear.
-
-        Args:
-            state: before the round.
-            contributions: weight n_k > 0 and Δ_k of every device that takes part.
-
-        Raises:
-            ValueError: there are none.
-        """
+Robust: TypeAlias = Robustly | NormClipping
+"""How the updates of a round become one step that few liars hardly move."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,32 +14,25 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.cohort import Cohort
 from deltafl.fl.errors import check_positive
-from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
+from deltafl.fl.strategies.base import (
+    Memory,
+    RoundReport,
+    Strategy,
+    TrainingState,
+    Visibility,
+    under,
+)
 from deltafl.fl.vectors import Vector
 
 MOMENTS_PREFIX: Final = "server_optimizer."
 """Before the names of moments, among what a strategy remembers; each is of shape (d,)."""
-
-
-class ServerOptimizer(Protocol):
-    """A rule that makes a step out of a change."""
-
-    def step(
-        self, change: npt.NDArray[np.float64], moments: Memory
-    ) -> tuple[npt.NDArray[np.float64], Memory]:
-        """Make the server's step, and the moments after it.
-
-        Args:
-            change: Δ_t, float64 of shape (d,).
-            moments: of the rounds before, each of shape (d,).
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,12 @@ class Sgd:
     def step(
         self, change: npt.NDArray[np.float64], moments: Memory
     ) -> tuple[npt.NDArray[np.float64], Memory]:
-        """η_s·Δ_t; see `ServerOptimizer`."""
+        """Make the server's step η_s·Δ_t, and the moments after it.
+
+        Args:
+            change: Δ_t, float64 of shape (d,).
+            moments: of the rounds before, each of shape (d,).
+        """
         return self.learning_rate * change, moments
 
 
@@ -87,7 +85,7 @@ class Momentum:
     def step(
         self, change: npt.NDArray[np.float64], moments: Memory
     ) -> tuple[npt.NDArray[np.float64], Memory]:
-        """η_s·m; see `ServerOptimizer`."""
+        """η_s·m; see `Sgd`."""
         first = self.decay * moments.get("m", np.zeros_like(change)) + change
         return self.learning_rate * first, {"m": first}
 
@@ -137,7 +135,7 @@ class Adaptive:
     def step(
         self, change: npt.NDArray[np.float64], moments: Memory
     ) -> tuple[npt.NDArray[np.float64], Memory]:
-        """η_s·m / (√v + τ); see `ServerOptimizer`."""
+        """η_s·m / (√v + τ); see `Sgd`."""
         square = change**2
         first = moments.get("m", np.zeros_like(change))
         second = moments.get("v", np.full_like(change, self.tau**2))
@@ -156,6 +154,10 @@ class Adaptive:
 adam: Final = partial(Adaptive, SecondMoment.ADAM)
 yogi: Final = partial(Adaptive, SecondMoment.YOGI)
 adagrad: Final = partial(Adaptive, SecondMoment.ADAGRAD)
+
+
+ServerOptimizer: TypeAlias = Sgd | Momentum | Adaptive
+"""A rule that makes a step out of a change."""
 
 
 def step_along(
@@ -215,11 +217,7 @@ class WithServerOptimizer:
             ValueError: the cohort is empty, or the strategy cannot work with it.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
-        moments = {
-            name.removeprefix(MOMENTS_PREFIX): array
-            for name, array in state.memory.items()
-            if name.startswith(MOMENTS_PREFIX)
-        }
+        moments = under(MOMENTS_PREFIX, state.memory)
         own = {
             name: array
             for name, array in state.memory.items()
@@ -230,7 +228,7 @@ class WithServerOptimizer:
         lost = report.empty or getattr(report, "aborted", None) is not None
         if not lost:
             model, stepped = step_along(self.optimizer, state.model, played.model, moments)
-            after = dict(stepped)
+            after = stepped
         memory = {
             **played.memory,
             **{MOMENTS_PREFIX + name: array for name, array in after.items()},

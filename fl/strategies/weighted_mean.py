@@ -20,7 +20,7 @@ import numpy as np
 from deltafl.fl.cohort import Cohort, Local, Pending, check_cohort
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.aggregation import finite_loss, finite_update, step_by_mean
-from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
 
 
@@ -103,7 +103,7 @@ class Participant:
         return update
 
 
-class WeightedMean:
+class WeightedMean(Strategy):
     """A strategy whose step is a weighted mean; without overrides, that of FedAvg."""
 
     __slots__ = ()
@@ -137,11 +137,6 @@ class WeightedMean:
         """
         del round_index
         return Share(own.num_samples)
-
-    def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Start from `model`; there is nothing else to remember."""
-        del num_devices
-        return TrainingState(model)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with this cohort.

@@ -20,12 +20,11 @@ from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format, Published
 from deltafl.fl.errors import DataError
 from deltafl.fl.nearest import nearest
 from deltafl.sim.data.convert import KINDS, convert
-from deltafl.sim.data.dataset import build_dataset, cache_key
+from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.record.memory import peak_memory_mb
-from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import Table, assignment, build_config
 from deltafl.sim.visible import visible
 
@@ -54,7 +53,7 @@ examples:
   deltafl data describe shakespeare --data data/shakespeare --set min_samples=500 --set num_users=50
       with another rule and only some users; --set takes the [data] settings of a run
   deltafl data convert heart --data data/heart --out data/heart-leaf
-      write LEAF JSON; with --out FILE.npz, one archive; with --as cache, a cache entry
+      write LEAF JSON; with --out FILE.npz, one archive
   deltafl run --data heart=data/heart --set data.rule=published ...
       train on it
 
@@ -82,11 +81,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     to_other = commands.add_parser(
         "convert",
-        help="convert a data set to LEAF JSON, .npz or a cache entry",
+        help="convert a data set to LEAF JSON or .npz",
         description="Read a data set and write it in another file format. LEAF JSON keeps the "
         "split by devices. An .npz file contains all devices without a split; its reader splits "
-        "them. A cache entry can store any data set, including tokens; a run with data.cache = "
-        "true and the same [data] settings reads it if $DELTAFL_CACHE is that folder.",
+        "them.",
         allow_abbrev=False,
     )
     _add_source(to_other)
@@ -130,15 +128,15 @@ def main(options: argparse.Namespace) -> int:
         elif options.action == "fetch":
             _fetch(options.name, options.out, options.mirror)
         elif options.action == "describe":
-            kind, _, dataset = _read(options)
+            kind, dataset = _read(options)
             counts = measured(dataset)
             print(_as_json(kind, counts) if options.json else visible(_as_text(kind, counts)))
         else:
             if options.out is None:
                 raise UserError("--out is missing: name the file or folder to write")
-            kind, config, dataset = _read(options)
+            kind, dataset = _read(options)
             print(visible("\n".join(_about(kind))))
-            print(convert(dataset, Path(options.out), options.kind, cache_key(config)))
+            print(convert(dataset, Path(options.out), options.kind))
     except DataError as error:
         raise UserError(str(error)) from error
     return 0
@@ -301,7 +299,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
-def _read(options: argparse.Namespace) -> tuple[Format, DataConfig, FederatedDataset]:
+def _read(options: argparse.Namespace) -> tuple[Format, FederatedDataset]:
     kind = _format(options.name)
     if kind.needs and options.data is None:
         raise UserError(f"{kind.name}: --data is missing; it must name {kind.needs}")
@@ -313,7 +311,7 @@ def _read(options: argparse.Namespace) -> tuple[Format, DataConfig, FederatedDat
             *(assignment(f"data.{text}") for text in options.assignments),
         ]
     ).data
-    return kind, config, build_dataset(config)
+    return kind, build_dataset(config)
 
 
 def _as_published(kind: Format, source: str) -> Table:

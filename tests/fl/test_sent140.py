@@ -210,7 +210,7 @@ def test_word_vectors_from_text_and_archive_are_the_same(tmp_path, glove):
     assert text.rows == archive.rows == {word: row for row, word in enumerate(VECTORS)}
     assert text.table.dtype == np.float32
     assert np.array_equal(text.table, archive.table)
-    assert text.indices(["bad", "Bad"]) == [3, text.unknown] == [3, 5]
+    assert text.indices("bad Bad") == [3, text.unknown] == [3, 5]
 
 
 def test_words_may_hold_the_line_separators_of_unicode(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog, minimize_scalar
+from scipy.optimize import minimize_scalar
 
 from deltafl.fl.smoothing import (
     smooth_positive_part,
@@ -14,7 +14,7 @@ from deltafl.fl.smoothing import (
     smoothed_superquantile,
     smoothed_weights,
 )
-from deltafl.fl.superquantile import superquantile, superquantile_weights, weighted_quantile
+from deltafl.fl.superquantile import superquantile, weighted_quantile
 
 few = settings(max_examples=40)
 
@@ -164,36 +164,6 @@ def test_the_weights_are_the_gradient_in_the_losses(sample, theta, nu, eta):
             for d in (h, -h)
         )
         assert (up - down) / (2 * h) == pytest.approx(mixture[k], abs=1e-4)
-
-
-@few
-@given(samples, thetas)
-def test_the_worst_mixture_attains_the_superquantile(sample, theta):
-    values, weights = sample
-    mixture = superquantile_weights(values, weights, theta)
-    alpha = np.array(weights) / sum(weights)
-    assert mixture.sum() == pytest.approx(1, abs=1e-12)
-    assert ((mixture >= 0) & (mixture <= alpha / float(theta) + 1e-12)).all()
-    assert mixture @ values == pytest.approx(superquantile(values, weights, theta), abs=1e-12)
-
-
-def test_the_worst_mixture_solves_the_linear_programme_of_property_5():
-    rng = np.random.default_rng(0)
-    values, weights, theta = rng.normal(size=12), rng.integers(1, 9, size=12), Fraction(3, 10)
-    limits = [(0, weight / weights.sum() / 0.3) for weight in weights]
-    solved = linprog(-values, A_eq=np.ones((1, 12)), b_eq=[1], bounds=limits)
-    np.testing.assert_allclose(superquantile_weights(values, weights, theta), solved.x, atol=1e-9)
-
-
-@few
-@given(samples, thetas, st.integers(0, 99))
-def test_the_worst_mixture_is_a_subgradient(sample, theta, seed):
-    values, weights = np.array(sample[0]), sample[1]
-    others = values + np.random.default_rng(seed).normal(size=values.size)
-    linear = superquantile(values, weights, theta) + superquantile_weights(
-        values, weights, theta
-    ) @ (others - values)
-    assert superquantile(others, weights, theta) >= linear - 1e-9
 
 
 @pytest.mark.parametrize("theta", [Fraction(0), Fraction(1), Fraction(3, 2)])

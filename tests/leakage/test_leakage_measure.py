@@ -13,7 +13,7 @@ from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.consequences import buckets
 from deltafl.sim.inspect.leakage.counts import bucket_counts
 from deltafl.sim.inspect.leakage.labels import probabilities
-from deltafl.sim.inspect.leakage.measure import Belief, measure, order_law, search_facts
+from deltafl.sim.inspect.leakage.measure import Belief, measure, order_laws, search_facts
 from deltafl.sim.inspect.leakage.observations import Prior, SearchView, simulate, without_search
 
 
@@ -105,7 +105,7 @@ def test_a_false_claim_costs_bits():
 @pytest.mark.slow
 def test_the_law_of_order_statistics_sums_to_one():
     ticks = np.arange(GRID.max_tick // 3, dtype=float)
-    law = order_law(PRIOR, 0, GRID.top_pivot, 4, ticks)
+    law = order_laws(PRIOR, 0, GRID.top_pivot, ticks)(4)
     assert law.sum(axis=1) == pytest.approx(np.ones(4), abs=0.01)
 
 

@@ -246,7 +246,7 @@ def test_all_levels_are_checked_alike():
         )
     )
     strategy.levels_for(TrainingState(np.zeros(10, np.float32)), COHORT)
-    assert [level.encoding.search.verified for level in strategy.levels] == [True, True]
+    assert [level.encoding.search.verified for level in strategy.strategies] == [True, True]
 
 
 def test_devices_insist_on_the_smallest_tail_of_the_settings():

@@ -132,7 +132,8 @@ def test_a_device_has_one_source_of_noise_in_a_session():
         opened.append(client)
         return SeededRandomness(bytes([client]) * 32)
 
-    strategy = PrivateLevels((PrivateDeltaFL(Fraction(1, 2)), PrivateDeltaFL(Fraction(1, 5))))
+    thetas = Fraction(1, 2), Fraction(1, 5)
+    strategy = PrivateLevels(thetas, tuple(map(PrivateDeltaFL, thetas)))
     models = np.arange(2 * LENGTH, dtype=np.float32)
     update = np.ones(LENGTH, dtype=np.float32)
     strategy.apply(strategy.init(models, 7), cohort(update, rounds=IdealRounds(SESSIONS, noise)))

@@ -281,22 +281,10 @@ def test_converted_to_an_archive_it_has_every_sample_once(archive, tmp_path):
     assert run("convert", *arguments) == 2
 
 
-def test_converted_to_the_cache_a_run_reads_it_from_there(archive, tmp_path, monkeypatch):
-    folder = tmp_path / "cache"
-    assert run("convert", "npz", "--data", archive, "--out", folder, "--as", "cache") == 0
-    monkeypatch.setenv("DELTAFL_CACHE", str(folder))
-    monkeypatch.setattr(
-        "deltafl.sim.data.dataset.load_dataset", lambda _: pytest.fail("read again")
-    )
-    config = build_config([{"data": {"format": "npz", "source": str(archive), "cache": True}}])
-    assert len(build_dataset(config.data).train) == 3
-
-
-def test_tokens_go_into_the_cache_only(tmp_path, capsys):
+def test_tokens_are_not_converted(tmp_path, capsys):
     arguments = ("synthetic-sent140", "--set", "features=tokens", "--set", "num_devices=8")
     assert run("convert", *arguments, "--out", tmp_path / "x") == 2
-    assert "has tokens: use --as cache" in capsys.readouterr().err
-    assert run("convert", *arguments, "--out", tmp_path / "cache", "--as", "cache") == 0
+    assert "has tokens" in capsys.readouterr().err
 
 
 # --- fetch ----------------------------------------------------------------------------------------

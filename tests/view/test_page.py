@@ -188,11 +188,11 @@ def test_results_have_differences_settings_and_versions(pages, all_shown):
     for expected in ("paired differences", "data_sha256", "[federation]", "Nothing was found."):
         assert expected in text
     tables = compared(all_shown["rich"])["tables"]
-    assert [one.title for one in tables] == [
+    assert [one["title"] for one in tables] == [
         "90th percentile over devices",
         "Mean over devices",
     ]
-    for row in tables[0].rows[:1]:
+    for row in tables[0]["rows"][:1]:
         assert page.in_points(row.devices.difference) in text
         assert page.in_points(row.devices.low) in text
 

@@ -12,7 +12,7 @@ from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.local import CohortLearner, Learner
+from deltafl.fl.local import Learner
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import (
     Answer,
@@ -37,7 +37,7 @@ one."""
 
 
 def worked_on(
-    learner: CohortLearner, work: Work, devices: Sequence[DeviceData], seeds: Sequence[int]
+    learner: Learner, work: Work, devices: Sequence[DeviceData], seeds: Sequence[int]
 ) -> Iterable[Answer]:
     """What a worker's learner makes of a chunk, device by device."""
     if work.evaluates:
@@ -52,7 +52,7 @@ def updates_at_once(model: str) -> int:
     return _AT_ONCE.get(model, 1)
 
 
-def learner_of_worker(spec: ModelSpec, at_once: int) -> CohortLearner:
+def learner_of_worker(spec: ModelSpec, at_once: int) -> Learner:
     """The learner of a worker that trains so many devices at once, on its one thread of a CPU."""
     return _learner(spec, torch.device("cpu"), many=at_once > 1)
 
@@ -69,7 +69,7 @@ def open_in_process(name: str, spec: ModelSpec, device: torch.device) -> "InProc
     return InProcess(name, _learner(spec, device, many=name != REFERENCE))
 
 
-def _learner(spec: ModelSpec, device: torch.device, *, many: bool) -> CohortLearner:
+def _learner(spec: ModelSpec, device: torch.device, *, many: bool) -> Learner:
     learner = BatchedLearner if many else Learner
     return learner(spec.build(), device=device, criterion=spec.criterion)
 
@@ -82,7 +82,7 @@ class InProcess(Backend):
         learner: does the work.
     """
 
-    def __init__(self, name: str, learner: CohortLearner) -> None:
+    def __init__(self, name: str, learner: Learner) -> None:
         self.name = name
         self.clock = CpuClock()
         self._learner = learner
@@ -124,7 +124,7 @@ class _Batch:
     def __init__(
         self,
         work: Work,
-        learner: CohortLearner,
+        learner: Learner,
         measured: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._work = work

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from deltafl.fl.nearest import alike
+from deltafl.fl.nearest import meant
 from deltafl.sim.flags import add_json
 from deltafl.sim.inspect.attacks.attack import (
     Attack,
@@ -69,7 +69,9 @@ def main(options: argparse.Namespace) -> int:
         return 0
     chosen = [attack for attack in ATTACKS if target in (attack.name, _ALL)]
     if not chosen:
-        print(f"deltafl: {_unknown(target)}", file=sys.stderr)
+        near = meant(target, [*(attack.name for attack in ATTACKS), _LIST, _ALL])
+        hint = "(`deltafl attack list` names them all)"
+        print(f"deltafl: no attack is called {target!r}{near} {hint}", file=sys.stderr)
         return 2
     verdicts = [judged(attack) for attack in chosen]
     if options.json:
@@ -78,20 +80,6 @@ def main(options: argparse.Namespace) -> int:
     else:
         print(_summary(verdicts) if target == _ALL else _described(verdicts[0]))
     return 1 if any(verdict.surprises for verdict in verdicts) else 0
-
-
-def _unknown(name: str) -> str:
-    near = _nearest(name)
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"no attack is called {name!r}{meant} (`deltafl attack list` names them all)"
-
-
-def _nearest(name: str) -> list[str]:
-    """Names like this one, or else names with a word like it."""
-    names = [attack.name for attack in ATTACKS]
-    if near := alike(name, [*names, _LIST, _ALL], most=3):
-        return near
-    return [known for known in names if alike(name, known.split("-"))][:3]
 
 
 # --- for people ---------------------------------------------------------------------------------

@@ -117,17 +117,18 @@ class Steering:
         self,
         threshold: Threshold | None = None,
         cohort: frozenset[int] | None = None,
-        survivors: frozenset[int] | None = None,
     ) -> Loot:
         """Announce a threshold, by default that of the search, and take the worst device's update.
 
-        The others are as for `ask`.
+        Args:
+            threshold: The threshold.
+            cohort: Who is asked; everybody by default.
 
         Raises:
             PeerError: all devices refuse.
         """
         asked = self.search.result().threshold if threshold is None else threshold
-        total = self.ask(self.config.update_slot, asked, cohort, survivors)
+        total = self.ask(self.config.update_slot, asked, cohort)
         return self.loot(total, self.worst)
 
     def loot(self, taken: Words, device: Device) -> Loot:

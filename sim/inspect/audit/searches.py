@@ -1,7 +1,7 @@
 """What each search of a transcript gave away, in the terms of `deltafl.sim.inspect.leakage`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from deltafl.protocol.configuration import RoundConfig
@@ -125,21 +125,12 @@ def attack(
             found, within = (weighed[1] if _are_found(again) else ""), again.within
     except SearchError:
         return None
-    shown = SearchFacts(
-        round=round_.number,
-        method=view.method,
-        devices=view.devices,
-        queries=facts.queries,
-        numbers=facts.numbers,
-        buckets=facts.buckets,
-        smallest_bucket=facts.smallest_bucket,
-        threshold_low=facts.threshold_low,
-        threshold_high=facts.threshold_high,
+    told = asdict(facts)
+    del told["exact"], told["within"]
+    if len(set(ticks)) == 1 or not is_known:
         # A forecast is scored against the truth; where all losses are one, nothing was to forecast.
-        bits=facts.bits if is_known and len(set(ticks)) > 1 else None,
-        error=facts.error,
-        prior_error=facts.prior_error,
-    )
+        told["bits"] = None
+    shown = SearchFacts(round_.number, view.method, view.devices, **told)
     lacks_weights = bool(seconds) and weighed is None
     return Attacked(shown, found, within, lacks_weights)
 

@@ -296,12 +296,9 @@ def _minimise(model: Model, start: Numbers, *, steps: int, scaled: bool) -> Numb
     residuals, jacobian = model(unknowns)
     cost = np.sum(residuals**2, axis=1)
     damping = np.full(len(start), 1e-3)
-    factors = _Factors.of(jacobian) if scaled else None
+    step_of = _by_influence if scaled else _alike
     for _ in range(steps):
-        if factors is None:
-            step = _alike(residuals, jacobian, damping)
-        else:
-            step = factors.step(residuals, damping)
+        step = step_of(residuals, jacobian, damping)
         longest = np.max(np.abs(step), axis=1, keepdims=True)
         trial = unknowns + step * np.minimum(1, _LONGEST_STEP / np.maximum(longest, 1e-300))
         new_residuals, new_jacobian = model(trial)
@@ -311,8 +308,6 @@ def _minimise(model: Model, start: Numbers, *, steps: int, scaled: bool) -> Numb
         residuals[better] = new_residuals[better]
         jacobian[better] = new_jacobian[better]
         cost[better] = new_cost[better]
-        if factors is not None and better.any():
-            factors.replace(better, _Factors.of(new_jacobian[better]))
         damping = np.clip(np.where(better, damping * 0.2, damping * 5), *_DAMPING_RANGE)
     return unknowns
 
@@ -330,43 +325,17 @@ def _alike(residuals: Numbers, jacobian: Numbers, damping: Numbers) -> Numbers:
     return np.asarray(-((transposed @ solved) if wide else solved)[:, :, 0])
 
 
-@dataclass(frozen=True, slots=True)
-class _Factors:
-    """Singular values of derivatives, for Marquardt's step.
+def _by_influence(residuals: Numbers, jacobian: Numbers, damping: Numbers) -> Numbers:
+    """Marquardt's step: every unknown is damped by its own influence.
 
-    Normal equations would square a large condition. These cost the most of a step, so rows that did
-    not get better keep theirs.
-
-    Attributes:
-        scale: Influence of every unknown, shape (S, P).
-        left: Left singular vectors, shape (S, R, K).
-        values: Singular values, shape (S, K).
-        right: Right singular vectors, shape (S, K, P).
+    It takes singular values, for normal equations would square a large condition.
     """
-
-    scale: Numbers
-    left: Numbers
-    values: Numbers
-    right: Numbers
-
-    @classmethod
-    def of(cls, jacobian: Numbers) -> "_Factors":
-        scale = np.linalg.norm(jacobian, axis=1)
-        scale = np.maximum(scale, 1e-12 * scale.max(axis=1, keepdims=True) + 1e-300)
-        return cls(scale, *np.linalg.svd(jacobian / scale[:, None, :], full_matrices=False))
-
-    def replace(self, rows: npt.NDArray[np.bool_], new: "_Factors") -> None:
-        """Write new factors into these rows."""
-        self.scale[rows] = new.scale
-        self.left[rows] = new.left
-        self.values[rows] = new.values
-        self.right[rows] = new.right
-
-    def step(self, residuals: Numbers, damping: Numbers) -> Numbers:
-        """The step with every unknown damped by its own influence."""
-        projected = np.einsum("srk,sr->sk", self.left, residuals)
-        filtered = projected * self.values / (self.values**2 + damping[:, None])
-        return np.asarray(-np.einsum("skp,sk->sp", self.right, filtered) / self.scale)
+    scale = np.linalg.norm(jacobian, axis=1)
+    scale = np.maximum(scale, 1e-12 * scale.max(axis=1, keepdims=True) + 1e-300)
+    left, values, right = np.linalg.svd(jacobian / scale[:, None, :], full_matrices=False)
+    projected = np.einsum("srk,sr->sk", left, residuals)
+    filtered = projected * values / (values**2 + damping[:, None])
+    return np.asarray(-np.einsum("skp,sk->sp", right, filtered) / scale)
 
 
 _MOST_POINTS: Final = 50_000

@@ -162,23 +162,19 @@ class Belief:
                 continue
             joint = self.counts.joint(index)
             here = np.array([ticks[k] for k in inside])
-            law_of = _order_laws(self.prior, bucket.low, bucket.high, here)
+            law_of = order_laws(self.prior, bucket.low, bucket.high, here)
             for before, count in np.argwhere(joint > _NEGLIGIBLE).tolist():
                 if count:
                     table[before : before + count, inside] += joint[before, count] * law_of(count)
         return table
 
 
-def order_law(prior: Prior, low: int, high: int, count: int, ticks: Numbers) -> Numbers:
+def order_laws(prior: Prior, low: int, high: int, ticks: Numbers) -> Callable[[int], Numbers]:
     """P(the r-th smallest of `count` losses in [low, high) is on these ticks), (count, K).
 
-    To first order in the width of a tick, which is exact but where many share one.
+    By `count`, each computed once. To first order in the width of a tick, which is exact but where
+    many share one.
     """
-    return _order_laws(prior, low, high, ticks)(count)
-
-
-def _order_laws(prior: Prior, low: int, high: int, ticks: Numbers) -> Callable[[int], Numbers]:
-    """`order_law` by `count`, each computed once."""
     whole = prior.mass(low, high)
     single = prior.mass(ticks, ticks + 1) / whole
     below = np.clip(prior.mass(np.full(len(ticks), low), ticks + 0.5) / whole, 1e-12, 1 - 1e-12)
@@ -278,7 +274,7 @@ def order_bits(belief: Belief, truth: Sequence[int]) -> float:
     ticks = sorted(truth)
     after = np.diagonal(belief.of_order(ticks))
     size, top = len(ticks), belief.prior.grid.top_pivot
-    before = np.diagonal(order_law(belief.prior, 0, top, size, np.array(ticks, dtype=float)))
+    before = np.diagonal(order_laws(belief.prior, 0, top, np.array(ticks, dtype=float))(size))
     return _gain(after, before)
 
 
