@@ -76,7 +76,7 @@ def tail_that_was_summed(method, seed):
             shrank=shrank, num_lost=len(evil.everyone) - len(left)
         ).threshold
         survivors = left - some(left, generator, 2)
-        steering.update(threshold, cohort=left, survivors=survivors)
+        steering.ask(config.update_slot, threshold, left, survivors)
     except PeerError:
         return None
     if evil.refusals:  # of all devices, which are told the same

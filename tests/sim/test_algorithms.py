@@ -352,7 +352,7 @@ def test_devices_on_machines_of_their_own_accept_no_more_than_usual(case):
     if case != "noise":  # which only simulated devices add
         remote = settings("private-delta-fl", layer, REMOTE)
         assert policy_of(remote) == policy_of(remote, own=True)
-        with pytest.raises(PeerError):
+        with pytest.raises(ConfigError, match="below the device's policy"):
             session_of(remote, 5)
 
 
