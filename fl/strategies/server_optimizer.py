@@ -236,6 +236,11 @@ class WithServerOptimizer:
         return replace(played, model=model, memory=MappingProxyType(memory)), report
 
 
+def without_optimizer(strategy: Strategy) -> Strategy:
+    """The strategy whose sums a server takes its steps by; steps change neither sums nor noise."""
+    return strategy.strategy if isinstance(strategy, WithServerOptimizer) else strategy
+
+
 def _check_decays(**values: float) -> None:
     for name, value in values.items():
         if not 0 <= value < 1:

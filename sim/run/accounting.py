@@ -33,7 +33,7 @@ from typing import Final
 
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
-from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
+from deltafl.fl.strategies.server_optimizer import without_optimizer
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.registry import NOISY
@@ -81,7 +81,7 @@ def privacy_of(config: RunConfig, rounds: int, delta: float = DELTA) -> SearchPr
     """
     if config.quantile.method != NOISY:
         return None
-    strategy = build_strategy(config)
+    strategy = without_optimizer(build_strategy(config))
     if not isinstance(strategy, PrivateDeltaFL):
         return None
     noise = strategy.search_noise(config.federation.cohort_size)
@@ -233,9 +233,7 @@ def account_of(
     """
     if not config.dp.noise:
         return None
-    strategy = build_strategy(config, own=own)
-    if isinstance(strategy, WithServerOptimizer):  # what a server does with a sum costs nothing
-        strategy = strategy.strategy
+    strategy = without_optimizer(build_strategy(config, own=own))
     if not isinstance(strategy, PrivateDeltaFL):
         raise TypeError(f"{type(strategy).__name__} has no noise: this is a bug")
     size = config.federation.cohort_size

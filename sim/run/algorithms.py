@@ -17,7 +17,12 @@ from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.norm_clipping import NormClipping
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, exact_updates
 from deltafl.fl.strategies.robust_mean import Robust, RobustMean
-from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
+from deltafl.fl.strategies.server_optimizer import (
+    ServerOptimizer,
+    Sgd,
+    WithServerOptimizer,
+    without_optimizer,
+)
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.protocol.anonymity import expected_tail
 from deltafl.protocol.configuration import UpdateParams
@@ -433,8 +438,7 @@ def levels_of(strategy: Strategy, state: TrainingState, cohort_size: int) -> Lev
     Raises:
         ProtocolError: as `check_session`.
     """
-    if isinstance(strategy, WithServerOptimizer):
-        strategy = strategy.strategy
+    strategy = without_optimizer(strategy)
     if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
         return strategy.levels_for(state, cohort_size)
     return None

@@ -84,6 +84,12 @@ RUNS = {
     },
     "powers of two": {"quantile": {"weights": "powers-of-two"}},
 }
+LONG = {
+    "steep, first whole, active",
+    "steep, first whole, signed",
+    "steep, many, active",
+    "histogram, proved",
+}
 
 
 def serious(report):
@@ -123,7 +129,9 @@ def played(tmp_path_factory):
     return play
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUNS]
+)
 def test_nothing_is_found_and_every_sum_is_computed_again(played, name):
     run = played(name)
     report = audit(run.transcript, replace(limits(**of(RUNS[name])), truth=run.truth))
@@ -151,6 +159,7 @@ def test_nothing_is_found_where_only_heads_are_kept(played, name, tmp_path):
     assert {n for n, o in outcomes(report).items() if o is Outcome.SKIPPED} >= skipped
 
 
+@pytest.mark.slow
 def test_devices_were_lost_at_every_stage_and_rounds_given_up(played):
     """Control: the runs above are not all smooth."""
     for name in RUNS:

@@ -392,6 +392,7 @@ def test_control_a_page_that_loads_or_fails_is_caught(visit, page, sign):
         assert any(sign in one for one in noticed)
 
 
+@pytest.mark.slow
 def test_a_script_or_image_that_got_into_the_page_is_stopped_by_its_policy(pages, visit):
     page = pages["clean"].replace("</main>", example_reports.SCRIPT + "</main>")
     with visit(page) as seen:

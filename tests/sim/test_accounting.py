@@ -125,6 +125,11 @@ def test_rounds_add_up():
     assert (one.delta, privacy_of(config, 60, delta=1e-7).delta) == (1e-5, 1e-7)
 
 
+def test_what_the_server_does_with_a_sum_costs_nothing_and_hides_no_cost():
+    momentum = config_of(strategy={"server_optimizer": "momentum"})
+    assert privacy_of(momentum, 60) == privacy_of(config_of(), 60)
+
+
 def test_runs_without_a_noisy_search_have_no_account():
     exact = {"quantile": {"method": "histogram", "noise": 0}}
     for changes in (exact, {"federation": {"theta": 1}}, {"federation": {"algorithm": "delta-fl"}}):

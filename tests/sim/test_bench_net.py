@@ -47,6 +47,7 @@ def test_a_round_over_tls_from_which_two_devices_vanish(with_dropouts):
     )
 
 
+@pytest.mark.slow
 def test_it_counts_what_is_sent(with_dropouts):
     stages = with_dropouts["by_stage"]
     assert stages["advertise"]["kb_down_per_device"] > 4 * SMALL.dim / 1e3  # the model

@@ -86,6 +86,7 @@ def test_ours_and_the_plain_loop_are_measured_in_turns(measured):
     json.dumps(measured)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_all_processes(measured):
     plain = measured["parties"]["plain"]
     assert plain["processes"] >= 2  # a parent and its workers

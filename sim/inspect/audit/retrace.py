@@ -14,10 +14,8 @@ import numpy as np
 from deltafl.fl.cohort import Pending, SecureRoundResult, Weighing
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
-from deltafl.fl.strategies.levels import PrivateLevels, split_models
-from deltafl.fl.strategies.masked import MaskedMean
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
-from deltafl.fl.strategies.server_optimizer import Sgd, WithServerOptimizer
+from deltafl.fl.strategies.levels import split_models
+from deltafl.fl.strategies.server_optimizer import Sgd
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
@@ -28,7 +26,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import INTERRUPTED
-from deltafl.sim.run.algorithms import strategy_of
+from deltafl.sim.run.algorithms import levels_of, strategy_of
 from deltafl.sim.settings.config import OWN_STRATEGIES, RunConfig
 from deltafl.sim.settings.config_io import check_together
 
@@ -260,11 +258,10 @@ class Retrace:
 
 def _levels_for(strategy: Strategy | None, state: TrainingState, cohort_size: int) -> Levels:
     """What a strategy announces to a cohort of this size."""
-    if isinstance(strategy, WithServerOptimizer):
-        strategy = strategy.strategy
-    if not isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
+    levels = None if strategy is None else levels_of(strategy, state, cohort_size)
+    if levels is None:
         raise ValueError("the strategy has no rounds by secure sums")
-    return strategy.levels_for(state, cohort_size)
+    return levels
 
 
 def _outcomes(

@@ -34,6 +34,7 @@ from deltafl.fl.cohort import CohortView, SecureRoundResult
 from deltafl.fl.errors import DataError
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.strategies.server_optimizer import without_optimizer
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
@@ -258,9 +259,9 @@ def signal(config: RunConfig, length: int, times: int) -> float:
         length: Parameters of the model.
         times: In how many rounds it sends.
     """
-    strategy, size = build_strategy(config), config.federation.cohort_size
-    inner = getattr(strategy, "strategy", strategy)  # what a server does with a sum adds no noise
-    noise = inner.update_noise(size, length) if isinstance(inner, PrivateDeltaFL) else None
+    strategy = without_optimizer(build_strategy(config))
+    size = config.federation.cohort_size
+    noise = strategy.update_noise(size, length) if isinstance(strategy, PrivateDeltaFL) else None
     if noise is None:
         raise TypeError("the sum of updates has no noise: this is a bug")
     steps = Sizes.of(length, size).clip * _sent(config) / noise.norm
