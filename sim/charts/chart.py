@@ -117,7 +117,6 @@ class Chart:
         title: what it shows.
         unit: of the vertical axis.
         curves: what is drawn.
-        across: what the horizontal axis counts.
         write: how values are written; by `percent`, the vertical axis is in percent as well.
         from_zero: whether the vertical axis includes zero.
         is_logarithmic: whether the vertical axis is logarithmic; then it does not.
@@ -126,7 +125,6 @@ class Chart:
     title: str
     unit: str
     curves: Sequence[Curve] = ()
-    across: str = "round"
     write: Write = quantity
     from_zero: bool = True
     is_logarithmic: bool = False
@@ -157,7 +155,7 @@ class Chart:
     @property
     def head(self) -> tuple[str, ...]:
         """The head of its table."""
-        return (self.across, *(one.label for one in self.curves))
+        return ("round", *(one.label for one in self.curves))
 
     def rows(self) -> list[tuple[int, tuple[str, ...]]]:
         """Its table: rounds, each with the texts of its row; of very many rounds, some."""
@@ -173,8 +171,8 @@ class Chart:
     def summary(self) -> str:
         """What it shows, in words."""
         return "; ".join(
-            f"{one.label}: {self.write(one.mean[0])} at {self.across} {written(one.rounds[0])}, "
-            f"{self.write(one.mean[-1])} at {self.across} {written(one.rounds[-1])}"
+            f"{one.label}: {self.write(one.mean[0])} at round {written(one.rounds[0])}, "
+            f"{self.write(one.mean[-1])} at round {written(one.rounds[-1])}"
             for one in self.curves
         )
 

@@ -100,7 +100,7 @@ def line_chart(chart: Chart) -> Svg:
     return _frame(
         f"{chart.title}. {chart.summary}.",
         _y_marks(marks, y_axis, chart.unit),
-        _x_marks([(at, number(at)) for at in round_ticks(first, last)], x_axis, chart.across),
+        _x_marks([(at, number(at)) for at in round_ticks(first, last)], x_axis),
         *(bands for bands, _ in lines),
         *(line for _, line in lines),
         *_columns(chart, x_axis),
@@ -136,7 +136,7 @@ def distribution_chart(one: Distribution) -> Svg:
     return _frame(
         f"{one.summary}.",
         _y_marks([(bins * at / 4, percent(at / 4)) for at in range(5)], y_axis, "test error"),
-        _x_marks([(at + 0.5, number(rounds[at])) for at in named], x_axis, "round"),
+        _x_marks([(at + 0.5, number(rounds[at])) for at in named], x_axis),
         *cells,
     )
 
@@ -220,10 +220,10 @@ def _y_marks(marks: Sequence[Mark], axis: Axis, unit: str) -> Svg:
     return Svg("").join([*parts, line.format("axis", LEFT, RIGHT, BOTTOM)])
 
 
-def _x_marks(marks: Iterable[Mark], axis: Axis, across: str) -> Svg:
-    """The horizontal axis."""
+def _x_marks(marks: Iterable[Mark], axis: Axis) -> Svg:
+    """The horizontal axis, of rounds."""
     line = Svg('<line class="axis" x1="{0}" y1="{1}" x2="{0}" y2="{2}"/>')
-    parts = [_text(RIGHT, HEIGHT - 6, across, "end")]
+    parts = [_text(RIGHT, HEIGHT - 6, "round", "end")]
     for at, text in marks:
         x = axis(at)
         parts += [line.format(x, BOTTOM, BOTTOM + 4), _text(x, BOTTOM + 18, text, "middle")]

@@ -56,14 +56,13 @@ def page_of_results(page: Page) -> str:
 
 def state(page: Page) -> dict[str, object]:
     """What a live page asks for, as JSON values."""
-    is_read = page.traffic is None or page.traffic.share == 1
     return {
         "title": f"{page.state.title}: {visible(page.name)}",
         "sections": fragments(page),
         "labels": list(map(visible, page.labels)),
         "baseline": "" if page.baseline is None else visible(page.baseline.label),
         "is_over": page.state.level == "clean",
-        "is_busy": page.audit.state == "running" or not is_read,
+        "is_busy": page.audit.state == "running",
     }
 
 

@@ -15,7 +15,7 @@ from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.record.snapshot import Method, Reader, Snapshot
 from deltafl.sim.view.page import page_of_results
 from deltafl.sim.view.pairs import pairs_of
-from deltafl.sim.view.sections import AuditState, Page, traffic_of
+from deltafl.sim.view.sections import AuditState, Page
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\
@@ -64,11 +64,7 @@ def main(options: argparse.Namespace) -> int:
     snapshots = [_read(path) for path in dict.fromkeys(options.runs)]
     files = [file for one in snapshots for file in RunDirectory(one.path).files]
     check_output(options.out, files)
-    traffic = traffic_of(snapshots[0])
-    if traffic is not None:
-        traffic.read_on(float("inf"))
-    seen = None if traffic is None else traffic.seen
-    page = Page(snapshots, seen, wanted=options.baseline)
+    page = Page(snapshots, wanted=options.baseline)
     try:
         baseline = page.baseline
     except ValueError as error:

@@ -10,18 +10,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple, cast
 
-from deltafl.protocol.losses import LossGrid
 from deltafl.sim.charts import runs
-from deltafl.sim.charts.chart import Chart, Curve, drawn
+from deltafl.sim.charts.chart import drawn
 from deltafl.sim.inspect.audit.html.verdict import Verdict
-from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.snapshot import Method, Snapshot, Trained
 from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
 from deltafl.sim.view import attackers, pairs
 from deltafl.sim.view.costs import Cost, cost_of, dropped, seconds, stage_times, total
-from deltafl.sim.view.traffic import Seen, Steps, Traffic
 from deltafl.sim.writing import count, number, quantity
 
 MAX_METHODS: Final = 12
@@ -81,14 +78,12 @@ class Page:
 
     Attributes:
         snapshots: of the runs.
-        traffic: what the transcript of the first of them has; None without one.
         asked: the audit of the first of them; None if nobody asked for one.
         wanted: the label of what others are compared with; by default FedAvg, or the last.
         now: seconds since the epoch; by default, those of the clock.
     """
 
     snapshots: Sequence[Snapshot]
-    traffic: Seen | None = None
     asked: AuditState | None = None
     wanted: str | None = None
     now: float | None = None
@@ -133,15 +128,6 @@ class Page:
         return self.asked or AuditState("none", sentence=_no_audit(self.methods))
 
 
-def traffic_of(snapshot: Snapshot) -> Traffic | None:
-    """A reader of the transcript of a run; None where there is none."""
-    if snapshot.config is None or not snapshot.config.has_masked_sums:
-        return None
-    quantile = snapshot.config.quantile
-    grid = LossGrid(quantile.resolution_bits, quantile.loss_bound)
-    return Traffic(RunDirectory(snapshot.path).transcript, grid)
-
-
 def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
     """The methods of several runs that have begun, each with a label of its own."""
     labels = Counter(method.label for one in snapshots for method in one.methods)
@@ -160,8 +146,6 @@ def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
 def status(page: Page) -> Content:
     """How the runs are doing, notable figures, and what cannot be read."""
     problems = [sentence for one in page.snapshots for sentence in one.problems]
-    if page.traffic is not None and page.traffic.problem:
-        problems.append(page.traffic.problem)
     return {"state": page.state, "glance": _glance(page), "problems": problems}
 
 
@@ -197,42 +181,17 @@ def devices(page: Page) -> Content:
 
 
 def searches(page: Page) -> Content:
-    """Charts of the searches for the threshold: of all, and of the first and last by question."""
-    charts = drawn(
-        runs.chart_of("queries", page.methods),
-        runs.chart_of("threshold", page.methods),
-        runs.chart_of("kept", page.methods),
-        *(search_chart(one) for one in (page.traffic.searches if page.traffic else ())),
-    )
-    return {"charts": charts}
-
-
-def search_chart(search: Steps) -> Chart:
-    """The questions of one search: at which losses each asks, question by question."""
-    asked = Curve(
-        "is the loss below",
-        0,
-        tuple(range(1, len(search.pivots) + 1)),
-        tuple(pivots[len(pivots) // 2] for pivots in search.pivots),
-        tuple(pivots[0] for pivots in search.pivots),
-        tuple(pivots[-1] for pivots in search.pivots),
-        has_range=any(len(pivots) > 1 for pivots in search.pivots),
-    )
-    title = f"The search of round {number(search.round)}, question by question"
-    return Chart(title, "nats", [asked], "question", write=_in_nats, from_zero=False)
-
-
-def _in_nats(value: float | None) -> str:
-    return quantity(None) if value is None else f"{value:.4f}"
+    """Charts of the searches for the threshold."""
+    shown = ("queries", "threshold", "kept")
+    return {"charts": drawn(*(runs.chart_of(name, page.methods) for name in shown))}
 
 
 def costs(page: Page) -> Content:
-    """Seconds and bytes: of methods, of stages, and of kinds of messages."""
+    """Seconds and bytes of methods, and seconds of stages."""
     return {
         "costs": page.costs,
         "charts": drawn(runs.chart_of("seconds", page.methods)),
         "stage_times": stage_times(page.methods[:MAX_METHODS]),
-        "traffic": page.traffic,
     }
 
 

@@ -33,8 +33,7 @@ from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.record.snapshot import Reader, Snapshot
 from deltafl.sim.settings.given import address, joined
 from deltafl.sim.view import page
-from deltafl.sim.view.sections import AuditState, Page, traffic_of
-from deltafl.sim.view.traffic import Traffic
+from deltafl.sim.view.sections import AuditState, Page
 from deltafl.sim.visible import visible
 
 DEFAULT: Final = "127.0.0.1:8090"
@@ -137,7 +136,6 @@ class Watched:
     path: Path
     clock: Callable[[], float] = time.monotonic
     _reader: Reader = field(init=False)
-    _traffic: Traffic | None = None
     _snapshot: Snapshot | None = None
     _read_at: float = 0.0
     _audit: "Audit | None" = None
@@ -155,8 +153,7 @@ class Watched:
         """
         with self._lock:
             snapshot = self._fresh()
-            seen = None if self._traffic is None else self._traffic.seen
-            shown = Page([snapshot], seen, self._audited(snapshot), wanted or None)
+            shown = Page([snapshot], self._audited(snapshot), wanted or None)
         return shown if wanted in shown.labels else replace(shown, wanted=None)
 
     def ask_audit(self) -> None:
@@ -178,11 +175,6 @@ class Watched:
         now = self.clock()
         if self._snapshot is None or now - self._read_at > FRESH_S:
             self._snapshot = self._reader.read()
-            traffic = traffic_of(self._snapshot)
-            if traffic is None or self._traffic is None or traffic.grid != self._traffic.grid:
-                self._traffic = traffic  # of a run that has begun, or another one
-            if self._traffic is not None:
-                self._traffic.read_on()
             self._read_at = self.clock()
         return self._snapshot
 
