@@ -46,8 +46,6 @@ _KEPT: Final = (
     "train_cpu_s",
     "wall_s",
 )
-_NUMBERS: Final = {"half_width", "num_queries", "wall_s"}  # that `follow_events` does not check
-
 
 _MOST_STAGES: Final = 16  # there are seven
 _LONGEST_STAGE: Final = 60
@@ -348,9 +346,6 @@ class _Log:
 
 def _shown_of(event: Event) -> Event:
     kept: Event = {key: event[key] for key in _KEPT if key in event}
-    for key in kept.keys() & _NUMBERS:
-        if not isinstance(kept.get(key), int | float) or not abs(cast("float", kept[key])) < 1e100:
-            kept[key] = None
     if dropped := cast("Mapping[str, int]", event.get("dropped_by_stage") or {}):
         several = list(dropped.items())[:_MOST_STAGES]
         kept["dropped_by_stage"] = {name[:_LONGEST_STAGE]: number for name, number in several}

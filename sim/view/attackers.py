@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from deltafl.sim.charts import runs
 from deltafl.sim.charts.chart import drawn
@@ -12,24 +12,6 @@ from deltafl.sim.settings.config_io import show
 from deltafl.sim.writing import count, number, percent
 
 _OWN: Final = "their own"
-
-
-class Corrupted(NamedTuple):
-    """What attackers came to under a method, over its seeds; as texts.
-
-    Attributes:
-        label: of the method.
-        number: of the method on its page.
-        share: their share of the aggregate's weight, on average over rounds.
-        largest: the largest of a round.
-        backdoor: how often the backdoor of the last model evaluated works.
-    """
-
-    label: str
-    number: int
-    share: str
-    largest: str
-    backdoor: str
 
 
 def attackers_of(snapshots: Sequence[Snapshot], methods: Sequence[Method]) -> dict[str, object]:
@@ -45,11 +27,11 @@ def attackers_of(snapshots: Sequence[Snapshot], methods: Sequence[Method]) -> di
         if one.config is not None and one.config.attackers.lie
     ]
     charts = drawn(*(runs.chart_of(name, methods) for name in ("corrupted", "backdoor")))
-    found = (_corrupted(method, at) for at, method in enumerate(methods))
+    found = [(at, method.label, _corrupted(method)) for at, method in enumerate(methods)]
     return {
         "about": [_about(one, lies) for one, lies in lying],
         "charts": charts if lying else (),
-        "methods": [one for one in found if one is not None and lying],
+        "methods": [one for one in found if one[-1] and lying],
     }
 
 
@@ -71,21 +53,19 @@ def _about(one: Snapshot, lies: AttackersConfig) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _corrupted(method: Method, at: int) -> Corrupted | None:
-    """What became of a method under attack, over its seeds; None without attackers."""
+def _corrupted(method: Method) -> tuple[str, ...]:
+    """What attackers came to under a method, over its seeds; empty without attackers."""
     attacked = [run.attacked for run in method.runs if run.attacked is not None]
     if not attacked:
-        return None
-    shares = [share for one in attacked for share in one.shares.values()]
-    last = [one.backdoor[max(one.backdoor)] for one in attacked if one.backdoor]
-    return Corrupted(
-        method.label,
-        at,
-        percent(_mean(shares)),
-        percent(max(shares, default=None)),
-        percent(_mean(last)),
+        return ()
+    largest = [one.largest_share for one in attacked if one.largest_share is not None]
+    return (
+        _mean([one.mean_share for one in attacked]),
+        percent(max(largest, default=None)),
+        _mean([one.last_success for one in attacked]),
     )
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return percent(math.fsum(known) / len(known) if known else None)

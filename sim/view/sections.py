@@ -13,12 +13,13 @@ from typing import Final, NamedTuple, cast
 from deltafl.sim.charts import runs
 from deltafl.sim.charts.chart import drawn
 from deltafl.sim.inspect.audit.html.verdict import Verdict
+from deltafl.sim.record.events import dropped, values_of
 from deltafl.sim.record.snapshot import Method, Snapshot, Trained
 from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
 from deltafl.sim.view import attackers, pairs
-from deltafl.sim.view.costs import Cost, cost_of, dropped, seconds, stage_times, total
+from deltafl.sim.view.costs import Cost, cost_of, stage_times
 from deltafl.sim.writing import count, number, quantity
 
 MAX_METHODS: Final = 12
@@ -274,10 +275,8 @@ def _state(snapshots: Sequence[Snapshot], now: float) -> State:
         return State("clean", "Finished", _progress(snapshots))
     written = max(one.written for one in snapshots)
     quiet = max(0.0, now - written)
-    longest = max(
-        (seconds(event, "wall_s") for one in snapshots for run in one.runs for event in run.events),
-        default=0.0,
-    )
+    played = [event for one in snapshots for run in one.runs for event in run.events]
+    longest = max(values_of(played, "wall_s"), default=0.0)
     if quiet > max(QUIET_S, 5 * longest):
         return State(
             "medium",
@@ -314,8 +313,12 @@ def _glance(page: Page) -> list[tuple[str, str, str]]:
     found = [
         ("Rounds", number(len(events)), f"of {number(sum(run.rounds for run in played))}"),
         ("Secure sums", number(sum(one.sums for one in page.costs)), "over all runs"),
-        ("Time in rounds", _duration(total(events, "wall_s")), "over all runs"),
-        ("Lost rounds", number(lost), f"{count(dropped(events).total(), 'device')} dropped out"),
+        ("Time in rounds", _duration(sum(values_of(events, "wall_s"))), "over all runs"),
+        (
+            "Lost rounds",
+            number(lost),
+            f"{count(dropped(events).total(), 'device')} dropped out",
+        ),
     ]
     if known:
         found.append(("Test devices", number(known), count(len(page.costs), "method")))
