@@ -23,7 +23,7 @@ from deltafl.sim.charts.chart import (
     thinned,
 )
 from deltafl.sim.visible import visible
-from deltafl.sim.writing import number, percent, power_of_ten, quantity
+from deltafl.sim.writing import number, percent, quantity
 
 WIDTH: Final = 400
 HEIGHT: Final = 236
@@ -306,7 +306,7 @@ def _decades(low: float, high: float) -> list[Mark]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, math.ceil((last - first) / _MOST_TICKS))
     intervals = max(1, math.ceil((last - first) / step))
-    return [(first + step * i, power_of_ten(first + step * i)) for i in range(intervals + 1)]
+    return [(first + step * i, quantity(10.0 ** (first + step * i))) for i in range(intervals + 1)]
 
 
 def _steps(low: float, high: float) -> list[Mark]:

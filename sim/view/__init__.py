@@ -2,7 +2,6 @@
 
     pairs       distributions over devices, and methods compared in pairs
     costs       seconds, bytes and drop-outs by method, and seconds by stage
-    attackers   devices that lie, in a simulation
     sections    what each section of a page shows
     page        whole pages: live, and of results
     watch       the live page for a browser, on this machine

@@ -3,6 +3,7 @@
 What a function gives is what the template's macro of the same name takes.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +18,11 @@ from deltafl.sim.record.events import dropped, values_of
 from deltafl.sim.record.snapshot import Method, Snapshot, Trained
 from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
+from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.config_io import show, to_toml
-from deltafl.sim.view import attackers, pairs
+from deltafl.sim.view import pairs
 from deltafl.sim.view.costs import Cost, cost_of, stage_times
-from deltafl.sim.writing import count, number, quantity
+from deltafl.sim.writing import count, number, percent, quantity
 
 MAX_METHODS: Final = 12
 """The most methods of which a page draws distributions and pairs."""
@@ -33,6 +35,7 @@ QUIET_S: Final = 60.0
 
 _MOST_VERSIONS: Final = 40
 _LONGEST: Final = 200  # of what files say
+_OWN: Final = "their own"
 
 Content = Mapping[str, object]
 """What a section shows, by the names of its macro's arguments."""
@@ -208,8 +211,20 @@ def dropouts(page: Page) -> Content:
 
 
 def lying(page: Page) -> Content:
-    """Devices that lie, as only the simulator knows them."""
-    return attackers.attackers_of(page.snapshots, page.methods)
+    """Devices that lie: only a simulation has any, and only the simulator knows of them."""
+    runs_of_liars = [
+        (one, one.config.attackers)
+        for one in page.snapshots
+        if one.config is not None and one.config.attackers.lie
+    ]
+    if not runs_of_liars:
+        return {"about": (), "charts": (), "methods": ()}
+    found = [(at, one.label, _corrupted(one)) for at, one in enumerate(page.methods)]
+    return {
+        "about": [_liars(one, lies) for one, lies in runs_of_liars],
+        "charts": drawn(*(runs.chart_of(name, page.methods) for name in ("corrupted", "backdoor"))),
+        "methods": [one for one in found if one[-1]],
+    }
 
 
 def audit(page: Page) -> Content:
@@ -350,6 +365,42 @@ def _privacy(snapshots: Sequence[Snapshot]) -> list[str]:
                 f"{quantity(DELTA)}. This is not the privacy of the run as a whole."
             )
     return found
+
+
+def _liars(one: Snapshot, lies: AttackersConfig) -> tuple[tuple[str, str], ...]:
+    """The settings of the attackers of a run, and how many there are."""
+    known = next((run.attacked for run in one.runs if run.attacked is not None), None)
+    if known is None:
+        many = "not known yet"
+    else:
+        devices = count(known.population.devices, "training device")
+        many = f"{number(len(known.population.attackers))} of {devices}"
+    return (
+        ("Run", str(one.path)),
+        ("Share that is asked for", show(lies.share)),
+        ("Devices that lie", many),
+        ("Kind", lies.kind),
+        ("Loss that they claim", _OWN if lies.loss == "own" else lies.loss),
+        ("Samples that they claim", _OWN if lies.weight == "own" else lies.weight),
+    )
+
+
+def _corrupted(method: Method) -> tuple[str, ...]:
+    """What attackers came to under a method, over its seeds; empty without attackers."""
+    attacked = [run.attacked for run in method.runs if run.attacked is not None]
+    if not attacked:
+        return ()
+    largest = [one.largest_share for one in attacked if one.largest_share is not None]
+    return (
+        _mean([one.mean_share for one in attacked]),
+        percent(max(largest, default=None)),
+        _mean([one.last_success for one in attacked]),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return percent(math.fsum(known) / len(known) if known else None)
 
 
 def _no_audit(methods: Sequence[Method]) -> str:

@@ -34,7 +34,7 @@ from deltafl.sim.record.snapshot import Reader, Snapshot
 from deltafl.sim.settings.given import address, joined
 from deltafl.sim.view import page
 from deltafl.sim.view.sections import AuditState, Page
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import say
 
 DEFAULT: Final = "127.0.0.1:8090"
 """Where the page is, by default."""
@@ -83,9 +83,9 @@ def main(options: argparse.Namespace) -> int:
     run = _run_in(options.run)
     host, port = address(options.listen, "--listen")
     with Server(Watched(run), host, port) as server, contextlib.suppress(KeyboardInterrupt):
-        _say(f"{run} is shown at {server.url} (Ctrl-C ends it)")
+        say(f"{run} is shown at {server.url} (Ctrl-C ends it)")
         if not _is_this_machine(host):
-            _say("note: others can reach this address, and see the errors of single devices there")
+            say("note: others can reach this address, and see the errors of single devices there")
         server.serve_forever()
     return 0
 
@@ -101,10 +101,6 @@ def _is_this_machine(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _say(sentence: str) -> None:
-    print(visible(sentence), file=sys.stderr, flush=True)
 
 
 Request: TypeAlias = socket.socket | tuple[bytes, socket.socket]
