@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.sim.writing import number as written
-from deltafl.sim.writing import percent, quantity
+from deltafl.sim.writing import quantity
 
 Numbers = npt.NDArray[np.float64]
 Write = Callable[[float | None], str]
@@ -264,13 +264,16 @@ class Pairs:
             f"and leaves {self.same} as they are, against {self.baseline}"
         )
 
-    def told(self, first: int, size: int) -> str:
-        """What a device says, or some neighbours together."""
-        name = self.devices[first] if size == 1 else f"{size} devices"
-        ours, theirs = (float(one[first : first + size].mean()) for one in (self.ours, self.theirs))
-        return (
-            f"{name}: {percent(theirs)} under {self.baseline}, {percent(ours)} under {self.method}"
-        )
+    @property
+    def drawn(self) -> list[tuple[str, float, float]]:
+        """What is drawn as one pair: a device's id, or how many they are, and both errors."""
+        found = []
+        for first in range(0, len(self.devices), self.together):
+            part = slice(first, first + self.together)
+            ids = self.devices[part]
+            name = ids[0] if len(ids) == 1 else f"{len(ids)} devices"
+            found.append((name, float(self.ours[part].mean()), float(self.theirs[part].mean())))
+        return found
 
 
 def thinned(size: int, most: int = MOST_ROWS) -> list[int]:

@@ -143,11 +143,9 @@ def distribution_chart(one: Distribution) -> Svg:
 
 def pair_chart(found: Pairs) -> Svg:
     """Draw pairs from left to right: the devices that the baseline serves best come first."""
-    size = len(found.devices)
-    together = found.together
     marks = _steps(0.0, max(float(found.ours.max()), float(found.theirs.max())))
-    firsts = range(0, size, together)
-    x_axis = Axis(-0.5, len(firsts) - 0.5, LEFT, RIGHT)
+    drawn = found.drawn
+    x_axis = Axis(-0.5, len(drawn) - 0.5, LEFT, RIGHT)
     y_axis = Axis(marks[0][0], marks[-1][0], BOTTOM, TOP)
     baseline = found.baseline
     short = baseline if len(baseline) <= _LETTERS else baseline[: _LETTERS - 1] + "…"
@@ -156,10 +154,7 @@ def pair_chart(found: Pairs) -> Svg:
         _y_marks([(at, percent(at)) for at, _ in marks], y_axis, "test error"),
         _text(LEFT, BOTTOM + 18, f"served best by {short}", "start"),
         _text(RIGHT, BOTTOM + 34, "served worst", "end"),
-        *(
-            _pair(found, first, min(together, size - first), x_axis(place), y_axis)
-            for place, first in enumerate(firsts)
-        ),
+        *(_pair(found, *one, x_axis(place), y_axis) for place, one in enumerate(drawn)),
     )
 
 
@@ -278,9 +273,8 @@ def _columns(chart: Chart, axis: Axis) -> Iterable[Svg]:
         yield strip.format(left, TOP, right - left, BOTTOM - TOP, told)
 
 
-def _pair(found: Pairs, first: int, size: int, x: float, axis: Axis) -> Svg:
+def _pair(found: Pairs, name: str, ours: float, theirs: float, x: float, axis: Axis) -> Svg:
     """A device, or some neighbours: what they had under the baseline, and what they have."""
-    ours, theirs = (float(one[first : first + size].mean()) for one in (found.ours, found.theirs))
     change = "helped" if ours < theirs else "hurt" if ours > theirs else "same"
     return Svg(
         '<g class="pair {}"><title>{}</title><line x1="{x}" y1="{theirs}" x2="{x}" y2="{ours}"/>'
@@ -288,7 +282,7 @@ def _pair(found: Pairs, first: int, size: int, x: float, axis: Axis) -> Svg:
         '<path class="after" transform="translate({x} {ours})" d="{shape}"/></g>'
     ).format(
         change,
-        found.told(first, size),
+        f"{name}: {percent(theirs)} under {found.baseline}, {percent(ours)} under {found.method}",
         x=x,
         theirs=axis(theirs),
         ours=axis(ours),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib import metadata
+from importlib.resources import files
 from typing import Final
 
 import jinja2
@@ -95,9 +96,7 @@ def _digest(text: str) -> str:
 
 def _text(package: str, name: str) -> str:
     """A file that comes with a package of ours."""
-    return jinja2.PackageLoader(package, "").get_source(jinja2.Environment(autoescape=True), name)[
-        0
-    ]
+    return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 @functools.cache

@@ -86,6 +86,7 @@ def test_a_log_that_was_cut_back_is_read_again(tmp_path):
     [
         ("events.jsonl", b'{"round": 1}\nnonsense\n', "events.jsonl"),
         ("events.jsonl", b'{"round": "one"}\n', "round"),
+        ("events.jsonl", b'{"round": 1, "wall_s": "long"}\n', "wall_s"),
         ("metrics/round-000004.csv", b"PAR1 nonsense PAR1", "round-000004.csv"),
         ("metrics/round-000004.parquet", b"PAR1", "an earlier version wrote it"),
         ("summary.json", b"[1, 2]", "summary.json"),
