@@ -2,13 +2,12 @@
 
 import argparse
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar, overload
 
 from deltafl.fl.nearest import alike, meant, nearest
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import say, visible
 
 _EXPLAINED: Final = "      "  # in front of what an example does
 _ITEM: Final = re.compile(r"[a-zA-Z][a-z ]{0,20}: ")  # such as the exit codes
@@ -101,7 +100,7 @@ class _Store(argparse.Action):
         if option_string is not None:
             if self._given is not None and self._given != values:
                 told = f"{option_string} is given twice: {values} counts, and not {self._given}"
-                print(f"deltafl: note: {visible(told)}", file=sys.stderr)
+                say(f"deltafl: note: {told}")
             self._given = values
         setattr(namespace, self.dest, values)
 

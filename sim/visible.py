@@ -1,5 +1,7 @@
 """Text of others, such as names in files, as it may be shown at a terminal or on a page."""
 
+import sys
+
 
 def visible(text: str) -> str:
     r"""Write characters that are invisible, or that move others, as escapes.
@@ -15,3 +17,8 @@ def visible(text: str) -> str:
         one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode("ascii")
         for one in text
     )
+
+
+def say(sentence: str) -> None:
+    """Tell a person something, on stderr."""
+    print(visible(sentence), file=sys.stderr, flush=True)

@@ -79,17 +79,8 @@ def quantity(value: float | None) -> str:
     digits, _, exponent = f"{abs(value):.3g}".partition("e")
     if not exponent:
         return sign + digits
-    power = power_of_ten(int(exponent))
+    power = "10" + str(int(exponent)).translate(_SUPERSCRIPTS)
     return sign + (power if digits == "1" else f"{digits} × {power}")
-
-
-def power_of_ten(exponent: int) -> str:
-    """A power of ten.
-
-    >>> power_of_ten(-12), power_of_ten(0)
-    ('10⁻¹²', '1')
-    """
-    return "10" + str(exponent).translate(_SUPERSCRIPTS) if exponent else "1"
 
 
 def share(part: int, whole: int) -> str:

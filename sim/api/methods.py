@@ -92,17 +92,13 @@ class OwnMethod(Method):
     """
 
     def __init__(self, strategy: Strategy, *, private: bool = False, label: str = "") -> None:
-        missing = [name for name in _OF_A_STRATEGY if not hasattr(strategy, name)]
-        if isinstance(strategy, type) or missing:
-            what = strategy.__name__ if isinstance(strategy, type) else type(strategy).__name__
+        if isinstance(strategy, type):
+            raise ConfigError(f"strategy: {strategy.__name__} is a class: pass an object of it")
+        if missing := [name for name in _OF_A_STRATEGY if not hasattr(strategy, name)]:
             raise ConfigError(
-                f"strategy: {what} "
-                + (
-                    "is a class: pass an object of it"
-                    if isinstance(strategy, type)
-                    else f"has no {missing[0]!r}: pass the name of an algorithm, a Method, or an "
-                    "object of a class of yours that has name, server_sees, init and apply"
-                )
+                f"strategy: {type(strategy).__name__} has no {missing[0]!r}: pass the name of an "
+                "algorithm, a Method, or an object of a class of yours that has name, server_sees, "
+                "init and apply"
             )
         if private and not isinstance(strategy, WeightedMean):
             raise ConfigError(

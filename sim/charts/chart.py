@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.sim.writing import number as written
-from deltafl.sim.writing import percent, quantity
+from deltafl.sim.writing import quantity
 
 Numbers = npt.NDArray[np.float64]
 Write = Callable[[float | None], str]
@@ -117,7 +117,6 @@ class Chart:
         title: what it shows.
         unit: of the vertical axis.
         curves: what is drawn.
-        across: what the horizontal axis counts.
         write: how values are written; by `percent`, the vertical axis is in percent as well.
         from_zero: whether the vertical axis includes zero.
         is_logarithmic: whether the vertical axis is logarithmic; then it does not.
@@ -126,7 +125,6 @@ class Chart:
     title: str
     unit: str
     curves: Sequence[Curve] = ()
-    across: str = "round"
     write: Write = quantity
     from_zero: bool = True
     is_logarithmic: bool = False
@@ -157,7 +155,7 @@ class Chart:
     @property
     def head(self) -> tuple[str, ...]:
         """The head of its table."""
-        return (self.across, *(one.label for one in self.curves))
+        return ("round", *(one.label for one in self.curves))
 
     def rows(self) -> list[tuple[int, tuple[str, ...]]]:
         """Its table: rounds, each with the texts of its row; of very many rounds, some."""
@@ -173,8 +171,8 @@ class Chart:
     def summary(self) -> str:
         """What it shows, in words."""
         return "; ".join(
-            f"{one.label}: {self.write(one.mean[0])} at {self.across} {written(one.rounds[0])}, "
-            f"{self.write(one.mean[-1])} at {self.across} {written(one.rounds[-1])}"
+            f"{one.label}: {self.write(one.mean[0])} at round {written(one.rounds[0])}, "
+            f"{self.write(one.mean[-1])} at round {written(one.rounds[-1])}"
             for one in self.curves
         )
 
@@ -266,13 +264,16 @@ class Pairs:
             f"and leaves {self.same} as they are, against {self.baseline}"
         )
 
-    def told(self, first: int, size: int) -> str:
-        """What a device says, or some neighbours together."""
-        name = self.devices[first] if size == 1 else f"{size} devices"
-        ours, theirs = (float(one[first : first + size].mean()) for one in (self.ours, self.theirs))
-        return (
-            f"{name}: {percent(theirs)} under {self.baseline}, {percent(ours)} under {self.method}"
-        )
+    @property
+    def drawn(self) -> list[tuple[str, float, float]]:
+        """What is drawn as one pair: a device's id, or how many they are, and both errors."""
+        found = []
+        for first in range(0, len(self.devices), self.together):
+            part = slice(first, first + self.together)
+            ids = self.devices[part]
+            name = ids[0] if len(ids) == 1 else f"{len(ids)} devices"
+            found.append((name, float(self.ours[part].mean()), float(self.theirs[part].mean())))
+        return found
 
 
 def thinned(size: int, most: int = MOST_ROWS) -> list[int]:

@@ -202,7 +202,7 @@ def _lines(chart: Chart) -> Panel:
         for one in chart.curves:
             _draw_curve(axes, one)
         axes.set_title(chart.title)
-        axes.set_xlabel(chart.across)
+        axes.set_xlabel("round")
         axes.set_ylabel(chart.unit)
         axes.set_xticks(round_ticks(*chart.span))
         axes.set_ylim(bottom=0)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, cast
 import numpy as np
 
 from deltafl.sim.charts.chart import Chart, Curve
-from deltafl.sim.record.events import Event
+from deltafl.sim.record.events import Event, dropped
 from deltafl.sim.record.snapshot import Method, Trained
 from deltafl.sim.writing import percent
 
@@ -120,8 +120,8 @@ def _queries(run: Trained) -> Values:
 def _lost(run: Trained) -> Values:
     """Devices lost; of methods in clear, nothing."""
     for event in run.events:
-        if (dropped := event.get("dropped_by_stage")) is not None:
-            yield _round_of(event), float(sum(cast("dict[str, int]", dropped).values()))
+        if event.get("dropped_by_stage") is not None:
+            yield _round_of(event), float(dropped([event]).total())
 
 
 @_by_seed

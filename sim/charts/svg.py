@@ -23,7 +23,7 @@ from deltafl.sim.charts.chart import (
     thinned,
 )
 from deltafl.sim.visible import visible
-from deltafl.sim.writing import number, percent, power_of_ten, quantity
+from deltafl.sim.writing import number, percent, quantity
 
 WIDTH: Final = 400
 HEIGHT: Final = 236
@@ -100,7 +100,7 @@ def line_chart(chart: Chart) -> Svg:
     return _frame(
         f"{chart.title}. {chart.summary}.",
         _y_marks(marks, y_axis, chart.unit),
-        _x_marks([(at, number(at)) for at in round_ticks(first, last)], x_axis, chart.across),
+        _x_marks([(at, number(at)) for at in round_ticks(first, last)], x_axis),
         *(bands for bands, _ in lines),
         *(line for _, line in lines),
         *_columns(chart, x_axis),
@@ -136,18 +136,16 @@ def distribution_chart(one: Distribution) -> Svg:
     return _frame(
         f"{one.summary}.",
         _y_marks([(bins * at / 4, percent(at / 4)) for at in range(5)], y_axis, "test error"),
-        _x_marks([(at + 0.5, number(rounds[at])) for at in named], x_axis, "round"),
+        _x_marks([(at + 0.5, number(rounds[at])) for at in named], x_axis),
         *cells,
     )
 
 
 def pair_chart(found: Pairs) -> Svg:
     """Draw pairs from left to right: the devices that the baseline serves best come first."""
-    size = len(found.devices)
-    together = found.together
     marks = _steps(0.0, max(float(found.ours.max()), float(found.theirs.max())))
-    firsts = range(0, size, together)
-    x_axis = Axis(-0.5, len(firsts) - 0.5, LEFT, RIGHT)
+    drawn = found.drawn
+    x_axis = Axis(-0.5, len(drawn) - 0.5, LEFT, RIGHT)
     y_axis = Axis(marks[0][0], marks[-1][0], BOTTOM, TOP)
     baseline = found.baseline
     short = baseline if len(baseline) <= _LETTERS else baseline[: _LETTERS - 1] + "…"
@@ -156,10 +154,7 @@ def pair_chart(found: Pairs) -> Svg:
         _y_marks([(at, percent(at)) for at, _ in marks], y_axis, "test error"),
         _text(LEFT, BOTTOM + 18, f"served best by {short}", "start"),
         _text(RIGHT, BOTTOM + 34, "served worst", "end"),
-        *(
-            _pair(found, first, min(together, size - first), x_axis(place), y_axis)
-            for place, first in enumerate(firsts)
-        ),
+        *(_pair(found, *one, x_axis(place), y_axis) for place, one in enumerate(drawn)),
     )
 
 
@@ -220,10 +215,10 @@ def _y_marks(marks: Sequence[Mark], axis: Axis, unit: str) -> Svg:
     return Svg("").join([*parts, line.format("axis", LEFT, RIGHT, BOTTOM)])
 
 
-def _x_marks(marks: Iterable[Mark], axis: Axis, across: str) -> Svg:
-    """The horizontal axis."""
+def _x_marks(marks: Iterable[Mark], axis: Axis) -> Svg:
+    """The horizontal axis, of rounds."""
     line = Svg('<line class="axis" x1="{0}" y1="{1}" x2="{0}" y2="{2}"/>')
-    parts = [_text(RIGHT, HEIGHT - 6, across, "end")]
+    parts = [_text(RIGHT, HEIGHT - 6, "round", "end")]
     for at, text in marks:
         x = axis(at)
         parts += [line.format(x, BOTTOM, BOTTOM + 4), _text(x, BOTTOM + 18, text, "middle")]
@@ -278,9 +273,8 @@ def _columns(chart: Chart, axis: Axis) -> Iterable[Svg]:
         yield strip.format(left, TOP, right - left, BOTTOM - TOP, told)
 
 
-def _pair(found: Pairs, first: int, size: int, x: float, axis: Axis) -> Svg:
+def _pair(found: Pairs, name: str, ours: float, theirs: float, x: float, axis: Axis) -> Svg:
     """A device, or some neighbours: what they had under the baseline, and what they have."""
-    ours, theirs = (float(one[first : first + size].mean()) for one in (found.ours, found.theirs))
     change = "helped" if ours < theirs else "hurt" if ours > theirs else "same"
     return Svg(
         '<g class="pair {}"><title>{}</title><line x1="{x}" y1="{theirs}" x2="{x}" y2="{ours}"/>'
@@ -288,7 +282,7 @@ def _pair(found: Pairs, first: int, size: int, x: float, axis: Axis) -> Svg:
         '<path class="after" transform="translate({x} {ours})" d="{shape}"/></g>'
     ).format(
         change,
-        found.told(first, size),
+        f"{name}: {percent(theirs)} under {found.baseline}, {percent(ours)} under {found.method}",
         x=x,
         theirs=axis(theirs),
         ours=axis(ours),
@@ -306,7 +300,7 @@ def _decades(low: float, high: float) -> list[Mark]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, math.ceil((last - first) / _MOST_TICKS))
     intervals = max(1, math.ceil((last - first) / step))
-    return [(first + step * i, power_of_ten(first + step * i)) for i in range(intervals + 1)]
+    return [(first + step * i, quantity(10.0 ** (first + step * i))) for i in range(intervals + 1)]
 
 
 def _steps(low: float, high: float) -> list[Mark]:

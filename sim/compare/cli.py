@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json
 from deltafl.sim.settings.given import within
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import say, visible
 
 if TYPE_CHECKING:
     from deltafl.sim.compare.runs import Method
@@ -123,11 +122,9 @@ def main(options: argparse.Namespace) -> int:
     )
     for method in methods:
         if unpaired := left_out(method, baseline):
-            told = f"deltafl: note: {method.label}: {unpaired} have no pair and do not count"
-            print(visible(told), file=sys.stderr)
+            say(f"deltafl: note: {method.label}: {unpaired} have no pair and do not count")
         if others := differing(method, baseline):
-            told = f"deltafl: note: {method.label} has {'; '.join(others)} of {baseline.label}"
-            print(visible(told), file=sys.stderr)
+            say(f"deltafl: note: {method.label} has {'; '.join(others)} of {baseline.label}")
     if options.json:
         print(as_json_lines(table), end="")
     else:
@@ -135,7 +132,7 @@ def main(options: argparse.Namespace) -> int:
     for file, text in ((options.csv, as_csv(table)), (options.latex, as_latex(table))):
         if file is not None:
             write_file(file, text.encode())
-            print(visible(f"deltafl: {file} is written"), file=sys.stderr)
+            say(f"deltafl: {file} is written")
     return 0
 
 

@@ -130,7 +130,9 @@ def main(options: argparse.Namespace) -> int:
         elif options.action == "describe":
             kind, dataset = _read(options)
             counts = measured(dataset)
-            print(_as_json(kind, counts) if options.json else visible(_as_text(kind, counts)))
+            published = asdict(kind.published) if kind.published else None
+            told = {**_facts(kind), "format": kind.name, **counts, "published": published}
+            print(_json(told) if options.json else visible(_as_text(kind, counts)))
         else:
             if options.out is None:
                 raise UserError("--out is missing: name the file or folder to write")
@@ -157,33 +159,38 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 def _listing(*, as_json: bool) -> str:
     if as_json:
-        return _json(
-            [
-                {
-                    "name": kind.name,
-                    "title": kind.title,
-                    "stand_in_for": kind.stands_for or None,
-                    "needs": kind.needs or None,
-                    "origin": kind.origin,
-                    "licence": kind.licence,
-                    "can_be_fetched": bool(kind.downloads),
-                    "note": kind.note or None,
-                }
-                for kind in FORMATS.values()
-            ]
-        )
-    width = max(map(len, FORMATS)) + 2
-    lines = []
-    for kind in FORMATS.values():
-        stand_in = f" (stand-in for {kind.stands_for})" if kind.stands_for else ""
-        lines.append(f"{kind.name:<{width}}{kind.title}{stand_in}")
-        lines.append(f"{'':<{width}}  from: {kind.origin}; licence: {kind.licence}")
-        if kind.needs:
-            fetched = "; can be fetched" if kind.downloads else ""
-            lines.append(f"{'':<{width}}  needs: {kind.needs}{fetched}")
-        if kind.note:
-            lines.append(f"{'':<{width}}  note: {kind.note}")
-    return "\n".join(lines)
+        return _json([_facts(kind) for kind in FORMATS.values()])
+    return "\n".join("\n  ".join(_about(kind)) for kind in FORMATS.values())
+
+
+def _facts(kind: Format) -> dict[str, object]:
+    """What JSON says of a format."""
+    return {
+        "name": kind.name,
+        "title": kind.title,
+        "stand_in_for": kind.stands_for or None,
+        "needs": kind.needs or None,
+        "origin": kind.origin,
+        "licence": kind.licence,
+        "can_be_fetched": bool(kind.downloads),
+        "note": kind.note or None,
+    }
+
+
+def _about(kind: Format) -> list[str]:
+    """The same for people: the name and the title, and a line for each other fact."""
+    facts = {
+        f"THIS IS A STAND-IN for {kind.stands_for}": kind.stands_for
+        and "synthetic, only the counts match",
+        "from": kind.origin,
+        "licence": kind.licence,
+        "needs": kind.needs and kind.needs + ("; can be fetched" if kind.downloads else ""),
+        "note": kind.note,
+    }
+    return [
+        f"{kind.name}: {kind.title}",
+        *(f"{name}: {text}" for name, text in facts.items() if text),
+    ]
 
 
 def measured(dataset: FederatedDataset) -> dict[str, Any]:
@@ -230,19 +237,6 @@ def _spread(sizes: Mapping[str, int]) -> dict[str, float]:
     }
 
 
-def _as_json(kind: Format, counts: Mapping[str, Any]) -> str:
-    return _json(
-        {
-            "format": kind.name,
-            "stand_in_for": kind.stands_for or None,
-            **counts,
-            "published": asdict(kind.published) if kind.published else None,
-            "origin": kind.origin,
-            "licence": kind.licence,
-        }
-    )
-
-
 def _as_text(kind: Format, counts: Mapping[str, Any]) -> str:
     """A table, with a column for the paper where there is one."""
     published = kind.published
@@ -258,17 +252,6 @@ def _as_text(kind: Format, counts: Mapping[str, Any]) -> str:
     if published:
         lines.append(f"published: {published.source}")
     return "\n".join(lines)
-
-
-def _about(kind: Format) -> list[str]:
-    """What a user should know about a format, one line per fact."""
-    lines = [f"{kind.name}: {kind.title}"]
-    if kind.stands_for:
-        lines.append(f"THIS IS A STAND-IN for {kind.stands_for}: synthetic, only the counts match")
-    lines += [f"from: {kind.origin}", f"licence: {kind.licence}"]
-    if kind.note:
-        lines.append(f"note: {kind.note}")
-    return lines
 
 
 def beside_paper(

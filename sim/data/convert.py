@@ -84,19 +84,13 @@ def as_archive(devices: Sequence[DeviceData]) -> bytes:
 
 def _everybody(dataset: FederatedDataset) -> list[DeviceData]:
     """Each device once, with its train and its test samples."""
-    merged: dict[str, DeviceData] = {}
+    parts: dict[str, list[DeviceData]] = {}
     for device in (*dataset.train, *dataset.test):
-        before = merged.get(device.id)
-        merged[device.id] = (
-            device
-            if before is None
-            else DeviceData(
-                device.id,
-                np.concatenate([before.x, device.x]),
-                np.concatenate([before.y, device.y]),
-            )
-        )
-    return [merged[name] for name in sorted(merged)]
+        parts.setdefault(device.id, []).append(device)
+    return [
+        DeviceData(name, np.concatenate([p.x for p in own]), np.concatenate([p.y for p in own]))
+        for name, own in sorted(parts.items())
+    ]
 
 
 def _to_leaf(dataset: FederatedDataset, folder: Path) -> str:

@@ -82,19 +82,15 @@ def _receive(url: str, part: Path, download: Download) -> None:
                     bar.update(len(chunk))
 
                 size = _copy(answer, file, download.max_bytes, url, received)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise UserError(
-            f"{url} answers {error.code} {error.reason}: the source has moved or is down; give "
-            "--mirror the address of a folder that has the file, or put the needed files into "
-            f"{part.parent} yourself"
-        ) from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
         reason = getattr(error, "reason", error)
+        if isinstance(error, urllib.error.HTTPError):
+            reason = f"it answers {error.code} {error.reason}"
+            error.close()
         raise UserError(
-            f"{url} cannot be fetched ({reason}): connect to the network, give --mirror the "
-            f"address of a folder that has the file, or put the needed files into {part.parent} "
-            "yourself"
+            f"{url} cannot be fetched ({reason}): connect to the network, or, if the source has "
+            "moved or is down, give --mirror the address of a folder that has the file, or put the "
+            f"needed files into {part.parent} yourself"
         ) from error
     if total is not None and total != size:
         raise UserError(f"{url}: only {size:,} of {total:,} bytes arrived: fetch it again")

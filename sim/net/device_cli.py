@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, current_thread, main_thread
@@ -24,7 +23,7 @@ from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.given import add_flags, add_settings, config_of
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import say
 
 _DESCRIPTION: Final = """\
 Take part in a federation as one device: connect to its server, train on own data, send masked sums.
@@ -95,7 +94,7 @@ def main(options: argparse.Namespace) -> int:
             stop = Event()
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-            asyncio.run(take_part(server, side, _say, stop))
+            asyncio.run(take_part(server, side, say, stop))
     except LedgerError as error:
         raise UserError(str(error)) from None
     return 0
@@ -119,16 +118,12 @@ def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
 
 
 def _notes(options: argparse.Namespace) -> Notes:
-    notes = Notes.spoken(_say)
+    notes = Notes.spoken(say)
     if options.quiet:
         return notes
     return replace(
         notes,
-        joined=lambda done, rounds: _say(f"admitted; {done} of {rounds} rounds are done"),
-        began=lambda number: _say(f"round {number} begins"),
-        over=lambda done: _say(f"round {done} is over"),
+        joined=lambda done, rounds: say(f"admitted; {done} of {rounds} rounds are done"),
+        began=lambda number: say(f"round {number} begins"),
+        over=lambda done: say(f"round {done} is over"),
     )
-
-
-def _say(sentence: str) -> None:
-    print(visible(sentence), file=sys.stderr, flush=True)

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -49,7 +48,7 @@ from deltafl.sim.settings.given import (
     joined,
     quickstart,
 )
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import say, visible
 
 _DESCRIPTION: Final = """\
 Run the server of a federation: devices connect to it, train, and give nothing but masked sums.
@@ -143,11 +142,11 @@ def main(options: argparse.Namespace) -> int:
         if options.status != "off":
             page = address(options.status, "--status")
             shown = stack.enter_context(served(status.application(), *page))
-            _say(f"The state of the run is at http://{joined(*shown)}")
+            say(f"The state of the run is at http://{joined(*shown)}")
         url = stack.enter_context(serving(post, devices, at, tls=tls, max_frame=max_frame))
-        _say(f"Devices connect to {url}")
-        _say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
-        _say(_losable(config, num_parameters, len(devices.keys)))
+        say(f"Devices connect to {url}")
+        say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
+        say(_losable(config, num_parameters, len(devices.keys)))
         site = _site(options, post, devices, waiting, status)
         stack.enter_context(_ended_by_signals(site.stop))
         return _serve(options, config, site, shapes, status)
@@ -198,16 +197,16 @@ def _serve(
             shapes,
             resume=options.resume,
             progress=Several((status,) if options.quiet else (status, _Lines())),
-            warn=lambda sentence: _say(f"note: {sentence}"),
+            warn=lambda sentence: say(f"note: {sentence}"),
         )
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
-        _say(f"the run failed: {error}; finished rounds are kept in {options.out}")
+        say(f"the run failed: {error}; finished rounds are kept in {options.out}")
         return 1
     except Stop:
-        _say(f"stopped after a round; continue with --out {options.out} --resume")
+        say(f"stopped after a round; continue with --out {options.out} --resume")
         return 0
     except KeyboardInterrupt:
-        _say(f"interrupted; continue with --out {options.out} --resume")
+        say(f"interrupted; continue with --out {options.out} --resume")
         return 130
     status.over()
     _drain(site.post)
@@ -283,11 +282,11 @@ def _site(
 ) -> Site:
     def declined(client: ClientId, reason: Reason) -> None:
         number = status.declined(client, reason)
-        _say(f"device {client} does not go on with the round: {reason.words} ({number} so far)")
+        say(f"device {client} does not go on with the round: {reason.words} ({number} so far)")
 
     def measured(sums: SummedMetrics) -> None:
         status.measured(sums)
-        _say(str(sums))
+        say(str(sums))
 
     return Site(
         post,
@@ -309,10 +308,6 @@ def _drain(post: Post) -> None:
         time.sleep(0.05)
 
 
-def _say(sentence: str) -> None:
-    print(visible(sentence), file=sys.stderr, flush=True)
-
-
 class _Lines:
     """A line for each round."""
 
@@ -322,10 +317,10 @@ class _Lines:
     def begin(self, config: RunConfig, rounds_done: int) -> None:
         self._rounds = config.federation.rounds
         wanted = config.federation.cohort_size
-        _say(f"{rounds_done} of {self._rounds} rounds are done; a round needs {wanted} devices")
+        say(f"{rounds_done} of {self._rounds} rounds are done; a round needs {wanted} devices")
 
     def played(self, event: Event) -> None:
-        _say(_line(event, self._rounds))
+        say(_line(event, self._rounds))
 
     def evaluated(self, round_number: int, test_error: Summary) -> None:
         pass

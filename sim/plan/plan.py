@@ -203,12 +203,6 @@ class Plan:
     fewest_devices: int | None
     largest_dropout: float | None
 
-    @property
-    def sums(self) -> tuple[int, int]:
-        """Sums that the server learns in a typical run, and at most."""
-        typical, most = self.costs.typical, self.costs.most
-        return typical.secure_sums * self.rounds, most.secure_sums * self.rounds
-
 
 def plan_of(config: RunConfig, num_parameters: int, data: KnownData) -> Plan:
     """What a run with these settings would have in each round.

@@ -114,7 +114,8 @@ def _both(plan: Plan, show: Callable[[RoundCost], str]) -> str:
 
 
 def _revealed(plan: Plan) -> str:
-    typical, most = plan.sums
+    costs = plan.costs
+    typical, most = (one.secure_sums * plan.rounds for one in (costs.typical, costs.most))
     limit = "" if most == typical else f", {most:,} at most"
     return f"{typical:,} secure sums{limit}, each over {plan.session.quorum:,} devices or more"
 

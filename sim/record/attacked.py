@@ -6,6 +6,7 @@ round (`round`) what they weigh in its aggregate, and for every evaluation how w
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -148,6 +149,21 @@ class Attacked:
     population: Population
     shares: Mapping[int, float]
     backdoor: Mapping[int, float]
+
+    @property
+    def mean_share(self) -> float | None:
+        """The mean of the shares over rounds; None without any."""
+        return math.fsum(self.shares.values()) / len(self.shares) if self.shares else None
+
+    @property
+    def largest_share(self) -> float | None:
+        """The largest share of a round; None without any."""
+        return max(self.shares.values(), default=None)
+
+    @property
+    def last_success(self) -> float | None:
+        """The success of the backdoor of the last model evaluated; None without any."""
+        return self.backdoor[max(self.backdoor)] if self.backdoor else None
 
 
 def read_attacked(path: Path) -> Attacked:

@@ -3,8 +3,10 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self, TypeAlias, cast
@@ -84,15 +86,7 @@ def read_events(path: Path) -> list[Event]:
     Raises:
         RunDirectoryError: a line is no JSON object, or the file is no regular one.
     """
-    if not path.exists():
-        return []
-    try:
-        with open_regular(path) as file:
-            return list(_events(file))
-    except OSError as error:
-        raise damaged(path, error.strerror) from error
-    except ValueError as error:
-        raise damaged(path, error) from error
+    return [event for event, _ in follow_events(path)]
 
 
 def follow_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
@@ -123,20 +117,23 @@ def size_of_events(path: Path, number: int) -> int | None:
     """The bytes that the first so many events take; None where there are fewer, or no file.
 
     Raises:
-        RunDirectoryError: the file is no regular one.
+        RunDirectoryError: one of them is damaged, or the file is no regular one.
     """
-    if not path.exists():
-        return None
-    size = 0
-    try:
-        with open_regular(path) as file:
-            for _ in range(number):
-                if not (line := file.readline(MAX_LINE_BYTES)):
-                    return None
-                size += len(line)
-    except OSError as error:
-        raise damaged(path, error.strerror) from error
-    return size
+    ends = [0, *(end for _, end in islice(follow_events(path), number))]
+    return ends[number] if path.exists() and len(ends) > number else None
+
+
+def values_of(events: Sequence[Event], key: str) -> list[float]:
+    """A number of each of the events that have it."""
+    return [cast("float", event[key]) for event in events if event.get(key) is not None]
+
+
+def dropped(events: Sequence[Event]) -> Counter[str]:
+    """Devices lost, by stage."""
+    found: Counter[str] = Counter()
+    for event in events:
+        found.update(cast("dict[str, int]", event.get("dropped_by_stage") or {}))
+    return found
 
 
 def _events(file: BinaryIO) -> Iterator[Event]:
@@ -155,12 +152,15 @@ _NUMBERS: Final = (
     "bytes_up_per_device",
     "clipped",
     "eta",
+    "half_width",
     "kept_devices",
     "kept_weight",
+    "num_queries",
     "protocol_cpu_s",
     "round",
     "secure_sums",
     "train_cpu_s",
+    "wall_s",
 )
 """What an event says in numbers, and others compute with; each may be null."""
 

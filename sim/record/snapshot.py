@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Self, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,6 @@ _KEPT: Final = (
     "train_cpu_s",
     "wall_s",
 )
-_NUMBERS: Final = {"half_width", "num_queries", "wall_s"}  # that `follow_events` does not check
-
 
 _MOST_STAGES: Final = 16  # there are seven
 _LONGEST_STAGE: Final = 60
@@ -306,45 +304,18 @@ class Reader:
             return {}
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The last piece of a file that has been read, by which the file is known again.
-
-    A file that another run has written, or that was cut back and has grown again, has something
-    else there: lines of events have times in them, and records of a transcript secrets that are
-    masked.
-
-    Attributes:
-        begin: where it begins, in bytes.
-        end: where it ends, and what is new begins.
-        digest: SHA-256 of it; empty where it could not be read.
-    """
-
-    begin: int = 0
-    end: int = 0
-    digest: bytes = b""
-
-    @classmethod
-    def of(cls, path: Path, begin: int, end: int) -> Self:
-        """A piece of a file as it is now."""
-        try:
-            with open_regular(path) as file:
-                file.seek(begin)
-                return cls(begin, end, sha256(file.read(end - begin)).digest())
-        except (OSError, ValueError):
-            return cls(begin, end)
-
-    def is_in(self, path: Path) -> bool:
-        """Whether the file still has it there; an empty piece is in every file."""
-        return not self.end or Tail.of(path, self.begin, self.end) == self
-
-
 @dataclass(slots=True)
 class _Log:
-    """The events of one run, read so far; of each, what is shown."""
+    """The events of one run, read so far; of each, what is shown.
+
+    The file is known again by its last line that was read. A file that another run has written, or
+    that was cut back and has grown again, has something else there: lines have times in them.
+    """
 
     events: list[Event] = field(default_factory=list)
-    _last: Tail = field(default_factory=Tail)
+    _begin: int = 0  # of the last line
+    _end: int = 0  # of it, where what is new begins
+    _last: bytes = b""
 
     def read_on(self, path: Path) -> None:
         """Read what is new.
@@ -352,23 +323,29 @@ class _Log:
         Raises:
             RunDirectoryError: a line is damaged; the events before it are kept.
         """
-        if not self._last.is_in(path):  # cut back by a resumed run, or that of another
-            self.events, self._last = [], Tail()
-        begin = end = self._last.end
+        if self._line_in(path) != self._last:  # cut back by a resumed run, or that of another
+            self.events, self._begin, self._end = [], 0, 0
+        known = len(self.events)
         try:
-            for event, after in follow_events(path, end):
+            for event, after in follow_events(path, self._end):
                 self.events.append(_shown_of(event))
-                begin, end = end, after
+                self._begin, self._end = self._end, after
         finally:
-            if begin < end:
-                self._last = Tail.of(path, begin, end)
+            if len(self.events) > known:
+                self._last = self._line_in(path)
+
+    def _line_in(self, path: Path) -> bytes:
+        """SHA-256 of what the file has where the last line was; empty where it cannot be read."""
+        try:
+            with open_regular(path) as file:
+                file.seek(self._begin)
+                return sha256(file.read(self._end - self._begin)).digest()
+        except (OSError, ValueError):
+            return b""
 
 
 def _shown_of(event: Event) -> Event:
     kept: Event = {key: event[key] for key in _KEPT if key in event}
-    for key in kept.keys() & _NUMBERS:
-        if not isinstance(kept.get(key), int | float) or not abs(cast("float", kept[key])) < 1e100:
-            kept[key] = None
     if dropped := cast("Mapping[str, int]", event.get("dropped_by_stage") or {}):
         several = list(dropped.items())[:_MOST_STAGES]
         kept["dropped_by_stage"] = {name[:_LONGEST_STAGE]: number for name, number in several}

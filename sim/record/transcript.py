@@ -392,21 +392,6 @@ def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
         yield _record(path, link), link.digest
 
 
-def follow_transcript(path: Path, mark: Mark = TRANSCRIPT.start) -> Iterator[tuple[Record, Mark]]:
-    """Read a transcript that may be in progress: each record, and how far the file goes with it.
-
-    Args:
-        path: the file.
-        mark: where to begin: what came with a record before.
-
-    Raises:
-        ChainError: as `read_transcript`. A record that is still being written is `Damage.CUT`.
-        OSError: the file cannot be read.
-    """
-    for link in read_chain(path, TRANSCRIPT, mark):
-        yield _record(path, link), link.mark
-
-
 def count_rounds(path: Path, mark: Mark) -> int:
     """Read and verify a transcript up to a checkpoint; the number of rounds that it begins.
 

@@ -17,8 +17,6 @@ its process, and of each worker, added up, though they share pages and peak at d
 (`deltafl.sim.record.memory`).
 """
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -32,7 +30,7 @@ from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
-from deltafl.sim.record.events import Event, read_events
+from deltafl.sim.record.events import Event, dropped, read_events, values_of
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.accounting import account_of, privacy_of
@@ -103,16 +101,16 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         **_measured(config),
         **levels[federation.thetas[0]],
         **_all_levels(levels, events),
-        "secure_sums": _total(events, "secure_sums") if private else 0,
-        "protocol_cpu_s": _total(events, "protocol_cpu_s"),
-        "train_cpu_s": _total(events, "train_cpu_s"),
-        "bytes_up_per_device_round": _mean(events, "bytes_up_per_device"),
-        "dropped_by_stage": _dropped(events),
+        "secure_sums": sum(values_of(events, "secure_sums")) if private else 0,
+        "protocol_cpu_s": sum(values_of(events, "protocol_cpu_s")),
+        "train_cpu_s": sum(values_of(events, "train_cpu_s")),
+        "bytes_up_per_device_round": _mean(values_of(events, "bytes_up_per_device")),
+        "dropped_by_stage": dict(sorted(dropped(events).items())),
         "empty_rounds": sum(bool(event.get("empty")) for event in events),
         "lost_rounds": sum(bool(event.get("aborted")) for event in events),
         "interrupted_rounds": sum(event.get("aborted") == INTERRUPTED for event in events),
         "uncertified_rounds": sum(event.get("certified") is False for event in events),
-        "clipped": _total(events, "clipped"),
+        "clipped": sum(values_of(events, "clipped")),
         "search_privacy": search_privacy(config, checkpoint.state.round),
         **_run_privacy(config, checkpoint.state.round, data, models[0].size),
         "transcript_sha256": checkpoint.transcript.digest.hex() if private else None,
@@ -220,40 +218,24 @@ def _over_seeds(found: Sequence[object]) -> Summary | None:
     if None in found:
         return None  # remote devices
     errors = [_numbers(error) for error in found]
-
-    def mean(values: Sequence[object]) -> float:
-        return sum(cast("Sequence[float]", values)) / len(values)
-
     tails = [error["p90"] for error in errors]
     percentiles = [cast("dict[str, float]", error["percentiles"]) for error in errors]
     return {
-        "mean": mean([error["mean"] for error in errors]),
-        "p90": mean(tails),
+        "mean": _mean([error["mean"] for error in errors]),
+        "p90": _mean(tails),
         "percentiles": {
-            str(tau): mean([one[str(tau)] for one in percentiles]) for tau in PERCENTILES
+            str(tau): _mean([one[str(tau)] for one in percentiles]) for tau in PERCENTILES
         },
         "spread": max(tails) - min(tails),
     }
 
 
-def _numbers(value: object) -> dict[str, float]:
-    return cast("dict[str, float]", value)
-
-
-def _total(events: Sequence[Event], key: str) -> float:
-    return sum(cast("float", event.get(key) or 0) for event in events)
-
-
-def _mean(events: Sequence[Event], key: str) -> float | None:
-    values = [cast("float", event[key]) for event in events if event.get(key) is not None]
+def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _dropped(events: Sequence[Event]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for event in events:
-        total.update(cast("dict[str, int]", event.get("dropped_by_stage") or {}))
-    return dict(sorted(total.items()))
+def _numbers(value: object) -> dict[str, float]:
+    return cast("dict[str, float]", value)
 
 
 def _of_attack(config: RunConfig, directory: RunDirectory) -> Summary:
@@ -268,18 +250,13 @@ def _of_attack(config: RunConfig, directory: RunDirectory) -> Summary:
     if not config.attackers.lie:
         return {}
     found = read_attacked(directory.attacked)
-    shares = list(found.shares.values())
     told: Summary = {
         "kind": config.attackers.kind,
         "loss": config.attackers.loss,
         "weight": config.attackers.weight,
         "number": len(found.population.attackers),
-        "corrupted_share": math.fsum(shares) / len(shares) if shares else None,
-        "largest_corrupted_share": max(shares, default=None),
-        "backdoor_success": _last(found.backdoor),
+        "corrupted_share": found.mean_share,
+        "largest_corrupted_share": found.largest_share,
+        "backdoor_success": found.last_success,
     }
     return {"attackers": told}
-
-
-def _last(by_round: Mapping[int, float]) -> float | None:
-    return by_round[max(by_round)] if by_round else None

@@ -15,7 +15,7 @@ import numpy as np
 from deltafl.fl.metrics import Summary, summarise_test_error
 from deltafl.sim.record.atomic import make_folder
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations, read_last_evaluation
-from deltafl.sim.record.events import Event, read_events
+from deltafl.sim.record.events import Event, dropped, read_events
 from deltafl.sim.record.own_files import check_folder
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
@@ -105,8 +105,7 @@ class TensorBoard:
         stages = cast("Mapping[str, float]", event.get("stage_s") or {})
         for stage, seconds in stages.items():
             self._writer.add_scalar(f"round/stage_s/{stage}", seconds, number)
-        dropped = cast("Mapping[str, int]", event.get("dropped_by_stage") or {})
-        self._writer.add_scalar("round/dropped_devices", sum(dropped.values()), number)
+        self._writer.add_scalar("round/dropped_devices", dropped([event]).total(), number)
         self._writer.add_scalar("round/lost", int(bool(event.get("aborted"))), number)
 
     def _note(self, prefix: str, evaluation: Evaluation) -> None:

@@ -1,9 +1,7 @@
 """Pages of runs: a live one of a run in progress, and one of results that can be sent to somebody.
 
-    traffic     bytes by kind of message, and the steps of single searches, from the transcript
     pairs       distributions over devices, and methods compared in pairs
     costs       seconds, bytes and drop-outs by method, and seconds by stage
-    attackers   devices that lie, in a simulation
     sections    what each section of a page shows
     page        whole pages: live, and of results
     watch       the live page for a browser, on this machine

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib import metadata
+from importlib.resources import files
 from typing import Final
 
 import jinja2
@@ -56,14 +57,13 @@ def page_of_results(page: Page) -> str:
 
 def state(page: Page) -> dict[str, object]:
     """What a live page asks for, as JSON values."""
-    is_read = page.traffic is None or page.traffic.share == 1
     return {
         "title": f"{page.state.title}: {visible(page.name)}",
         "sections": fragments(page),
         "labels": list(map(visible, page.labels)),
         "baseline": "" if page.baseline is None else visible(page.baseline.label),
         "is_over": page.state.level == "clean",
-        "is_busy": page.audit.state == "running" or not is_read,
+        "is_busy": page.audit.state == "running",
     }
 
 
@@ -96,9 +96,7 @@ def _digest(text: str) -> str:
 
 def _text(package: str, name: str) -> str:
     """A file that comes with a package of ours."""
-    return jinja2.PackageLoader(package, "").get_source(jinja2.Environment(autoescape=True), name)[
-        0
-    ]
+    return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 @functools.cache

@@ -1,7 +1,6 @@
 """The command `deltafl report`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,8 @@ from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.record.snapshot import Method, Reader, Snapshot
 from deltafl.sim.view.page import page_of_results
 from deltafl.sim.view.pairs import pairs_of
-from deltafl.sim.view.sections import AuditState, Page, traffic_of
-from deltafl.sim.visible import visible
+from deltafl.sim.view.sections import AuditState, Page
+from deltafl.sim.visible import say
 
 _DESCRIPTION: Final = """\
 Write the results of runs as one page that can be sent to somebody: a single HTML file that loads
@@ -64,11 +63,7 @@ def main(options: argparse.Namespace) -> int:
     snapshots = [_read(path) for path in dict.fromkeys(options.runs)]
     files = [file for one in snapshots for file in RunDirectory(one.path).files]
     check_output(options.out, files)
-    traffic = traffic_of(snapshots[0])
-    if traffic is not None:
-        traffic.read_on(float("inf"))
-    seen = None if traffic is None else traffic.seen
-    page = Page(snapshots, seen, wanted=options.baseline)
+    page = Page(snapshots, wanted=options.baseline)
     try:
         baseline = page.baseline
     except ValueError as error:
@@ -76,7 +71,7 @@ def main(options: argparse.Namespace) -> int:
     if options.audit:
         page = replace(page, asked=AuditState("done", 1.0, verdict(audit(options.runs[0]))))
     write_file(options.out, page_of_results(page).encode())
-    _say(f"The page is in {options.out}.")
+    say(f"The page is in {options.out}.")
     if options.figures is not None:
         _draw(options.figures, page.methods, baseline, files)
     return 0
@@ -92,14 +87,10 @@ def _draw(
     if folder.is_dir():  # otherwise it is made
         check_output(folder / "captions.txt", files)
     written = write_paper(folder, methods, pairs_of(methods, baseline))
-    _say(f"{len(written)} files with figures and captions are in {folder}.")
+    say(f"{len(written)} files with figures and captions are in {folder}.")
 
 
 def _read(path: Path) -> Snapshot:
     if not RunDirectory(path).config.exists():
         raise UserError(f"{path} is not a run directory (it has no config.toml)")
     return Reader(path).read()
-
-
-def _say(sentence: str) -> None:
-    print(visible(sentence), file=sys.stderr, flush=True)

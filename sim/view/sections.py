@@ -3,6 +3,7 @@
 What a function gives is what the template's macro of the same name takes.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,19 +11,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple, cast
 
-from deltafl.protocol.losses import LossGrid
 from deltafl.sim.charts import runs
-from deltafl.sim.charts.chart import Chart, Curve, drawn
+from deltafl.sim.charts.chart import drawn
 from deltafl.sim.inspect.audit.html.verdict import Verdict
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.events import dropped, values_of
 from deltafl.sim.record.snapshot import Method, Snapshot, Trained
 from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
+from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.config_io import show, to_toml
-from deltafl.sim.view import attackers, pairs
-from deltafl.sim.view.costs import Cost, cost_of, dropped, seconds, stage_times, total
-from deltafl.sim.view.traffic import Seen, Steps, Traffic
-from deltafl.sim.writing import count, number, quantity
+from deltafl.sim.view import pairs
+from deltafl.sim.view.costs import Cost, cost_of, stage_times
+from deltafl.sim.writing import count, number, percent, quantity
 
 MAX_METHODS: Final = 12
 """The most methods of which a page draws distributions and pairs."""
@@ -35,6 +35,7 @@ QUIET_S: Final = 60.0
 
 _MOST_VERSIONS: Final = 40
 _LONGEST: Final = 200  # of what files say
+_OWN: Final = "their own"
 
 Content = Mapping[str, object]
 """What a section shows, by the names of its macro's arguments."""
@@ -81,14 +82,12 @@ class Page:
 
     Attributes:
         snapshots: of the runs.
-        traffic: what the transcript of the first of them has; None without one.
         asked: the audit of the first of them; None if nobody asked for one.
         wanted: the label of what others are compared with; by default FedAvg, or the last.
         now: seconds since the epoch; by default, those of the clock.
     """
 
     snapshots: Sequence[Snapshot]
-    traffic: Seen | None = None
     asked: AuditState | None = None
     wanted: str | None = None
     now: float | None = None
@@ -133,15 +132,6 @@ class Page:
         return self.asked or AuditState("none", sentence=_no_audit(self.methods))
 
 
-def traffic_of(snapshot: Snapshot) -> Traffic | None:
-    """A reader of the transcript of a run; None where there is none."""
-    if snapshot.config is None or not snapshot.config.has_masked_sums:
-        return None
-    quantile = snapshot.config.quantile
-    grid = LossGrid(quantile.resolution_bits, quantile.loss_bound)
-    return Traffic(RunDirectory(snapshot.path).transcript, grid)
-
-
 def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
     """The methods of several runs that have begun, each with a label of its own."""
     labels = Counter(method.label for one in snapshots for method in one.methods)
@@ -160,8 +150,6 @@ def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
 def status(page: Page) -> Content:
     """How the runs are doing, notable figures, and what cannot be read."""
     problems = [sentence for one in page.snapshots for sentence in one.problems]
-    if page.traffic is not None and page.traffic.problem:
-        problems.append(page.traffic.problem)
     return {"state": page.state, "glance": _glance(page), "problems": problems}
 
 
@@ -197,42 +185,17 @@ def devices(page: Page) -> Content:
 
 
 def searches(page: Page) -> Content:
-    """Charts of the searches for the threshold: of all, and of the first and last by question."""
-    charts = drawn(
-        runs.chart_of("queries", page.methods),
-        runs.chart_of("threshold", page.methods),
-        runs.chart_of("kept", page.methods),
-        *(search_chart(one) for one in (page.traffic.searches if page.traffic else ())),
-    )
-    return {"charts": charts}
-
-
-def search_chart(search: Steps) -> Chart:
-    """The questions of one search: at which losses each asks, question by question."""
-    asked = Curve(
-        "is the loss below",
-        0,
-        tuple(range(1, len(search.pivots) + 1)),
-        tuple(pivots[len(pivots) // 2] for pivots in search.pivots),
-        tuple(pivots[0] for pivots in search.pivots),
-        tuple(pivots[-1] for pivots in search.pivots),
-        has_range=any(len(pivots) > 1 for pivots in search.pivots),
-    )
-    title = f"The search of round {number(search.round)}, question by question"
-    return Chart(title, "nats", [asked], "question", write=_in_nats, from_zero=False)
-
-
-def _in_nats(value: float | None) -> str:
-    return quantity(None) if value is None else f"{value:.4f}"
+    """Charts of the searches for the threshold."""
+    shown = ("queries", "threshold", "kept")
+    return {"charts": drawn(*(runs.chart_of(name, page.methods) for name in shown))}
 
 
 def costs(page: Page) -> Content:
-    """Seconds and bytes: of methods, of stages, and of kinds of messages."""
+    """Seconds and bytes of methods, and seconds of stages."""
     return {
         "costs": page.costs,
         "charts": drawn(runs.chart_of("seconds", page.methods)),
         "stage_times": stage_times(page.methods[:MAX_METHODS]),
-        "traffic": page.traffic,
     }
 
 
@@ -248,8 +211,20 @@ def dropouts(page: Page) -> Content:
 
 
 def lying(page: Page) -> Content:
-    """Devices that lie, as only the simulator knows them."""
-    return attackers.attackers_of(page.snapshots, page.methods)
+    """Devices that lie: only a simulation has any, and only the simulator knows of them."""
+    runs_of_liars = [
+        (one, one.config.attackers)
+        for one in page.snapshots
+        if one.config is not None and one.config.attackers.lie
+    ]
+    if not runs_of_liars:
+        return {"about": (), "charts": (), "methods": ()}
+    found = [(at, one.label, _corrupted(one)) for at, one in enumerate(page.methods)]
+    return {
+        "about": [_liars(one, lies) for one, lies in runs_of_liars],
+        "charts": drawn(*(runs.chart_of(name, page.methods) for name in ("corrupted", "backdoor"))),
+        "methods": [one for one in found if one[-1]],
+    }
 
 
 def audit(page: Page) -> Content:
@@ -315,10 +290,8 @@ def _state(snapshots: Sequence[Snapshot], now: float) -> State:
         return State("clean", "Finished", _progress(snapshots))
     written = max(one.written for one in snapshots)
     quiet = max(0.0, now - written)
-    longest = max(
-        (seconds(event, "wall_s") for one in snapshots for run in one.runs for event in run.events),
-        default=0.0,
-    )
+    played = [event for one in snapshots for run in one.runs for event in run.events]
+    longest = max(values_of(played, "wall_s"), default=0.0)
     if quiet > max(QUIET_S, 5 * longest):
         return State(
             "medium",
@@ -355,8 +328,12 @@ def _glance(page: Page) -> list[tuple[str, str, str]]:
     found = [
         ("Rounds", number(len(events)), f"of {number(sum(run.rounds for run in played))}"),
         ("Secure sums", number(sum(one.sums for one in page.costs)), "over all runs"),
-        ("Time in rounds", _duration(total(events, "wall_s")), "over all runs"),
-        ("Lost rounds", number(lost), f"{count(dropped(events).total(), 'device')} dropped out"),
+        ("Time in rounds", _duration(sum(values_of(events, "wall_s"))), "over all runs"),
+        (
+            "Lost rounds",
+            number(lost),
+            f"{count(dropped(events).total(), 'device')} dropped out",
+        ),
     ]
     if known:
         found.append(("Test devices", number(known), count(len(page.costs), "method")))
@@ -388,6 +365,42 @@ def _privacy(snapshots: Sequence[Snapshot]) -> list[str]:
                 f"{quantity(DELTA)}. This is not the privacy of the run as a whole."
             )
     return found
+
+
+def _liars(one: Snapshot, lies: AttackersConfig) -> tuple[tuple[str, str], ...]:
+    """The settings of the attackers of a run, and how many there are."""
+    known = next((run.attacked for run in one.runs if run.attacked is not None), None)
+    if known is None:
+        many = "not known yet"
+    else:
+        devices = count(known.population.devices, "training device")
+        many = f"{number(len(known.population.attackers))} of {devices}"
+    return (
+        ("Run", str(one.path)),
+        ("Share that is asked for", show(lies.share)),
+        ("Devices that lie", many),
+        ("Kind", lies.kind),
+        ("Loss that they claim", _OWN if lies.loss == "own" else lies.loss),
+        ("Samples that they claim", _OWN if lies.weight == "own" else lies.weight),
+    )
+
+
+def _corrupted(method: Method) -> tuple[str, ...]:
+    """What attackers came to under a method, over its seeds; empty without attackers."""
+    attacked = [run.attacked for run in method.runs if run.attacked is not None]
+    if not attacked:
+        return ()
+    largest = [one.largest_share for one in attacked if one.largest_share is not None]
+    return (
+        _mean([one.mean_share for one in attacked]),
+        percent(max(largest, default=None)),
+        _mean([one.last_success for one in attacked]),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return percent(math.fsum(known) / len(known) if known else None)
 
 
 def _no_audit(methods: Sequence[Method]) -> str:

@@ -33,9 +33,8 @@ from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.record.snapshot import Reader, Snapshot
 from deltafl.sim.settings.given import address, joined
 from deltafl.sim.view import page
-from deltafl.sim.view.sections import AuditState, Page, traffic_of
-from deltafl.sim.view.traffic import Traffic
-from deltafl.sim.visible import visible
+from deltafl.sim.view.sections import AuditState, Page
+from deltafl.sim.visible import say
 
 DEFAULT: Final = "127.0.0.1:8090"
 """Where the page is, by default."""
@@ -84,9 +83,9 @@ def main(options: argparse.Namespace) -> int:
     run = _run_in(options.run)
     host, port = address(options.listen, "--listen")
     with Server(Watched(run), host, port) as server, contextlib.suppress(KeyboardInterrupt):
-        _say(f"{run} is shown at {server.url} (Ctrl-C ends it)")
+        say(f"{run} is shown at {server.url} (Ctrl-C ends it)")
         if not _is_this_machine(host):
-            _say("note: others can reach this address, and see the errors of single devices there")
+            say("note: others can reach this address, and see the errors of single devices there")
         server.serve_forever()
     return 0
 
@@ -102,10 +101,6 @@ def _is_this_machine(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _say(sentence: str) -> None:
-    print(visible(sentence), file=sys.stderr, flush=True)
 
 
 Request: TypeAlias = socket.socket | tuple[bytes, socket.socket]
@@ -137,7 +132,6 @@ class Watched:
     path: Path
     clock: Callable[[], float] = time.monotonic
     _reader: Reader = field(init=False)
-    _traffic: Traffic | None = None
     _snapshot: Snapshot | None = None
     _read_at: float = 0.0
     _audit: "Audit | None" = None
@@ -155,8 +149,7 @@ class Watched:
         """
         with self._lock:
             snapshot = self._fresh()
-            seen = None if self._traffic is None else self._traffic.seen
-            shown = Page([snapshot], seen, self._audited(snapshot), wanted or None)
+            shown = Page([snapshot], self._audited(snapshot), wanted or None)
         return shown if wanted in shown.labels else replace(shown, wanted=None)
 
     def ask_audit(self) -> None:
@@ -178,11 +171,6 @@ class Watched:
         now = self.clock()
         if self._snapshot is None or now - self._read_at > FRESH_S:
             self._snapshot = self._reader.read()
-            traffic = traffic_of(self._snapshot)
-            if traffic is None or self._traffic is None or traffic.grid != self._traffic.grid:
-                self._traffic = traffic  # of a run that has begun, or another one
-            if self._traffic is not None:
-                self._traffic.read_on()
             self._read_at = self.clock()
         return self._snapshot
 

@@ -19,8 +19,6 @@ from deltafl.sim.charts.chart import (
     Pairs,
     drawn,
 )
-from deltafl.sim.view.sections import search_chart
-from deltafl.sim.view.traffic import Steps
 from deltafl.sim.writing import percent
 
 
@@ -120,7 +118,7 @@ def test_names_are_text_in_every_kind_of_chart():
     one = Curve(name, 0, (1, 2), (1.0, 2.0), (1.0, 2.0), (1.0, 2.0))
     errors = np.array([0.1, 0.2])
     for text in (
-        svg.line_chart(Chart(name, name, [one], name)),
+        svg.line_chart(Chart(name, name, [one])),
         svg.distribution_chart(Distribution(name, 0, (1,), np.array([[0.5, 0.5]]))),
         svg.pair_chart(Pairs(name, name, (name, name), errors, errors, 1, 1)),
     ):
@@ -187,12 +185,3 @@ def test_who_is_helped_lies_lower_and_is_said_to_be():
         # coordinates grow downwards
         assert np.sign(float(before["cy"]) - after) == signs[pair["class"].split()[1]]
     assert found.worst < 0
-
-
-def test_a_search_is_drawn_question_by_question():
-    chart = search_chart(Steps(3, ((1.0,), (2.0, 3.0), (2.5,))))
-    assert "round 3" in chart.title
-    text = svg.line_chart(chart)
-    assert len(parts(text, "dot")) == 3
-    assert len(parts(text, "band")) == 1
-    assert chart.rows()[1] == (2, ("2", "3.0000 (2.0000 to 3.0000)"))

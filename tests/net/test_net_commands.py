@@ -56,8 +56,8 @@ def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, cap
         if len(seen) == 2:
             ports.set()
 
-    monkeypatch.setattr(serve_cli, "_say", said)
-    monkeypatch.setattr(device_cli, "_say", lambda _sentence: None)
+    monkeypatch.setattr(serve_cli, "say", said)
+    monkeypatch.setattr(device_cli, "say", lambda _sentence: None)
     arguments = [*server_arguments(prepared), "--gather", "60", "--patience", "60"]
     codes = {}
 

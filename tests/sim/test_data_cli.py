@@ -143,8 +143,8 @@ def test_the_cache_gives_the_same_data(archive, tmp_path, monkeypatch):
 def test_list_names_every_format_and_calls_stand_ins_so(capsys):
     assert run("list") == 0
     text = capsys.readouterr().out
-    assert all(f"\n{name} " in f"\n{text}" for name in FORMATS)
-    assert "stand-in for EMNIST" in text
+    assert all(f"\n{name}: " in f"\n{text}" for name in FORMATS)
+    assert "STAND-IN for EMNIST" in text
     assert run("list", "--json") == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert listed["heart"]["licence"] == "CC BY 4.0"

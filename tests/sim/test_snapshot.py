@@ -8,7 +8,7 @@ import pytest
 from made_runs import error_of, event, make_run
 
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.record.snapshot import MAX_PROBLEMS, Reader, Tail
+from deltafl.sim.record.snapshot import MAX_PROBLEMS, Reader, _Log
 from deltafl.sim.view.sections import Page
 
 
@@ -86,6 +86,7 @@ def test_a_log_that_was_cut_back_is_read_again(tmp_path):
     [
         ("events.jsonl", b'{"round": 1}\nnonsense\n', "events.jsonl"),
         ("events.jsonl", b'{"round": "one"}\n', "round"),
+        ("events.jsonl", b'{"round": 1, "wall_s": "long"}\n', "wall_s"),
         ("metrics/round-000004.csv", b"PAR1 nonsense PAR1", "round-000004.csv"),
         ("metrics/round-000004.parquet", b"PAR1", "an earlier version wrote it"),
         ("summary.json", b"[1, 2]", "summary.json"),
@@ -239,34 +240,41 @@ def test_names_of_stages_are_bounded(tmp_path):
     assert max(map(len, dropped)) == 60
 
 
-# a file is known again by the last piece that was read of it
+# a log is known again by its last line that was read
+
+TWO = b'{"round": 1}\n{"round": 2}\n'
 
 
 @pytest.fixture
-def path(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"one\ntwo\n")
-    return path
+def log(tmp_path):
+    """A log that was read, and its file."""
+    path, log = tmp_path / "events.jsonl", _Log()
+    path.write_bytes(TWO)
+    log.read_on(path)
+    return log, path
 
 
-@pytest.mark.parametrize("content", [b"one\ntwo\n", b"one\ntwo\nthree", b"eno\ntwo\n"])
-def test_what_has_grown_or_begins_otherwise_is_the_same(path, content):
-    tail = Tail.of(path, 4, 8)
+@pytest.mark.parametrize("content", [TWO, TWO + b'{"rou', TWO.replace(b"1", b"9")])
+def test_what_has_grown_or_begins_otherwise_is_the_same(log, content):
+    log, path = log
     path.write_bytes(content)
-    assert tail.is_in(path)
+    log.read_on(path)
+    assert log.events == [{"round": 1}, {"round": 2}]
 
 
-@pytest.mark.parametrize("content", [b"one\nTwo\nthree\n", b"one\ntwo", b"one\n", b""])
-def test_what_was_cut_back_or_replaced_is_another(path, content):
-    tail = Tail.of(path, 4, 8)
+@pytest.mark.parametrize(
+    ("content", "rounds"),
+    [(TWO.replace(b"2", b"9"), [1, 9]), (TWO[:-1], [1]), (TWO[:13], [1]), (b"", [])],
+)
+def test_what_was_cut_back_or_replaced_is_another(log, content, rounds):
+    log, path = log
     path.write_bytes(content)
-    assert not tail.is_in(path)
+    log.read_on(path)
+    assert [event["round"] for event in log.events] == rounds
 
 
-def test_a_file_that_is_gone_is_another_and_nothing_is_in_every_file(path):
-    tail = Tail.of(path, 4, 8)
+def test_a_log_that_is_gone_has_no_events(log):
+    log, path = log
     path.unlink()
-    assert not tail.is_in(path)
-    assert Tail().is_in(path)
-    path.mkdir()
-    assert not tail.is_in(path)
+    log.read_on(path)
+    assert log.events == []

@@ -233,26 +233,6 @@ def test_an_audit_of_another_run_is_not_that_of_this_one(tmp_path, monkeypatch):
     assert (watched.page().audit.state, watched.audit_report()) == ("ready", None)
 
 
-def test_a_run_with_other_settings_has_a_transcript_of_its_own(tmp_path):
-    what = {"algorithm": "private-delta-fl", "federation": {"cohort_size": 10}}
-    clock = iter(range(0, 10_000, 5))
-    watched = Watched(tmp_path / "run", clock=lambda: next(clock))
-    make_run(tmp_path / "run", **what)
-    watched.page()
-    first = watched._traffic
-    watched.page()
-    assert watched._traffic is first is not None
-    (tmp_path / "run" / "config.toml").unlink()
-    shutil.rmtree(tmp_path / "run")
-    make_run(tmp_path / "run", quantile={"resolution_bits": 9}, **what)
-    watched.page()
-    assert watched._traffic.grid.resolution_bits == 9
-    shutil.rmtree(tmp_path / "run")
-    make_run(tmp_path / "run")
-    watched.page()
-    assert watched._traffic is None
-
-
 # in a browser
 
 
