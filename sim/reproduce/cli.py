@@ -4,9 +4,7 @@ import argparse
 import contextlib
 import functools
 import json
-import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -22,8 +20,10 @@ from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:
     from deltafl.sim.reproduce.cells import Outcome
-    from deltafl.sim.reproduce.experiment import Report, Request
-    from deltafl.sim.reproduce.grid import Experiment, Plan
+    from deltafl.sim.reproduce.experiment import Cell, Report, Request
+    from deltafl.sim.reproduce.grid import Experiment
+
+    Plan = tuple[Experiment, Sequence[Cell]]
 
 _LIST: Final = "list"
 _ALL: Final = "all"
@@ -31,14 +31,14 @@ _TUNE: Final = "tune"
 _ROBUST: Final = "robust"
 
 _INTERRUPTED: Final = 130
-_MOST_HOURS: Final = 10_000
 
 _DESCRIPTION: Final = """\
 Reproduce a table or a figure of the papers, with the published numbers next to ours.
 
 An experiment is a set of runs (tasks x methods x seeds) and the tables and figures made from them.
 Runs execute in parallel, each with one process and one thread. Finished runs are kept in DIR/cells
-and never repeated, so tables and figures share runs, and after an interruption the same command
+and never repeated, so tables and figures share runs. The most telling runs are first. After an
+interruption, also by `timeout`, there are the results of what is finished, and the same command
 continues.
 """
 
@@ -48,7 +48,7 @@ examples:
       Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
   deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
       the grids over which the paper tunes the learning rate and the penalty
-  deltafl reproduce all --data unipen62=u.npz --budget 8
+  timeout 8h deltafl reproduce all --data unipen62=u.npz
       overnight: the most telling first, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
       a one-minute trial on the embedded digits
@@ -136,13 +136,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="list the runs and which are done; run nothing"
     )
-    parser.add_argument(
-        "--budget",
-        type=_budget,
-        metavar="HOURS",
-        help="run for so many hours, the most telling first, and print how far runs are from the "
-        "papers' rounds; again to go on",
-    )
     add_json(parser)
     add_quiet(parser)
 
@@ -153,12 +146,9 @@ def main(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     request = request_of(options)
     plans = _plans(options, request)
-    if not options.dry_run:
-        return _make(options, plans, request)
-    if options.json or options.budget is None:
+    if options.dry_run:
         return _dry_run(plans, request, as_json=options.json)
-    _spent(plans, request, as_json=False)
-    return 0
+    return _make(options, plans, request)
 
 
 def request_of(options: argparse.Namespace) -> "Request":
@@ -190,16 +180,6 @@ def _rounds(text: str) -> int | Fraction:
         if rounds > 0:
             return rounds
     raise ConfigError(f"--rounds {text}: must be at least 1, or a percentage such as 15%")
-
-
-def _budget(text: str) -> float:
-    try:
-        hours = exact_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not 0 < hours <= _MOST_HOURS:
-        raise argparse.ArgumentTypeError(f"{text} must be more than 0 and at most {_MOST_HOURS}")
-    return float(hours)
 
 
 def _data(texts: Sequence[str]) -> dict[str, Path]:
@@ -288,41 +268,13 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
     return 0
 
 
-def _spent(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> object:
-    """How far runs are: told, or to be told as JSON."""
-    from deltafl.sim.reproduce.budget import tables
-    from deltafl.sim.reproduce.output import laid_out
-
-    found = tables(plans, request)
-    if not as_json:
-        for table in found:
-            print(visible(laid_out(table)) + "\n")
-    return {table.name: list(table.records) for table in found}
-
-
-def _run(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> "Outcome":
-    from deltafl.sim.reproduce.budget import HOUR_S, in_order, survey
-    from deltafl.sim.reproduce.cells import run_cells
-
-    cells, until = [cell for _, own in plans for cell in own], math.inf
-    if options.budget is not None:
-        until = time.monotonic() + options.budget * HOUR_S
-        cells = [item.cell for item in in_order(survey(plans, request))]
-    return run_cells(cells, request.out, jobs=options.jobs, quiet=options.quiet, until=until)
-
-
 def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> int:
+    from deltafl.sim.reproduce.cells import run_cells
+    from deltafl.sim.reproduce.grid import most_telling_first
     from deltafl.sim.reproduce.output import as_json, as_text, write_report
 
-    try:
-        outcome = _run(options, plans, request)
-    except KeyboardInterrupt:
-        print(
-            f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
-            f"same command again to continue",
-            file=sys.stderr,
-        )
-        return _INTERRUPTED
+    cells = most_telling_first([cell for _, own in plans for cell in own])
+    outcome = run_cells(cells, request.out, jobs=options.jobs, quiet=options.quiet)
     documents: list[object] = []
     for experiment, report in _reports(plans, request, outcome):
         folder = write_report(experiment, report, request.out)
@@ -330,13 +282,17 @@ def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Reques
             documents.append(as_json(experiment, report, folder))
         else:
             print(visible(as_text(experiment, report, folder)))
-    if options.budget is not None:
-        documents.append(_spent(plans, request, as_json=options.json))
     if options.json:
         print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if outcome.failures:
-        wanted = sum(len(cells) for _, cells in plans)
-        print(f"deltafl: {len(outcome.failures)} of {wanted} runs failed", file=sys.stderr)
+        print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
+    if outcome.unfinished:
+        print(
+            f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
+            f"same command again to continue",
+            file=sys.stderr,
+        )
+        return _INTERRUPTED
     return 1 if outcome.failures else 0
 
 
@@ -356,11 +312,7 @@ def _reports(
                 print(f"deltafl: {told}", file=sys.stderr)
             continue
         lacking = [f"Missing: {failure}." for failure in failures]
-        lacking += [
-            f"Missing: {cell}: the budget did not suffice."
-            for cell in cells
-            if id(cell) in unfinished
-        ]
+        lacking += [f"Missing: {cell}: not finished." for cell in cells if id(cell) in unfinished]
         report = experiment.report(request, there)
         yield experiment, replace(report, notes=(*lacking, *report.notes))
 
