@@ -32,6 +32,20 @@ _ROBUST: Final = "robust"
 
 _INTERRUPTED: Final = 130
 
+_GIVEN_BY: Final = {
+    "experiments": "deltafl reproduce NAME",
+    "tasks": "--models takes the model, or the full name of the task",
+    "data": "--data NAME=PATH, or --data NAME of one with a source",
+    "methods": "--methods",
+}
+_LISTED: Final = {
+    "experiments": ("name", "title", "source", "data"),
+    "tasks": ("name", "title", "family", "model"),
+    "data": ("name", "title", "family", "is_stand_in", "source"),
+    "methods": ("key", "label", "constants"),
+}
+"""What `list` says of each kind of thing."""
+
 _DESCRIPTION: Final = """\
 Reproduce a table or a figure of the papers, with the published numbers next to ours.
 
@@ -317,45 +331,32 @@ def _reports(
         yield experiment, replace(report, notes=(*lacking, *report.notes))
 
 
-def _families(experiment: "Experiment") -> list[str]:
-    """The kinds of data that an experiment uses when all data sets are given."""
-    return list(dict.fromkeys(task.family for task in experiment.tasks))
-
-
 def _list(*, as_json: bool) -> int:
     from deltafl.sim.reproduce.catalogue import EXPERIMENTS
     from deltafl.sim.reproduce.methods import METHODS
     from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS
 
+    things = {"experiments": EXPERIMENTS, "tasks": TASKS, "data": DATA_SETS, "methods": METHODS}
+    known = {
+        kind: [{field: getattr(one, field) for field in _LISTED[kind]} for one in things[kind]]
+        for kind in _LISTED
+    }
     if as_json:
-        known = {
-            "experiments": [
-                {"name": e.name, "title": e.title, "source": e.source, "data": _families(e)}
-                for e in EXPERIMENTS
-            ],
-            "tasks": [{"name": t.name, "title": t.title, "data": t.family} for t in TASKS],
-            "data": [
-                {"name": d.name, "title": d.title, "for": d.family, "stand_in": d.is_stand_in}
-                for d in DATA_SETS
-            ],
-            "methods": [{"name": m.key, "title": m.label} for m in METHODS],
-        }
         print(json.dumps(known, indent=2, ensure_ascii=False))
         return 0
-    print("experiments")
-    for one in EXPERIMENTS:
-        families = ", ".join(_families(one))
-        needs = f"data: {families}" if families else "no data"
-        print(f"  {one.name:<15}  {one.title} ({one.source}); {needs}")
-    print("\ntasks (--models takes the model, or the full name of the task)")
-    for task in TASKS:
-        print(f"  {task.name:<20} {task.title}; data: {task.family}; model: {task.model}")
-    print("\ndata sets (--data NAME=PATH, or --data NAME where no path is needed)")
-    for data in DATA_SETS:
-        kind = "stand-in for" if data.is_stand_in else "for"
-        path = "PATH" if data.source is None else "no path"
-        print(f"  {data.name:<18} {data.title}; {kind} {data.family}; {path}")
-    print("\nmethods (--methods)")
-    for method in METHODS:
-        print(f"  {method.key:<22} {method.label}{': ' * bool(method.constants)}{method.constants}")
+    for kind, rows in known.items():
+        print(f"{kind} ({_GIVEN_BY[kind]})")
+        for row in rows:
+            name, title, *_ = row.values()
+            told = [str(title), *(_told(*item) for item in list(row.items())[2:])]
+            print(f"  {name:<22} {'; '.join(filter(None, told))}")
     return 0
+
+
+def _told(key: str, value: bool | str | list[str] | None) -> str:
+    """What the list says of something, beside its name and its title."""
+    if isinstance(value, bool):
+        return key.replace("_", " ") if value else ""
+    if isinstance(value, list):
+        return f"{key}: {', '.join(value)}" if value else f"no {key}"
+    return f"{key}: {value}" if value else ""

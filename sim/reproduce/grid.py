@@ -57,6 +57,11 @@ class Experiment(ABC):
     tasks: tuple[Task, ...] = ()
     methods: tuple[Method, ...] = ()
 
+    @property
+    def data(self) -> list[str]:
+        """The kinds of data that it uses when all data sets are given."""
+        return list(dict.fromkeys(task.family for task in self.tasks))
+
     def chosen(self, request: Request) -> tuple[tuple[Chosen, ...], tuple[Method, ...]]:
         """The tasks and methods that are asked for."""
         return choose_tasks(request, self.tasks), choose_methods(request.methods, self.methods)
