@@ -3,7 +3,6 @@
 from fractions import Fraction
 from typing import Final
 
-from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
 from deltafl.sim.reproduce.declared import STUDIES
 from deltafl.sim.reproduce.device_figures import Histograms, Scatter
 from deltafl.sim.reproduce.experiment import find
@@ -130,11 +129,6 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
         "FedAvg at constant rates, on devices that are never tested: the small rate",
         _DECLARED,
         _STUDIES[1:],
-    ),
-    AlgorithmOne(
-        "algorithm1",
-        "Algorithm 1 on a ridge problem of 20 devices: how fast it converges, and to what",
-        f"{_P}, Algorithm 1 and Proposition 4",
     ),
     MixtureFigure(
         "fig3", "Three Gaussians: the model for θ = 2/3 and the mean model", f"{_P}, Figure 3"

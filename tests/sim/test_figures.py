@@ -17,7 +17,6 @@ from deltafl.fl.superquantile import conformity, superquantile
 from deltafl.sim.errors import ConfigError, RunDirectoryError
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce.algorithm1 import solve_dual
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS
 from deltafl.sim.reproduce.device_figures import per_device
 from deltafl.sim.reproduce.experiment import Finished, Request, last_evaluation
@@ -30,6 +29,7 @@ from deltafl.sim.reproduce.mixture import (
     draw_mixtures,
     gaussians,
     illustrate,
+    solve_dual,
     violations,
 )
 from deltafl.sim.reproduce.round_figures import course, every
