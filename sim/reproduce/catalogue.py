@@ -28,6 +28,7 @@ from deltafl.sim.reproduce.robust import ATTACKS, RobustTable
 from deltafl.sim.reproduce.round_figures import EVERY_PERIOD, Curves, Kept
 from deltafl.sim.reproduce.tables import DataTable, ErrorTable, FairnessTable
 from deltafl.sim.reproduce.tasks import TASKS, Task, task_named
+from deltafl.sim.reproduce.tuning import tuning_of
 
 _P: Final = "arXiv 2002.11223"
 _W: Final = "Δ-FL at the NeurIPS 2022 workshop DistShift"
@@ -173,6 +174,9 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
 )
 """In the order in which they are listed."""
 
+TUNINGS: Final = tuple(map(tuning_of, TASKS))
+"""The grids over which settings of a task are tuned, which only a name asks for."""
+
 
 def experiment_named(name: str) -> Experiment:
     """Find an experiment by name.
@@ -180,4 +184,4 @@ def experiment_named(name: str) -> Experiment:
     Raises:
         ConfigError: there is none.
     """
-    return find(name, {one.name: one for one in EXPERIMENTS}, "there is no experiment")
+    return find(name, {one.name: one for one in (*EXPERIMENTS, *TUNINGS)}, "there is no experiment")

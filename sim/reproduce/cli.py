@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _LIST: Final = "list"
 _ALL: Final = "all"
-_TUNE: Final = "tune"
 _ROBUST: Final = "robust"
 
 _INTERRUPTED: Final = 130
@@ -60,7 +59,7 @@ _EPILOGUE: Final = """\
 examples:
   deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
       Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
-  deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
+  deltafl reproduce tune-emnist-linear --data unipen62=u.npz --rounds 50
       the grids over which the paper tunes the learning rate and the penalty
   timeout 8h deltafl reproduce all --data unipen62=u.npz
       overnight: the most telling first, with the papers' rounds; the same again goes on
@@ -77,6 +76,18 @@ request, 130 interrupted.
 """
 
 
+_MANY: Final = within("[1, 100000]")
+_CHOICES: Final = (
+    ("--models", "LIST", str, "models, such as linear,convnet (default: all)"),
+    ("--methods", "LIST", str, "methods, such as fedavg,delta-fl-0.5 (default: all)"),
+    ("--attacks", "LIST", str, "with robust, robust-shares: attacks, such as labels,sign-top"),
+    ("--seeds", "N", _MANY, "number of seeds (default: the paper's)"),
+    ("--rounds", "R|P%", str, "how many, or a percentage such as 15%% (default: the paper's)"),
+    ("--jobs", "J", _MANY, "number of parallel runs (default: one per core)"),
+)
+"""Flags that leave something to the experiment where they are not given."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = _DESCRIPTION
@@ -85,41 +96,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         default=_LIST,
-        metavar="list|NAME|all|tune",
-        help="list the experiments (default), run one or all of them, or tune",
+        metavar="list|NAME|all",
+        help="list the experiments (default), or run one; all of them but the tuning",
     )
-    parser.add_argument(
-        "task", nargs="?", metavar="TASK", help="with tune: the task, such as emnist-linear"
-    )
+    for flag, metavar, kind, told in _CHOICES:
+        parser.add_argument(flag, metavar=metavar, type=kind, help=told)
     parser.add_argument(
         "--data",
         action="append",
         default=[],
         metavar="NAME=PATH",
         help="a data set and its path; may be repeated (default: synthetic stand-ins)",
-    )
-    parser.add_argument(
-        "--models", metavar="LIST", help="models, such as linear,convnet (default: all)"
-    )
-    parser.add_argument(
-        "--methods", metavar="LIST", help="methods, such as fedavg,delta-fl-0.5 (default: all)"
-    )
-    parser.add_argument(
-        "--attacks",
-        metavar="LIST",
-        help="with robust, robust-shares: attacks, such as labels,sign-top (default: the table's)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=within("[1, 100000]"),
-        metavar="N",
-        help="number of seeds (default: the paper's)",
-    )
-    parser.add_argument(
-        "--rounds",
-        metavar="R|P%",
-        help="number of rounds, or a percentage of the paper's, such as 15%% (default: the "
-        "paper's)",
     )
     parser.add_argument(
         "--settings",
@@ -134,12 +121,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECTION.KEY=VALUE",
         dest="assignments",
         help="change one setting in every run; may be repeated",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=within("[1, 100000]"),
-        metavar="J",
-        help="number of parallel runs (default: one per core)",
     )
     parser.add_argument(
         "--out",
@@ -227,21 +208,11 @@ def _words(text: str | None) -> tuple[str, ...] | None:
 def _plans(options: argparse.Namespace, request: "Request") -> "list[Plan]":
     """The experiments to run; with "all", every experiment whose data are given."""
     from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
-    from deltafl.sim.reproduce.tasks import task_named
-    from deltafl.sim.reproduce.tuning import tunings
 
-    if options.target != _TUNE and options.task is not None:
-        raise ConfigError("TASK needs tune, as in `deltafl reproduce tune TASK`")
     if options.attacks is not None and not options.target.startswith(_ROBUST):
         raise ConfigError(f"--attacks needs {_ROBUST} or {_ROBUST}-shares")
-    if options.target == _TUNE and options.task is None:
-        raise ConfigError("tune needs a task, as in `deltafl reproduce tune emnist-linear …`")
     if options.target != _ALL:
-        experiment: Experiment = (
-            tunings(task_named(options.task))
-            if options.target == _TUNE
-            else experiment_named(options.target)
-        )
+        experiment = experiment_named(options.target)
         return [(experiment, experiment.cells(request))]
     plans: list[Plan] = []
     for experiment in EXPERIMENTS:
@@ -332,11 +303,12 @@ def _reports(
 
 
 def _list(*, as_json: bool) -> int:
-    from deltafl.sim.reproduce.catalogue import EXPERIMENTS
+    from deltafl.sim.reproduce.catalogue import EXPERIMENTS, TUNINGS
     from deltafl.sim.reproduce.methods import METHODS
     from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS
 
-    things = {"experiments": EXPERIMENTS, "tasks": TASKS, "data": DATA_SETS, "methods": METHODS}
+    experiments = (*EXPERIMENTS, *TUNINGS)
+    things = {"experiments": experiments, "tasks": TASKS, "data": DATA_SETS, "methods": METHODS}
     known = {
         kind: [{field: getattr(one, field) for field in _LISTED[kind]} for one in things[kind]]
         for kind in _LISTED

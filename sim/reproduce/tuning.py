@@ -137,7 +137,7 @@ class Tuning(Experiment):
             yield method.label, setting, Cell(one.task.name, label, seed, config)
 
 
-def tunings(task: Task) -> Tuning:
+def tuning_of(task: Task) -> Tuning:
     """The tuning of a task: its rate and, of a linear model, its λ."""
     has_l2 = "l2" in task.settings.get("training", {}) and task.model == "linear"
     return Tuning(

@@ -38,7 +38,7 @@ from deltafl.sim.reproduce.output import (
 )
 from deltafl.sim.reproduce.tables import off_by
 from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, Chosen, task_named
-from deltafl.sim.reproduce.tuning import tunings
+from deltafl.sim.reproduce.tuning import tuning_of
 from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.run.arms import session_of
 
@@ -213,7 +213,7 @@ class TestDataTable:
 class TestTuningReport:
     def test_the_lowest_train_loss_is_chosen_and_said(self, tmp_path):
         wanted = request(out=tmp_path, data={})
-        tuning = tunings(task_named("emnist-convnet"))
+        tuning = tuning_of(task_named("emnist-convnet"))
         cells = tuning.cells(wanted)
         finished = played(tmp_path, cells, lambda _: [0.5])
         report = tuning.report(wanted, finished[1:])  # the first point diverged
