@@ -217,8 +217,8 @@ class TestTuningReport:
         cells = tuning.cells(wanted)
         finished = played(tmp_path, cells, lambda _: [0.5])
         report = tuning.report(wanted, finished[1:])  # the first point diverged
-        assert report.tables[0].rows[0][1] == "–"
-        assert report.tables[0].rows[1][1].startswith("**0.51")
+        assert report.tables[0].rows[0][2] == "–"
+        assert report.tables[0].rows[1][2].startswith("**0.51")
         chosen = cells[1].config.training
         told = f"--set training.learning_rate={chosen.learning_rate:g} --set training.decay=0.25"
         assert told in report.notes[0]
