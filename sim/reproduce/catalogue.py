@@ -174,8 +174,8 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
 )
 """In the order in which they are listed."""
 
-TUNINGS: Final = tuple(map(tuning_of, TASKS))
-"""The grids over which settings of a task are tuned, which only a name asks for."""
+NAMED: Final = {one.name: one for one in (*EXPERIMENTS, *map(tuning_of, TASKS))}
+"""By their names, with the tuning of each task, which only its name asks for."""
 
 
 def experiment_named(name: str) -> Experiment:
@@ -184,4 +184,4 @@ def experiment_named(name: str) -> Experiment:
     Raises:
         ConfigError: there is none.
     """
-    return find(name, {one.name: one for one in (*EXPERIMENTS, *TUNINGS)}, "there is no experiment")
+    return find(name, NAMED, "there is no experiment")

@@ -303,11 +303,11 @@ def _reports(
 
 
 def _list(*, as_json: bool) -> int:
-    from deltafl.sim.reproduce.catalogue import EXPERIMENTS, TUNINGS
+    from deltafl.sim.reproduce.catalogue import NAMED
     from deltafl.sim.reproduce.methods import METHODS
     from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS
 
-    experiments = (*EXPERIMENTS, *TUNINGS)
+    experiments = NAMED.values()
     things = {"experiments": experiments, "tasks": TASKS, "data": DATA_SETS, "methods": METHODS}
     known = {
         kind: [{field: getattr(one, field) for field in _LISTED[kind]} for one in things[kind]]
