@@ -126,7 +126,7 @@ def _names() -> Mapping[tuple[str, ...], Callable[[], Iterable[str]]]:
     """What is known by name, by command and argument; loaded for the script alone."""
     from deltafl.fl.data.registry import FORMATS
     from deltafl.sim.inspect.attacks.catalogue import ATTACKS
-    from deltafl.sim.reproduce.catalogue import EXPERIMENTS
+    from deltafl.sim.reproduce.catalogue import NAMED
     from deltafl.sim.settings.config import BACKENDS, Search
     from deltafl.sim.settings.config_io import preset_names
 
@@ -140,7 +140,7 @@ def _names() -> Mapping[tuple[str, ...], Callable[[], Iterable[str]]]:
         ("run", "transcript"): lambda: ("full", "headers", "every="),
         ("presets", "name"): preset_names,
         ("attack", "target"): lambda: ("list", "all", *(attack.name for attack in ATTACKS)),
-        ("reproduce", "target"): lambda: ("list", "all", "tune", *(e.name for e in EXPERIMENTS)),
+        ("reproduce", "target"): lambda: ("list", "all", *NAMED),
         ("data", "describe", "name"): lambda: FORMATS,
         ("data", "convert", "name"): lambda: FORMATS,
         ("data", "fetch", "name"): lambda: (*fetched, "glove"),

@@ -52,17 +52,13 @@ class Flag(NamedTuple):
 
 
 _ANY: Final = within("[1, inf)")
-_SHARE: Final = within("[0, 1)", float)
 
 FLAGS: Final = {
-    "adversary": Flag("the server; active implies --signed and a larger threshold"),
     "backend": Flag("backend of our simulator", choices=BACKENDS),
     # more would fill the memory, or never end
     "clients": Flag("devices", kind=within("[2, 100000]")),
-    "colluding": Flag("share of devices that may collude", "P", _SHARE),
     "dim": Flag("numbers in a device's vector, or in its update", "D", _ANY),
-    "dropout": Flag("share of the devices that vanish", "P", _SHARE),
-    "expected_dropout": Flag("share of devices that may vanish", "P", _SHARE),
+    "dropout": Flag("share of the devices that vanish", "P", within("[0, 1)", float)),
     "graph": Flag("which devices share masks"),
     "method": Flag("of the search for the threshold", choices=QUANTILE_METHODS),
     "methods": Flag("of the search for the threshold", "NAME,…", lambda text: text.split(",")),
@@ -79,7 +75,6 @@ FLAGS: Final = {
     "processes": Flag("processes of devices", "P", _ANY),
     "queries": Flag("most sums of the search", "Q", _ANY),
     "repeats": Flag("times that each is measured, in turns", "R", _ANY),
-    "ring_bits": Flag("bits per number", "B", int),
     "rounds": Flag("rounds", "R", within("[1, 1000000]")),
     "samples": Flag("samples of a client", "N", _ANY),
     "seed": Flag(
@@ -92,12 +87,7 @@ FLAGS: Final = {
         "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",
         choices=("cnn", "linear", "gru"),
     ),
-    "theta": Flag("with --private: the tail fraction that is kept", "θ"),
     "transcript": Flag("what to record", "full|every=N|headers"),
-    "verified": Flag(
-        "devices commit to their answers and check the sums of the queries; takes --signed and "
-        "the complete graph"
-    ),
     "wait": Flag(
         "seconds for an answer (30 if devices vanish, else 600)", "S", within("(0, inf)", float)
     ),

@@ -5,7 +5,7 @@ few rounds into training, so that losses differ and a search has something to fi
 and by each method take turns. The protocol's CPU time is all that this process and its children
 took but learning.
 
-    task, repeats, theta, backend       what was played
+    task, repeats, backend              what was played
     kept_devices                        of the filter, in clear
     rounds      "clear", and by method:
         round_s         seconds of every timed round
@@ -48,27 +48,25 @@ from deltafl.sim.settings.config import (
 _ROUNDS_BEFORE: Final = 3
 _MOST_PIVOTS: Final = 320  # of `histogram`; devices of a benchmark accept them, of `mm` too
 _CLEAR: Final = "clear"
+_THETA: Final = Fraction(1, 2)
 
 
-def measure(
-    task: BenchmarkTask, methods: Sequence[str], theta: Fraction, repeats: int, backend: str
-) -> Report:
+def measure(task: BenchmarkTask, methods: Sequence[str], repeats: int, backend: str) -> Report:
     """Play rounds in turns; the module says what is returned.
 
     Args:
         task: what is played; its clients are the cohort.
         methods: of searching for the threshold, but for noise.
-        theta: θ, the tail fraction that is kept, in (0, 1].
         repeats: timed rounds in clear and by each method.
         backend: who does the devices' work, one of `deltafl.sim.settings.config.BACKENDS`.
 
     Raises:
-        ValueError: θ is out of its range, or the cohort too small for a session.
+        ValueError: the cohort is too small for a session.
         UserError: a method or the backend is not to be had so.
         RunError: a private round kept other devices than the one in clear.
     """
     names = [_CLEAR, *methods]
-    configs = {name: config_of(task, theta, name) for name in names}
+    configs = {name: config_of(task, name) for name in names}
     strategies = {name: strategy_of(config) for name, config in configs.items()}
     with closing(Simulator(task, backend)) as simulator:
         state = strategies[_CLEAR].init(task.first_model(), task.clients)
@@ -84,26 +82,21 @@ def measure(
     return {
         "task": asdict(task),
         "repeats": repeats,
-        "theta": str(theta),
         "backend": simulator.backend,
         "kept_devices": played[_CLEAR][-1].report.kept_devices,
         "rounds": {name: _row(rounds, played[_CLEAR]) for name, rounds in played.items()},
     }
 
 
-def config_of(task: BenchmarkTask, theta: Fraction, method: str) -> RunConfig:
-    """The settings of a run by a method, or "clear".
-
-    Raises:
-        ValueError: θ is out of its range.
-    """
+def config_of(task: BenchmarkTask, method: str) -> RunConfig:
+    """The settings of a run by a method, or "clear"."""
     private = method != _CLEAR
     least = min(PrivacyConfig().min_cohort, task.clients)
     return RunConfig(
         federation=FederationConfig(
             algorithm="private-delta-fl" if private else "delta-fl",
             cohort_size=task.clients,
-            theta=theta,
+            theta=_THETA,
         ),
         quantile=QuantileConfig(method=method) if private else QuantileConfig(),
         privacy=PrivacyConfig(graph="sparse", min_cohort=least),

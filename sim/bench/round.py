@@ -3,8 +3,8 @@
 All slots of a round of Algorithm 3 are summed: T − 1 queries of the `mm` search and the update of D
 numbers. The first query and the update are tolerant slots, the other queries are whole. Every
 message is encoded, sent, decoded and checked. All parties share this process. The benchmark
-measures CPU time, which depends less on other load than the wall clock. In a verified search,
-devices also check a proof of each sum; that is measured apart (`deltafl bench votes`).
+measures CPU time, which depends less on other load than the wall clock. What a verified search adds
+is measured apart (`deltafl bench votes`).
 """
 
 from dataclasses import asdict, dataclass
@@ -15,7 +15,6 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.secagg import ClientId, GraphKind, Stage, Step, Vanish, ring
 from deltafl.sim.bench.harness import Report, command
 from deltafl.sim.bench.session import made_up, play, session_of
-from deltafl.sim.bench.votes import answers_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 
@@ -28,7 +27,6 @@ class RoundBenchmark:
     slots: int = 25
     graph: GraphKind = GraphKind.SPARSE
     signed: bool = False
-    verified: bool = False
     dropout: float = 0.0
     seed: int = 1
 
@@ -39,7 +37,7 @@ class RoundBenchmark:
             cohort_size=self.clients,
             theta=Fraction(1, 2) if self.slots > 1 else Fraction(1),
             method="mm",
-            search=SearchParams(self.slots - 1, verified=self.verified),
+            search=SearchParams(self.slots - 1),
             update=UpdateParams(),
             update_length=self.dim,
         )
@@ -48,7 +46,7 @@ class RoundBenchmark:
 def measure(benchmark: RoundBenchmark) -> Report:
     """Play one round and return what it cost.
 
-    Vectors are random; in a verified search answers are real, for they are proved.
+    Vectors are random.
 
     Raises:
         SecAggError: no session withstands the threat with so few devices, or too many vanished.
@@ -59,10 +57,6 @@ def measure(benchmark: RoundBenchmark) -> Report:
     )
     generator = Seeds(benchmark.seed).generator(Purpose.DROPOUT)
     inputs = made_up(params, generator)
-    if benchmark.verified and benchmark.slots > 1:
-        answers = answers_of(config, generator)
-        for vectors, answer in zip(inputs.values(), answers, strict=True):
-            vectors[:-1] = [answer] * (benchmark.slots - 1)
     gone = generator.permutation(benchmark.clients)[: round(benchmark.dropout * benchmark.clients)]
     vanishing = {
         ClientId(int(index)): Vanish(

@@ -18,7 +18,6 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from deltafl.secagg import (
-    Adversary,
     ClientId,
     DevicePolicy,
     GraphKind,
@@ -45,6 +44,8 @@ _POLICY: Final = DevicePolicy(
     colluding_rate=0.0,
     dropout_rate=0.9,
 )
+_THREAT: Final = ThreatModel()
+_RING_BITS: Final = 32
 _RAW_CHUNK: Final = 1 << 16
 _RAW_SECONDS: Final = 0.1
 _RAW_REPETITIONS: Final = 5
@@ -56,13 +57,9 @@ class SessionBenchmark:
 
     clients: int = 100
     dim: int = 100_000
-    ring_bits: int = 32
     graph: GraphKind = GraphKind.SPARSE
     neighbours: int | None = None
     signed: bool = False
-    adversary: Adversary = Adversary.CURIOUS
-    colluding: float = 0.1
-    expected_dropout: float = 0.1
     dropout: float = 0.0
     seed: int = 1
     peer: str | None = None
@@ -84,11 +81,10 @@ class SessionBenchmark:
         Raises:
             UsageError: there are none for so few devices.
         """
-        threat = ThreatModel(self.colluding, self.expected_dropout, self.adversary)
         params = SessionParams.for_threat(
             self.clients,
-            (SlotSpec("benchmark", self.dim, self.ring_bits),),
-            threat=threat,
+            (SlotSpec("benchmark", self.dim, _RING_BITS),),
+            threat=_THREAT,
             graph=self.graph if self.neighbours is None else GraphKind.COMPLETE,
             signed=self.signed,
             graph_seed=Seeds(self.seed).digest(Purpose.GRAPH),
@@ -100,7 +96,7 @@ class SessionBenchmark:
             params,
             degree=self.neighbours,
             threshold=self.neighbours // 2 + 1,
-            min_cohort=max(params.min_cohort, self.clients - threat.num_dropped(self.clients)),
+            min_cohort=max(params.min_cohort, self.clients - _THREAT.num_dropped(self.clients)),
         )
 
 
@@ -169,7 +165,7 @@ def _masking(params: SessionParams, watch: Stopwatch, raw: float) -> dict[str, f
     """What a device's masking costs, and the least that its masks could cost."""
     spec = params.slots[0]
     num_masks = min(params.degree, params.num_invited - 1) + 1
-    size = num_masks * spec.length * (4 if spec.ring_bits <= 32 else 8)
+    size = num_masks * spec.length * _RING_BITS // 8
     spent = watch.device_cpu_s(Stage.MASK)
     return {
         "masks_per_device": num_masks,

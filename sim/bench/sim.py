@@ -29,7 +29,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
 from deltafl.sim.bench import privacy
 from deltafl.sim.bench.harness import Report, command, in_turns, ratios, spread
@@ -103,7 +102,6 @@ class SimulationBenchmark:
     samples: int | None = None
     private: bool = False
     methods: Sequence[str] = ("histogram", "bracketed", "mm")
-    theta: str = "0.5"
     repeats: int = 5
     seed: int = 1
 
@@ -119,14 +117,13 @@ def measure(benchmark: SimulationBenchmark) -> Report:
     """Let all parties play in turns, or private rounds; the module says what is returned.
 
     Raises:
-        ValueError: θ is out of its range, or the cohort too small for a session.
+        ValueError: the cohort is too small for a session.
         UserError: a peer that was asked for by name is unknown or not installed.
         RunError: a party fails, or its model is not ours after the first round.
     """
     task = benchmark.played()
     if benchmark.private:
-        theta = parse_theta(benchmark.theta)
-        return privacy.measure(task, benchmark.methods, theta, benchmark.repeats, benchmark.backend)
+        return privacy.measure(task, benchmark.methods, benchmark.repeats, benchmark.backend)
     peers, absent = peers_of(benchmark.peers)
     return {"missing": ", ".join(absent), **_compared(benchmark, task, peers)}
 

@@ -3,7 +3,6 @@
 from fractions import Fraction
 from typing import Final
 
-from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
 from deltafl.sim.reproduce.declared import STUDIES
 from deltafl.sim.reproduce.device_figures import Histograms, Scatter
 from deltafl.sim.reproduce.experiment import find
@@ -29,6 +28,7 @@ from deltafl.sim.reproduce.robust import ATTACKS, RobustTable
 from deltafl.sim.reproduce.round_figures import EVERY_PERIOD, Curves, Kept
 from deltafl.sim.reproduce.tables import DataTable, ErrorTable, FairnessTable
 from deltafl.sim.reproduce.tasks import TASKS, Task, task_named
+from deltafl.sim.reproduce.tuning import tuning_of
 
 _P: Final = "arXiv 2002.11223"
 _W: Final = "Δ-FL at the NeurIPS 2022 workshop DistShift"
@@ -131,11 +131,6 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
         _DECLARED,
         _STUDIES[1:],
     ),
-    AlgorithmOne(
-        "algorithm1",
-        "Algorithm 1 on a ridge problem of 20 devices: how fast it converges, and to what",
-        f"{_P}, Algorithm 1 and Proposition 4",
-    ),
     MixtureFigure(
         "fig3", "Three Gaussians: the model for θ = 2/3 and the mean model", f"{_P}, Figure 3"
     ),
@@ -179,6 +174,9 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
 )
 """In the order in which they are listed."""
 
+NAMED: Final = {one.name: one for one in (*EXPERIMENTS, *map(tuning_of, TASKS))}
+"""By their names, with the tuning of each task, which only its name asks for."""
+
 
 def experiment_named(name: str) -> Experiment:
     """Find an experiment by name.
@@ -186,4 +184,4 @@ def experiment_named(name: str) -> Experiment:
     Raises:
         ConfigError: there is none.
     """
-    return find(name, {one.name: one for one in EXPERIMENTS}, "there is no experiment")
+    return find(name, NAMED, "there is no experiment")

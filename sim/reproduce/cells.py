@@ -9,7 +9,6 @@ nothing but itself.
 
 import contextlib
 import hashlib
-import math
 import os
 import signal
 import subprocess
@@ -60,7 +59,7 @@ class Outcome:
     Attributes:
         finished: the cells that have a result, in the order in which they were asked for.
         failures: those that have none.
-        unfinished: those that the time did not suffice for, begun or not.
+        unfinished: those that an interruption left, begun or not.
     """
 
     finished: tuple[Finished, ...]
@@ -100,20 +99,18 @@ def run_cells(
     *,
     jobs: int | None = None,
     quiet: bool = False,
-    until: float = math.inf,
 ) -> Outcome:
-    """Run what is not there yet.
+    """Run what is not there yet, until a person interrupts.
+
+    Running cells are then ended as Ctrl-C would, and go on where they were when they are run again.
 
     Args:
         cells: any number; two with the same settings are run once.
         out: folder of the results; the runs lie in its folder `cells`.
         jobs: how many at a time; all usable cores by default.
         quiet: no progress bar.
-        until: when to stop, by `time.monotonic`; running cells are then ended as Ctrl-C would, and
-            go on where they were when they are run again.
 
     Raises:
-        KeyboardInterrupt: a person interrupted; running cells have written their checkpoints.
         ValueError: `jobs` is below 1.
     """
     jobs = usable_cores() if jobs is None else jobs
@@ -125,7 +122,7 @@ def run_cells(
         for cell, place in zip(cells, places, strict=True)
         if not place.summary.exists()
     }
-    reasons = _run(list(waiting.values()), jobs, until, quiet=quiet)
+    reasons = _run(list(waiting.values()), jobs, quiet=quiet)
     finished, failed, unfinished = [], [], []
     for cell, place in zip(cells, places, strict=True):
         if place.summary.exists():
@@ -148,10 +145,8 @@ class _Running:
     rounds: int
 
 
-def _run(
-    work: Sequence[tuple[Cell, RunDirectory]], jobs: int, until: float, *, quiet: bool
-) -> dict[Path, str]:
-    """Run all of it, or what the time suffices for; why the ones failed that did.
+def _run(work: Sequence[tuple[Cell, RunDirectory]], jobs: int, *, quiet: bool) -> dict[Path, str]:
+    """Run all of it, or what there is until an interruption; why the ones failed that did.
 
     There are at most so many processes at a time, each on a core of its own.
     """
@@ -170,8 +165,8 @@ def _run(
         leave=True,
     )
     try:
-        with bar, _ended_like_interrupted():
-            while (queue or running) and time.monotonic() < until:
+        with contextlib.suppress(KeyboardInterrupt), bar, _ended_like_interrupted():
+            while queue or running:
                 while queue and len(running) < jobs:
                     core = _free(cores, [one.core for one in running])
                     running.append(_start(*queue.pop(), core))

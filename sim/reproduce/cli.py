@@ -4,9 +4,7 @@ import argparse
 import contextlib
 import functools
 import json
-import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -22,23 +20,38 @@ from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:
     from deltafl.sim.reproduce.cells import Outcome
-    from deltafl.sim.reproduce.experiment import Report, Request
-    from deltafl.sim.reproduce.grid import Experiment, Plan
+    from deltafl.sim.reproduce.experiment import Cell, Report, Request
+    from deltafl.sim.reproduce.grid import Experiment
+
+    Plan = tuple[Experiment, Sequence[Cell]]
 
 _LIST: Final = "list"
 _ALL: Final = "all"
-_TUNE: Final = "tune"
 _ROBUST: Final = "robust"
 
 _INTERRUPTED: Final = 130
-_MOST_HOURS: Final = 10_000
+
+_GIVEN_BY: Final = {
+    "experiments": "deltafl reproduce NAME",
+    "tasks": "--models takes the model, or the full name of the task",
+    "data": "--data NAME=PATH, or --data NAME of one with a source",
+    "methods": "--methods",
+}
+_LISTED: Final = {
+    "experiments": ("name", "title", "source", "data"),
+    "tasks": ("name", "title", "family", "model"),
+    "data": ("name", "title", "family", "is_stand_in", "source"),
+    "methods": ("key", "label", "constants"),
+}
+"""What `list` says of each kind of thing."""
 
 _DESCRIPTION: Final = """\
 Reproduce a table or a figure of the papers, with the published numbers next to ours.
 
 An experiment is a set of runs (tasks x methods x seeds) and the tables and figures made from them.
 Runs execute in parallel, each with one process and one thread. Finished runs are kept in DIR/cells
-and never repeated, so tables and figures share runs, and after an interruption the same command
+and never repeated, so tables and figures share runs. The most telling runs are first. After an
+interruption, also by `timeout`, there are the results of what is finished, and the same command
 continues.
 """
 
@@ -46,9 +59,9 @@ _EPILOGUE: Final = """\
 examples:
   deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
       Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
-  deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
+  deltafl reproduce tune-emnist-linear --data unipen62=u.npz --rounds 50
       the grids over which the paper tunes the learning rate and the penalty
-  deltafl reproduce all --data unipen62=u.npz --budget 8
+  timeout 8h deltafl reproduce all --data unipen62=u.npz
       overnight: the most telling first, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
       a one-minute trial on the embedded digits
@@ -63,6 +76,18 @@ request, 130 interrupted.
 """
 
 
+_MANY: Final = within("[1, 100000]")
+_CHOICES: Final = (
+    ("--models", "LIST", str, "models, such as linear,convnet (default: all)"),
+    ("--methods", "LIST", str, "methods, such as fedavg,delta-fl-0.5 (default: all)"),
+    ("--attacks", "LIST", str, "with robust, robust-shares: attacks, such as labels,sign-top"),
+    ("--seeds", "N", _MANY, "number of seeds (default: the paper's)"),
+    ("--rounds", "R|P%", str, "how many, or a percentage such as 15%% (default: the paper's)"),
+    ("--jobs", "J", _MANY, "number of parallel runs (default: one per core)"),
+)
+"""Flags that leave something to the experiment where they are not given."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = _DESCRIPTION
@@ -71,41 +96,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         default=_LIST,
-        metavar="list|NAME|all|tune",
-        help="list the experiments (default), run one or all of them, or tune",
+        metavar="list|NAME|all",
+        help="list the experiments (default), or run one; all of them but the tuning",
     )
-    parser.add_argument(
-        "task", nargs="?", metavar="TASK", help="with tune: the task, such as emnist-linear"
-    )
+    for flag, metavar, kind, told in _CHOICES:
+        parser.add_argument(flag, metavar=metavar, type=kind, help=told)
     parser.add_argument(
         "--data",
         action="append",
         default=[],
         metavar="NAME=PATH",
         help="a data set and its path; may be repeated (default: synthetic stand-ins)",
-    )
-    parser.add_argument(
-        "--models", metavar="LIST", help="models, such as linear,convnet (default: all)"
-    )
-    parser.add_argument(
-        "--methods", metavar="LIST", help="methods, such as fedavg,delta-fl-0.5 (default: all)"
-    )
-    parser.add_argument(
-        "--attacks",
-        metavar="LIST",
-        help="with robust, robust-shares: attacks, such as labels,sign-top (default: the table's)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=within("[1, 100000]"),
-        metavar="N",
-        help="number of seeds (default: the paper's)",
-    )
-    parser.add_argument(
-        "--rounds",
-        metavar="R|P%",
-        help="number of rounds, or a percentage of the paper's, such as 15%% (default: the "
-        "paper's)",
     )
     parser.add_argument(
         "--settings",
@@ -122,12 +123,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change one setting in every run; may be repeated",
     )
     parser.add_argument(
-        "--jobs",
-        type=within("[1, 100000]"),
-        metavar="J",
-        help="number of parallel runs (default: one per core)",
-    )
-    parser.add_argument(
         "--out",
         metavar="DIR",
         default="runs/reproduce",
@@ -135,13 +130,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="list the runs and which are done; run nothing"
-    )
-    parser.add_argument(
-        "--budget",
-        type=_budget,
-        metavar="HOURS",
-        help="run for so many hours, the most telling first, and print how far runs are from the "
-        "papers' rounds; again to go on",
     )
     add_json(parser)
     add_quiet(parser)
@@ -153,12 +141,9 @@ def main(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     request = request_of(options)
     plans = _plans(options, request)
-    if not options.dry_run:
-        return _make(options, plans, request)
-    if options.json or options.budget is None:
+    if options.dry_run:
         return _dry_run(plans, request, as_json=options.json)
-    _spent(plans, request, as_json=False)
-    return 0
+    return _make(options, plans, request)
 
 
 def request_of(options: argparse.Namespace) -> "Request":
@@ -192,16 +177,6 @@ def _rounds(text: str) -> int | Fraction:
     raise ConfigError(f"--rounds {text}: must be at least 1, or a percentage such as 15%")
 
 
-def _budget(text: str) -> float:
-    try:
-        hours = exact_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not 0 < hours <= _MOST_HOURS:
-        raise argparse.ArgumentTypeError(f"{text} must be more than 0 and at most {_MOST_HOURS}")
-    return float(hours)
-
-
 def _data(texts: Sequence[str]) -> dict[str, Path]:
     from deltafl.sim.reproduce.tasks import data_set_named
 
@@ -233,21 +208,11 @@ def _words(text: str | None) -> tuple[str, ...] | None:
 def _plans(options: argparse.Namespace, request: "Request") -> "list[Plan]":
     """The experiments to run; with "all", every experiment whose data are given."""
     from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
-    from deltafl.sim.reproduce.tasks import task_named
-    from deltafl.sim.reproduce.tuning import tunings
 
-    if options.target != _TUNE and options.task is not None:
-        raise ConfigError("TASK needs tune, as in `deltafl reproduce tune TASK`")
     if options.attacks is not None and not options.target.startswith(_ROBUST):
         raise ConfigError(f"--attacks needs {_ROBUST} or {_ROBUST}-shares")
-    if options.target == _TUNE and options.task is None:
-        raise ConfigError("tune needs a task, as in `deltafl reproduce tune emnist-linear …`")
     if options.target != _ALL:
-        experiment: Experiment = (
-            tunings(task_named(options.task))
-            if options.target == _TUNE
-            else experiment_named(options.target)
-        )
+        experiment = experiment_named(options.target)
         return [(experiment, experiment.cells(request))]
     plans: list[Plan] = []
     for experiment in EXPERIMENTS:
@@ -288,41 +253,13 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
     return 0
 
 
-def _spent(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> object:
-    """How far runs are: told, or to be told as JSON."""
-    from deltafl.sim.reproduce.budget import tables
-    from deltafl.sim.reproduce.output import laid_out
-
-    found = tables(plans, request)
-    if not as_json:
-        for table in found:
-            print(visible(laid_out(table)) + "\n")
-    return {table.name: list(table.records) for table in found}
-
-
-def _run(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> "Outcome":
-    from deltafl.sim.reproduce.budget import HOUR_S, in_order, survey
-    from deltafl.sim.reproduce.cells import run_cells
-
-    cells, until = [cell for _, own in plans for cell in own], math.inf
-    if options.budget is not None:
-        until = time.monotonic() + options.budget * HOUR_S
-        cells = [item.cell for item in in_order(survey(plans, request))]
-    return run_cells(cells, request.out, jobs=options.jobs, quiet=options.quiet, until=until)
-
-
 def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Request") -> int:
+    from deltafl.sim.reproduce.cells import run_cells
+    from deltafl.sim.reproduce.grid import most_telling_first
     from deltafl.sim.reproduce.output import as_json, as_text, write_report
 
-    try:
-        outcome = _run(options, plans, request)
-    except KeyboardInterrupt:
-        print(
-            f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
-            f"same command again to continue",
-            file=sys.stderr,
-        )
-        return _INTERRUPTED
+    cells = most_telling_first([cell for _, own in plans for cell in own])
+    outcome = run_cells(cells, request.out, jobs=options.jobs, quiet=options.quiet)
     documents: list[object] = []
     for experiment, report in _reports(plans, request, outcome):
         folder = write_report(experiment, report, request.out)
@@ -330,13 +267,17 @@ def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Reques
             documents.append(as_json(experiment, report, folder))
         else:
             print(visible(as_text(experiment, report, folder)))
-    if options.budget is not None:
-        documents.append(_spent(plans, request, as_json=options.json))
     if options.json:
         print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if outcome.failures:
-        wanted = sum(len(cells) for _, cells in plans)
-        print(f"deltafl: {len(outcome.failures)} of {wanted} runs failed", file=sys.stderr)
+        print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
+    if outcome.unfinished:
+        print(
+            f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
+            f"same command again to continue",
+            file=sys.stderr,
+        )
+        return _INTERRUPTED
     return 1 if outcome.failures else 0
 
 
@@ -356,54 +297,38 @@ def _reports(
                 print(f"deltafl: {told}", file=sys.stderr)
             continue
         lacking = [f"Missing: {failure}." for failure in failures]
-        lacking += [
-            f"Missing: {cell}: the budget did not suffice."
-            for cell in cells
-            if id(cell) in unfinished
-        ]
+        lacking += [f"Missing: {cell}: not finished." for cell in cells if id(cell) in unfinished]
         report = experiment.report(request, there)
         yield experiment, replace(report, notes=(*lacking, *report.notes))
 
 
-def _families(experiment: "Experiment") -> list[str]:
-    """The kinds of data that an experiment uses when all data sets are given."""
-    return list(dict.fromkeys(task.family for task in experiment.tasks))
-
-
 def _list(*, as_json: bool) -> int:
-    from deltafl.sim.reproduce.catalogue import EXPERIMENTS
+    from deltafl.sim.reproduce.catalogue import NAMED
     from deltafl.sim.reproduce.methods import METHODS
     from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS
 
+    experiments = NAMED.values()
+    things = {"experiments": experiments, "tasks": TASKS, "data": DATA_SETS, "methods": METHODS}
+    known = {
+        kind: [{field: getattr(one, field) for field in _LISTED[kind]} for one in things[kind]]
+        for kind in _LISTED
+    }
     if as_json:
-        known = {
-            "experiments": [
-                {"name": e.name, "title": e.title, "source": e.source, "data": _families(e)}
-                for e in EXPERIMENTS
-            ],
-            "tasks": [{"name": t.name, "title": t.title, "data": t.family} for t in TASKS],
-            "data": [
-                {"name": d.name, "title": d.title, "for": d.family, "stand_in": d.is_stand_in}
-                for d in DATA_SETS
-            ],
-            "methods": [{"name": m.key, "title": m.label} for m in METHODS],
-        }
         print(json.dumps(known, indent=2, ensure_ascii=False))
         return 0
-    print("experiments")
-    for one in EXPERIMENTS:
-        families = ", ".join(_families(one))
-        needs = f"data: {families}" if families else "no data"
-        print(f"  {one.name:<15}  {one.title} ({one.source}); {needs}")
-    print("\ntasks (--models takes the model, or the full name of the task)")
-    for task in TASKS:
-        print(f"  {task.name:<20} {task.title}; data: {task.family}; model: {task.model}")
-    print("\ndata sets (--data NAME=PATH, or --data NAME where no path is needed)")
-    for data in DATA_SETS:
-        kind = "stand-in for" if data.is_stand_in else "for"
-        path = "PATH" if data.source is None else "no path"
-        print(f"  {data.name:<18} {data.title}; {kind} {data.family}; {path}")
-    print("\nmethods (--methods)")
-    for method in METHODS:
-        print(f"  {method.key:<22} {method.label}{': ' * bool(method.constants)}{method.constants}")
+    for kind, rows in known.items():
+        print(f"{kind} ({_GIVEN_BY[kind]})")
+        for row in rows:
+            name, title, *_ = row.values()
+            told = [str(title), *(_told(*item) for item in list(row.items())[2:])]
+            print(f"  {name:<22} {'; '.join(filter(None, told))}")
     return 0
+
+
+def _told(key: str, value: bool | str | list[str] | None) -> str:
+    """What the list says of something, beside its name and its title."""
+    if isinstance(value, bool):
+        return key.replace("_", " ") if value else ""
+    if isinstance(value, list):
+        return f"{key}: {', '.join(value)}" if value else f"no {key}"
+    return f"{key}: {value}" if value else ""

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.reproduce.experiment import NONE, Record, Table
+from deltafl.sim.reproduce.experiment import NONE, Columns, Record, Table
 from deltafl.sim.reproduce.statistics import (
     Comparison,
     Numbers,
@@ -176,7 +176,7 @@ def comparison_table(
     def p(key: str) -> Callable[[Record], str]:
         return lambda one: p_value(one[key], digits)
 
-    columns: dict[str, str | Callable[[Record], str]] = {
+    columns: Columns = {
         "method": "method",
         "pairs": "pairs",
         f"{statistic}{unit}, mean ± std": spread,

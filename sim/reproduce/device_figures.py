@@ -11,11 +11,12 @@ differ less, and the errors of test devices with little data ("less than 200 for
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES
@@ -40,41 +41,33 @@ _TAIL: Final = 90  # the percentile that a thin line marks
 _LOG_FROM: Final = 30  # sizes that differ by more, as those of roles do, are hard to see on a line
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceValue:
-    """A metric on one device, averaged over the seeds in which the device appears.
-
-    Attributes:
-        id: the device.
-        num_samples: of it.
-        value: training loss in nats, or test error in [0, 1].
-    """
-
-    id: str
-    num_samples: int
-    value: float
+_Methods: TypeAlias = Mapping[str, pd.DataFrame]  # the devices of a split
 
 
-_Values: TypeAlias = Mapping[str, Mapping[str, Sequence[DeviceValue]]]  # by split and method
-
-
-def per_device(evaluations: Sequence[Evaluation], split: str) -> list[DeviceValue]:
-    """Average the loss of training devices, or the error of test devices, over seeds.
+def per_device(runs: Mapping[str, Sequence[Evaluation]], splits: Sequence[str]) -> pd.DataFrame:
+    """Average the loss of training devices, and the error of test devices, over seeds.
 
     The published splits differ between seeds, so that not every device is in every one
     (arXiv 2002.11223, Appendix C.3, averages over five runs all the same).
+
+    Args:
+        runs: final evaluations, by method.
+        splits: of the devices.
+
+    Returns:
+        A row for each split, method and device with `num_samples` of it and `value`, which is the
+        loss in nats, or the error in [0, 1].
     """
-    values: dict[str, list[float]] = {}
-    sizes: dict[str, int] = {}
-    for evaluation in evaluations:
-        for device in evaluation.train if split == TRAIN else evaluation.test:
-            value = device.loss if split == TRAIN else device.error
-            values.setdefault(device.id, []).append(value)
-            sizes[device.id] = device.num_samples
-    return [
-        DeviceValue(name, sizes[name], float(np.mean(found)))
-        for name, found in sorted(values.items())
+    keys = ["split", "method", "id"]
+    rows = [
+        (split, method, one.id, one.num_samples, one.loss if split == TRAIN else one.error)
+        for split, (method, evaluations) in product(splits, runs.items())
+        for evaluation in evaluations
+        for one in (evaluation.train if split == TRAIN else evaluation.test)
     ]
+    found = pd.DataFrame(rows, columns=[*keys, "num_samples", "value"])
+    means = found.groupby(keys, sort=False).agg({"num_samples": "last", "value": "mean"})
+    return means.reset_index()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +85,25 @@ class DeviceFigure(TaskFigure):
         last = {
             method: [*map(last_evaluation, runs.values())] for method, runs in task.methods.items()
         }
-        values = {
-            split: {method: per_device(runs, split) for method, runs in last.items()}
-            for split in self.splits
-        }
-        return Drawn({"": self.draw(task, values)}, self.spread(task, values))
+        values = per_device(last, self.splits)
+        figure, panels = new_figure(len(self.splits), self.width(task))
+        for row, split in zip(panels, self.splits, strict=True):
+            of_split = values[values["split"] == split]
+            methods = dict(list(of_split.groupby("method", sort=False)))
+            self.draw(row, split, methods)
+        figure.suptitle(task.heading, fontsize="medium")
+        return Drawn({"": figure}, self.spread(task, values))
+
+    def width(self, task: TaskRuns) -> int:
+        """How many panels a row has."""
+        return len(task.methods)
 
     @abstractmethod
-    def draw(self, task: TaskRuns, values: _Values) -> Figure:
+    def draw(self, row: Sequence[Axes], split: str, methods: _Methods) -> None:
         """Draw the devices of the methods."""
 
     @abstractmethod
-    def spread(self, task: TaskRuns, values: _Values) -> list[Record]:
+    def spread(self, task: TaskRuns, values: pd.DataFrame) -> list[Record]:
         """What the table says of them."""
 
 
@@ -128,51 +128,45 @@ class Histograms(DeviceFigure):
         **{key: _in_its_unit(key) for key in ("mean", *(f"p{tau}" for tau in PERCENTILES))},
     }
 
-    def draw(self, task: TaskRuns, values: _Values) -> Figure:
-        """Draw a panel for each split and method."""
-        baseline, *others = task.methods
-        columns = others or [baseline]
-        figure, panels = new_figure(len(values), len(columns))
-        for row, (split, methods) in zip(panels, values.items(), strict=True):
-            most = max(device.value for devices in methods.values() for device in devices)
-            edges = np.linspace(0, 1 if split == TEST else most or 1, _BINS + 1)
-            for panel, method in zip(row, columns, strict=True):
-                _stairs(panel, methods[baseline], edges, baseline, behind=True)
-                if method != baseline:
-                    _stairs(panel, methods[method], edges, method, behind=False)
-                panel.set_xlabel(f"{METRICS[split]}; thin: {_TAIL}th percentile")
-                panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-                if split == TEST:
-                    panel.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-                panel.legend(frameon=False, fontsize="small")
-            # one scale in a row, so that the panels can be compared
-            top = max(panel.get_ylim()[1] for panel in row)
-            for panel in row:
-                panel.set_ylim(0, top)
-            row[0].set_ylabel(f"{'training' if split == TRAIN else 'test'} devices")
-        figure.suptitle(task.heading, fontsize="medium")
-        return figure
+    def width(self, task: TaskRuns) -> int:
+        """A panel for each method but the first, if there are more."""
+        return max(1, len(task.methods) - 1)
 
-    def spread(self, task: TaskRuns, values: _Values) -> list[Record]:
+    def draw(self, row: Sequence[Axes], split: str, methods: _Methods) -> None:
+        """Draw a panel for each method."""
+        baseline, *others = methods
+        most = max(float(one["value"].max()) for one in methods.values())
+        edges = np.linspace(0, 1 if split == TEST else most or 1, _BINS + 1)
+        for panel, method in zip(row, others or [baseline], strict=True):
+            _stairs(panel, methods[baseline], edges, baseline, behind=True)
+            if method != baseline:
+                _stairs(panel, methods[method], edges, method, behind=False)
+            panel.set_xlabel(f"{METRICS[split]}; thin: {_TAIL}th percentile")
+            panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+            if split == TEST:
+                panel.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            panel.legend(frameon=False, fontsize="small")
+        # one scale in a row, so that the panels can be compared
+        top = max(panel.get_ylim()[1] for panel in row)
+        for panel in row:
+            panel.set_ylim(0, top)
+        row[0].set_ylabel(f"{'training' if split == TRAIN else 'test'} devices")
+
+    def spread(self, task: TaskRuns, values: pd.DataFrame) -> list[Record]:
         """Mean and percentiles."""
         records = []
-        for split, methods in values.items():
+        for (split, method), devices in values.groupby(["split", "method"], sort=False):
             scale, unit, _ = _UNITS[split]
-            for method, devices in methods.items():
-                found = np.array([device.value for device in devices]) * scale
-                of = {"split": split, "metric": unit, "method": method, "devices": len(devices)}
-                percentiles = np.percentile(found, PERCENTILES).tolist()
-                numbers = {
-                    f"p{tau}": one for tau, one in zip(PERCENTILES, percentiles, strict=True)
-                }
-                records.append(task.record(**of, mean=float(found.mean()), **numbers))
+            found = devices["value"].to_numpy() * scale
+            of = {"split": split, "metric": unit, "method": method, "devices": len(found)}
+            percentiles = np.percentile(found, PERCENTILES).tolist()
+            numbers = {f"p{tau}": one for tau, one in zip(PERCENTILES, percentiles, strict=True)}
+            records.append(task.record(**of, mean=float(found.mean()), **numbers))
         return records
 
 
-def _stairs(
-    axes: Axes, devices: Sequence[DeviceValue], edges: Numbers, label: str, *, behind: bool
-) -> None:
-    values = [device.value for device in devices]
+def _stairs(axes: Axes, devices: pd.DataFrame, edges: Numbers, label: str, *, behind: bool) -> None:
+    values = devices["value"]
     colour = COLOURS[0] if behind else COLOURS[1]
     looks = {"alpha": 0.35, "linewidth": 0} if behind else {"linewidth": 2}
     counts = np.histogram(values, edges)[0]
@@ -208,41 +202,42 @@ class Scatter(DeviceFigure):
         "test devices with little data": _with_little_data,
     }
 
-    def draw(self, task: TaskRuns, values: _Values) -> Figure:
-        """Draw a panel for each split and method."""
-        figure, panels = new_figure(len(values), len(task.methods))
-        for row, (split, methods) in zip(panels, values.items(), strict=True):
-            highest = max(device.value for devices in methods.values() for device in devices)
-            sizes = [device.num_samples for devices in methods.values() for device in devices]
-            scale = "log" if max(sizes) > _LOG_FROM * min(sizes) else "linear"
-            for number, (panel, method) in enumerate(zip(row, methods, strict=True)):
-                panel.scatter(
-                    [device.num_samples for device in methods[method]],
-                    [device.value for device in methods[method]],
-                    s=9,
-                    alpha=0.5,
-                    linewidths=0,
-                    color=LineStyle(number).colour,
-                    marker=LineStyle(number).marker,
-                )
-                panel.set_title(method, fontsize="medium")
-                panel.set_xscale(scale)
-                of = "training" if split == TRAIN else "test"
-                panel.set_xlabel(f"samples on the {of} device")
-                panel.set_ylim(0, 1.05 * highest or 1)  # one scale in a row
-                if split == TEST:
-                    panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-            row[0].set_ylabel(METRICS[split])
-        figure.suptitle(task.heading, fontsize="medium")
-        return figure
+    def draw(self, row: Sequence[Axes], split: str, methods: _Methods) -> None:
+        """Draw a panel for each method."""
+        highest = max(float(one["value"].max()) for one in methods.values())
+        most, least = (
+            reach(reach(one["num_samples"]) for one in methods.values()) for reach in (max, min)
+        )
+        for number, (panel, (method, devices)) in enumerate(zip(row, methods.items(), strict=True)):
+            panel.scatter(
+                devices["num_samples"],
+                devices["value"],
+                s=9,
+                alpha=0.5,
+                linewidths=0,
+                color=LineStyle(number).colour,
+                marker=LineStyle(number).marker,
+            )
+            panel.set_title(method, fontsize="medium")
+            panel.set_xscale("log" if most > _LOG_FROM * least else "linear")
+            of = "training" if split == TRAIN else "test"
+            panel.set_xlabel(f"samples on the {of} device")
+            panel.set_ylim(0, 1.05 * highest or 1)  # one scale in a row
+            if split == TEST:
+                panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        row[0].set_ylabel(METRICS[split])
 
-    def spread(self, task: TaskRuns, values: _Values) -> list[Record]:
+    def spread(self, task: TaskRuns, values: pd.DataFrame) -> list[Record]:
         """Standard deviations over devices, of test devices also of those with little data."""
-        records = []
         bound = LITTLE_DATA.get(task.chosen.task.family)
-        for method, tests in values[TEST].items():
-            little = [one for one in tests if bound is not None and one.num_samples < bound]
-            loss, error, of_little = map(_std, (values[TRAIN][method], tests, little))
+        records = []
+        for method in task.methods:
+            train, test = (
+                values[(values["split"] == split) & (values["method"] == method)]
+                for split in (TRAIN, TEST)
+            )
+            little = test[test["num_samples"] < (bound or 0)]
+            loss, error, of_little = (_std(one["value"]) for one in (train, test, little))
             records.append(
                 task.record(
                     method=method,
@@ -250,15 +245,13 @@ class Scatter(DeviceFigure):
                     std_test_error=error,
                     std_test_error_little_data=of_little,
                     little_data_below=bound,
-                    devices=len(tests),
+                    devices=len(test),
                     devices_with_little_data=len(little),
                 )
             )
         return records
 
 
-def _std(devices: Sequence[DeviceValue]) -> float | None:
+def _std(values: "pd.Series[float]") -> float | None:
     """Over devices, unweighted; None for fewer than two."""
-    if len(devices) < 2:
-        return None
-    return float(np.std([device.value for device in devices], ddof=1))
+    return float(values.std()) if len(values) > 1 else None

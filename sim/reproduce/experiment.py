@@ -24,6 +24,7 @@ NONE: Final = "–"
 """What stands in a table where there is no number."""
 
 Record: TypeAlias = Mapping[str, Any]
+Columns: TypeAlias = Mapping[str, str | Callable[[Record], str]]
 Runs: TypeAlias = Mapping[tuple[str, str], Mapping[int, Evaluation]]
 """From task and label of a method to the final evaluations by seed."""
 
@@ -114,7 +115,7 @@ class Table:
         name: str,
         title: str,
         records: Sequence[Record],
-        columns: Mapping[str, str | Callable[[Record], str]],
+        columns: Columns,
     ) -> "Table":
         """A table with a row for each record.
 

@@ -1,14 +1,22 @@
 """A figure of the paper: the runs behind it, drawn task by task, with one table of them all."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
 from matplotlib.figure import Figure
 
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table, by_method
+from deltafl.sim.reproduce.experiment import (
+    Columns,
+    Finished,
+    Record,
+    Report,
+    Request,
+    Table,
+    by_method,
+)
 from deltafl.sim.reproduce.grid import Experiment, notes_of
 from deltafl.sim.reproduce.tasks import Chosen
 
@@ -70,7 +78,7 @@ class TaskFigure(Experiment):
     """
 
     numbers: ClassVar[str]
-    columns: ClassVar[Mapping[str, str | Callable[[Record], str]]]
+    columns: ClassVar[Columns]
 
     further_notes: tuple[str, ...] = ()
 

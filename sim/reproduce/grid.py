@@ -7,11 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Final
 
 from deltafl.protocol.anonymity import expected_tail
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request
-from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods
+from deltafl.sim.reproduce.methods import (
+    DELTA_FL,
+    FEDAVG,
+    PRIVATE_DELTA_FL,
+    Layer,
+    Method,
+    choose_methods,
+)
 from deltafl.sim.reproduce.tasks import DATA_SETS, VECTORS, Chosen, Task, choose_tasks
 from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.settings.config import RunConfig
@@ -50,6 +57,11 @@ class Experiment(ABC):
     tasks: tuple[Task, ...] = ()
     methods: tuple[Method, ...] = ()
 
+    @property
+    def data(self) -> list[str]:
+        """The kinds of data that it uses when all data sets are given."""
+        return list(dict.fromkeys(task.family for task in self.tasks))
+
     def chosen(self, request: Request) -> tuple[tuple[Chosen, ...], tuple[Method, ...]]:
         """The tasks and methods that are asked for."""
         return choose_tasks(request, self.tasks), choose_methods(request.methods, self.methods)
@@ -65,10 +77,6 @@ class Experiment(ABC):
     @abstractmethod
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """Make tables and figures of the runs of `cells`."""
-
-
-Plan: TypeAlias = tuple[Experiment, Sequence[Cell]]
-"""An experiment and its runs."""
 
 
 def make_cells(
@@ -89,6 +97,21 @@ def make_cells(
         for seed in range(1, num_seeds(request, one) + 1)
     )
     return tuple(cell for cell in cells if keeps_enough(cell.config))
+
+
+def most_telling_first(cells: Sequence[Cell]) -> list[Cell]:
+    """What the papers are about, then Δ-FL at other θ, then the rest; of these, first seeds first.
+
+    So what an interruption leaves is what is least missed.
+    """
+    about = (FEDAVG.label, DELTA_FL[1].label, PRIVATE_DELTA_FL.label)
+    other_theta = [method.label for method in DELTA_FL]
+
+    def rank(cell: Cell) -> tuple[int, int]:
+        telling = 0 if cell.method in about else 1 if cell.method in other_theta else 2
+        return telling, cell.seed
+
+    return sorted(cells, key=rank)
 
 
 def num_seeds(request: Request, one: Chosen) -> int:

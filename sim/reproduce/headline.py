@@ -6,6 +6,7 @@ down in `deltafl.sim.reproduce.declared`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from matplotlib.figure import Figure
@@ -30,21 +31,20 @@ from deltafl.sim.reproduce.experiment import (
     Record,
     Report,
     Request,
-    Runs,
     Table,
-    bold,
-    over_seeds,
     percent_error,
-    plus_minus,
-    read_runs,
 )
 from deltafl.sim.reproduce.grid import Experiment, config_of
 from deltafl.sim.reproduce.headline_report import Test, label_of, study_report, together_table
 from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods, merged
 from deltafl.sim.reproduce.tasks import Chosen
-from deltafl.sim.reproduce.tuning import divide, mark_best, smallest
+from deltafl.sim.reproduce.tuning import Grid, GridSearch, Point, divide
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
+_MEASURES: Final = {
+    "p90": partial(percent_error, percentile=PERCENTILE),
+    "mean": partial(percent_error, percentile=None),
+}
 _WHAT: Final = (
     "Every seed divides the devices into halves anew; all methods meet the same halves and "
     "cohorts. p-values are one-sided (small where the method's 90th percentile is lower than "
@@ -129,60 +129,30 @@ def _wanted(request: Request, study: Study) -> list[tuple[str, Method]]:
     ]
 
 
-class HeadlineTuning(Experiment):
+class HeadlineTuning(GridSearch):
     """Every method on its grid, on devices that are never tested, and what to choose."""
 
     __slots__ = ()
 
-    def points(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
+    def settings(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
         """Every method that is asked for at every point of its grid."""
         methods = choose_methods(request.methods, study.tuned)
         return [(one, setting) for one in methods for setting in study.grids.get(one.label, ())]
 
-    def best(self, found: Sequence[Record]) -> Record | None:
-        """Which of a method's points is taken, the one with the smallest 90th percentile."""
-        return smallest(found, "p90")
-
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """Every point, with every seed."""
-        return [
-            Cell(
-                one.task.name,
-                f"{method.label}, {setting}",
-                seed,
-                config_at(request, one, method, seed, setting.layer),
-            )
-            for one, study in choose_studies(request, self.tasks)
-            for method, setting in self.points(request, study)
-            for seed in range(1, (request.seeds or study.tuning_seeds) + 1)
-        ]
-
-    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """A table for each task, with a row for each point that has a result."""
-        runs = read_runs(finished)
-        tables, notes = [], []
+    def grids(self, request: Request) -> Iterator[Grid]:
+        """A grid of each study."""
         for one, study in choose_studies(request, self.tasks):
-            points = (_tuning_record(runs, one, *at) for at in self.points(request, study))
-            found = [record for record in points if record is not None]
-            best = mark_best(found, self.best)
-            notes += [f"{one.task.name}, {at['method']}: {at['setting']}." for at in best]
-            tables.append(
-                Table.of(
-                    study.file(self.name),
-                    f"{one.label}: error of held-out tuning {study.users} after {study.rounds} "
-                    f"rounds (%), {len(found) // max(1, len(best))} settings each",
-                    found,
-                    {
-                        "method": "method",
-                        "setting": "setting",
-                        "90th percentile": lambda record: bold(
-                            plus_minus(record["p90"], record["p90_std"]), record["chosen"]
-                        ),
-                        "mean": lambda record: f"{record['mean']:.2f}",
-                    },
-                )
-            )
-        return Report(tuple(tables), notes=tuple(notes))
+            points = []
+            for method, setting in self.settings(request, study):
+                label = f"{method.label}, {setting}"
+                cells = [
+                    Cell(one.task.name, label, seed, config)
+                    for seed in range(1, (request.seeds or study.tuning_seeds) + 1)
+                    for config in [config_at(request, one, method, seed, setting.layer)]
+                ]
+                points.append(Point(method.label, str(setting), cells))
+            title = f"error of held-out tuning {study.users} after {study.rounds} rounds (%)"
+            yield Grid(study.file(self.name), f"{one.label}: {title}", points, _MEASURES)
 
 
 class HeadlineRates(HeadlineTuning):
@@ -190,15 +160,16 @@ class HeadlineRates(HeadlineTuning):
 
     __slots__ = ()
 
-    def points(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
+    def settings(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
         """FedAvg at each rate."""
         del request, study  # all have these
         return [(FEDAVG, Setting(rate, 1.0)) for rate in RATES]
 
-    def best(self, found: Sequence[Record]) -> Record | None:
+    def best(self, found: Sequence[Record], key: str) -> Record | None:
         """The small rate."""
-        by_rate = {record["rate"]: record for record in found}
-        small = small_rate_of({rate: record["p90"] for rate, record in by_rate.items()})
+        by_rate = dict(zip(RATES, found, strict=True))
+        tails = {rate: one[key] for rate, one in by_rate.items() if one[key] is not None}
+        small = small_rate_of(tails)
         return None if small is None else by_rate[small]
 
 
@@ -206,29 +177,6 @@ def small_rate_of(tails: Mapping[float, float]) -> float | None:
     """The smallest rate whose tail is at most `MARGIN` points above the smallest; None of none."""
     enough = [rate for rate, tail in tails.items() if tail <= min(tails.values()) + MARGIN]
     return min(enough, default=None)
-
-
-def _tuning_record(
-    runs: Runs, one: Chosen, method: Method, setting: Setting
-) -> dict[str, object] | None:
-    """What a point of a grid came to; None where it was not run."""
-    ended = runs.get((one.task.name, f"{method.label}, {setting}"), {})
-    tail = over_seeds(ended, lambda run: percent_error(run, PERCENTILE))
-    mean = over_seeds(ended, lambda run: percent_error(run, None))
-    if tail is None or mean is None:
-        return None
-    return {
-        "task": one.task.name,
-        "method": method.label,
-        "setting": str(setting),
-        "rate": setting.rate,
-        "decay": setting.decay,
-        "constant": setting.constant[1] if setting.constant else None,
-        "p90": tail.mean,
-        "p90_std": tail.std,
-        "mean": mean.mean,
-        "seeds": len(ended),
-    }
 
 
 def config_at(

@@ -15,12 +15,13 @@ written to a file of their own, and the runs read nothing else. Of equals the fi
 
 import hashlib
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import product
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -38,10 +39,12 @@ from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.experiment import (
     NONE,
     Cell,
+    Columns,
     Finished,
     Record,
     Report,
     Request,
+    Runs,
     Table,
     bold,
     over_seeds,
@@ -65,8 +68,84 @@ _DIGITS: Final = 4
 _TEXT: Final = SHAKESPEARE.name
 
 
+class Point(NamedTuple):
+    """A method with a setting, and its cells, one for each seed."""
+
+    method: str
+    setting: str
+    cells: Sequence[Cell]
+
+
+class Grid(NamedTuple):
+    """What is tried, and how it is measured.
+
+    Attributes:
+        name: of its table.
+        title: of its table.
+        points: all of them.
+        measures: of the final models, by name; the first one decides.
+        digits: of the numbers, for points may lie close together.
+    """
+
+    name: str
+    title: str
+    points: Sequence[Point]
+    measures: Mapping[str, Callable[[Evaluation], float]]
+    digits: int = 2
+
+    def records(self, runs: Runs) -> Iterator[dict[str, object]]:
+        """What each point came to."""
+        for method, setting, cells in self.points:
+            task = cells[0].task
+            ended = runs.get((task, cells[0].method), {})
+            of = {"task": task, "method": method, "setting": setting}
+            numbers = {name: over_seeds(ended, one) for name, one in self.measures.items()}
+            yield {
+                **of,
+                "seeds": len(ended),
+                **{name: number and number.mean for name, number in numbers.items()},
+                **{f"{name}_std": number and number.std for name, number in numbers.items()},
+            }
+
+
+class GridSearch(Experiment):
+    """Methods at every point of their grids, and what to choose."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def grids(self, request: Request) -> Iterator[Grid]:
+        """What is tried."""
+
+    def best(self, found: Sequence[Record], key: str) -> Record | None:
+        """Which of a method's points is taken, the one with the smallest number."""
+        return smallest(found, key)
+
+    def cells(self, request: Request) -> Sequence[Cell]:
+        """Every point, with every seed."""
+        points = (point for grid in self.grids(request) for point in grid.points)
+        return [cell for point in points for cell in point.cells]
+
+    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
+        """A table for each grid, with a row for each point."""
+        runs = read_runs(finished)
+        tables, notes = [], []
+        for grid in self.grids(request):
+            found = [*grid.records(runs)]
+            best = mark_best(found, partial(self.best, key=next(iter(grid.measures))))
+            notes += [f"{one['task']}, {one['method']}: {one['setting']}." for one in best]
+            of: Columns = {name: partial(_written, name, grid.digits) for name in grid.measures}
+            columns: Columns = {"method": "method", "setting": "setting", **of}
+            tables.append(Table.of(grid.name, grid.title, found, columns))
+        if any(not record["seeds"] for table in tables for record in table.records):
+            notes.append(
+                "A point without a number has no result: its run failed, mostly by divergence."
+            )
+        return Report(tuple(tables), notes=tuple(notes))
+
+
 @dataclass(frozen=True, slots=True)
-class Tuning(Experiment):
+class Tuning(GridSearch):
     """The grids of one task.
 
     Attributes:
@@ -75,69 +154,42 @@ class Tuning(Experiment):
 
     what: tuple[str, ...] = ()
 
-    def cells(self, request: Request) -> Sequence[Cell]:
-        """Every point of the grids, with one seed unless more are asked for."""
-        return [cell for what in self.what for _, _, cell in self._points(request, what)]
-
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
-        """The grids, and what to choose."""
-        runs = read_runs(finished)
-        tables, notes = [], []
-        for what in self.what:
-            label, measure = _CRITERIA[what]
-            records: dict[tuple[str, str], dict[str, object]] = {}
-            for method, setting, cell in self._points(request, what):
-                number = over_seeds(runs.get((cell.task, cell.method), {}), measure)
-                records[method, setting] = {
-                    "what": what,
-                    "method": method,
-                    "setting": setting,
-                    "criterion": label,
-                    "mean": number.mean if number else None,
-                    "std": number.std if number else None,
-                }
-            found = [*records.values()]
-            best = mark_best(found, lambda own: smallest(own, "mean"))
-            keys = ("setting", "method")
-            tables.append(Table.wide(f"{self.name}-{what}", label, found, keys, _written))
-            for one in best:
-                chosen = " ".join(f"--set {part}" for part in one["setting"].split(", "))
-                spread = plus_minus(one["mean"], one["std"])
-                notes.append(f"{one['method']}: {chosen} ({label} {spread}).")
-        if any(record["mean"] is None for table in tables for record in table.records):
-            notes.append(
-                "A point without a number has no result: its run failed, mostly by divergence."
-            )
-        return Report(
-            tuple(tables), notes=(*notes, *notes_of(request, [self._one(request)], [FEDAVG]))
-        )
+        """The grids, what to choose, and what differs from the paper."""
+        report = GridSearch.report(self, request, finished)
+        notes = notes_of(request, [self._one(request)], [FEDAVG])
+        return replace(report, notes=(*report.notes, *notes))
 
     def _one(self, request: Request) -> Chosen:
         return choose_tasks(replace(request, models=(self.tasks[0].name,)), self.tasks)[0]
 
-    def _points(self, request: Request, what: str) -> Iterator[tuple[str, str, Cell]]:
-        """Label of the method, setting, and a cell for each seed."""
-        one = self._one(request)
+    def grids(self, request: Request) -> Iterator[Grid]:
+        """One of each that is tuned, with one seed unless more are asked for."""
+        for what in self.what:
+            name, title, measure = _CRITERIA[what]
+            points = [*self._points(request, what)]
+            yield Grid(f"{self.name}-{what}", title, points, {name: measure}, _DIGITS)
+
+    def _points(self, request: Request, what: str) -> Iterator[Point]:
+        one, changes = self._one(request), dict[str, Any]()
         if what == RATE:
-            points, data = _rates(config_of(request, one, FEDAVG, 1)), None
+            points = _rates(config_of(request, one, FEDAVG, 1))
         else:
             methods = choose_methods(request.methods, (FEDAVG, *DELTA_FL))
             points = [(method, {"l2": value}) for method in methods for value in _L2_GRID]
-            data, train_devices = _held_out(request, one)
-        for (method, values), seed in product(points, range(1, (request.seeds or 1) + 1)):
-            config = config_of(request, one, method, seed)
-            training = replace(config.training, **values)  # type: ignore[arg-type]
-            config = replace(config, training=training)
-            if data is not None:
-                cohort = min(config.federation.cohort_size, train_devices)
-                federation = replace(config.federation, cohort_size=cohort)
-                config = replace(config, data=data, federation=federation)
-            setting = ", ".join(f"training.{key}={value:g}" for key, value in values.items())
-            label = f"{method.label}, {setting}"
-            yield method.label, setting, Cell(one.task.name, label, seed, config)
+            changes = _held_out(request, one)
+        for method, values in points:
+            setting = " ".join(f"--set training.{key}={value:g}" for key, value in values.items())
+            cells = []
+            for seed in range(1, (request.seeds or 1) + 1):
+                config = config_of(request, one, method, seed)
+                training = replace(config.training, **values)  # type: ignore[arg-type]
+                config = replace(config, training=training, **changes)
+                cells.append(Cell(one.task.name, f"{method.label}, {setting}", seed, config))
+            yield Point(method.label, setting, cells)
 
 
-def tunings(task: Task) -> Tuning:
+def tuning_of(task: Task) -> Tuning:
     """The tuning of a task: its rate and, of a linear model, its λ."""
     has_l2 = "l2" in task.settings.get("training", {}) and task.model == "linear"
     return Tuning(
@@ -160,13 +212,14 @@ def _rates(config: RunConfig) -> list[tuple[Method, dict[str, float]]]:
     ]
 
 
-def _held_out(request: Request, one: Chosen) -> tuple[DataConfig, int]:
+def _held_out(request: Request, one: Chosen) -> dict[str, object]:
     """Write the train devices to a file of their own, once, and split them anew.
 
     Returns:
-        The settings of the data, and how many devices train.
+        The sections of a run on them, whose cohort is no larger than they are.
     """
-    data = config_of(request, one, FEDAVG, 1).data
+    whole = config_of(request, one, FEDAVG, 1)
+    data = whole.data
     digest = hashlib.sha256(repr(data).encode()).hexdigest()[:16]
     path = request.out.resolve() / "train-devices" / f"{one.data.name}-{digest}.npz"
     dataset = build_dataset(replace(data, standardise="none"))
@@ -175,14 +228,16 @@ def _held_out(request: Request, one: Chosen) -> tuple[DataConfig, int]:
         write_file(path, as_archive(dataset.train))
     is_fifth = request.settings == "script" and one.task.family != "sent140"
     share = Fraction(1, 5) if is_fifth else Fraction(1, 2)
-    config = DataConfig(
+    divided = DataConfig(
         source=str(path),
         test_fraction=share,
         split_seed=data.split_seed,
         num_classes=dataset.num_classes,
         standardise=data.standardise,
     )
-    return config, max(1, int(len(dataset.train) * (1 - share)))
+    most = max(1, int(len(dataset.train) * (1 - share)))
+    cohort = min(whole.federation.cohort_size, most)
+    return {"data": divided, "federation": replace(whole.federation, cohort_size=cohort)}
 
 
 def mark_best(
@@ -204,24 +259,23 @@ def smallest(records: Sequence[Record], key: str) -> Record | None:
     return min(known, key=lambda record: record[key], default=None)
 
 
-def _written(record: Record) -> str:
-    """With more digits than the papers' tables have: points of a grid lie close together."""
-    if record["mean"] is None:
+def _written(key: str, digits: int, record: Record) -> str:
+    if record[key] is None:
         return NONE
-    return bold(plus_minus(record["mean"], record["std"], _DIGITS), record["chosen"])
+    return bold(plus_minus(record[key], record[f"{key}_std"], digits), record["chosen"])
 
 
-def _train_loss(evaluation: Evaluation) -> float:
-    return summarise_train_loss(evaluation.train).mean
-
-
-def _tail_error(evaluation: Evaluation) -> float:
-    return percent_error(evaluation, _TAIL)
-
-
-_CRITERIA: Final[Mapping[str, tuple[str, Callable[[Evaluation], float]]]] = {
-    RATE: ("mean train loss at the end, in nats", _train_loss),
-    L2: ("90th percentile of the error of held-out train devices, in %", _tail_error),
+_CRITERIA: Final[Mapping[str, tuple[str, str, Callable[[Evaluation], float]]]] = {
+    RATE: (
+        "train loss",
+        "Mean train loss at the end, in nats",
+        lambda run: summarise_train_loss(run.train).mean,
+    ),
+    L2: (
+        "p90",
+        "90th percentile of the error of held-out train devices, in %",
+        partial(percent_error, percentile=_TAIL),
+    ),
 }
 
 

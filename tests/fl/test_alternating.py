@@ -13,29 +13,50 @@ from deltafl.fl.smoothing import (
     smoothed_weights,
 )
 from deltafl.fl.superquantile import superquantile
-from deltafl.sim.reproduce import algorithm1
-from deltafl.sim.reproduce.algorithm1 import ridge
+from deltafl.sim.reproduce.mixture import Quadratics, solve_dual
 
 HALF = Fraction(1, 2)
 DELTA = 0.05
 NU = 2 * DELTA * 0.5
 
 
+def ridge():
+    """Ridge-regularised least squares on 20 devices whose true models differ."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(20, 8, 4))
+    truth = rng.normal(size=(20, 4))
+    y = np.einsum("kni,ki->kn", x, truth) + 0.1 * rng.normal(size=(20, 8))
+    return Quadratics(
+        np.einsum("kni,knj->kij", x, x) / 8 + 0.2 * np.eye(4),
+        np.einsum("kn,kni->ki", y, x) / 8,
+        0.5 * (y**2).mean(1),
+        rng.integers(1, 9, size=20),
+    )
+
+
 PROBLEM = ridge()
+START = np.zeros(4)
+STRONG_CONVEXITY = float(np.linalg.eigvalsh(PROBLEM.a).min())
 
 
 @pytest.fixture(scope="module")
 def least_superquantile():
-    below, above = algorithm1.least_superquantile(PROBLEM, HALF)
+    below, model = solve_dual(PROBLEM, HALF)
+    above = superquantile(PROBLEM(model)[0], PROBLEM.weights, HALF)
     assert -1e-12 <= above - below <= 1e-8
     return below
 
 
 @pytest.fixture(scope="module")
 def least_smoothed():
-    least, gradient = algorithm1.least_smoothed(PROBLEM, HALF, NU)
-    assert gradient <= 1e-6
-    return least
+    def joint(point):
+        value, gradient = w_step(point[:-1], point[-1])
+        mixture = smoothed_weights(PROBLEM(point[:-1])[0], PROBLEM.weights, HALF, NU, point[-1])
+        return value, np.append(gradient, 1 - mixture.sum())
+
+    solved = minimize(joint, np.append(START, 2.0), jac=True, options={"gtol": 1e-7})
+    assert np.abs(solved.jac).max() <= 1e-6
+    return solved.fun
 
 
 def algorithm(inexactness, **changes):
@@ -44,14 +65,14 @@ def algorithm(inexactness, **changes):
         "weights": PROBLEM.weights,
         "theta": HALF,
         "nu": NU,
-        "strong_convexity": PROBLEM.strong_convexity,
+        "strong_convexity": STRONG_CONVEXITY,
         "inexactness": inexactness,
     }
     return AlternatingMinimisation(**(settings | changes))
 
 
 def run(algorithm, num_rounds):
-    iterate, reports = algorithm.init(PROBLEM.start), []
+    iterate, reports = algorithm.init(START), []
     for _ in range(num_rounds):
         iterate, report = algorithm.step(iterate)
         reports.append(report)
@@ -60,18 +81,20 @@ def run(algorithm, num_rounds):
 
 @pytest.mark.slow
 def test_algorithm_1_finds_the_smoothed_optimum(least_smoothed, least_superquantile):
-    iterate, reports = run(algorithm(Inexactness(0.01, 1.0)), 100)
+    iterate, reports = run(algorithm(Inexactness(0.01, 1.0)), 150)
     gaps = np.array([report.objective for report in reports]) - least_smoothed
     # never below the optimum of the other solver, and ever nearer
     assert gaps.min() > -1e-9
-    assert gaps[0] > 0.1
-    assert gaps[[10, 50]].tolist() == pytest.approx([0, 0], abs=1e-2)
+    # docs/papers.md, section 7; within a factor of two, since a rounding may turn a line search
+    published = {0: 4.6e-1, 10: 4.1e-3, 50: 2.4e-5, 149: 1.1e-7}
+    for t, value in published.items():
+        assert value / 2 < gaps[t] < 2 * value
     final = PROBLEM(iterate.model)[0]
     smoothed = smoothed_superquantile(final, PROBLEM.weights, HALF, NU)
     assert smoothed - least_smoothed <= 1e-6
     # Proposition 4(d)
     exact = superquantile(final, PROBLEM.weights, HALF)
-    assert -1e-9 <= exact - least_superquantile <= DELTA
+    assert 1.1e-7 / 2 < exact - least_superquantile < 2 * 1.1e-7 <= DELTA
     # the negative control: FedAvg's optimum is not within δ
     alpha = PROBLEM.weights / PROBLEM.weights.sum()
     mean = PROBLEM(PROBLEM.best_for(alpha))[0]
@@ -87,7 +110,7 @@ def test_the_objective_rises_by_no_more_than_the_tolerance():
 
 def test_every_step_meets_its_tolerance():
     solver = algorithm(Inexactness(0.1, 0.5))
-    iterate = solver.init(PROBLEM.start)
+    iterate = solver.init(START)
     for t in range(6):
         following, report = solver.step(iterate)
         assert report.tolerance == 0.1 / (t + 1) ** 1.5
@@ -136,7 +159,7 @@ def test_the_certificate_is_tight_on_a_parabola():
 
 def test_a_strong_convexity_that_is_not_there_certifies_wrongly():
     # the negative control of the certificate: it does depend on μ
-    solver = algorithm(Inexactness(0.1, 1.0), strong_convexity=1000 * PROBLEM.strong_convexity)
+    solver = algorithm(Inexactness(0.1, 1.0), strong_convexity=1000 * STRONG_CONVEXITY)
     w, eta = np.zeros(4), 1.5
     assert solver.certified_gap(w, eta) < w_step(w, eta)[0] - minimise_w_step(eta, w)
 
@@ -188,7 +211,7 @@ def test_the_schedule_is_summable_and_falls():
 def test_a_budget_that_does_not_suffice_is_reported():
     solver = algorithm(Inexactness(1e-9, 1.0), max_gradients=3)
     with pytest.raises(ArithmeticError, match="3 gradients left a gap of"):
-        solver.step(solver.init(PROBLEM.start))
+        solver.step(solver.init(START))
 
 
 @pytest.mark.parametrize(

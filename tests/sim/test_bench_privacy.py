@@ -18,7 +18,7 @@ TASK = replace(TASKS["linear"], clients=24, samples=12, seed=2)
 
 
 def measured_by(*methods, repeats=2):
-    return measure(TASK, methods, Fraction(1, 2), repeats, "reference")
+    return measure(TASK, methods, repeats, "reference")
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_private_rounds_are_measured_beside_the_same_rounds_in_clear():
 
 
 def test_the_strategy_is_the_engine_s_on_a_sparse_graph():
-    config = config_of(TASK, Fraction(1, 2), "mm")
+    config = config_of(TASK, "mm")
     strategy = strategy_of(config)
     assert isinstance(strategy, PrivateDeltaFL)
     assert strategy.theta == Fraction(1, 2)

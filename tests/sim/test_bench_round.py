@@ -23,7 +23,6 @@ SIGNED = replace(BENCHMARK, signed=True)
         (SIGNED, 1, 6),
         (SIGNED, 2, 9),
         (SIGNED, 5, 12),
-        (replace(SIGNED, verified=True), 5, 12),
     ],
 )
 def test_round_trips_are_counted(benchmark, slots, trips):
@@ -38,22 +37,11 @@ def test_what_a_device_sends_beside_the_update_is_counted():
 
 
 @pytest.mark.slow
-def test_commitments_of_a_verified_search_are_measured():
-    plain = measure(SIGNED)
-    verified = measure(replace(SIGNED, verified=True))
-    more = verified["bytes_up_beside_update"] - plain["bytes_up_beside_update"]
-    assert 2 * 96 < more < 2 * 400
-    assert measure(replace(SIGNED, verified=True, slots=1))["trips"] == 6
-
-
-@pytest.mark.slow
 def test_command(capsys):
     arguments = ["bench", "round", "--clients", "8", "--dim", "20", "--slots", "3"]
-    arguments += ["--signed", "--verified"]
+    arguments += ["--signed"]
     assert main([*arguments, "--graph", "complete", "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)
     assert (measured["signed"], measured["graph"]) == (True, "complete")
     assert main([*arguments, "--graph", "complete"]) == 0
     assert "trips: 10\n" in capsys.readouterr().out
-    assert main([*arguments, "--clients", "60"]) == 2
-    assert "takes a signed session over the complete graph" in capsys.readouterr().err

@@ -174,8 +174,6 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch, capsys):
     [
         (["--peers", "plain,fast"], "'fast' is none of plain, plain-warm, flower, pfl"),
         (["--private", "--methods", "guess"], "unknown quantile method 'guess'"),
-        (["--private", "--theta", "2"], "theta"),
-        (["--private", "--theta", "half"], "half"),
         (["--private", "--clients", "3", "--samples", "5"], ""),
     ],
 )

@@ -17,7 +17,6 @@ from deltafl.fl.superquantile import conformity, superquantile
 from deltafl.sim.errors import ConfigError, RunDirectoryError
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce.algorithm1 import solve_dual
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS
 from deltafl.sim.reproduce.device_figures import per_device
 from deltafl.sim.reproduce.experiment import Finished, Request, last_evaluation
@@ -30,8 +29,8 @@ from deltafl.sim.reproduce.mixture import (
     draw_mixtures,
     gaussians,
     illustrate,
+    solve_dual,
     violations,
-    worst_mixture,
 )
 from deltafl.sim.reproduce.round_figures import course, every
 from deltafl.sim.run.experiment import run_experiment
@@ -148,16 +147,6 @@ def test_the_dual_bound_tells_a_minimiser_from_its_neighbours():
         assert superquantile(losses, [1, 1, 1], THETA) - bound >= 1e-4 - 1e-9
 
 
-@settings(max_examples=30)
-@given(st.lists(st.floats(0, 10), min_size=2, max_size=9), st.integers(1, 10))
-def test_the_worst_mixture_has_the_superquantile_as_its_loss(losses, tenths):
-    theta = Fraction(tenths, 10)
-    pi, worst = worst_mixture(np.array(losses), theta)
-    assert worst == pytest.approx(superquantile(losses, [1] * len(losses), theta), abs=1e-7)
-    assert pi.sum() == pytest.approx(1)
-    assert pi.max() <= 1 / (float(theta) * len(losses)) + 1e-9
-
-
 def test_mixtures_are_drawn_from_all_that_conform_and_from_no_others():
     drawn = draw_mixtures(500, THETA, np.random.default_rng(0))
     assert drawn.shape == (500, 3)
@@ -198,9 +187,9 @@ def test_figure_3_says_so_loudly_where_it_is_not_as_in_the_paper(monkeypatch):
 def test_a_device_is_averaged_over_the_seeds_in_which_it_appears():
     one = Evaluation(4, devices([1.0, 2.0], "t"), devices([1.0, 2.0], "d"))
     other = Evaluation(4, devices([3.0], "t"), devices([4.0], "d"))
-    found = per_device([one, other], TEST)
-    assert [(d.id, d.num_samples, d.value) for d in found] == [("d0", 10, 0.25), ("d1", 20, 0.2)]
-    assert [d.value for d in per_device([one, other], TRAIN)] == [2.0, 2.0]
+    found = per_device({"FedAvg": [one, other]}, (TRAIN, TEST)).values.tolist()
+    assert found[2:] == [[TEST, "FedAvg", "d0", 10, 0.25], [TEST, "FedAvg", "d1", 20, 0.2]]
+    assert [value for *_, value in found[:2]] == [2.0, 2.0]
 
 
 def test_a_course_counts_all_secure_sums(tmp_path):

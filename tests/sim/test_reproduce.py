@@ -15,7 +15,7 @@ from deltafl.sim.reproduce import cells as cells_module
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
 from deltafl.sim.reproduce.cells import directories_of, key_of, run_cells
 from deltafl.sim.reproduce.experiment import Cell, Request
-from deltafl.sim.reproduce.grid import config_of, make_cells, notes_of
+from deltafl.sim.reproduce.grid import config_of, make_cells, most_telling_first, notes_of
 from deltafl.sim.reproduce.methods import (
     DELTA_FL,
     ERROR_TABLES,
@@ -25,7 +25,7 @@ from deltafl.sim.reproduce.methods import (
     choose_methods,
 )
 from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, choose_tasks, task_named
-from deltafl.sim.reproduce.tuning import RATE, tunings
+from deltafl.sim.reproduce.tuning import RATE, tuning_of
 from deltafl.sim.settings.config_io import build_config, flatten, to_toml
 
 DIGITS = {"digits": Path()}
@@ -177,6 +177,15 @@ class TestGrid:
 
 
 class TestChoice:
+    def test_what_the_papers_are_about_comes_first_then_first_seeds(self):
+        names = [
+            *(("FedAvg", 1), ("Δ-FL θ=0.5", 1), ("private Δ-FL θ=0.5", 1), ("FedAvg", 2)),
+            *(("Δ-FL θ=0.1", 1), ("Δ-FL θ=0.8", 1), ("q-FFL", 1), ("q-FFL", 2)),
+        ]
+        wanted = [Cell("task", method, seed, build_config([])) for method, seed in names]
+        apart = wanted[4:] + wanted[:4]
+        assert most_telling_first(apart) == wanted
+
     def test_data_restrict_the_tasks_to_those_that_they_serve(self):
         assert [one.task.name for one in choose_tasks(request(), TASKS)] == ["emnist-linear"]
 
@@ -389,7 +398,7 @@ class TestRunning:
 
 class TestTuning:
     def cells(self, out, what, **settings):
-        made = tunings(LINEAR).cells(request(out=out, rounds=2, **settings))
+        made = tuning_of(LINEAR).cells(request(out=out, rounds=2, **settings))
         return [cell for cell in made if f"training.{what}=" in cell.method]
 
     def test_the_rate_is_tuned_for_fedavg_alone(self, tmp_path):
@@ -398,7 +407,7 @@ class TestTuning:
         assert len({cell.config.training.learning_rate for cell in cells}) == len(cells) == 5
 
     def test_neural_networks_get_a_grid_of_decays(self, tmp_path):
-        tuning = tunings(task_named("emnist-convnet"))
+        tuning = tuning_of(task_named("emnist-convnet"))
         cells = tuning.cells(request(out=tmp_path, data={}, rounds=2))
         assert tuning.what == (RATE,)
         assert {cell.config.training.decay for cell in cells} == {1 / 8, 1 / 4, 1 / 2, 1.0}
@@ -463,6 +472,19 @@ class TestCommand:
         assert cli.main(["reproduce", "table2", *self.ARGUMENTS, "--out", str(tmp_path)]) == 130
         assert "run the same command again to continue" in capsys.readouterr().err
 
+    def test_an_interruption_reports_what_is_finished(self, tmp_path, play):
+        def one_run(place, stderr):
+            if list(tmp_path.rglob("summary.json")):
+                raise KeyboardInterrupt
+            return runs(place, stderr)
+
+        play(one_run)
+        command = ["reproduce", "table2", *self.ARGUMENTS, "--methods", "fedavg,q-ffl"]
+        assert cli.main([*command, "--jobs", "1", "--out", str(tmp_path)]) == 130
+        report = (tmp_path / "table2" / "report.md").read_text()
+        assert "Missing: emnist-linear, q-FFL, seed 1: not finished." in report
+        assert "FedAvg, seed 1" not in report
+
     def test_the_list_names_every_experiment_its_source_and_its_data(self, capsys):
         assert cli.main(["reproduce"]) == 0
         lines = capsys.readouterr().out.splitlines()
@@ -484,9 +506,7 @@ class TestCommand:
             (["table2", "--rounds", "ten"], "--rounds ten: must be at least 1, or a percentage"),
             (["table2", "--methods", ","], "empty list"),
             (["table2", "--set", "federation.theta=7", "--data", "digits"], "must lie in"),
-            (["tune"], "tune needs a task"),
-            (["table2", "emnist-linear"], "TASK needs tune"),
-            (["tune", "emnist-liner"], "did you mean 'emnist-linear'"),
+            (["tune-emnist-liner"], "did you mean 'tune-emnist-linear'"),
         ],
     )
     def test_what_cannot_be_is_answered_by_one_sentence(self, arguments, message, capsys):

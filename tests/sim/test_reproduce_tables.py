@@ -38,7 +38,7 @@ from deltafl.sim.reproduce.output import (
 )
 from deltafl.sim.reproduce.tables import off_by
 from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, Chosen, task_named
-from deltafl.sim.reproduce.tuning import tunings
+from deltafl.sim.reproduce.tuning import tuning_of
 from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.run.arms import session_of
 
@@ -213,12 +213,12 @@ class TestDataTable:
 class TestTuningReport:
     def test_the_lowest_train_loss_is_chosen_and_said(self, tmp_path):
         wanted = request(out=tmp_path, data={})
-        tuning = tunings(task_named("emnist-convnet"))
+        tuning = tuning_of(task_named("emnist-convnet"))
         cells = tuning.cells(wanted)
         finished = played(tmp_path, cells, lambda _: [0.5])
         report = tuning.report(wanted, finished[1:])  # the first point diverged
-        assert report.tables[0].rows[0][1] == "–"
-        assert report.tables[0].rows[1][1].startswith("**0.51")
+        assert report.tables[0].rows[0][2] == "–"
+        assert report.tables[0].rows[1][2].startswith("**0.51")
         chosen = cells[1].config.training
         told = f"--set training.learning_rate={chosen.learning_rate:g} --set training.decay=0.25"
         assert told in report.notes[0]
