@@ -119,7 +119,7 @@ def run_experiment(
         if before is not None:
             warn(f"{path}: from {before} to {config.federation.rounds} rounds")
         versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
-        backend = open_backend(choice, spec, device=device, address=config.training.address)
+        backend = open_backend(choice, spec, device=device)
         stack.enter_context(contextlib.closing(backend))
         for note in notes:
             warn(note)

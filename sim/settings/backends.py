@@ -8,7 +8,6 @@ from deltafl.protocol.registry import Entry
 REFERENCE: Final = "reference"
 PROCESSES: Final = "processes"
 CUDA: Final = "cuda"
-RAY: Final = "ray"
 
 _HERE: Final[Entry[object]] = Entry(
     "deltafl.sim.cohort.backends.in_process:open_in_process", ("name", "spec", "device")
@@ -19,7 +18,6 @@ BACKENDS: Final[Mapping[str, Entry[object]]] = {
     "batched": _HERE,
     PROCESSES: Entry("deltafl.sim.cohort.backends.processes:open_pool", ("spec", "workers")),
     CUDA: _HERE,
-    RAY: Entry("deltafl.sim.cohort.backends.ray_cluster:open_pool", ("spec", "workers", "address")),
 }
 """What each opens is a `deltafl.sim.cohort.backends.base.Backend`; `choice` names the arguments."""
 

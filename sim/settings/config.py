@@ -190,12 +190,10 @@ class TrainingConfig:
         device: where tensors live: "cpu", "cuda", or "auto" (cuda if there is one).
         backend: where devices are simulated: "reference" (this process, one device after another),
             "batched" (this process, many devices as one batch), "processes" (one worker per core),
-            "cuda" (batched on a GPU), "ray" (workers on a Ray cluster, extra `ray`), or "auto"
-            (cuda if there is a GPU, processes for long runs, otherwise reference).
-        workers: number of workers of "processes" and "ray"; 0 means one per core. The last bits of
-            results may depend on it.
-        address: address of the Ray cluster; "auto" uses the one running on this machine; empty
-            starts one.
+            "cuda" (batched on a GPU), or "auto" (cuda if there is a GPU, processes for long runs,
+            otherwise reference).
+        workers: number of workers of "processes"; 0 means one per core. The last bits of results
+            may depend on it.
     """
 
     learning_rate: Rate = 0.5
@@ -209,7 +207,6 @@ class TrainingConfig:
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
     workers: Annotated[int, Interval(f"[0, {backends.MAX_WORKERS}]")] = 0
-    address: str = ""
 
     @property
     def schedule(self) -> StepDecay:

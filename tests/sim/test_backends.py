@@ -255,11 +255,11 @@ def test_who_cannot_be_worked_on_has_no_answer_and_the_others_have():
 
 def test_whoever_waits_for_a_crew_that_fails_is_told():
     crew = Unwilling(1, np.random.default_rng(0))
-    crew.error = RunError("the cluster is gone")
+    crew.error = RunError("the crew is gone")
     pool = Pool("fake", crew, updates_at_once=1)
     pending = pool.begin_update(START, refs()[0], TRAINING, 0)
     crew.is_let_go.set()
-    with pytest.raises(RunError, match="the cluster is gone"):
+    with pytest.raises(RunError, match="the crew is gone"):
         pending.result()
     pool.close()
 
@@ -346,7 +346,6 @@ def test_a_full_buffer_is_emptied_though_what_lies_there_is_asked_for_all_the_ti
         ({}, "convnet", WORTH_PROCESSES_S / 3e-4 + 1, 1, "reference"),
         ({"backend": "batched"}, "linear", 1e9, 4, "batched"),
         ({"backend": "processes", "workers": 7}, "linear", 1, 4, "processes"),
-        ({"backend": "ray"}, "linear", 1, 4, "ray"),
     ],
 )
 def test_long_runs_are_spread_over_the_cores(
@@ -356,14 +355,13 @@ def test_long_runs_are_spread_over_the_cores(
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: False)
     choice = choose(TrainingConfig(**settings), model, num_samples)
     assert choice.backend == expected
-    has_workers = expected in ("processes", "ray")
+    has_workers = expected == "processes"
     assert choice.workers == (settings.get("workers", cores) if has_workers else 0)
 
 
 def test_no_more_workers_are_started_than_eight_for_each_core(monkeypatch):
     monkeypatch.setattr("deltafl.sim.cohort.backends.choice.usable_cores", lambda: 2)
     assert choose(TrainingConfig(backend="processes", workers=16), "linear", 1).workers == 16
-    assert choose(TrainingConfig(backend="ray", workers=17), "linear", 1).workers == 17
     with pytest.raises(UserError, match=r"workers = 17: .* take at most 16"):
         choose(TrainingConfig(backend="processes", workers=17), "linear", 1)
 
@@ -373,7 +371,7 @@ def test_a_gpu_is_taken_where_there_is_one_and_asked_for_where_not(monkeypatch):
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: True)
     assert choose(TrainingConfig(), "linear", 1).backend == "cuda"
     assert choose(TrainingConfig(device="cpu"), "linear", 1).backend == "reference"
-    for settings in ({"backend": "cuda", "device": "cpu"}, {"backend": "ray", "device": "cuda"}):
+    for settings in ({"backend": "cuda", "device": "cpu"}, {"backend": "processes", "device": "cuda"}):
         with pytest.raises(ConfigError, match="contradict"):
             choose(TrainingConfig(**settings), "linear", 1)
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: False)

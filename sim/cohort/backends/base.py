@@ -53,7 +53,7 @@ class ModelSpec:
 
         The classes of a notebook are in no file that a worker could import. Nothing of this comes
         from outside: the bytes go from the process that has the model to workers that it has
-        started, through a pipe that nobody else has, or through Ray, which serialises so itself.
+        started, through a pipe that nobody else has.
 
         Args:
             backend: whose workers are to train it, for the message.
