@@ -371,7 +371,10 @@ def test_a_gpu_is_taken_where_there_is_one_and_asked_for_where_not(monkeypatch):
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: True)
     assert choose(TrainingConfig(), "linear", 1).backend == "cuda"
     assert choose(TrainingConfig(device="cpu"), "linear", 1).backend == "reference"
-    for settings in ({"backend": "cuda", "device": "cpu"}, {"backend": "processes", "device": "cuda"}):
+    for settings in (
+        {"backend": "cuda", "device": "cpu"},
+        {"backend": "processes", "device": "cuda"},
+    ):
         with pytest.raises(ConfigError, match="contradict"):
             choose(TrainingConfig(**settings), "linear", 1)
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: False)

@@ -74,9 +74,7 @@ def choose(training: TrainingConfig, model: str, num_samples: float) -> Choice:
     return Choice(name, 0, choose_threads(model))
 
 
-def open_backend(
-    choice: Choice, spec: ModelSpec, *, device: torch.device | None = None
-) -> Backend:
+def open_backend(choice: Choice, spec: ModelSpec, *, device: torch.device | None = None) -> Backend:
     """Open the backend that was chosen; close it after use.
 
     Args:
