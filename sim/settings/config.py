@@ -16,7 +16,6 @@ from deltafl.fl.schedule import StepDecay
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
-from deltafl.sim.settings import backends
 from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.constraints import MODE, FallingLevels, Interval, OneOf, Pattern
 
@@ -36,7 +35,13 @@ WITH_LEVELS: Final = (learning.DELTA_FL, PRIVATE + learning.DELTA_FL)
 
 MODELS: Final = tuple(learning.MODELS)
 FORMATS: Final = ("auto", *learning.FORMATS)
-BACKENDS: Final = ("auto", *backends.BACKENDS)
+REFERENCE: Final = "reference"
+PROCESSES: Final = "processes"
+CUDA: Final = "cuda"
+BACKENDS: Final = ("auto", REFERENCE, "batched", PROCESSES, CUDA)
+MAX_WORKERS: Final = 1024
+"""Most workers, or threads."""
+
 REMOTE: Final = "remote"
 
 
@@ -206,7 +211,7 @@ class TrainingConfig:
     metric: Annotated[str, OneOf((*learning.METRICS, learning.OWN))] = learning.ERROR
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
-    workers: Annotated[int, Interval(f"[0, {backends.MAX_WORKERS}]")] = 0
+    workers: Annotated[int, Interval(f"[0, {MAX_WORKERS}]")] = 0
 
     @property
     def schedule(self) -> StepDecay:

@@ -1,15 +1,16 @@
 """Which backend a run takes, and how it is opened."""
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import torch
 
 from deltafl.sim.cohort.backends.base import Backend, ModelSpec
+from deltafl.sim.cohort.backends.in_process import open_in_process
+from deltafl.sim.cohort.backends.pool import open_pool
 from deltafl.sim.cohort.hardware import choose_device, choose_threads, usable_cores
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.settings.backends import BACKENDS, CUDA, PROCESSES, REFERENCE
-from deltafl.sim.settings.config import TrainingConfig
+from deltafl.sim.settings.config import CUDA, PROCESSES, REFERENCE, TrainingConfig
 
 WORTH_PROCESSES_S: Final = 20.0
 """Seconds of training, on one core, from which "auto" starts workers: each takes two to begin."""
@@ -82,10 +83,6 @@ def open_backend(choice: Choice, spec: ModelSpec, *, device: torch.device | None
         spec: what is trained.
         device: where tensors live in this process; the CPU by default.
     """
-    values = {
-        "name": choice.backend,
-        "spec": spec,
-        "workers": choice.workers,
-        "device": device or torch.device("cpu"),
-    }
-    return cast("Backend", BACKENDS[choice.backend].build(values))
+    if choice.backend == PROCESSES:
+        return open_pool(spec, choice.workers)
+    return open_in_process(choice.backend, spec, device or torch.device("cpu"))

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Final
 
 import torch
 
@@ -22,39 +21,18 @@ from deltafl.sim.cohort.backends.base import (
     SampleReference,
     Work,
 )
-from deltafl.sim.settings.backends import REFERENCE
-
-_AT_ONCE: Final = {
-    "linear": 32,
-    "logistic": 256,
-    "logistic-bias": 256,
-    "gru": 16,
-    "gru-embedding": 16,
-}
-"""Models of which a worker trains many devices at once, since that is faster on one thread of a CPU
-(`deltafl.fl.stacked`), and the most that make a chunk, a few stacks. The others train one by
-one."""
+from deltafl.sim.settings.config import REFERENCE
 
 
 def worked_on(
     learner: Learner, work: Work, devices: Sequence[DeviceData], seeds: Sequence[int]
 ) -> Iterable[Answer]:
-    """What a worker's learner makes of a chunk, device by device."""
+    """What a learner makes of devices with the same work, one by one."""
     if work.evaluates:
         return learner.evaluate(work.model, devices)
     if work.training is None:
         return learner.losses(work.model, devices)
     return learner.updates(work.model, devices, work.training, seeds, work.objective)
-
-
-def updates_at_once(model: str) -> int:
-    """How many devices that train make a worker's chunk, at most."""
-    return _AT_ONCE.get(model, 1)
-
-
-def learner_of_worker(spec: ModelSpec, at_once: int) -> Learner:
-    """The learner of a worker that trains so many devices at once, on its one thread of a CPU."""
-    return _learner(spec, torch.device("cpu"), many=at_once > 1)
 
 
 def open_in_process(name: str, spec: ModelSpec, device: torch.device) -> "InProcess":
@@ -66,10 +44,11 @@ def open_in_process(name: str, spec: ModelSpec, device: torch.device) -> "InProc
         spec: what is trained.
         device: where tensors live.
     """
-    return InProcess(name, _learner(spec, device, many=name != REFERENCE))
+    return InProcess(name, learner_of(spec, device, many=name != REFERENCE))
 
 
-def _learner(spec: ModelSpec, device: torch.device, *, many: bool) -> Learner:
+def learner_of(spec: ModelSpec, device: torch.device, *, many: bool) -> Learner:
+    """The learner of a model: of devices one by one, or of many at once."""
     learner = BatchedLearner if many else Learner
     return learner(spec.build(), device=device, criterion=spec.criterion)
 

@@ -43,15 +43,14 @@ class SharedMemory:
             os.ftruncate(self.file, size)
 
     def array(
-        self, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, *, writable: bool = False
+        self, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike
     ) -> npt.NDArray[np.generic]:
-        """View a part of it as an array, without a copy.
+        """View a part of it as an array that can be written to, without a copy.
 
         Args:
             offset: the first byte.
             shape: of the array.
             dtype: of its elements.
-            writable: whether it may be written to.
 
         Raises:
             ValueError: the part ends beyond the end.
@@ -63,10 +62,7 @@ class SharedMemory:
         if self._map is None or len(self._map) < end:
             # an older map lives on as long as arrays look into it
             self._map = mmap.mmap(self.file, max(os.fstat(self.file).st_size, 1))
-        view = np.frombuffer(self._map, dtype=dtype, count=count, offset=offset).reshape(shape)
-        if not writable:
-            view.flags.writeable = False
-        return view
+        return np.frombuffer(self._map, dtype=dtype, count=count, offset=offset).reshape(shape)
 
     def close(self) -> None:
         """Close the file; arrays that look into it stay good."""
@@ -179,8 +175,8 @@ class DoubleBuffer:
         end = y + data.y.nbytes
         memory = self.memories[buffer]
         memory.reserve(-(-end // _STEP) * _STEP)
-        memory.array(x, data.x.shape, data.x.dtype, writable=True)[...] = data.x
-        memory.array(y, data.y.shape, data.y.dtype, writable=True)[...] = data.y
+        memory.array(x, data.x.shape, data.x.dtype)[...] = data.x
+        memory.array(y, data.y.shape, data.y.dtype)[...] = data.y
         self._used[buffer] = end
         return Location(
             buffer, data.id, data.x.dtype.str, data.x.shape, x, y, data.y.dtype.str, data.y.shape
@@ -190,9 +186,9 @@ class DoubleBuffer:
 def read_samples(memories: Sequence[SharedMemory], location: Location) -> DeviceData:
     """View a device's samples where they lie. Nobody writes there.
 
-    The arrays are writable all the same, for torch takes others only as copies.
+    The arrays can be written to all the same, for torch takes others only as copies.
     """
     memory = memories[location.buffer]
-    x = memory.array(location.x, location.shape, location.dtype, writable=True)
-    y = memory.array(location.y, location.targets_shape, location.targets_dtype, writable=True)
+    x = memory.array(location.x, location.shape, location.dtype)
+    y = memory.array(location.y, location.targets_shape, location.targets_dtype)
     return DeviceData(location.id, x, y)  # type: ignore[arg-type] # of the types they were made of
