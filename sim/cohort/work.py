@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -227,20 +228,17 @@ class CohortWork:
 
     def _loss(self, device: int, level: int) -> "_Asked[float]":
         if (device, level) not in self._losses:
-            self._losses[device, level] = _Asked(
-                lambda: self._devices.begin_loss(device, self.models[level]),
-                device,
-                None if self.told is None else self.told.losses,
-            )
+            ask = partial(self._devices.begin_loss, device, self.models[level])
+            told = None if self.told is None else self.told.losses
+            self._losses[device, level] = _Asked(ask, device, told)
         return self._losses[device, level]
 
     def _update(self, device: int, level: int) -> "_Asked[Vector]":
         if (device, level) not in self._updates:
-            self._updates[device, level] = _Asked(
-                lambda: self._devices.begin_update(device, self.models[level], self._objective),
-                device,
-                None if self.told is None else self.told.updates,
-            )
+            model, objective = self.models[level], self._objective
+            ask = partial(self._devices.begin_update, device, model, objective)
+            told = None if self.told is None else self.told.updates
+            self._updates[device, level] = _Asked(ask, device, told)
         return self._updates[device, level]
 
     def _participant(self, device: int) -> "_Weighed":
@@ -252,7 +250,7 @@ class CohortWork:
                 self._loss(device, 0),
                 self._update(device, 0),
                 self.models[0].shape,
-                self._loss_bound,
+                loss_bound=self._loss_bound,
             )
         return self._participants[device]
 
@@ -279,36 +277,26 @@ class CohortWork:
                 self.begin_update(one, level)
 
 
+@dataclass(eq=False, repr=False)
 class _Weighed(Participant):
     """A device that weighs itself in a secure round, and goes on if its training diverged.
 
     It weighs itself as the protocol counts it: a loss that is not finite as the bound, and an
-    update with such a number as zeros.
+    update with such a number as zeros. It is always asked for its loss.
     """
 
-    def __init__(
-        self,
-        device: int,
-        num_samples: int,
-        loss: Pending[float],
-        update: Pending[Vector],
-        shape: tuple[int, ...],
-        loss_bound: float,
-    ) -> None:
-        super().__init__(device, num_samples, loss, update, shape)
-        self._own_loss = loss
-        self._loss_bound = loss_bound
+    loss_bound: float = math.inf
 
     def measure(self) -> float:
         """F_k, which may be NaN or infinite."""
         if self.measured_loss is None:
-            self.measured_loss = self._own_loss.result()
+            self.measured_loss = cast("Pending[float]", self.asked_loss).result()
         return self.measured_loss
 
     def loss(self) -> float:
         """F_k, or the bound."""
         loss = self.measure()
-        return loss if math.isfinite(loss) else self._loss_bound
+        return loss if math.isfinite(loss) else self.loss_bound
 
     def squared_norm(self) -> float:
         """‖Δ_k‖², or zero."""
@@ -323,28 +311,26 @@ class _Weighed(Participant):
         return update
 
 
+@dataclass(slots=True, eq=False)
 class _Asked(Generic[T]):
     """A question to a device, which begins once and is answered once.
 
-    Args:
+    Attributes:
         start: asks it.
         device: who.
         told: where to note the answer; None to note nothing.
     """
 
-    def __init__(
-        self, start: Callable[[], Pending[T]], device: int, told: MutableMapping[int, T] | None
-    ) -> None:
-        self._start = start
-        self._device = device
-        self._told = told
-        self._begun = False
-        self._pending: Pending[T] | None = None
+    start: Callable[[], Pending[T]]
+    device: int
+    told: MutableMapping[int, T] | None
+    _begun: bool = False
+    _pending: Pending[T] | None = None
 
     def begin(self) -> None:
         """Ask, unless that was done; also after the answer, which is not worked out again."""
         if not self._begun:
-            self._begun, self._pending = True, self._start()
+            self._begun, self._pending = True, self.start()
 
     def result(self) -> T:
         """Wait for the answer; see `Pending`."""
@@ -353,6 +339,6 @@ class _Asked(Generic[T]):
         if pending is None:
             raise RuntimeError("an answer is handed over once: this is a bug")
         answer = pending.result()
-        if self._told is not None:
-            self._told[self._device] = answer
+        if self.told is not None:
+            self.told[self.device] = answer
         return answer

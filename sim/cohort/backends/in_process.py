@@ -111,9 +111,8 @@ class _Batch:
         self._measured = measured
         self._refs: list[SampleReference] = []
         self._seeds: list[int] = []
-        self._answers: Iterator[Answer] | None = None
+        self._answers: Iterator[tuple[int, Answer]] | None = None
         self._error: Exception | None = None
-        self._num_answers = 0
         self._kept: dict[int, Answer] = {}
 
     def takes(self, work: Work) -> bool:
@@ -130,19 +129,19 @@ class _Batch:
     def take(self, number: int) -> Answer:
         """Hand over an answer, working as far as it takes."""
         with self._measured():
-            while self._num_answers <= number:
+            while number not in self._kept:
                 if self._error is not None:
                     raise self._error
                 try:
                     if self._answers is None:
                         self._answers = self._begun()
-                    self._kept[self._num_answers] = next(self._answers)
+                    place, answer = next(self._answers)
                 except Exception as error:
                     self._error = error  # whoever comes next gets it too, for there is no going on
                     raise
-                self._num_answers += 1
+                self._kept[place] = answer
         return self._kept.pop(number)
 
-    def _begun(self) -> Iterator[Answer]:
+    def _begun(self) -> Iterator[tuple[int, Answer]]:
         devices = [ref.data() for ref in self._refs]
-        return iter(worked_on(self._learner, self._work, devices, self._seeds))
+        return enumerate(worked_on(self._learner, self._work, devices, self._seeds))
