@@ -135,6 +135,11 @@ def test_a_model_that_does_not_fit_is_refused_and_the_next_one_is_not(backend):
     assert backend.begin_loss(START, refs()[0]).result() == reference().mean_loss(START, DEVICES[0])
 
 
+def test_a_model_of_other_numbers_is_refused(backend):
+    with pytest.raises(ValueError, match="float64 is not float32"):
+        backend.begin_loss(START.astype(np.float64), refs()[0]).result()
+
+
 def test_everybody_who_is_asked_to_train_a_model_that_does_not_fit_refuses(backend):
     begun = [backend.begin_update(START[:-1], ref, TRAINING, 0) for ref in refs()[:2]]
     for pending in begun:

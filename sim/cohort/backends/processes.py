@@ -16,9 +16,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -101,9 +102,11 @@ class Crew:
         self._samples = DoubleBuffer()
         self._models = DoubleBuffer(_ROOM_FOR_MODELS)
         self._updates = SharedMemory()
+        self._updates_size = self.at_once * self._length * _FLOAT.itemsize
         self._updates.reserve(size * IN_FLIGHT * self._updates_size)
+        # a worker's chunks take turns at its places for updates
+        self._slots = [cycle(range(w * IN_FLIGHT, (w + 1) * IN_FLIGHT)) for w in range(size)]
         self._flights: list[deque[_Flight]] = [deque() for _ in range(size)]
-        self._num_sent = [0] * size
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
         self._bell, self._cord = Pipe(duplex=False)
@@ -124,27 +127,17 @@ class Crew:
 
         Raises:
             RunError: the worker is gone.
-            ValueError: the model does not fit.
         """
-        model = self._held(work.model)  # first, for it may not fit
-        slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
         locations = [self._samples.hold(ref.devices, ref.index, ref.data) for ref in refs]
-        flight = _Flight(locations, model, slot * self._updates_size)
-        self._num_sent[worker] += 1
+        told = DeviceData("", work.model, _NOTHING)
+        model = self._models.hold(work.model, 0, lambda: told)
+        flight = _Flight(locations, model, next(self._slots[worker]) * self._updates_size)
         self._flights[worker].append(flight)
         try:
             work = replace(work, model=_NOTHING)  # which lies in shared memory
             self._pipes[worker].send((work, seeds, *flight))
         except OSError:
             raise self._gone(worker) from None
-
-    def _held(self, model: Vector) -> Location:
-        if model.shape != (self._length,) or model.dtype != np.float32:
-            raise ValueError(
-                f"vector of shape {model.shape} and dtype {model.dtype} does not fit a model of "
-                f"{self._length} parameters: pass float32 of shape ({self._length},)"
-            )
-        return self._models.hold(model, 0, lambda: DeviceData("", model, _NOTHING))
 
     def wait(self) -> bool:
         """Wait until something is finished, or a worker gone; False when the crew is to close."""
@@ -177,10 +170,6 @@ class Crew:
         self._samples.close()
         self._models.close()
         self._updates.close()
-
-    @property
-    def _updates_size(self) -> int:
-        return self.at_once * self._length * _FLOAT.itemsize
 
     def _start(self) -> None:
         ours, theirs = Pipe()
@@ -285,7 +274,7 @@ class _Worker:
     ) -> list[Answer] | None:
         """The answers of a chunk; None of training, for updates lie in shared memory."""
         devices = [read_samples(self._samples, location) for location in samples]
-        work = replace(work, model=read_samples(self._models, model).x.view(np.float32))
+        work = replace(work, model=cast("Vector", read_samples(self._models, model).x))
         found = worked_on(self._learner, work, devices, seeds)
         if work.training is None:
             return list(found)
