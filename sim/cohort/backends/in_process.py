@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -97,23 +98,18 @@ class InProcess(Backend):
             self.clock.here += time.process_time() - start
 
 
+@dataclass(slots=True, eq=False)
 class _Batch:
     """Devices with the same work. It grows until its first answer is waited for."""
 
-    def __init__(
-        self,
-        work: Work,
-        learner: Learner,
-        measured: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._work = work
-        self._learner = learner
-        self._measured = measured
-        self._refs: list[SampleReference] = []
-        self._seeds: list[int] = []
-        self._answers: Iterator[tuple[int, Answer]] | None = None
-        self._error: Exception | None = None
-        self._kept: dict[int, Answer] = {}
+    _work: Work
+    _learner: Learner
+    _measured: Callable[[], AbstractContextManager[None]]
+    _refs: list[SampleReference] = field(default_factory=list)
+    _seeds: list[int] = field(default_factory=list)
+    _answers: Iterator[tuple[int, Answer]] | None = None
+    _error: Exception | None = None
+    _kept: dict[int, Answer] = field(default_factory=dict)
 
     def takes(self, work: Work) -> bool:
         """Whether a device with this work may still join."""

@@ -13,7 +13,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -91,28 +91,24 @@ ROOM: Final = 1 << 27
 _STEP: Final = 1 << 26  # a buffer grows by so much, since to grow is to be mapped anew
 
 
+Place: TypeAlias = tuple[int, tuple[int, ...], str]
+"""Where an array lies in a buffer: its offset, its shape, and its dtype in NumPy's spelling."""
+
+
 class Location(NamedTuple):
     """Where a device's samples lie.
 
     Attributes:
         buffer: on which of the two.
         id: the device.
-        dtype: of the inputs, in NumPy's spelling.
-        shape: of the inputs, [n, *input_shape].
-        x: offset of the inputs.
-        y: offset of the labels.
-        targets_dtype: of the labels, in NumPy's spelling.
-        targets_shape: of the labels, [n, ...].
+        x: the inputs, [n, *input_shape].
+        y: the labels, [n, ...].
     """
 
     buffer: int
     id: str
-    dtype: str
-    shape: tuple[int, ...]
-    x: int
-    y: int
-    targets_dtype: str
-    targets_shape: tuple[int, ...]
+    x: Place
+    y: Place
 
 
 class DoubleBuffer:
@@ -169,18 +165,15 @@ class DoubleBuffer:
             memory.close()
 
     def _write(self, data: DeviceData) -> Location:
-        buffer = self._current
-        x = aligned(self._used[buffer])
-        y = aligned(x + data.x.nbytes)
-        end = y + data.y.nbytes
-        memory = self.memories[buffer]
+        x, y = self._put(data.x), self._put(data.y)
+        return Location(self._current, data.id, x, y)
+
+    def _put(self, array: npt.NDArray[np.generic]) -> Place:
+        memory, start = self.memories[self._current], aligned(self._used[self._current])
+        self._used[self._current] = end = start + array.nbytes
         memory.reserve(-(-end // _STEP) * _STEP)
-        memory.array(x, data.x.shape, data.x.dtype)[...] = data.x
-        memory.array(y, data.y.shape, data.y.dtype)[...] = data.y
-        self._used[buffer] = end
-        return Location(
-            buffer, data.id, data.x.dtype.str, data.x.shape, x, y, data.y.dtype.str, data.y.shape
-        )
+        memory.array(start, array.shape, array.dtype)[...] = array
+        return start, array.shape, array.dtype.str
 
 
 def read_samples(memories: Sequence[SharedMemory], location: Location) -> DeviceData:
@@ -189,6 +182,5 @@ def read_samples(memories: Sequence[SharedMemory], location: Location) -> Device
     The arrays can be written to all the same, for torch takes others only as copies.
     """
     memory = memories[location.buffer]
-    x = memory.array(location.x, location.shape, location.dtype)
-    y = memory.array(location.y, location.targets_shape, location.targets_dtype)
+    x, y = memory.array(*location.x), memory.array(*location.y)
     return DeviceData(location.id, x, y)  # type: ignore[arg-type] # of the types they were made of
