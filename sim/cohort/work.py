@@ -147,7 +147,7 @@ T = TypeVar("T")
 _MOST_WEIGHT: Final = 2**63 - 1  # an int64; over more, nobody trains before being asked
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CohortWork:
     """The devices' work of one secure round; the caller waits for every answer once.
 
@@ -305,7 +305,7 @@ class _Weighed(Participant):
         return update
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Asked(Generic[T]):
     """A question to a device, which begins once and is answered once.
 

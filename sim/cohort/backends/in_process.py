@@ -98,7 +98,7 @@ class InProcess(Backend):
             self.clock.here += time.process_time() - start
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Batch:
     """Devices with the same work. It grows until its first answer is waited for."""
 
