@@ -39,9 +39,7 @@ REFERENCE: Final = "reference"
 PROCESSES: Final = "processes"
 CUDA: Final = "cuda"
 BACKENDS: Final = ("auto", REFERENCE, "batched", PROCESSES, CUDA)
-MAX_WORKERS: Final = 1024
-"""Most workers, or threads."""
-
+MAX_WORKERS: Final = 1024  # or threads
 REMOTE: Final = "remote"
 
 
