@@ -51,11 +51,8 @@ def attackers_of(seeds: Seeds, share: Fraction, num_devices: int) -> frozenset[i
     Returns:
         Their indices. A larger share has those of a smaller one.
     """
-    number = num_attackers(share, num_devices)
-    if not number:
-        return frozenset()
     order = seeds.generator(Purpose.ATTACKERS).permutation(num_devices)
-    return frozenset(order[:number].tolist())
+    return frozenset(order[: num_attackers(share, num_devices)].tolist())
 
 
 def num_attackers(share: Fraction, num_devices: int) -> int:
@@ -280,32 +277,27 @@ class AttackingDevices:
         return made
 
 
+@dataclass(frozen=True, eq=False)
 class Poisoned(lazy.Devices):
     """The training devices, of which some have poisoned samples.
 
-    Args:
+    Attributes:
         devices: all devices, with their true samples.
         attackers: whose samples are poisoned, by index.
         poison: from the index and the true samples of an attacker to what it trains on, as many.
     """
 
-    def __init__(
-        self,
-        devices: Sequence[DeviceData],
-        attackers: Collection[int],
-        poison: Callable[[int, DeviceData], DeviceData],
-    ) -> None:
-        self._devices = devices
-        self._attackers = attackers
-        self._poison = poison
+    devices: Sequence[DeviceData]
+    attackers: Collection[int]
+    poison: Callable[[int, DeviceData], DeviceData]
 
     def __len__(self) -> int:
-        return len(self._devices)
+        return len(self.devices)
 
     def device(self, number: int) -> DeviceData:
         """What a device trains on."""
-        true = self._devices[number]
-        return self._poison(number, true) if number in self._attackers else true
+        true = self.devices[number]
+        return self.poison(number, true) if number in self.attackers else true
 
 
 def poison_of(

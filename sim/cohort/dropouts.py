@@ -107,22 +107,15 @@ class WithDropouts:
         """
         plan = self.dropouts(state.round, list(cohort.weights), 1)
         weights = {one: size for one, size in cohort.weights.items() if one not in plan}
+        aborted = None
         if cohort.weights and not weights:
-            lost = RoundReport(
+            state = replace(state, round=state.round + 1)
+            report = RoundReport(
                 eta=None, kept_devices=0, kept_weight=0, train_loss=None, empty=False, secure_sums=0
             )
-            reason = f"all {len(cohort.weights)} devices of the cohort vanished"
-            return replace(state, round=state.round + 1), _extend(lost, _by_stage(plan), reason)
-        state, report = self.strategy.apply(state, CohortView(cohort, weights))
-        return state, _extend(report, _by_stage(plan), None)
-
-
-def _by_stage(plan: Mapping[int, Vanish]) -> dict[str, int]:
-    return dict(Counter(vanish.step.stage.name.lower() for vanish in plan.values()))
-
-
-def _extend(
-    report: RoundReport, dropped_by_stage: dict[str, int], aborted: str | None
-) -> SurvivorReport:
-    known = {field.name: getattr(report, field.name) for field in fields(report)}
-    return SurvivorReport(**known, dropped_by_stage=dropped_by_stage, aborted=aborted)
+            aborted = f"all {len(cohort.weights)} devices of the cohort vanished"
+        else:
+            state, report = self.strategy.apply(state, CohortView(cohort, weights))
+        known = {field.name: getattr(report, field.name) for field in fields(report)}
+        dropped = Counter(vanish.step.stage.name.lower() for vanish in plan.values())
+        return state, SurvivorReport(**known, dropped_by_stage=dict(dropped), aborted=aborted)

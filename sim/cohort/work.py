@@ -9,10 +9,12 @@ have asked for them.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -145,60 +147,53 @@ T = TypeVar("T")
 _MOST_WEIGHT: Final = 2**63 - 1  # an int64; over more, nobody trains before being asked
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CohortWork:
     """The devices' work of one secure round; the caller waits for every answer once.
 
-    Args:
+    Attributes:
         devices: the cohort.
         models: the model of each conformity level; not to be changed.
         thetas: the levels.
         loss_bound: the largest loss, in nats, that the round tells from larger ones.
         weighing: what devices contribute in place of n_k and Δ_k, of a single level.
         told: where to note what devices tell; None to note nothing.
-
-    Attributes:
         passed: the devices that have been asked for an update, because they passed the filter.
+        weights: n_k by device, ascending.
     """
 
-    def __init__(
-        self,
-        devices: Devices,
-        models: Sequence[Vector],
-        thetas: Sequence[Fraction],
-        loss_bound: float,
-        weighing: Weighing | None = None,
-        told: Told | None = None,
-    ) -> None:
-        self.models = models
-        self.weights = devices.weights
-        self._devices = devices
-        self._thetas = thetas
-        self._loss_bound = loss_bound
-        self._weighing = weighing
-        self._objective = PLAIN if weighing is None else weighing.objective
-        self.told = told
-        self.passed: set[int] = set()
-        self._known: list[dict[int, float]] = [{} for _ in models]
-        self._losses: dict[tuple[int, int], _Asked[float]] = {}
-        self._updates: dict[tuple[int, int], _Asked[Vector]] = {}
-        self._participants: dict[int, _Weighed] = {}
-        self._weighed: dict[int, tuple[int, float]] = {}
+    devices: Devices
+    models: Sequence[Vector]
+    thetas: Sequence[Fraction]
+    loss_bound: float
+    weighing: Weighing | None = None
+    told: Told | None = None
+    passed: set[int] = field(default_factory=set)
+    weights: Mapping[int, int] = field(init=False)
+    _known: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    _losses: dict[tuple[int, int], "_Asked[float]"] = field(default_factory=dict)
+    _updates: dict[tuple[int, int], "_Asked[Vector]"] = field(default_factory=dict)
+    _participants: dict[int, "_Weighed"] = field(default_factory=dict)
+    _weighed: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.weights = self.devices.weights
 
     def begin_losses(self, device: int, levels: Iterable[int]) -> None:
         """A device will be asked for its losses."""
         for level in levels:
             self._loss(device, level).begin()
-            if self._weighing is not None and self._weighing.trains_first:
+            if self.weighing is not None and self.weighing.trains_first:
                 self.begin_update(device, level)
 
     def begin_update(self, device: int, level: int) -> None:
         """A device will be asked for its update."""
-        if self._weighing is None or self.weights[device]:
+        if self.weighing is None or self.weights[device]:
             self._update(device, level).begin()
 
     def loss(self, device: int, level: int) -> float:
         """F_k of a level's model, in nats; it may be NaN or infinite."""
-        if self._weighing is None:
+        if self.weighing is None:
             loss = self._loss(device, level).result()
         else:
             loss = self._participant(device).measure()
@@ -207,7 +202,7 @@ class CohortWork:
 
     def weight(self, device: int) -> int:
         """What the device weighs: n_k, or what it works out."""
-        return self.weights[device] if self._weighing is None else self._weigh(device)[0]
+        return self.weights[device] if self.weighing is None else self._weigh(device)[0]
 
     def update(self, device: int, level: int) -> Vector:
         """Δ_k of a level's model, times the factor that the device works out; it may have NaN.
@@ -216,7 +211,7 @@ class CohortWork:
             DivergenceError: it has another shape than the model, and the device weighs itself.
         """
         self.passed.add(device)
-        if self._weighing is None:
+        if self.weighing is None:
             return self._update(device, level).result()
         weight, step = self._weigh(device)
         if not weight:
@@ -227,20 +222,17 @@ class CohortWork:
 
     def _loss(self, device: int, level: int) -> "_Asked[float]":
         if (device, level) not in self._losses:
-            self._losses[device, level] = _Asked(
-                lambda: self._devices.begin_loss(device, self.models[level]),
-                device,
-                None if self.told is None else self.told.losses,
-            )
+            ask = partial(self.devices.begin_loss, device, self.models[level])
+            told = None if self.told is None else self.told.losses
+            self._losses[device, level] = _Asked(ask, device, told)
         return self._losses[device, level]
 
     def _update(self, device: int, level: int) -> "_Asked[Vector]":
         if (device, level) not in self._updates:
-            self._updates[device, level] = _Asked(
-                lambda: self._devices.begin_update(device, self.models[level], self._objective),
-                device,
-                None if self.told is None else self.told.updates,
-            )
+            objective = PLAIN if self.weighing is None else self.weighing.objective
+            ask = partial(self.devices.begin_update, device, self.models[level], objective)
+            told = None if self.told is None else self.told.updates
+            self._updates[device, level] = _Asked(ask, device, told)
         return self._updates[device, level]
 
     def _participant(self, device: int) -> "_Weighed":
@@ -252,7 +244,7 @@ class CohortWork:
                 self._loss(device, 0),
                 self._update(device, 0),
                 self.models[0].shape,
-                self._loss_bound,
+                loss_bound=self.loss_bound,
             )
         return self._participants[device]
 
@@ -260,8 +252,8 @@ class CohortWork:
         """The weight and the factor, worked out once: they may take a training."""
         if device not in self._weighed:
             self._weighed[device] = (0, 0.0)
-            if self._weighing is not None and self.weights[device]:
-                self._weighed[device] = self._weighing.weigh(self._participant(device))
+            if self.weighing is not None and self.weights[device]:
+                self._weighed[device] = self.weighing.weigh(self._participant(device))
         return self._weighed[device]
 
     def _guess_tail(self, device: int, level: int, loss: float) -> None:
@@ -273,42 +265,32 @@ class CohortWork:
         weights = [self.weights[one] for one in known]
         if not 0 < sum(weights) <= _MOST_WEIGHT:
             return
-        eta = weighted_quantile(list(known.values()), weights, self._thetas[level])
+        eta = weighted_quantile(list(known.values()), weights, self.thetas[level])
         for one, measured in known.items():
             if measured >= eta:
                 self.begin_update(one, level)
 
 
+@dataclass(eq=False, repr=False)
 class _Weighed(Participant):
     """A device that weighs itself in a secure round, and goes on if its training diverged.
 
     It weighs itself as the protocol counts it: a loss that is not finite as the bound, and an
-    update with such a number as zeros.
+    update with such a number as zeros. It is always asked for its loss.
     """
 
-    def __init__(
-        self,
-        device: int,
-        num_samples: int,
-        loss: Pending[float],
-        update: Pending[Vector],
-        shape: tuple[int, ...],
-        loss_bound: float,
-    ) -> None:
-        super().__init__(device, num_samples, loss, update, shape)
-        self._own_loss = loss
-        self._loss_bound = loss_bound
+    loss_bound: float = math.inf
 
     def measure(self) -> float:
         """F_k, which may be NaN or infinite."""
         if self.measured_loss is None:
-            self.measured_loss = self._own_loss.result()
+            self.measured_loss = cast("Pending[float]", self.asked_loss).result()
         return self.measured_loss
 
     def loss(self) -> float:
         """F_k, or the bound."""
         loss = self.measure()
-        return loss if math.isfinite(loss) else self._loss_bound
+        return loss if math.isfinite(loss) else self.loss_bound
 
     def squared_norm(self) -> float:
         """‖Δ_k‖², or zero."""
@@ -323,28 +305,26 @@ class _Weighed(Participant):
         return update
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Asked(Generic[T]):
     """A question to a device, which begins once and is answered once.
 
-    Args:
+    Attributes:
         start: asks it.
         device: who.
         told: where to note the answer; None to note nothing.
     """
 
-    def __init__(
-        self, start: Callable[[], Pending[T]], device: int, told: MutableMapping[int, T] | None
-    ) -> None:
-        self._start = start
-        self._device = device
-        self._told = told
-        self._begun = False
-        self._pending: Pending[T] | None = None
+    start: Callable[[], Pending[T]]
+    device: int
+    told: MutableMapping[int, T] | None
+    _begun: bool = False
+    _pending: Pending[T] | None = None
 
     def begin(self) -> None:
         """Ask, unless that was done; also after the answer, which is not worked out again."""
         if not self._begun:
-            self._begun, self._pending = True, self._start()
+            self._begun, self._pending = True, self.start()
 
     def result(self) -> T:
         """Wait for the answer; see `Pending`."""
@@ -353,6 +333,6 @@ class _Asked(Generic[T]):
         if pending is None:
             raise RuntimeError("an answer is handed over once: this is a bug")
         answer = pending.result()
-        if self._told is not None:
-            self._told[self._device] = answer
+        if self.told is not None:
+            self.told[self.device] = answer
         return answer

@@ -29,7 +29,6 @@ _IGNORED: Final = frozenset(
         "training.device",
         "training.backend",
         "training.workers",
-        "training.address",
         "privacy.transcript",
         "privacy.truth",
     }

@@ -17,7 +17,6 @@ EXTRAS: Final = {
     "flower": "private Δ-FL inside Flower, and its SuperNodes' keys for deltafl enrol",
     "gpu": "masks on an NVIDIA GPU",
     "hub": "data sets of the Hugging Face hub",
-    "ray": "deltafl run --backend ray",
     "bench": "the peers that deltafl bench measures",
     "tensorboard": "deltafl run --tensorboard",
 }

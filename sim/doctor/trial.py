@@ -20,7 +20,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.states import Step, Vanish
 from deltafl.sim.cohort.backends.choice import choose
 from deltafl.sim.cohort.hardware import choose_device
-from deltafl.sim.cohort.masks.choice import LEAST_CUT, Masks, masks_of_this_machine
+from deltafl.sim.cohort.masks import LEAST_CUT, Masks, masks_of_this_machine
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.doctor.findings import Finding, State, good

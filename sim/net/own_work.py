@@ -45,8 +45,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.frames import Task
 from deltafl.sim.run.algorithms import weighing_of
 from deltafl.sim.run.simulated import training_in
-from deltafl.sim.settings.backends import REFERENCE
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import REFERENCE, RunConfig
 from deltafl.sim.settings.config_io import build_config, read_table
 
 _MARK: Final = np.float32(1)

@@ -38,7 +38,7 @@ from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes
-from deltafl.sim.cohort.masks.choice import masks_of_this_machine
+from deltafl.sim.cohort.masks import masks_of_this_machine
 from deltafl.sim.cohort.sampling import Indices
 from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.frames import Task

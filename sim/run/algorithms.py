@@ -398,7 +398,7 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
     # imported here: they load torch, which takes longer than `deltafl plan`
     from deltafl.sim.cohort.ideal import IdealRounds
     from deltafl.sim.cohort.masked import MaskedRounds
-    from deltafl.sim.cohort.masks.choice import masks_of_this_machine
+    from deltafl.sim.cohort.masks import masks_of_this_machine
     from deltafl.sim.cohort.shared import simulated
 
     sessions = sessions_of(config)

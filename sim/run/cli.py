@@ -61,8 +61,7 @@ _TRAINING: Final = {
     "seed": ("experiment.seed", "S", "first seed"),
     "dropout": ("faults.dropout", "P", "probability that a device drops out in a round"),
     "backend": ("training.backend", "NAME", f"one of {', '.join(BACKENDS)}"),
-    "workers": ("training.workers", "N", "of processes and ray (default: one per core)"),
-    "address": ("training.address", "HOST:PORT", "Ray cluster (default: start one here)"),
+    "workers": ("training.workers", "N", "of processes (default: one per core)"),
     "device": ("training.device", "auto|cpu|cuda", "where to train"),
 }
 _PRIVACY: Final = {

@@ -36,9 +36,11 @@ from deltafl.sim.run.engine import Progress, Stop, play
 from deltafl.sim.run.fitting import check_fit
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
-from deltafl.sim.settings.backends import CUDA, MAX_WORKERS, REFERENCE
 from deltafl.sim.settings.config import (
     BACKENDS,
+    CUDA,
+    MAX_WORKERS,
+    REFERENCE,
     REMOTE,
     RunConfig,
     TrainingConfig,
@@ -119,7 +121,7 @@ def run_experiment(
         if before is not None:
             warn(f"{path}: from {before} to {config.federation.rounds} rounds")
         versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
-        backend = open_backend(choice, spec, device=device, address=config.training.address)
+        backend = open_backend(choice, spec, device=device)
         stack.enter_context(contextlib.closing(backend))
         for note in notes:
             warn(note)

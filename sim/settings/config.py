@@ -16,7 +16,6 @@ from deltafl.fl.schedule import StepDecay
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
-from deltafl.sim.settings import backends
 from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.constraints import MODE, FallingLevels, Interval, OneOf, Pattern
 
@@ -36,7 +35,11 @@ WITH_LEVELS: Final = (learning.DELTA_FL, PRIVATE + learning.DELTA_FL)
 
 MODELS: Final = tuple(learning.MODELS)
 FORMATS: Final = ("auto", *learning.FORMATS)
-BACKENDS: Final = ("auto", *backends.BACKENDS)
+REFERENCE: Final = "reference"
+PROCESSES: Final = "processes"
+CUDA: Final = "cuda"
+BACKENDS: Final = ("auto", REFERENCE, "batched", PROCESSES, CUDA)
+MAX_WORKERS: Final = 1024  # or threads
 REMOTE: Final = "remote"
 
 
@@ -190,12 +193,10 @@ class TrainingConfig:
         device: where tensors live: "cpu", "cuda", or "auto" (cuda if there is one).
         backend: where devices are simulated: "reference" (this process, one device after another),
             "batched" (this process, many devices as one batch), "processes" (one worker per core),
-            "cuda" (batched on a GPU), "ray" (workers on a Ray cluster, extra `ray`), or "auto"
-            (cuda if there is a GPU, processes for long runs, otherwise reference).
-        workers: number of workers of "processes" and "ray"; 0 means one per core. The last bits of
-            results may depend on it.
-        address: address of the Ray cluster; "auto" uses the one running on this machine; empty
-            starts one.
+            "cuda" (batched on a GPU), or "auto" (cuda if there is a GPU, processes for long runs,
+            otherwise reference).
+        workers: number of workers of "processes"; 0 means one per core. The last bits of results
+            may depend on it.
     """
 
     learning_rate: Rate = 0.5
@@ -208,8 +209,7 @@ class TrainingConfig:
     metric: Annotated[str, OneOf((*learning.METRICS, learning.OWN))] = learning.ERROR
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
-    workers: Annotated[int, Interval(f"[0, {backends.MAX_WORKERS}]")] = 0
-    address: str = ""
+    workers: Annotated[int, Interval(f"[0, {MAX_WORKERS}]")] = 0
 
     @property
     def schedule(self) -> StepDecay:

@@ -27,8 +27,12 @@ from deltafl.sim.settings.rules import broken
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
 
 _SECTIONS: Final = {name: hint for name, hint in get_type_hints(RunConfig).items()}
-_GONE: Final = {"policy.max_passes": "updates are summed once, so leave it out"}
-"""Settings of older files, which mean nothing at 1."""
+_GONE: Final[Mapping[str, tuple[object, str]]] = {
+    "policy.max_passes": (1, "updates are summed once, so leave it out"),
+    "training.address": ("", "no backend has one, so leave it out"),
+}
+"""Settings of older files, each with the value at which it means nothing, and why it is refused at
+others."""
 
 _PRESETS: Final = Path(__file__).with_name("presets")
 _SHOWN: Final = 200  # characters of a value in a message
@@ -224,10 +228,11 @@ def _word(text: str) -> object:
 def _section(name: str, values: Mapping[str, object]) -> object:
     section = _SECTIONS[name]
     hints = get_type_hints(section, include_extras=True)
-    values = {k: v for k, v in values.items() if f"{name}.{k}" not in _GONE or v != 1}
+    gone = {key: _GONE[f"{name}.{key}"] for key in values if f"{name}.{key}" in _GONE}
+    values = {k: v for k, v in values.items() if k not in gone or gone[k][0] != v}
     for key in values:
         if key not in hints:
-            told = _GONE.get(f"{name}.{key}") or nearest(key, hints)
+            told = gone[key][1] if key in gone else nearest(key, hints)
             raise ConfigError(f"unknown setting {name}.{key[:_SHOWN]}: {told}")
     checked = {key: _value(f"{name}.{key}", value, hints[key]) for key, value in values.items()}
     return section(**checked)

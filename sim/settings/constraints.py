@@ -4,20 +4,10 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from deltafl.fl.nearest import meant
 from deltafl.fl.read.exact import exact_number
-
-
-class Constraint(Protocol):
-    """A condition on a value, in addition to its type."""
-
-    def requirement(self) -> str:
-        """State it as the end of "must …"."""
-
-    def holds(self, value: object) -> bool:
-        """Whether `value` satisfies it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +126,9 @@ class FallingLevels:
             after < before for before, after in pairwise(levels)
         )
 
+
+Constraint: TypeAlias = Interval | OneOf | Pattern | FallingLevels
+"""A condition on a value, in addition to its type: says whether it holds, and what it requires."""
 
 MODE: Final = r"headers|full|every=[1-9][0-9]{0,8}"
 """What a mode is: "headers", "full" or "every=N", N from 1 to 999999999 in plain digits."""

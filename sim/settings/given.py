@@ -115,17 +115,12 @@ def config_of(
     return build_config(
         [
             *(layers or otherwise),
-            *_single_settings_of(options),
+            *map(assignment, options.assignments),
             *(assignment(f"{key}={value}") for key, value in given.items() if value is not None),
             *_data_of(options),
             *always,
         ]
     )
-
-
-def _single_settings_of(options: argparse.Namespace) -> list[Table]:
-    """What `--set` gives."""
-    return [assignment(text) for text in options.assignments]
 
 
 def _data_of(options: argparse.Namespace) -> list[Table]:
@@ -155,7 +150,7 @@ def _data_of(options: argparse.Namespace) -> list[Table]:
 
 def source_of(options: argparse.Namespace) -> str:
     """Which data a flag names; those of the quickstart if none does."""
-    layers = [*_single_settings_of(options), *_data_of(options)]
+    layers = [*map(assignment, options.assignments), *_data_of(options)]
     named = [layer["data"]["source"] for layer in layers if "source" in layer.get("data", {})]
     return str(named[-1]) if named else DIGITS
 

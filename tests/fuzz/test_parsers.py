@@ -162,7 +162,7 @@ OWN = {
     "sim/cohort/backends/base.py": "what its own parent process sends",
     "sim/cohort/backends/processes.py": "what its own parent and child processes send",
     "sim/cohort/backends/shared_memory.py": "its own shared memory",
-    "sim/cohort/masks/gpu.py": "its own seeds",
+    "sim/cohort/gpu_masks.py": "its own seeds",
     "sim/cohort/shared.py": "its own masks",
     "sim/inspect/attacks/lying.py": "messages that it has made itself",
     "sim/inspect/audit/checks/account.py": "evaluations, whose reader is a target",

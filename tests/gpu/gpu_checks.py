@@ -26,11 +26,11 @@ from deltafl.secagg import prg
 from deltafl.secagg.primitives import PLAIN, pairwise_with
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.cohort import gpu_masks
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.masks import gpu
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.run.algorithms import sessions_of, strategy_of
 from deltafl.sim.settings.config import (
@@ -66,7 +66,7 @@ def check_masks(place, _end):
         seeds = [generator.bytes(prg.SEED_SIZE) for _ in range(masks)]
         both = seeds[: masks // 2], seeds[masks // 2 :]
         found, expected = vector.copy(), vector.copy()
-        gpu.add_masks(found, *both, device=place.device)
+        gpu_masks.add_masks(found, *both, device=place.device)
         prg.add_masks(expected, *both)
         same(f"masks of {word.__name__}", found, expected)
     return {"words": length, "masks": masks}
@@ -215,7 +215,7 @@ def _compare(place, method, levels):
 
     def add(total, added, subtracted):
         launched.append(len(total))
-        gpu.add_masks(total, added, subtracted, device=place.device)
+        gpu_masks.add_masks(total, added, subtracted, device=place.device)
 
     ways = {"kernel": partial(primitives_with, add), "cpu": lambda: PLAIN, "ideal": None}
     models, digests = {}, {}

@@ -22,10 +22,10 @@ from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.secagg import prg
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask
+from deltafl.sim.cohort import gpu_masks
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.masks import gpu
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.simulated import SimulatedCohort
@@ -173,7 +173,7 @@ def masks(place, end):
             return found | {"cut": "no time was left"}
         total = np.zeros(length, word)
         what = f"{count} masks of {length} words of {8 * total.itemsize} bits"
-        kinds = {"kernel": partial(gpu.add_masks, device=place.device), "CPU": prg.add_masks}
+        kinds = {"kernel": partial(gpu_masks.add_masks, device=place.device), "CPU": prg.add_masks}
         for kind, add in kinds.items():
             seconds = timed(place, partial(add, total, seeds, []), end)
             found[f"{what}, {kind}, GB/s"] = round(1e-9 * total.nbytes * count / seconds, 2)
@@ -192,7 +192,7 @@ def private(place, end):
         state, _ = rounds.play(clear, state)
     kernel = partial(
         simulated,
-        partial(gpu.add_masks, device=place.device),
+        partial(gpu_masks.add_masks, device=place.device),
         prg.SHORT_BYTES,
     )
     if place.emulated:

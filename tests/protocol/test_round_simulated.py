@@ -20,8 +20,8 @@ from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanis
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.cohort import gpu_masks
 from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.masks import gpu
 from deltafl.sim.cohort.shared import SharedAgreements, simulated
 
 POLICY = RoundPolicy(
@@ -114,7 +114,7 @@ def test_a_whole_round_by_the_kernel_is_the_plain_one_to_the_byte():
         {},
         config,
         primitives=lambda: simulated(
-            partial(gpu.add_masks, device=device),
+            partial(gpu_masks.add_masks, device=device),
             share_up_to=prg.SEED_SIZE,
         ),
     )

@@ -73,7 +73,7 @@ def learnt(path):
 
 
 def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltafl.sim.cohort.backends.in_process._AT_ONCE", {})
+    monkeypatch.setattr("deltafl.sim.cohort.backends.processes._AT_ONCE", {})
     config = build_config([PRIVATE])
     summary, _ = run(config, tmp_path / "processes")
     alone, _ = run(by(config, "reference"), tmp_path / "reference")

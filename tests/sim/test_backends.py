@@ -18,7 +18,8 @@ from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import to_vector
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.choice import WORTH_PROCESSES_S, Choice, choose, open_backend
-from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Done, Pool
+from deltafl.sim.cohort.backends.pool import Pool
+from deltafl.sim.cohort.backends.processes import IN_FLIGHT, Done
 from deltafl.sim.cohort.backends.shared_memory import DoubleBuffer, read_samples
 from deltafl.sim.errors import ConfigError, RunError, UserError
 from deltafl.sim.settings.config import TrainingConfig
@@ -134,6 +135,11 @@ def test_a_model_that_does_not_fit_is_refused_and_the_next_one_is_not(backend):
     assert backend.begin_loss(START, refs()[0]).result() == reference().mean_loss(START, DEVICES[0])
 
 
+def test_a_model_of_other_numbers_is_refused(backend):
+    with pytest.raises(ValueError, match="float64 is not float32"):
+        backend.begin_loss(START.astype(np.float64), refs()[0]).result()
+
+
 def test_everybody_who_is_asked_to_train_a_model_that_does_not_fit_refuses(backend):
     begun = [backend.begin_update(START[:-1], ref, TRAINING, 0) for ref in refs()[:2]]
     for pending in begun:
@@ -158,15 +164,15 @@ def test_a_worker_that_dies_ends_the_run_with_a_sentence():
 class FakeCrew:
     """Notes what it is sent, and finishes in the order that it is told, once it is let go."""
 
-    def __init__(self, size, order):
-        self.size, self.order = size, order
+    def __init__(self, size, order, at_once=1):
+        self.size, self.order, self.at_once = size, order, at_once
         self.chunks, self.open = [], [[] for _ in range(size)]
         self.is_let_go, self.is_stopped = threading.Event(), threading.Event()
 
-    def send(self, worker, chunk):
+    def send(self, worker, _work, refs, _seeds):
         assert len(self.open[worker]) < IN_FLIGHT
-        self.chunks.append([ref.index for ref in chunk.refs])
-        self.open[worker].append(chunk)
+        self.chunks.append([ref.index for ref in refs])
+        self.open[worker].append(self.chunks[-1])
 
     def wait(self):
         while not self.is_stopped.wait(0.001):
@@ -177,8 +183,7 @@ class FakeCrew:
     def collect(self):
         busy = [worker for worker in range(self.size) if self.open[worker]]
         worker = busy[self.order.integers(len(busy))]
-        chunk = self.open[worker].pop(0)
-        return [(worker, Done([float(ref.index) for ref in chunk.refs], 0.25))]
+        return [Done(worker, list(map(float, self.open[worker].pop(0))), 0.25)]
 
     def stop_waiting(self):
         self.is_stopped.set()
@@ -191,8 +196,8 @@ class FakeCrew:
 def test_chunks_do_not_depend_on_who_is_ready_first(size):
     seen = []
     for seed in range(4):
-        crew = FakeCrew(size, np.random.default_rng(seed))
-        pool = Pool("fake", crew, updates_at_once=3)
+        crew = FakeCrew(size, np.random.default_rng(seed), at_once=3)
+        pool = Pool(crew)
         begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
         assert not crew.chunks, "nobody begins before all are known"
         crew.is_let_go.set()
@@ -210,7 +215,7 @@ def test_chunks_do_not_depend_on_who_is_ready_first(size):
 
 def test_devices_that_train_alone_begin_at_once_and_go_on_unasked():
     crew = FakeCrew(2, np.random.default_rng(0))
-    pool = Pool("fake", crew, updates_at_once=1)
+    pool = Pool(crew)
     begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
     assert crew.chunks == [[k] for k in range(2 * IN_FLIGHT)]
     crew.is_let_go.set()
@@ -227,10 +232,10 @@ class Unwilling(FakeCrew):
     refused = 3
     error = None
 
-    def send(self, worker, chunk):
-        if chunk.refs[0].index == self.refused:
+    def send(self, worker, work, refs, seeds):
+        if refs[0].index == self.refused:
             raise OSError("the samples cannot be read")
-        super().send(worker, chunk)
+        super().send(worker, work, refs, seeds)
 
     def wait(self):
         ready = super().wait()
@@ -242,7 +247,7 @@ class Unwilling(FakeCrew):
 def test_who_cannot_be_worked_on_has_no_answer_and_the_others_have():
     crew = Unwilling(2, np.random.default_rng(0))
     crew.is_let_go.set()
-    pool = Pool("fake", crew, updates_at_once=1)
+    pool = Pool(crew)
     begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
     for k, pending in enumerate(begun):
         if k == crew.refused:
@@ -255,18 +260,20 @@ def test_who_cannot_be_worked_on_has_no_answer_and_the_others_have():
 
 def test_whoever_waits_for_a_crew_that_fails_is_told():
     crew = Unwilling(1, np.random.default_rng(0))
-    crew.error = RunError("the cluster is gone")
-    pool = Pool("fake", crew, updates_at_once=1)
+    crew.error = RunError("the crew is gone")
+    pool = Pool(crew)
     pending = pool.begin_update(START, refs()[0], TRAINING, 0)
     crew.is_let_go.set()
-    with pytest.raises(RunError, match="the cluster is gone"):
+    with pytest.raises(RunError, match="the crew is gone"):
         pending.result()
+    with pytest.raises(RunError, match="the crew is gone"):
+        pool.begin_loss(START, refs()[1]).result()
     pool.close()
 
 
 def test_what_was_forgotten_is_not_waited_for():
     crew = FakeCrew(1, np.random.default_rng(0))
-    pool = Pool("fake", crew, updates_at_once=1)
+    pool = Pool(crew)
     begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
     pool.forget()
     crew.is_let_go.set()
@@ -346,7 +353,6 @@ def test_a_full_buffer_is_emptied_though_what_lies_there_is_asked_for_all_the_ti
         ({}, "convnet", WORTH_PROCESSES_S / 3e-4 + 1, 1, "reference"),
         ({"backend": "batched"}, "linear", 1e9, 4, "batched"),
         ({"backend": "processes", "workers": 7}, "linear", 1, 4, "processes"),
-        ({"backend": "ray"}, "linear", 1, 4, "ray"),
     ],
 )
 def test_long_runs_are_spread_over_the_cores(
@@ -356,14 +362,13 @@ def test_long_runs_are_spread_over_the_cores(
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: False)
     choice = choose(TrainingConfig(**settings), model, num_samples)
     assert choice.backend == expected
-    has_workers = expected in ("processes", "ray")
+    has_workers = expected == "processes"
     assert choice.workers == (settings.get("workers", cores) if has_workers else 0)
 
 
 def test_no_more_workers_are_started_than_eight_for_each_core(monkeypatch):
     monkeypatch.setattr("deltafl.sim.cohort.backends.choice.usable_cores", lambda: 2)
     assert choose(TrainingConfig(backend="processes", workers=16), "linear", 1).workers == 16
-    assert choose(TrainingConfig(backend="ray", workers=17), "linear", 1).workers == 17
     with pytest.raises(UserError, match=r"workers = 17: .* take at most 16"):
         choose(TrainingConfig(backend="processes", workers=17), "linear", 1)
 
@@ -373,7 +378,10 @@ def test_a_gpu_is_taken_where_there_is_one_and_asked_for_where_not(monkeypatch):
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: True)
     assert choose(TrainingConfig(), "linear", 1).backend == "cuda"
     assert choose(TrainingConfig(device="cpu"), "linear", 1).backend == "reference"
-    for settings in ({"backend": "cuda", "device": "cpu"}, {"backend": "ray", "device": "cuda"}):
+    for settings in (
+        {"backend": "cuda", "device": "cpu"},
+        {"backend": "processes", "device": "cuda"},
+    ):
         with pytest.raises(ConfigError, match="contradict"):
             choose(TrainingConfig(**settings), "linear", 1)
     monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: False)

@@ -1,7 +1,7 @@
 import pytest
 
 from deltafl.secagg import prg
-from deltafl.sim.cohort.masks.choice import Masks
+from deltafl.sim.cohort.masks import Masks
 from deltafl.sim.doctor.findings import State
 from deltafl.sim.doctor.trial import secure_sum, used
 

@@ -30,7 +30,7 @@ def test_links_and_named_files_exist(page):
 
 def test_a_dead_link_and_a_lost_file_are_found():
     text = "see [this](nowhere.md) and `protocol/round.py` and `protocol/lost.py`, docs/gone.md"
-    found = missing(ROOT / "README.md", f"{text} and `ring.py`, `masks/gpu.py` and `away.py`")
+    found = missing(ROOT / "README.md", f"{text} and `ring.py`, `backends/pool.py` and `away.py`")
     assert found == {"nowhere.md", "protocol/lost.py", "docs/gone.md", "away.py"}
 
 

@@ -11,7 +11,6 @@ from deltafl.fl import registry as learning
 from deltafl.fl.data.registry import FORMATS
 from deltafl.protocol.quantile.registry import METHODS
 from deltafl.protocol.registry import Entry, Registry, load
-from deltafl.sim.settings import backends
 from deltafl.sim.settings.config import StrategyConfig
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +22,6 @@ TABLES = {
     "fl strategies": STRATEGIES,
     "fl optimizers": learning.SERVER_OPTIMIZERS,
     "fl models": learning.MODELS,
-    "sim backends": backends.BACKENDS,
 }
 PLACES = [
     (table.split()[0], entry.where) for table, known in TABLES.items() for entry in known.values()

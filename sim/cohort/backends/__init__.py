@@ -1,4 +1,4 @@
-"""Backends: who does the devices' work, from one device at a time to a cluster.
+"""Backends: who does the devices' work, from one device at a time to all cores or a GPU.
 
 `base` has the interface, `choice` takes one and opens it.
 `reference` is the slow plain twin; all others give the same numbers up to the rounding of float32,

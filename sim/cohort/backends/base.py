@@ -48,15 +48,12 @@ class ModelSpec:
     own: Callable[[], nn.Module] | None = None
     criterion: Criterion = CLASSIFIES
 
-    def to_bytes(self, backend: str) -> bytes:
+    def to_bytes(self) -> bytes:
         """Write it for workers in other processes, by value, as cloudpickle does.
 
         The classes of a notebook are in no file that a worker could import. Nothing of this comes
         from outside: the bytes go from the process that has the model to workers that it has
-        started, through a pipe that nobody else has, or through Ray, which serialises so itself.
-
-        Args:
-            backend: whose workers are to train it, for the message.
+        started, through a pipe that nobody else has.
 
         Raises:
             ConfigError: a module of the caller's own, or its loss, refers to something that is of
@@ -68,7 +65,7 @@ class ModelSpec:
             written: bytes = cloudpickle.dumps(self)
         except Exception as error:
             raise ConfigError(
-                f"training.backend = {backend!r}: the model, or its loss, cannot be sent to other "
+                "training.backend = 'processes': the model, or its loss, cannot be sent to other "
                 f"processes ({error}): pass a function that makes the module and opens what it "
                 "needs, or take 'reference' or 'batched'"
             ) from error

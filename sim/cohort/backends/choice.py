@@ -1,15 +1,16 @@
 """Which backend a run takes, and how it is opened."""
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import torch
 
 from deltafl.sim.cohort.backends.base import Backend, ModelSpec
+from deltafl.sim.cohort.backends.in_process import open_in_process
+from deltafl.sim.cohort.backends.pool import open_pool
 from deltafl.sim.cohort.hardware import choose_device, choose_threads, usable_cores
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.settings.backends import BACKENDS, CUDA, PROCESSES, RAY, REFERENCE
-from deltafl.sim.settings.config import TrainingConfig
+from deltafl.sim.settings.config import CUDA, PROCESSES, REFERENCE, TrainingConfig
 
 WORTH_PROCESSES_S: Final = 20.0
 """Seconds of training, on one core, from which "auto" starts workers: each takes two to begin."""
@@ -53,9 +54,9 @@ def choose(training: TrainingConfig, model: str, num_samples: float) -> Choice:
     on_gpu = choose_device(CUDA if name == CUDA else training.device).type == "cuda"
     if name == CUDA and training.device == "cpu":
         raise ConfigError("training.backend = 'cuda' and training.device = 'cpu' contradict")
-    if name in (PROCESSES, RAY) and training.device == "cuda":
+    if name == PROCESSES and training.device == "cuda":
         raise ConfigError(
-            f"training.backend = {name!r} and training.device = 'cuda' contradict: its workers "
+            "training.backend = 'processes' and training.device = 'cuda' contradict: its workers "
             "train on the CPU; use 'cuda', or --device cpu"
         )
     cores = usable_cores()
@@ -63,8 +64,8 @@ def choose(training: TrainingConfig, model: str, num_samples: float) -> Choice:
         seconds = num_samples * _SECONDS_PER_SAMPLE.get(model, _SECONDS_PER_SAMPLE_ELSE)
         spread = cores > 1 and seconds >= WORTH_PROCESSES_S
         name = CUDA if on_gpu else PROCESSES if spread else REFERENCE
-    if name in (PROCESSES, RAY):
-        if name == PROCESSES and training.workers > MOST_PER_CORE * cores:
+    if name == PROCESSES:
+        if training.workers > MOST_PER_CORE * cores:
             raise UserError(
                 f"training.workers = {training.workers}: each is a process of its own, and this "
                 f"machine has {cores} cores; take at most {MOST_PER_CORE * cores}, or 0 for one "
@@ -74,25 +75,14 @@ def choose(training: TrainingConfig, model: str, num_samples: float) -> Choice:
     return Choice(name, 0, choose_threads(model))
 
 
-def open_backend(
-    choice: Choice, spec: ModelSpec, *, device: torch.device | None = None, address: str = ""
-) -> Backend:
+def open_backend(choice: Choice, spec: ModelSpec, *, device: torch.device | None = None) -> Backend:
     """Open the backend that was chosen; close it after use.
 
     Args:
         choice: of `choose`.
         spec: what is trained.
         device: where tensors live in this process; the CPU by default.
-        address: of the Ray cluster; empty starts one.
-
-    Raises:
-        UserError: the package ray is not installed, or there is no such cluster.
     """
-    values = {
-        "name": choice.backend,
-        "spec": spec,
-        "workers": choice.workers,
-        "device": device or torch.device("cpu"),
-        "address": address,
-    }
-    return cast("Backend", BACKENDS[choice.backend].build(values))
+    if choice.backend == PROCESSES:
+        return open_pool(spec, choice.workers)
+    return open_in_process(choice.backend, spec, device or torch.device("cpu"))

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 import torch
 
@@ -22,39 +22,18 @@ from deltafl.sim.cohort.backends.base import (
     SampleReference,
     Work,
 )
-from deltafl.sim.settings.backends import REFERENCE
-
-_AT_ONCE: Final = {
-    "linear": 32,
-    "logistic": 256,
-    "logistic-bias": 256,
-    "gru": 16,
-    "gru-embedding": 16,
-}
-"""Models of which a worker trains many devices at once, since that is faster on one thread of a CPU
-(`deltafl.fl.stacked`), and the most that make a chunk, a few stacks. The others train one by
-one."""
+from deltafl.sim.settings.config import REFERENCE
 
 
 def worked_on(
     learner: Learner, work: Work, devices: Sequence[DeviceData], seeds: Sequence[int]
 ) -> Iterable[Answer]:
-    """What a worker's learner makes of a chunk, device by device."""
+    """What a learner makes of devices with the same work, one by one."""
     if work.evaluates:
         return learner.evaluate(work.model, devices)
     if work.training is None:
         return learner.losses(work.model, devices)
     return learner.updates(work.model, devices, work.training, seeds, work.objective)
-
-
-def updates_at_once(model: str) -> int:
-    """How many devices that train make a worker's chunk, at most."""
-    return _AT_ONCE.get(model, 1)
-
-
-def learner_of_worker(spec: ModelSpec, at_once: int) -> Learner:
-    """The learner of a worker that trains so many devices at once, on its one thread of a CPU."""
-    return _learner(spec, torch.device("cpu"), many=at_once > 1)
 
 
 def open_in_process(name: str, spec: ModelSpec, device: torch.device) -> "InProcess":
@@ -66,10 +45,11 @@ def open_in_process(name: str, spec: ModelSpec, device: torch.device) -> "InProc
         spec: what is trained.
         device: where tensors live.
     """
-    return InProcess(name, _learner(spec, device, many=name != REFERENCE))
+    return InProcess(name, learner_of(spec, device, many=name != REFERENCE))
 
 
-def _learner(spec: ModelSpec, device: torch.device, *, many: bool) -> Learner:
+def learner_of(spec: ModelSpec, device: torch.device, *, many: bool) -> Learner:
+    """The learner of a model: of devices one by one, or of many at once."""
     learner = BatchedLearner if many else Learner
     return learner(spec.build(), device=device, criterion=spec.criterion)
 
@@ -118,24 +98,18 @@ class InProcess(Backend):
             self.clock.here += time.process_time() - start
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Batch:
     """Devices with the same work. It grows until its first answer is waited for."""
 
-    def __init__(
-        self,
-        work: Work,
-        learner: Learner,
-        measured: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self._work = work
-        self._learner = learner
-        self._measured = measured
-        self._refs: list[SampleReference] = []
-        self._seeds: list[int] = []
-        self._answers: Iterator[Answer] | None = None
-        self._error: Exception | None = None
-        self._num_answers = 0
-        self._kept: dict[int, Answer] = {}
+    _work: Work
+    _learner: Learner
+    _measured: Callable[[], AbstractContextManager[None]]
+    _refs: list[SampleReference] = field(default_factory=list)
+    _seeds: list[int] = field(default_factory=list)
+    _answers: Iterator[tuple[int, Answer]] | None = None
+    _error: Exception | None = None
+    _kept: dict[int, Answer] = field(default_factory=dict)
 
     def takes(self, work: Work) -> bool:
         """Whether a device with this work may still join."""
@@ -151,19 +125,19 @@ class _Batch:
     def take(self, number: int) -> Answer:
         """Hand over an answer, working as far as it takes."""
         with self._measured():
-            while self._num_answers <= number:
+            while number not in self._kept:
                 if self._error is not None:
                     raise self._error
                 try:
                     if self._answers is None:
                         self._answers = self._begun()
-                    self._kept[self._num_answers] = next(self._answers)
+                    place, answer = next(self._answers)
                 except Exception as error:
                     self._error = error  # whoever comes next gets it too, for there is no going on
                     raise
-                self._num_answers += 1
+                self._kept[place] = answer
         return self._kept.pop(number)
 
-    def _begun(self) -> Iterator[Answer]:
+    def _begun(self) -> Iterator[tuple[int, Answer]]:
         devices = [ref.data() for ref in self._refs]
-        return iter(worked_on(self._learner, self._work, devices, self._seeds))
+        return enumerate(worked_on(self._learner, self._work, devices, self._seeds))

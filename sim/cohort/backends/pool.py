@@ -6,87 +6,36 @@ number of workers, but never on which worker was ready first. The same holds for
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Answer, Backend, CpuClock, SampleReference, Work
+from deltafl.sim.cohort.backends.base import (
+    Answer,
+    Backend,
+    CpuClock,
+    ModelSpec,
+    SampleReference,
+    Work,
+)
+from deltafl.sim.cohort.backends.processes import IN_FLIGHT, Crew
+from deltafl.sim.settings.config import PROCESSES
 
-IN_FLIGHT: Final = 2
-"""Chunks that a worker may have: the one it is at and the next, so that it never waits."""
-
-LOSSES_AT_ONCE: Final = 16
-"""Most devices whose losses are measured in one chunk."""
-
+_LOSSES_AT_ONCE: Final = 16  # devices, at most, whose losses are measured in one chunk
 _EVALUATED_AT_ONCE: Final = 8192  # samples
 _LONGEST: Final = 512  # devices: what is said of a chunk must fit into a pipe
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
-    """What a worker does at a time.
-
-    Attributes:
-        work: what is to be done.
-        refs: whose samples.
-        seeds: of each device's shuffling.
-    """
-
-    work: Work
-    refs: Sequence[SampleReference]
-    seeds: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Done:
-    """The result of a chunk.
-
-    Attributes:
-        answers: for each device a loss, an update, or metrics.
-        cpu_s: CPU seconds of the worker.
-        error: why there are no answers; None if there are.
-    """
-
-    answers: Sequence[Answer]
-    cpu_s: float
-    error: Exception | None = None
-
-
-class Crew(Protocol):
-    """Workers, each of which does its chunks in the order in which it got them."""
-
-    @property
-    def size(self) -> int:
-        """How many workers there are."""
-
-    def send(self, worker: int, chunk: Chunk) -> None:
-        """Give a worker a chunk.
-
-        Raises:
-            RunError: the worker is gone.
-        """
-
-    def wait(self) -> bool:
-        """Wait until something is finished, or a worker gone; False when the crew is to close."""
-
-    def collect(self) -> Sequence[tuple[int, Done]]:
-        """Take what has been finished: each worker, and what came of its oldest chunk.
-
-        Raises:
-            RunError: a worker is gone.
-        """
-
-    def stop_waiting(self) -> None:
-        """Have `wait` return False, now or when it is called next."""
-
-    def close(self) -> None:
-        """End the workers."""
+def open_pool(spec: ModelSpec, workers: int) -> "Pool":
+    """Open the backend `processes`."""
+    return Pool(Crew(spec, workers))
 
 
 class Pool(Backend):
@@ -96,29 +45,26 @@ class Pool(Backend):
     meanwhile, such as the protocol.
 
     Args:
-        name: what to call it.
-        crew: does the work.
-        updates_at_once: most devices whose training makes one chunk. Where it is one, training
-            begins as soon as it is asked for; else when everybody is known.
+        crew: does the work. Where its workers train one device at a time, training begins as soon
+            as it is asked for; else when everybody is known.
     """
 
-    def __init__(self, name: str, crew: Crew, *, updates_at_once: int) -> None:
-        self.name = name
+    name = PROCESSES
+
+    def __init__(self, crew: Crew) -> None:
         self.clock = CpuClock()
         self._crew = crew
-        self._updates_at_once = updates_at_once
         self._batches: deque[_Batch] = deque()
         self._sent: list[deque[list[_Job]]] = [deque() for _ in range(crew.size)]
         self._failure: Exception | None = None
         self._is_closed = False
-        # guards all of the above; notified when there are answers
-        self._changed = threading.Condition()
-        self._foreman = threading.Thread(target=self._attend, name=f"{name} backend", daemon=True)
+        self._lock = threading.Lock()  # guards all of the above
+        self._foreman = threading.Thread(target=self._attend, name="foreman", daemon=True)
         self._foreman.start()
 
     def begin(self, work: Work, ref: SampleReference, seed: int) -> Pending[Answer]:
         """Ask a device; see `Backend`."""
-        with self._changed:
+        with self._lock:
             batch = self._batches[-1] if self._batches else None
             if batch is None or not batch.takes(work):
                 batch = self._begin(work)
@@ -128,15 +74,15 @@ class Pool(Backend):
 
     def forget(self) -> None:
         """Drop what was asked for and not begun; see `Backend`."""
-        with self._changed:
-            for job in (job for batch in self._batches for job in batch.jobs()):
-                job.fail(RuntimeError("an answer was forgotten and is asked for: this is a bug"))
+        error = RuntimeError("an answer was forgotten and is asked for: this is a bug")
+        with self._lock:
+            _fail((job for batch in self._batches for job in batch.jobs()), error)
             self._batches.clear()
 
     def evaluate(self, model: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
         """Measure a model on many devices; see `Backend`."""
         sizes = sizes_of(devices).tolist()
-        with self._changed:
+        with self._lock:
             batch = self._begin(Work(model, evaluates=True))
             jobs = [
                 batch.add(SampleReference(devices, index, size), 0)
@@ -154,25 +100,18 @@ class Pool(Backend):
         self._crew.close()
 
     def answer_of(self, job: "_Job") -> Answer:
-        """Have a job done, and hand over its answer."""
-        with self._changed:
+        """Have a job done, and hand over its answer, once."""
+        with self._lock:
             job.batch.close()
             self._pump()
-            while not job.is_done:
-                if self._failure is not None:
-                    raise self._failure
-                self._changed.wait()
-        if job.error is not None:
-            raise job.error
-        answer, job.answer = job.answer, None
-        if answer is None:
-            raise RuntimeError("an answer was taken twice: this is a bug")
+        answer = job.answer.result()
+        del job.answer  # which may be large
         return answer
 
     def _begin(self, work: Work) -> "_Batch":
         if self._batches:
             self._batches[-1].close()
-        at_once = LOSSES_AT_ONCE if work.training is None else self._updates_at_once
+        at_once = _LOSSES_AT_ONCE if work.training is None else self._crew.at_once
         batch = _Batch(work, at_once, self._crew.size)
         self._batches.append(batch)
         return batch
@@ -183,11 +122,13 @@ class Pool(Backend):
             worker = min(range(self._crew.size), key=lambda one: len(self._sent[one]))
             if len(self._sent[worker]) == IN_FLIGHT or not (jobs := self._next_chunk()):
                 return
+            refs, seeds = [job.ref for job in jobs], [job.seed for job in jobs]
             try:
-                self._crew.send(worker, jobs[0].batch.chunk_of(jobs))
+                if self._failure is not None:
+                    raise self._failure
+                self._crew.send(worker, jobs[0].batch.work, refs, seeds)
             except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
-                for job in jobs:
-                    job.fail(error)
+                _fail(jobs, error)
             else:
                 self._sent[worker].append(jobs)
 
@@ -204,22 +145,26 @@ class Pool(Backend):
         """Take answers and give out chunks until the pool is closed."""
         try:
             while self._crew.wait():
-                with self._changed:
+                with self._lock:
                     self._collect()
                     self._pump()
-                    self._changed.notify_all()
         except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
-            with self._changed:
+            with self._lock:
                 self._failure = error
-                self._changed.notify_all()
+                for sent in self._sent:
+                    _fail(chain.from_iterable(sent), error)
+                    sent.clear()
+                self._pump()  # nothing is sent any more
 
     def _collect(self) -> None:
-        for worker, done in self._crew.collect():
+        for done in self._crew.collect():
             self.clock.elsewhere += done.cpu_s
-            jobs = self._sent[worker].popleft()
-            for position, job in enumerate(jobs):
-                job.is_done, job.error = True, done.error
-                job.answer = None if done.error else done.answers[position]
+            jobs = self._sent[done.worker].popleft()
+            if done.error is not None:
+                _fail(jobs, done.error)
+                continue
+            for job, answer in zip(jobs, done.answers, strict=True):
+                job.answer.set_result(answer)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -229,13 +174,13 @@ class _Job:
     batch: "_Batch"
     ref: SampleReference
     seed: int
-    is_done: bool = False
-    answer: Answer | None = None
-    error: Exception | None = None
+    answer: Future[Answer] = field(default_factory=Future)
 
-    def fail(self, error: Exception) -> None:
-        """There will be no answer."""
-        self.is_done, self.error = True, error
+
+def _fail(jobs: Iterable[_Job], error: Exception) -> None:
+    """There will be no answers."""
+    for job in jobs:
+        job.answer.set_exception(error)
 
 
 class _Batch:
@@ -243,7 +188,7 @@ class _Batch:
 
     def __init__(self, work: Work, at_once: int, num_workers: int) -> None:
         self.is_closed = False
-        self._work = work
+        self.work = work
         self._at_once = at_once
         self._num_workers = num_workers
         self._jobs: deque[_Job] = deque()
@@ -251,7 +196,7 @@ class _Batch:
 
     def takes(self, work: Work) -> bool:
         """Whether a device with this work may still join."""
-        return not self.is_closed and self._work.is_same(work)
+        return not self.is_closed and self.work.is_same(work)
 
     def add(self, ref: SampleReference, seed: int) -> _Job:
         """Let a device join."""
@@ -268,7 +213,7 @@ class _Batch:
         self._jobs.clear()
         self._chunks.extend(
             _by_samples(jobs)
-            if self._work.evaluates
+            if self.work.evaluates
             else _by_number(jobs, self._at_once, self._num_workers)
         )
 
@@ -283,10 +228,6 @@ class _Batch:
         if self._at_once == 1 and self._jobs:
             return [self._jobs.popleft()]
         return []
-
-    def chunk_of(self, jobs: Sequence[_Job]) -> Chunk:
-        """Make a chunk of some of the devices."""
-        return Chunk(self._work, [job.ref for job in jobs], [job.seed for job in jobs])
 
 
 def _by_number(jobs: Sequence[_Job], at_once: int, num_workers: int) -> Iterator[list[_Job]]:

@@ -16,9 +16,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -27,9 +28,8 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import keep_freed_memory
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Answer, ModelSpec, Work
-from deltafl.sim.cohort.backends.in_process import learner_of_worker, updates_at_once, worked_on
-from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done, Pool
+from deltafl.sim.cohort.backends.base import Answer, ModelSpec, SampleReference, Work
+from deltafl.sim.cohort.backends.in_process import learner_of, worked_on
 from deltafl.sim.cohort.backends.shared_memory import (
     DoubleBuffer,
     Location,
@@ -37,7 +37,20 @@ from deltafl.sim.cohort.backends.shared_memory import (
     read_samples,
 )
 from deltafl.sim.errors import RunError
-from deltafl.sim.settings.backends import PROCESSES
+
+IN_FLIGHT: Final = 2
+"""Chunks that a worker may have: the one it is at and the next, so that it never waits."""
+
+_AT_ONCE: Final = {
+    "linear": 32,
+    "logistic": 256,
+    "logistic-bias": 256,
+    "gru": 16,
+    "gru-embedding": 16,
+}
+"""Models of which a worker trains many devices at once, since that is faster on one thread of a CPU
+(`deltafl.fl.stacked`), and the most that make a chunk, a few stacks. The others train one by
+one."""
 
 _ONE_THREAD: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -52,34 +65,48 @@ _FLOAT: Final = np.dtype(np.float32)
 _WORKER: Final = "deltafl.sim.cohort.backends.processes"
 
 
-def open_pool(spec: ModelSpec, workers: int) -> Pool:
-    """Open the backend `processes`."""
-    at_once = updates_at_once(spec.name)
-    crew = Processes(spec, size=workers, updates_at_once=at_once)
-    return Pool(PROCESSES, crew, updates_at_once=at_once)
+class Done(NamedTuple):
+    """What came of a worker's oldest chunk.
+
+    Attributes:
+        worker: which worker.
+        answers: for each device a loss, an update, or metrics.
+        cpu_s: CPU seconds of the worker.
+        error: why there are no answers; None if there are.
+    """
+
+    worker: int
+    answers: Sequence[Answer]
+    cpu_s: float
+    error: Exception | None = None
 
 
-class Processes:
-    """Workers in processes; see `Crew`.
+class Crew:
+    """Worker processes, each of which does its chunks in the order in which it got them.
 
     Args:
         spec: what is trained.
         size: how many workers.
-        updates_at_once: most devices that train in one chunk.
+
+    Attributes:
+        size: how many workers.
+        at_once: most devices that train in one chunk.
     """
 
-    def __init__(self, spec: ModelSpec, *, size: int, updates_at_once: int) -> None:
-        told = spec.to_bytes(PROCESSES)  # before anything is opened, for it may be refused
+    def __init__(self, spec: ModelSpec, size: int) -> None:
+        told = spec.to_bytes()  # before anything is opened, for it may be refused
         keep_freed_memory()  # updates come and go
         self.size = size
+        self.at_once = _AT_ONCE.get(spec.name, 1)
         self._length = num_parameters(spec.build())
-        self._at_once = updates_at_once
         self._samples = DoubleBuffer()
         self._models = DoubleBuffer(_ROOM_FOR_MODELS)
         self._updates = SharedMemory()
+        self._updates_size = self.at_once * self._length * _FLOAT.itemsize
         self._updates.reserve(size * IN_FLIGHT * self._updates_size)
+        # a worker's chunks take turns at its places for updates
+        self._slots = [cycle(range(w * IN_FLIGHT, (w + 1) * IN_FLIGHT)) for w in range(size)]
         self._flights: list[deque[_Flight]] = [deque() for _ in range(size)]
-        self._num_sent = [0] * size
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
         self._bell, self._cord = Pipe(duplex=False)
@@ -87,43 +114,50 @@ class Processes:
             self._start()
         self._tell(told)
 
-    def send(self, worker: int, chunk: Chunk) -> None:
-        """Give a worker a chunk; see `Crew`."""
-        model = self._held(chunk.work.model)  # first, for it may not fit
-        slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
-        locations = [self._samples.hold(ref.devices, ref.index, ref.data) for ref in chunk.refs]
-        flight = _Flight(chunk, locations, model, slot * self._updates_size)
-        self._num_sent[worker] += 1
+    def send(
+        self, worker: int, work: Work, refs: Sequence[SampleReference], seeds: Sequence[int]
+    ) -> None:
+        """Give a worker a chunk.
+
+        Args:
+            worker: which worker.
+            work: what is to be done.
+            refs: whose samples.
+            seeds: of each device's shuffling.
+
+        Raises:
+            RunError: the worker is gone.
+        """
+        locations = [self._samples.hold(ref.devices, ref.index, ref.data) for ref in refs]
+        told = DeviceData("", work.model, _NOTHING)
+        model = self._models.hold(work.model, 0, lambda: told)
+        flight = _Flight(locations, model, next(self._slots[worker]) * self._updates_size)
         self._flights[worker].append(flight)
         try:
-            work = replace(chunk.work, model=_NOTHING)  # which lies in shared memory
-            self._pipes[worker].send((work, model, locations, chunk.seeds, flight.updates))
+            work = replace(work, model=_NOTHING)  # which lies in shared memory
+            self._pipes[worker].send((work, seeds, *flight))
         except OSError:
             raise self._gone(worker) from None
 
-    def _held(self, model: Vector) -> Location:
-        if model.shape != (self._length,) or model.dtype != np.float32:
-            raise ValueError(
-                f"vector of shape {model.shape} and dtype {model.dtype} does not fit a model of "
-                f"{self._length} parameters: pass float32 of shape ({self._length},)"
-            )
-        return self._models.hold(model, 0, lambda: DeviceData("", model, _NOTHING))
-
     def wait(self) -> bool:
-        """Wait until something is finished; see `Crew`."""
+        """Wait until something is finished, or a worker gone; False when the crew is to close."""
         return self._bell not in wait([self._bell, *self._pipes])
 
-    def collect(self) -> Sequence[tuple[int, Done]]:
-        """Take what has been finished; see `Crew`."""
+    def collect(self) -> Sequence[Done]:
+        """Take what has been finished.
+
+        Raises:
+            RunError: a worker is gone.
+        """
         ready = wait(self._pipes, 0.0)
-        return [(w, self._receive(w)) for w, pipe in enumerate(self._pipes) if pipe in ready]
+        return [self._receive(w) for w, pipe in enumerate(self._pipes) if pipe in ready]
 
     def stop_waiting(self) -> None:
-        """Have `wait` return False; see `Crew`."""
+        """Have `wait` return False, now or when it is called next."""
         self._cord.send_bytes(b"stop")
 
     def close(self) -> None:
-        """End the workers; see `Crew`."""
+        """End the workers."""
         for pipe in (self._bell, self._cord, *self._pipes):
             pipe.close()
         deadline = time.monotonic() + _FAREWELL_S
@@ -137,10 +171,6 @@ class Processes:
         self._models.close()
         self._updates.close()
 
-    @property
-    def _updates_size(self) -> int:
-        return self._at_once * self._length * _FLOAT.itemsize
-
     def _start(self) -> None:
         ours, theirs = Pipe()
         files = [
@@ -151,7 +181,7 @@ class Processes:
         self._processes.append(
             subprocess.Popen(  # noqa: S603 (this interpreter and a module of ours)
                 # -P, for -m would look for modules in the working directory first
-                [sys.executable, "-P", "-m", _WORKER, str(self._at_once), *map(str, files)],
+                [sys.executable, "-P", "-m", _WORKER, str(self.at_once), *map(str, files)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=files,
                 env={**os.environ, **_ONE_THREAD, "PYTHONPATH": _same_modules()},
@@ -178,13 +208,11 @@ class Processes:
         for location in flight.locations:
             self._samples.release(location)
         self._models.release(flight.model)
-        if error is not None:
-            return Done((), cpu_s, ValueError(error))
-        if flight.chunk.work.training is None:
-            return Done(answers, cpu_s)
-        shape = len(flight.locations), self._length
-        updates = self._updates.array(flight.updates, shape, np.float32)
-        return Done([update.astype(np.float32) for update in updates], cpu_s)
+        if answers is None:
+            shape = len(flight.locations), self._length
+            updates = self._updates.array(flight.updates, shape, _FLOAT)
+            answers = [update.copy() for update in updates]
+        return Done(worker, answers, cpu_s, error)
 
     def _gone(self, worker: int) -> RunError:
         status = self._processes[worker].wait()
@@ -197,9 +225,8 @@ class Processes:
 
 
 class _Flight(NamedTuple):
-    """A chunk that a worker has, and where its samples, its model and its updates lie."""
+    """Where the samples, the model and the updates of a chunk lie."""
 
-    chunk: Chunk
     locations: list[Location]
     model: Location
     updates: int
@@ -216,7 +243,7 @@ class _Worker:
     def __init__(self, at_once: int, pipe: Connection, memories: list[SharedMemory]) -> None:
         spec = ModelSpec.of_bytes(pipe.recv_bytes())
         self._length = num_parameters(spec.build())
-        self._learner = learner_of_worker(spec, at_once)
+        self._learner = learner_of(spec, torch.device("cpu"), many=at_once > 1)
         self._samples, self._models, self._updates = memories[:2], memories[2:4], memories[4]
         self._pipe = pipe
 
@@ -228,12 +255,11 @@ class _Worker:
             except (EOFError, OSError):  # the latter if answers were left lying, or in mid-message
                 return
             start = time.process_time()
-            answers: list[Answer] = []
-            error = None
+            answers, error = None, None
             try:
                 answers = self._do(*told)
             except ValueError as caught:  # the model does not fit the data: the caller's fault
-                error = str(caught)
+                error = ValueError(str(caught))
             spent = time.process_time() - start
             with contextlib.suppress(OSError):
                 self._pipe.send((answers, spent, error))
@@ -241,21 +267,21 @@ class _Worker:
     def _do(
         self,
         work: Work,
-        model: Location,
-        samples: Sequence[Location],
         seeds: Sequence[int],
+        samples: Sequence[Location],
+        model: Location,
         updates: int,
-    ) -> list[Answer]:
-        """The answers of a chunk; of training none, for updates lie in shared memory."""
+    ) -> list[Answer] | None:
+        """The answers of a chunk; None of training, for updates lie in shared memory."""
         devices = [read_samples(self._samples, location) for location in samples]
-        work = replace(work, model=read_samples(self._models, model).x.view(np.float32))
+        work = replace(work, model=cast("Vector", read_samples(self._models, model).x))
         found = worked_on(self._learner, work, devices, seeds)
         if work.training is None:
             return list(found)
-        places = self._updates.array(updates, (len(devices), self._length), _FLOAT, writable=True)
+        places = self._updates.array(updates, (len(devices), self._length), _FLOAT)
         for place, update in zip(places, found, strict=True):
             place[...] = update
-        return []
+        return None
 
 
 def _end_with_the_caller(pipe: int) -> None:

@@ -13,7 +13,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,15 +43,14 @@ class SharedMemory:
             os.ftruncate(self.file, size)
 
     def array(
-        self, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike, *, writable: bool = False
+        self, offset: int, shape: tuple[int, ...], dtype: npt.DTypeLike
     ) -> npt.NDArray[np.generic]:
-        """View a part of it as an array, without a copy.
+        """View a part of it as an array that can be written to, without a copy.
 
         Args:
             offset: the first byte.
             shape: of the array.
             dtype: of its elements.
-            writable: whether it may be written to.
 
         Raises:
             ValueError: the part ends beyond the end.
@@ -63,10 +62,7 @@ class SharedMemory:
         if self._map is None or len(self._map) < end:
             # an older map lives on as long as arrays look into it
             self._map = mmap.mmap(self.file, max(os.fstat(self.file).st_size, 1))
-        view = np.frombuffer(self._map, dtype=dtype, count=count, offset=offset).reshape(shape)
-        if not writable:
-            view.flags.writeable = False
-        return view
+        return np.frombuffer(self._map, dtype=dtype, count=count, offset=offset).reshape(shape)
 
     def close(self) -> None:
         """Close the file; arrays that look into it stay good."""
@@ -95,28 +91,24 @@ ROOM: Final = 1 << 27
 _STEP: Final = 1 << 26  # a buffer grows by so much, since to grow is to be mapped anew
 
 
+Place: TypeAlias = tuple[int, tuple[int, ...], str]
+"""Where an array lies in a buffer: its offset, its shape, and its dtype in NumPy's spelling."""
+
+
 class Location(NamedTuple):
     """Where a device's samples lie.
 
     Attributes:
         buffer: on which of the two.
         id: the device.
-        dtype: of the inputs, in NumPy's spelling.
-        shape: of the inputs, [n, *input_shape].
-        x: offset of the inputs.
-        y: offset of the labels.
-        targets_dtype: of the labels, in NumPy's spelling.
-        targets_shape: of the labels, [n, ...].
+        x: the inputs, [n, *input_shape].
+        y: the labels, [n, ...].
     """
 
     buffer: int
     id: str
-    dtype: str
-    shape: tuple[int, ...]
-    x: int
-    y: int
-    targets_dtype: str
-    targets_shape: tuple[int, ...]
+    x: Place
+    y: Place
 
 
 class DoubleBuffer:
@@ -173,26 +165,22 @@ class DoubleBuffer:
             memory.close()
 
     def _write(self, data: DeviceData) -> Location:
-        buffer = self._current
-        x = aligned(self._used[buffer])
-        y = aligned(x + data.x.nbytes)
-        end = y + data.y.nbytes
-        memory = self.memories[buffer]
+        x, y = self._put(data.x), self._put(data.y)
+        return Location(self._current, data.id, x, y)
+
+    def _put(self, array: npt.NDArray[np.generic]) -> Place:
+        memory, start = self.memories[self._current], aligned(self._used[self._current])
+        self._used[self._current] = end = start + array.nbytes
         memory.reserve(-(-end // _STEP) * _STEP)
-        memory.array(x, data.x.shape, data.x.dtype, writable=True)[...] = data.x
-        memory.array(y, data.y.shape, data.y.dtype, writable=True)[...] = data.y
-        self._used[buffer] = end
-        return Location(
-            buffer, data.id, data.x.dtype.str, data.x.shape, x, y, data.y.dtype.str, data.y.shape
-        )
+        memory.array(start, array.shape, array.dtype)[...] = array
+        return start, array.shape, array.dtype.str
 
 
 def read_samples(memories: Sequence[SharedMemory], location: Location) -> DeviceData:
     """View a device's samples where they lie. Nobody writes there.
 
-    The arrays are writable all the same, for torch takes others only as copies.
+    The arrays can be written to all the same, for torch takes others only as copies.
     """
     memory = memories[location.buffer]
-    x = memory.array(location.x, location.shape, location.dtype, writable=True)
-    y = memory.array(location.y, location.targets_shape, location.targets_dtype, writable=True)
+    x, y = memory.array(*location.x), memory.array(*location.y)
     return DeviceData(location.id, x, y)  # type: ignore[arg-type] # of the types they were made of

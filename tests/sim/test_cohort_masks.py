@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.secagg import prg
-from deltafl.sim.cohort.masks import choice
+from deltafl.sim.cohort import masks
 
-LEAST = choice._LEAST_BYTES
+LEAST = masks._LEAST_BYTES
 EXECUTOR = ThreadPoolExecutor(3)
 
 
 def in_threads(num_threads, executor=EXECUTOR):
-    return partial(choice.add_in_threads, executor=executor, num_threads=num_threads)
+    return partial(masks.add_in_threads, executor=executor, num_threads=num_threads)
 
 
 def seeds(count, first=0):
@@ -25,7 +25,7 @@ def seeds(count, first=0):
 @pytest.fixture
 def short_pieces(monkeypatch):
     """Short vectors are cut as well."""
-    monkeypatch.setattr(choice, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(masks, "_LEAST_BYTES", 1)
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from deltafl.secagg import prg
-from deltafl.sim.cohort.masks import gpu
+from deltafl.sim.cohort import gpu_masks
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -60,7 +60,7 @@ RFC_8439_QUARTER_ROUND = (
 def add_on_device(vector, seeds, signs):
     """The masked vector."""
     masked = vector.copy()
-    gpu.add_masks(masked, *by_sign(seeds, signs), device=DEVICE)
+    gpu_masks.add_masks(masked, *by_sign(seeds, signs), device=DEVICE)
     return masked
 
 
@@ -90,7 +90,7 @@ def blocks_of(vectors):
     found = []
     for key, counter, _ in vectors:
         total = np.zeros(48, np.uint32)
-        gpu.add_masks(total, [bytes.fromhex(key)], [], device=DEVICE)
+        gpu_masks.add_masks(total, [bytes.fromhex(key)], [], device=DEVICE)
         found.append(total.reshape(3, 16)[counter].astype("<u4").tobytes().hex())
     return found
 
@@ -118,7 +118,7 @@ def test_a_wrong_rotation_is_noticed(rotations, right, monkeypatch):
     """A quarter round of the test's own, right and wrong, takes the place of the kernel's."""
     before, after = RFC_8439_QUARTER_ROUND
     assert (quarter_round(rotations, *before) == after) == right
-    monkeypatch.setattr(gpu, "_quarter_round", partial(quarter_round, rotations))
+    monkeypatch.setattr(gpu_masks, "_quarter_round", partial(quarter_round, rotations))
     assert (blocks_of(RFC_8439_A1[3:]) == [RFC_8439_A1[3][2]]) == right
 
 
@@ -140,7 +140,7 @@ def test_a_vector_of_any_length_gets_its_mask(dtype, length, sign):
 @pytest.mark.parametrize(("dtype", "length"), [(np.uint32, 1033), (np.uint64, 519)])
 def test_long_vectors_take_several_programs(dtype, length):
     vector, seeds = drawn(dtype, length, 1)
-    assert length > gpu._LANES * prg.BLOCK_BYTES // vector.itemsize  # two programs or more
+    assert length > gpu_masks._LANES * prg.BLOCK_BYTES // vector.itemsize  # two programs or more
     masked = add_on_device(vector, seeds, [-1])
     assert np.array_equal(masked, add_one_by_one(vector, seeds, [-1]))
     assert not np.array_equal(masked, add_one_by_one(vector, seeds, [1]))
@@ -162,7 +162,7 @@ def test_in_place_of_add_masks(dtype):
     vector, seeds = drawn(dtype, 30, 3)
     keys = [seed.tobytes() for seed in seeds]
     rows = np.stack([vector, vector])
-    gpu.add_masks(rows[0], keys[1:], keys[:1], device=DEVICE)
+    gpu_masks.add_masks(rows[0], keys[1:], keys[:1], device=DEVICE)
     expected = vector.copy()
     prg.add_masks(expected, keys[1:], keys[:1])
     assert np.array_equal(rows, [expected, vector])
@@ -180,28 +180,28 @@ def test_a_vector_longer_than_a_mask_is_refused(dtype):
     words = prg.MAX_BYTES // np.dtype(dtype).itemsize
     total = np.broadcast_to(np.zeros(1, dtype), (words + 1,))
     with pytest.raises(ValueError, match="longer than a mask"):
-        gpu.add_masks(total, [bytes(32)], [], device=DEVICE)
+        gpu_masks.add_masks(total, [bytes(32)], [], device=DEVICE)
 
 
 def test_seeds_of_another_size_are_refused():
     for length in (4, 40):
         total = np.zeros(length, np.uint32)
         with pytest.raises(ValueError, match="not 32 bytes"):
-            gpu.add_masks(total, [bytes(31)], [bytes(33)], device=DEVICE)
+            gpu_masks.add_masks(total, [bytes(31)], [bytes(33)], device=DEVICE)
         assert not total.any()
 
 
 def test_a_mask_that_is_its_seed_takes_no_kernel(monkeypatch):
-    monkeypatch.setattr(gpu, "triton", None)
+    monkeypatch.setattr(gpu_masks, "triton", None)
     total = np.zeros(8, np.uint32)
-    gpu.add_masks(total, [bytes(range(32))], [], device=DEVICE)
+    gpu_masks.add_masks(total, [bytes(range(32))], [], device=DEVICE)
     assert total.tobytes() == bytes(range(32))
 
 
 def test_without_triton_one_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(gpu, "triton", None)
-    with pytest.raises(gpu.TritonUnavailable, match=r"\.\[gpu\]"):
-        gpu.add_masks(np.zeros(40, np.uint32), [bytes(32)], [], device=DEVICE)
+    monkeypatch.setattr(gpu_masks, "triton", None)
+    with pytest.raises(gpu_masks.TritonUnavailable, match=r"\.\[gpu\]"):
+        gpu_masks.add_masks(np.zeros(40, np.uint32), [bytes(32)], [], device=DEVICE)
 
 
 COMPILE = """
@@ -209,16 +209,16 @@ import torch
 torch.cuda.is_available = lambda: True  # compile, do not interpret
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from deltafl.sim.cohort.masks import gpu
+from deltafl.sim.cohort import gpu_masks
 for words, pointer in ((16, "*u32"), (8, "*u64")):
     types = {"vector": pointer, "seeds": "*u32", "signs": "*i8", "length": "i64"}
     types |= {"num_seeds": "i32"}
-    constants = {"num_words": words, "num_lanes": gpu._LANES}
+    constants = {"num_words": words, "num_lanes": gpu_masks._LANES}
     types |= dict.fromkeys(constants, "constexpr")
     kernel = compile(
-        ASTSource(gpu._add_masks, types, constants),
+        ASTSource(gpu_masks._add_masks, types, constants),
         target=GPUTarget("cuda", 90, 32),
-        options={"num_warps": gpu._WARPS, "enable_fp_fusion": False},
+        options={"num_warps": gpu_masks._WARPS, "enable_fp_fusion": False},
     )
     print(len(kernel.asm["cubin"]) > 1000, kernel.metadata.shared, ".local" in kernel.asm["ptx"])
 """

@@ -86,9 +86,10 @@ def masks_of_this_machine(device: str) -> Masks:
     """
     chosen = choose_device(device)
     if chosen.type == "cuda" and find_spec("triton") is not None:
-        from deltafl.sim.cohort.masks import gpu
+        from deltafl.sim.cohort import gpu_masks
 
-        return Masks(partial(gpu.add_masks, device=chosen), prg.SHORT_BYTES, "the GPU (Triton)")
+        on_gpu = partial(gpu_masks.add_masks, device=chosen)
+        return Masks(on_gpu, prg.SHORT_BYTES, "the GPU (Triton)")
     cores = usable_cores()
     if cores == 1:
         return Masks(prg.add_masks, prg.MAX_BYTES, "one thread")
