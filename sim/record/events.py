@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self, TypeAlias, cast
@@ -117,10 +116,20 @@ def size_of_events(path: Path, number: int) -> int | None:
     """The bytes that the first so many events take; None where there are fewer, or no file.
 
     Raises:
-        RunDirectoryError: one of them is damaged, or the file is no regular one.
+        RunDirectoryError: the file is no regular one.
     """
-    ends = [0, *(end for _, end in islice(follow_events(path), number))]
-    return ends[number] if path.exists() and len(ends) > number else None
+    if not path.exists():
+        return None
+    size = 0
+    try:
+        with open_regular(path) as file:
+            for _ in range(number):
+                if not (line := file.readline(MAX_LINE_BYTES)):
+                    return None
+                size += len(line)
+    except OSError as error:
+        raise damaged(path, error.strerror) from error
+    return size
 
 
 def values_of(events: Sequence[Event], key: str) -> list[float]:

@@ -188,6 +188,7 @@ OWN = {
     "sim/settings/constraints.py": "levels; the targets `option` and `settings` have them",
     "sim/settings/given.py": "settings whose readers are targets",
     "sim/settings/rules.py": "its own table",
+    "sim/view/page.py": "templates of the package",
     "sim/compare/cli.py": "whether a file begins as its own tables do, in bounded bytes",
 }
 """Modules that call such functions, and read nothing that others have written."""

@@ -166,7 +166,7 @@ def test_a_wrong_gradient_is_noticed(monkeypatch):
 
 
 def test_wrong_masks_are_noticed(monkeypatch):
-    monkeypatch.setattr(gpu_checks.gpu, "add_masks", lambda *_, **__: None)
+    monkeypatch.setattr(gpu_checks.gpu_masks, "add_masks", lambda *_, **__: None)
     with pytest.raises(NotPassed, match="masks of uint32: "):
         gpu_checks.check_masks(PLACE, 0)
 
@@ -186,7 +186,7 @@ def wrong_masks(wrong):
 @pytest.mark.parametrize("check", [gpu_checks.check_round, gpu_checks.check_levels])
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_wrong_masks_of_a_round_are_noticed(check, wrong, monkeypatch):
-    monkeypatch.setattr(gpu_checks.gpu, "add_masks", wrong_masks(wrong))
+    monkeypatch.setattr(gpu_checks.gpu_masks, "add_masks", wrong_masks(wrong))
     if wrong:
         with pytest.raises(NotPassed, match="the model by the kernel's masks: "):
             check(PLACE, 0)
@@ -203,7 +203,7 @@ def test_a_round_by_other_means_than_the_kernel_is_noticed(monkeypatch):
 
 def test_a_round_that_changes_nothing_shows_nothing(monkeypatch):
     monkeypatch.setattr(Fixed, "update", lambda self, _: np.zeros(self.length, np.float32))
-    monkeypatch.setattr(gpu_checks.gpu, "add_masks", wrong_masks(0))
+    monkeypatch.setattr(gpu_checks.gpu_masks, "add_masks", wrong_masks(0))
     with pytest.raises(NotPassed, match="changed nothing"):
         gpu_checks.check_round(PLACE, 0)
 

@@ -134,8 +134,9 @@ def test_another_shuffle_is_no_agreement():
 
 
 def test_a_party_that_ends_says_why():
+    start = np.zeros(1, dtype=np.float32)
     with pytest.raises(RunError, match=r"first has ended: .*guess"):
-        Party("first", ours.main, tiny("linear"), np.zeros(1, dtype=np.float32), "guess")
+        Party("first", ours.main, replace(tiny("linear"), model="guess"), start, "reference")
 
 
 @pytest.mark.slow
