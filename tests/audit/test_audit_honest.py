@@ -88,6 +88,7 @@ LONG = {
     "steep, first whole, active",
     "steep, first whole, signed",
     "steep, many, active",
+    "bracketed, proved",
     "histogram, proved",
 }
 

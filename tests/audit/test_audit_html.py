@@ -378,6 +378,7 @@ def test_on_paper_nothing_is_folded_away(pages, visit):
         assert (seen.requests, seen.complaints) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "sign"),
     [

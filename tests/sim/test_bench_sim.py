@@ -133,6 +133,7 @@ def test_another_shuffle_is_no_agreement():
         check_agreement(differences_from(models, start))
 
 
+@pytest.mark.slow
 def test_a_party_that_ends_says_why():
     start = np.zeros(1, dtype=np.float32)
     with pytest.raises(RunError, match=r"first has ended: .*guess"):

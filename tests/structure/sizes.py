@@ -77,6 +77,7 @@ def measured(root: Path = ROOT) -> Table:
             "docs_words": sum(map(words, documents(root))),
         },
     }
+    tree_of.cache_clear()
     return found
 
 
@@ -126,15 +127,23 @@ def words(path: Path) -> int:
 
 
 @cache
-def nodes_of(path: Path) -> tuple[ast.AST, ...]:
-    """A module's syntax, the outer nodes first."""
-    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+def tree_of(path: Path) -> ast.Module:
+    """A module's syntax; all are forgotten once everything is measured."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements in a module or a statement, without their expressions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from statements(child)
 
 
 def code_of(path: Path) -> int:
     """Lines of code: without docstrings, imports, comments and blank lines."""
     left_out: set[int] = set()
-    for node in nodes_of(path):
+    for node in statements(tree_of(path)):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, ast.Import | ast.ImportFrom) or is_text:
             left_out |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
@@ -147,7 +156,7 @@ def code_of(path: Path) -> int:
 
 def functions_of(path: Path) -> Iterator[int]:
     """How many lines each function has, without its docstring."""
-    for node in nodes_of(path):
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]
             told = ast.get_docstring(node) is not None
@@ -162,7 +171,7 @@ def public_names(root: Path) -> set[tuple[Path, str]]:
     passed_on = {
         (module, alias.asname or alias.name): (str(node.module), alias.name)
         for module, path in known.items()
-        for node in ast.iter_child_nodes(nodes_of(path)[0])
+        for node in ast.iter_child_nodes(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.module in known
         for alias in node.names
     }
@@ -184,14 +193,14 @@ def public_names(root: Path) -> set[tuple[Path, str]]:
 def uses(path: Path, known: dict[str, Path]) -> Iterator[tuple[str, str]]:
     """What a module imports from modules of the package, or takes from those that it imports."""
     whole = {}
-    for node in nodes_of(path):
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 if f"{node.module}.{alias.name}" in known:
                     whole[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 elif node.module in known:
                     yield str(node.module), alias.name
-    for node in nodes_of(path):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield whole.get(node.value.id, ""), node.attr
 

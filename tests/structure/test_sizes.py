@@ -1,5 +1,6 @@
 """The project may only become smaller (`sizes.py` counts, `sizes.toml` says what may be)."""
 
+import pytest
 import sizes
 
 MODULE = '''"""What it is for,
@@ -31,6 +32,7 @@ def written(root, **files):
     return root
 
 
+@pytest.mark.slow
 def test_nothing_is_larger_than_the_table_says_and_the_table_follows_the_numbers_down():
     """Run `python -m tests.structure.sizes --write` where something is smaller."""
     now, allowed = sizes.measured(), sizes.table()

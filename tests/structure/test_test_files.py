@@ -230,6 +230,7 @@ def dated(source):
     return lines
 
 
+@pytest.mark.slow
 def test_cases_are_the_same_in_every_second():
     assert [file for file in FILES if dated((TESTS / file).read_text(encoding="utf-8"))] == []
 
