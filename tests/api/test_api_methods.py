@@ -87,7 +87,6 @@ class Median:
         return replace(state, model=state.model + middle, round=state.round + 1), report
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("private", [False, True])
 def test_a_mean_of_ones_own_is_trained_by_in_clear_and_by_secure_sums(
     federation, tmp_path, private
@@ -111,7 +110,6 @@ def test_a_mean_by_secure_sums_passes_the_audit(federation, tmp_path):
     assert found.audit().level in ("low", "open")
 
 
-@pytest.mark.slow
 def test_a_strategy_that_sees_updates_is_trained_by_and_compared(federation, tmp_path):
     found = dfl.compare([Median(), "fedavg"], network(), federation, out=tmp_path, **FEW)
     assert list(found.table().index) == ["median", "fedavg"]

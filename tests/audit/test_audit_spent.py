@@ -36,7 +36,6 @@ def test_what_an_honest_run_says_is_right(left):
     assert details(left) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("key", "value"), [("epsilon", 0.1), ("delta", 1e-9), ("epsilon", None)])
 def test_another_epsilon_than_that_of_the_settings_is_found(left, tmp_path, key, value):
     copy = shutil.copytree(left, tmp_path / "run")

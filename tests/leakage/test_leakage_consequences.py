@@ -59,7 +59,6 @@ def test_buckets_hold_what_they_are_said_to_hold(case):
                 assert counted == bucket.weight
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(searched(methods=("mm", "bracketed", "histogram"), largest=6))
 def test_the_truth_is_among_the_ways_to_place_the_devices(case):

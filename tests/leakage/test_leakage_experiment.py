@@ -38,7 +38,6 @@ def rows():
     return {(row["method"], row["mitigation"]): row for row in run(SMALL)}
 
 
-@pytest.mark.slow
 def test_mm_gives_small_cohorts_away_as_algorithm_2_does(rows):
     private, clear = rows["mm", "none"], rows["plain", "none"]
     assert private["recovered"] == clear["recovered"] == 1
@@ -123,7 +122,6 @@ def test_the_command_prints_json_for_programs(capsys):
     assert result["vanishing"][0]["cohort"] == 2
 
 
-@pytest.mark.slow
 def test_the_command_prints_tables(capsys):
     options = command(
         "--methods", "bracketed", "--cohort", "2", "--repeats", "1", "--weights", "known",

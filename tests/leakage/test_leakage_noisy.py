@@ -271,7 +271,6 @@ def test_rows_hold_the_price_and_what_the_noisy_answer_gives_away_alone():
     assert (combined["queries"], combined["rho"]) == (0, 0)
 
 
-@pytest.mark.slow
 def test_noise_disturbs_no_other_stream_and_can_be_repeated():
     other = Plan(methods=("bracketed",), cohorts=(3,), weights=(Weights.EQUAL,), repeats=1)
     bare = (mitigation("none"),)

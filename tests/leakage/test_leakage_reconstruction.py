@@ -81,7 +81,6 @@ def test_algorithm_2_gives_everything():
     assert found.ticks.tolist() == ticks
 
 
-@pytest.mark.slow
 def test_a_corrupted_sum_is_reproduced_by_no_losses():
     ticks, weights = drawn(3, seed=2, equal=256)
     view = simulate(config_of("mm", 3), "mm", ticks, weights, with_update=False).view
@@ -146,7 +145,6 @@ def test_derivatives_are_those_of_the_equations(seed, weighting):
         assert (np.abs(change / 2e-6 - jacobian[0, :, column]) <= near).all()
 
 
-@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(searched(largest=6), st.booleans())
 def test_any_cohort_can_be_attacked(case, weights_known):

@@ -62,7 +62,6 @@ def test_the_tail_trains_an_ordinary_app():
             assert "arrays" not in message.content  # it goes over the transport, once
 
 
-@pytest.mark.slow
 def test_federated_averaging_by_sums():
     result = started(evaluated(1, algorithm="private-fedavg"), Grid(app()))
     assert result.train_metrics_clientapp[1]["kept_devices"] == NODES
@@ -78,7 +77,6 @@ def test_nodes_weigh_themselves_as_the_algorithm_says():
     assert result.evaluate_metrics_clientapp[1]["mean"] > 4.5 / 64
 
 
-@pytest.mark.slow
 def test_a_round_below_a_nodes_policy_is_refused_and_the_model_stays():
     result = started(evaluated(1, algorithm="private-q-ffl"), Grid(app()))
     assert means(result) == [0.0]

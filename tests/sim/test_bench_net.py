@@ -57,7 +57,6 @@ def test_it_counts_what_is_sent(with_dropouts):
         assert each["protocol_cpu_s"] >= 0
 
 
-@pytest.mark.slow
 def test_the_command_prints_a_table_or_json(capsys):
     small = ["bench", "net", "--clients", "10", "--dim", "20", "--queries", "2", "--no-tls"]
     small += ["--graph", "complete", "--processes", "1", "--signed"]

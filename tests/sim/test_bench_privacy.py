@@ -50,7 +50,6 @@ def test_a_method_that_wants_noise_is_refused():
         measured_by("noisy")
 
 
-@pytest.mark.slow
 def test_another_filter_is_found_out(monkeypatch):
     """A private round that kept others than the round in clear is not timed against it."""
     kept = {}
@@ -68,7 +67,6 @@ def test_another_filter_is_found_out(monkeypatch):
         real("mm", aborted, kept["mm"])
 
 
-@pytest.mark.slow
 def test_the_command_prints_either_form(capsys):
     parser = argparse.ArgumentParser()
     sim.add_arguments(parser)

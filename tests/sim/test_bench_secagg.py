@@ -85,7 +85,6 @@ def test_command(capsys):
     assert "clients: 6\n" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_without_flower_the_peer_is_refused_with_what_to_install(capsys, monkeypatch):
     monkeypatch.setattr("deltafl.sim.bench.peers.flower_sums._RELEASE", "0.0")
     arguments = ["--clients", "6", "--dim", "10", "--graph", "complete", "--peer", "flower"]

@@ -188,7 +188,6 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(words, message, caps
     assert err.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_the_command_prints_a_table(capsys):
     words = ["--clients", "2", "--samples", "20", "--repeats", "1"]
     assert run("--task", "linear", "--peers", "none", "--backend", "reference", *words) == 0

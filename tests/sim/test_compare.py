@@ -99,7 +99,6 @@ def test_methods_of_several_directories_are_corrected_together(experiment, tmp_p
     assert found[0].adjusted_p_seeds == pytest.approx(2 * found[0].seeds.p_t)
 
 
-@pytest.mark.slow
 def test_only_runs_with_the_same_seeds_are_pairs(experiment, tmp_path):
     write_run(RunDirectory(tmp_path / "more"), "fedprox", 2)
     write_run(RunDirectory(tmp_path / "most"), "fedprox", 9)

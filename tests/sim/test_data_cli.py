@@ -114,7 +114,6 @@ def test_settings_that_do_not_fit_the_format_are_refused(settings, message):
         build_dataset(DataConfig(**settings))
 
 
-@pytest.mark.slow
 def test_the_digest_tells_lazy_data_apart_without_making_them():
     def digest(**settings):
         return dataset_digest(

@@ -12,7 +12,6 @@ FAULT = Finding("sum", State.FAILED, "it is wrong", "reinstall")
 SLOW = Finding("cores", State.WARNING, "few", "more")
 
 
-@pytest.mark.slow
 def test_the_doctor_finds_this_machine_well(capsys):
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

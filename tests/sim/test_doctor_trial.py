@@ -1,18 +1,14 @@
-import pytest
-
 from deltafl.secagg import prg
 from deltafl.sim.cohort.masks import Masks
 from deltafl.sim.doctor.findings import State
 from deltafl.sim.doctor.trial import secure_sum, used
 
 
-@pytest.mark.slow
 def test_a_sum_under_masks_is_right():
     (found,) = secure_sum()
     assert (found.state, found.mend) == (State.GOOD, "")
 
 
-@pytest.mark.slow
 def test_masks_that_do_not_cancel_are_found():
     def wrong(total, added, subtracted):
         prg.add_masks(total, added, [*subtracted[1:], *added[:1]])

@@ -162,7 +162,6 @@ def test_three_points_make_a_triangle(means):
         illustrate(means)
 
 
-@pytest.mark.slow
 def test_figure_3_prints_its_numbers():
     found = BY_NAME["fig3"].report(Request(Path("out")), ())
     (table,) = found.tables
@@ -249,7 +248,6 @@ def test_unknown_methods_are_refused(name):
         BY_NAME[name].cells(request(methods=("nonsense",)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fig4", "fig5", "fig7", "fig16"])
 def test_a_figure_is_labelled_and_has_its_numbers_beside_it(name, tmp_path):
     found = report(name, tmp_path)
@@ -280,7 +278,6 @@ def test_figures_are_the_same_bytes_each_time(tmp_path):
     assert first[1] != other[1]
 
 
-@pytest.mark.slow
 def test_histograms_hold_every_device(tmp_path):
     found = report("fig12", tmp_path)
     test_rows = [record for record in found.tables[0].records if record["split"] == TEST]
@@ -299,7 +296,6 @@ def test_one_method_makes_a_histogram_too(tmp_path):
     assert [len(axes.patches) for axes in figure.axes] == [1, 1]
 
 
-@pytest.mark.slow
 def test_curves_are_means_over_seeds(tmp_path):
     found = report("fig7", tmp_path)
     figure = found.figures["fig7-emnist-linear"]
@@ -362,7 +358,6 @@ def test_what_was_not_run_is_not_drawn():
     assert found.tables[0].rows == ()
 
 
-@pytest.mark.slow
 def test_runs_that_were_really_run_can_be_drawn(tmp_path, no_figures):
     tiny = {
         "data": {"num_devices": 8},

@@ -225,7 +225,6 @@ def test_a_delta_that_lets_one_device_of_a_run_be_shown_is_noted():
     assert note_on_delta(DPConfig(delta=0.1), 1000) is None, "without noise it is not used"
 
 
-@pytest.mark.slow
 def test_a_run_says_so_once(tmp_path, no_figures):
     told = []
     changes = {

@@ -61,7 +61,6 @@ def test_nobody_lies_by_default_and_a_share_of_0_changes_no_bit(tmp_path):
     assert model(tmp_path / "none").tobytes() != model(tmp_path / "some").tobytes()
 
 
-@pytest.mark.slow
 def test_all_methods_of_a_seed_meet_the_same_attackers(tmp_path):
     others = ("fedavg", "q-ffl", "private-delta-fl", "private-fedavg")
     config = settings(

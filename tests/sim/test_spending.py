@@ -126,7 +126,6 @@ def test_a_run_beyond_its_budget_is_refused_before_anything_is_written(tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 def test_no_round_begins_that_would_exceed_it_whoever_begins_it(tmp_path, monkeypatch):
     monkeypatch.setattr("deltafl.sim.run.experiment.check_fit", lambda *_: None)
     once = account_of(config_of(), 30, 650).after(1).epsilon

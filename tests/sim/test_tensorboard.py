@@ -52,7 +52,6 @@ def folders(path):
     return {one.name: one for one in (path / tensorboard.FOLDER).iterdir()}
 
 
-@pytest.mark.slow
 def test_scalars_and_histograms_are_those_of_the_run_directory(tmp_path):
     pytest.importorskip("tensorboardX")
     board = tensorboard.TensorBoard(tmp_path / "run")
