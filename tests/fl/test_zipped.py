@@ -49,3 +49,25 @@ def test_what_is_no_archive_is_refused():
     for broken in (b"", b"text", data[:-3], data.replace(b"text", b"tent"), negative):
         with pytest.raises(ValueError, match=r"not a readable zip|negative seek"):
             content_of(io.BytesIO(broken))
+
+
+def test_an_entry_that_states_another_size_is_refused():
+    data = bytearray(packed(b"text").getvalue())
+    place = data.index(b"PK\x01\x02") + 24  # of the size in the directory
+    data[place : place + 4] = (5).to_bytes(4, "little")
+    with pytest.raises(ValueError, match="has 4 bytes and states 5"):
+        content_of(io.BytesIO(data))
+
+
+def test_an_archive_that_was_closed_is_not_read():
+    with opened_zip(packed(b"text")) as archive:
+        archive.close()
+        with pytest.raises(ValueError, match="closed"):
+            next(unpacked(archive, archive.infolist()[0], 9))
+
+
+def test_errors_of_places_are_the_archive_s_and_those_of_other_files_are_not(tmp_path):
+    with pytest.raises(ValueError, match="a place in it"), opened_zip(packed(b"text")):
+        raise OSError(22, "Invalid argument")
+    with pytest.raises(FileNotFoundError), opened_zip(packed(b"text")):
+        (tmp_path / "other").read_bytes()
