@@ -183,7 +183,7 @@ class Tuning(GridSearch):
             cells = []
             for seed in range(1, (request.seeds or 1) + 1):
                 config = config_of(request, one, method, seed)
-                training = replace(config.training, **values)  # type: ignore[arg-type]
+                training = replace(config.training, **values)
                 config = replace(config, training=training, **changes)
                 cells.append(Cell(one.task.name, f"{method.label}, {setting}", seed, config))
             yield Point(method.label, setting, cells)
@@ -201,7 +201,7 @@ def tuning_of(task: Task) -> Tuning:
     )
 
 
-def _rates(config: RunConfig) -> list[tuple[Method, dict[str, float]]]:
+def _rates(config: RunConfig) -> list[tuple[Method, dict[str, Any]]]:
     start = config.training.learning_rate
     # a constant rate, as the paper has for linear models
     decays = (1.0,) if config.training.decay == 1 else _DECAYS
