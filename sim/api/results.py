@@ -18,7 +18,7 @@ from deltafl.sim.api.modules import factory
 from deltafl.sim.errors import RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
-from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.comparison import compare_methods
@@ -85,11 +85,7 @@ class Result:
     @property
     def rounds(self) -> dict[int, int]:
         """The rounds that were played, by seed; of those that have begun."""
-        found = {
-            seed: load_checkpoint(directory.checkpoints)
-            for seed, directory in self._directories().items()
-        }
-        return {seed: one.state.round for seed, one in found.items() if one is not None}
+        return {seed: one.state.round for seed, one in self._checkpoints().items()}
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -133,18 +129,18 @@ class Result:
 
         Raises:
             ValueError: there is no run with this seed.
+            RunError: no run has begun.
         """
         if self._build is None:
             raise RunError("pass Result.open the `model` that was trained")
-        rounds = self.rounds
-        if seed not in (None, *rounds) or not rounds:
-            raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, rounds))}")
-        chosen = next(iter(rounds)) if seed is None else seed
-        checkpoint = load_checkpoint(self._directories()[chosen].checkpoints)
-        if checkpoint is None:
-            raise RunError(f"{self.path} has lost its checkpoints: restore one")
+        checkpoints = self._checkpoints()
+        if not checkpoints:
+            raise RunError(f"{self.path} has no checkpoint of any seed")
+        if seed not in (None, *checkpoints):
+            raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, checkpoints))}")
+        chosen = next(iter(checkpoints)) if seed is None else seed
         module = self._build(0)
-        load_vector(module, split_models(checkpoint.state.model, 1)[0])
+        load_vector(module, split_models(checkpoints[chosen].state.model, 1)[0])
         return module.eval()
 
     def audit(self) -> Verdict:
@@ -171,6 +167,13 @@ class Result:
             else top
             for number, arm in enumerate(self._config.arms()[: self._config.experiment.num_seeds])
         }
+
+    def _checkpoints(self) -> dict[int, Checkpoint]:
+        found = {
+            seed: load_checkpoint(directory.checkpoints)
+            for seed, directory in self._directories().items()
+        }
+        return {seed: one for seed, one in found.items() if one is not None}
 
     def _evaluations(self) -> Iterator[tuple[int, Evaluation]]:
         for seed, directory in self._directories().items():

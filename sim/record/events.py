@@ -160,6 +160,8 @@ _MOST: Final = 1e100  # far beyond any run, and the sum over all rounds is finit
 _NUMBERS: Final = (
     "bytes_up_per_device",
     "clipped",
+    "delta",
+    "epsilon",
     "eta",
     "half_width",
     "kept_devices",

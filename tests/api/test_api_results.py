@@ -10,6 +10,7 @@ from made_runs import make_run
 from torch import nn
 
 import deltafl as dfl
+from deltafl.sim.errors import RunError
 from deltafl.sim.record.evaluations import read_last_evaluation, write_evaluation
 
 
@@ -163,3 +164,24 @@ def test_what_a_notebook_shows_is_escaped(found):
     assert "&lt;b&gt;&amp;" in shown
     assert "<b><b>" not in shown
     assert "4 (seed 1), 4 (seed 2)" in shown
+
+
+def test_a_module_that_is_not_there_is_an_error(found, tmp_path):
+    with pytest.raises(ValueError, match="seed=7: must be one of 1, 2"):
+        found.module(7)
+    with pytest.raises(RunError, match=r"pass Result\.open the `model`"):
+        dfl.Result.open(found.path).module()
+    make_run(tmp_path / "run", baselines=())  # without checkpoints
+    with pytest.raises(RunError, match="has no checkpoint of any seed"):
+        dfl.Result.open(tmp_path / "run", line).module()
+
+
+def test_of_a_run_that_has_not_begun_nothing_was_measured(tmp_path):
+    make_run(tmp_path / "run", baselines=(), played=[None, None])
+    assert "nothing was measured yet" in repr(dfl.Result.open(tmp_path / "run"))
+
+
+def test_a_comparison_is_shown_as_its_table(found):
+    both = dfl.Comparison([found, replace(found, label="other")])
+    assert repr(both) == repr(both.table())
+    assert "<table" in both._repr_html_()

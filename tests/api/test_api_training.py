@@ -210,6 +210,13 @@ def frozen():
         (network, {"settings": {"federation": {"levels": ["0.8", "0.5"]}}}, "give a method for"),
         (lambda: nn.Linear(4, 1), {}, r"outputs of shape \(1,\) .* must be \(2,\), a logit for"),
         (3, {}, "model = 3: must be a module"),
+        (
+            "linear",
+            {"loss": nn.CrossEntropyLoss(reduction="none")},
+            "the papers' models are trained by cross-entropy",
+        ),
+        (network, {"loss": nn.HuberLoss}, "must be a function"),
+        (network, {"loss": "hinge"}, "hinge"),
         (network, {"cohort_size": 0}, "federation.cohort_size = 0"),
         (network, {"cohort_size": 41}, "cohort_size = 41 is more than the 20"),
     ],

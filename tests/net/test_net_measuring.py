@@ -69,7 +69,6 @@ def played(tmp_path_factory):
     return made, state, path
 
 
-@pytest.mark.slow
 def test_the_sums_are_those_of_the_test_data(played):
     made, state, _ = played
     first, last = made.results

@@ -21,7 +21,6 @@ def measured_by(*methods, repeats=2):
     return measure(TASK, methods, repeats, "reference")
 
 
-@pytest.mark.slow
 def test_private_rounds_are_measured_beside_the_same_rounds_in_clear():
     measured = measured_by("histogram", "mm")
     clear, *methods = measured["rounds"].values()

@@ -15,7 +15,6 @@ def benchmark(**changes):
     return SessionBenchmark(**(arguments | changes))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -41,7 +40,6 @@ def test_a_session_is_measured(changes, expected):
     assert 0 < measured["masking"]["share_of_raw"] < 1
 
 
-@pytest.mark.slow
 def test_the_upload_is_counted_whole():
     measured = measure(benchmark(dim=50_000))
     sent = 1e3 * sum(each["kb_up_per_device"] for each in measured["by_stage"].values())
@@ -49,7 +47,6 @@ def test_the_upload_is_counted_whole():
     assert measured["upload"]["over_packed"] == pytest.approx(sent / 200_000, abs=1e-4)
 
 
-@pytest.mark.slow
 def test_a_wrong_sum_is_not_reported(monkeypatch):
     honest = session.run_session
 
@@ -76,7 +73,6 @@ def test_what_cannot_be_measured_is_said(capsys, arguments, message):
     assert re.search(message, capsys.readouterr().err)
 
 
-@pytest.mark.slow
 def test_command(capsys):
     arguments = ["bench", "secagg", "--clients", "6", "--dim", "10", "--graph", "complete"]
     assert main([*arguments, "--json"]) == 0

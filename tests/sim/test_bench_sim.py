@@ -1,10 +1,13 @@
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
+import threading
 from contextlib import closing
 from dataclasses import replace
 from importlib import metadata
+from multiprocessing import Pipe
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from running import is_running
 from deltafl.fl.parameters import load_vector, to_vector
 from deltafl.sim.bench import sim
 from deltafl.sim.bench.peers import ours, plain
-from deltafl.sim.bench.peers.party import Party, tree, usage
+from deltafl.sim.bench.peers.party import Conversation, Party, tree, usage
 from deltafl.sim.bench.peers.tasks import TASKS
 from deltafl.sim.bench.sim import (
     PEERS,
@@ -50,7 +53,6 @@ def test_made_up_samples_fit_the_model_and_depend_on_the_seed_alone(name):
     assert not np.array_equal(made.x, task.samples_of(0).x)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_textbook_models_are_the_functions_that_ours_are(name):
     task = tiny(name)
@@ -61,6 +63,57 @@ def test_textbook_models_are_the_functions_that_ours_are(name):
     x, _ = plain.tensors(task, 1)
     with torch.no_grad():
         torch.testing.assert_close(theirs(x), ours(torch.tensor(task.samples_of(1).inputs())))
+
+
+def in_a_thread(target, *arguments):
+    """As `party.start`, without a process of its own."""
+    ours, theirs = Pipe()
+
+    def live():
+        with contextlib.suppress(EOFError):
+            target(theirs, *arguments)
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    return thread, ours
+
+
+@pytest.mark.parametrize("options", [(), ("warm",)])
+def test_the_textbooks_round_is_the_mean_of_its_clients(options, monkeypatch):
+    task, workers = tiny("linear", clients=3), []
+
+    def started(*arguments):
+        workers.append(in_a_thread(*arguments))
+        return workers[-1]
+
+    monkeypatch.setattr(plain, "start", started)
+    monkeypatch.setattr(plain, "usable_cores", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # they are this process's here
+    start, module = task.first_model(), plain.build(task)
+    optimizer = torch.optim.SGD(module.parameters(), lr=task.learning_rate)
+    party, pipe = in_a_thread(
+        lambda end: plain.main(Conversation(end), task, start, *options),
+    )
+    assert "processes of one thread: 2" in pipe.recv()
+    expected = start
+    for round_index in range(2):
+        trained = []
+        for client in range(3):
+            load_vector(module, expected)
+            batches = plain.epoch(
+                task, *plain.tensors(task, client), round_index=round_index, client=client
+            )
+            plain.train(module, optimizer, batches)
+            trained.append(to_vector(module).astype(float))
+        expected = np.mean(trained, axis=0).astype(np.float32)
+        pipe.send("round")
+        assert pipe.recv() > 0
+        pipe.send("model")
+        np.testing.assert_allclose(pipe.recv(), expected, rtol=1e-6, atol=1e-8)
+    for thread, end in ((party, pipe), *workers):
+        end.close()
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +169,6 @@ def test_another_model_is_no_agreement():
             check_agreement(differences_from({"ours": ours, "peer": wrong}, start))
 
 
-@pytest.mark.slow
 def test_another_shuffle_is_no_agreement():
     """A peer that trained on the same samples in another order is found out."""
     task = tiny("linear", samples=30)
@@ -133,14 +185,12 @@ def test_another_shuffle_is_no_agreement():
         check_agreement(differences_from(models, start))
 
 
-@pytest.mark.slow
 def test_a_party_that_ends_says_why():
     start = np.zeros(1, dtype=np.float32)
     with pytest.raises(RunError, match=r"first has ended: .*guess"):
         Party("first", ours.main, replace(tiny("linear"), model="guess"), start, "reference")
 
 
-@pytest.mark.slow
 def test_a_party_leaves_no_process_behind():
     task = tiny("linear", clients=1)
     with closing(Party("plain", plain.main, task, task.first_model())) as party:

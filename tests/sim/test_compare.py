@@ -278,6 +278,14 @@ def test_runs_that_are_not_finished_are_not_compared(experiment, capsys):
     assert "was evaluated last after round" in err
 
 
+def test_runs_without_evaluations_of_single_devices_are_not_compared(experiment, capsys):
+    (last,) = experiment.arm("fedavg", 2).metrics.rglob("round-*.csv")
+    last.unlink()
+    code, _, err = call(capsys, experiment.path)
+    assert code == 2
+    assert "fedavg-seed-2 has no evaluation of single devices" in err
+
+
 def test_an_experiment_of_which_runs_are_missing_is_not_compared(tmp_path, capsys):
     top = RunDirectory(tmp_path / "run")
     write_run(top, "delta-fl", 1, experiment={"seed": 1, "num_seeds": 2, "baselines": ["fedavg"]})
@@ -314,6 +322,20 @@ def test_which_fedavg_is_meant_has_to_be_said(experiment, tmp_path, capsys):
     assert "several methods are FedAvg: choose one by --baseline ('fedavg, training" in err
     chosen = err[err.index("('") + 2 : err.index("', '")]
     assert call(capsys, *words, "--baseline", chosen)[0] == 0
+
+
+def test_methods_have_names_of_their_own(experiment, tmp_path, capsys):
+    for seed in (1, 2):
+        write_run(RunDirectory(tmp_path / str(seed)), "fedprox", seed)
+    code, _, err = call(capsys, experiment.path, tmp_path / "1", f"fedprox={tmp_path / '2'}")
+    assert code == 2
+    assert "two methods have one name" in err
+
+
+def test_what_is_no_file_is_not_replaced(experiment, capsys):
+    code, _, err = call(capsys, experiment.path, "--csv", "/dev/null")
+    assert code == 2
+    assert "/dev/null exists and is no table" in err
 
 
 def test_one_file_is_not_written_twice(experiment, tmp_path, capsys):

@@ -1,5 +1,7 @@
 from deltafl.secagg import prg
+from deltafl.secagg.errors import SecAggError
 from deltafl.sim.cohort.masks import Masks
+from deltafl.sim.doctor import trial
 from deltafl.sim.doctor.findings import State
 from deltafl.sim.doctor.trial import secure_sum, used
 
@@ -15,6 +17,16 @@ def test_masks_that_do_not_cancel_are_found():
 
     (found,) = secure_sum(Masks(wrong, 0, "a fault"))
     assert (found.state, found.text) == (State.FAILED, "it is wrong: masks do not cancel")
+
+
+def test_a_session_that_ends_without_a_sum_is_found(monkeypatch):
+    def ended(*_arguments, **_options):
+        raise SecAggError("too few shares")
+
+    monkeypatch.setattr(trial, "run_session", ended)
+    (found,) = secure_sum()
+    assert (found.state, found.text) == (State.FAILED, "there is none: too few shares")
+    assert found.mend
 
 
 def test_it_says_what_the_quickstart_would_use():

@@ -197,6 +197,32 @@ def test_results_have_differences_settings_and_versions(pages, all_shown):
         assert page.in_points(row.devices.low) in text
 
 
+@pytest.mark.parametrize(
+    ("settings", "spent", "said"),
+    [
+        (
+            {"dp": {"noise": "1.5"}, "quantile": {"method": "noisy", "noise": 4}},
+            {"epsilon": 2.0, "delta": 1e-5},
+            "all sums of 4 rounds cost",
+        ),
+        ({"quantile": {"method": "noisy", "noise": 4}}, {}, "the searches of 4 rounds cost"),
+        ({}, {}, ""),
+    ],
+)
+def test_what_noise_has_cost_is_told(tmp_path, settings, spent, said):
+    make_run(
+        tmp_path / "run",
+        algorithm="private-delta-fl",
+        baselines=(),
+        make_event=lambda number: private(number, **spent),
+        federation={"cohort_size": 10},
+        **settings,
+    )
+    text = words(page.page_of_results(Page([Reader(tmp_path / "run").read()])))
+    assert ("rounds cost a device" in text) == bool(said)
+    assert said in text
+
+
 def test_a_run_that_is_quiet_for_long_may_have_stopped(tmp_path):
     make_run(tmp_path / "run", played=[2, None, None, None])
     found = Reader(tmp_path / "run").read()

@@ -233,6 +233,39 @@ def test_an_audit_of_another_run_is_not_that_of_this_one(tmp_path, monkeypatch):
     assert (watched.page().audit.state, watched.audit_report()) == ("ready", None)
 
 
+def test_an_audit_says_how_far_it_is_what_it_found_and_why_it_failed(tmp_path, monkeypatch):
+    what = {"algorithm": "private-delta-fl", "finished": True, "federation": {"cohort_size": 10}}
+    make_run(tmp_path / "run", **what)
+    said, done = [], threading.Event()
+    watched = Watched(tmp_path / "run")
+
+    def failed(_path, *, progress):
+        progress.advance(1, 4, 1)
+        said.append(watched.page().audit)
+        done.set()
+        raise OSError("it is gone")
+
+    monkeypatch.setattr("deltafl.sim.view.watch.audit", failed)
+    watched.ask_audit()
+    assert done.wait(60)
+    assert (said[0].state, said[0].done) == ("running", 0.25)
+    for thread in threading.enumerate():
+        if thread.daemon and thread.name.endswith("(_run)"):
+            thread.join(60)
+    found = watched.page().audit
+    assert (found.state, found.sentence) == ("failed", "The run cannot be audited: it is gone")
+    assert watched.audit_report() is None
+
+
+def test_the_report_of_an_audit_is_a_page(tmp_path, monkeypatch):
+    make_run(tmp_path / "run")
+    monkeypatch.setattr(Watched, "audit_report", lambda _: "the report")
+    with served(tmp_path / "run") as server:
+        status, headers, text = ask(server, "/audit.html")
+    assert (status, text) == (200, "the report")
+    assert headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+
+
 # in a browser
 
 

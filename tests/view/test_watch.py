@@ -68,3 +68,13 @@ def test_of_a_federation_on_this_machine_the_run_in_its_folder_is_shown(tmp_path
     monkeypatch.setattr(watch, "Server", server)
     assert main(["watch", str(tmp_path)]) == 0
     assert shown == [tmp_path / "run"]
+
+
+@pytest.mark.parametrize(
+    ("address", "is_noted"), [("localhost:0", False), ("::1:0", False), ("0.0.0.0:0", True)]
+)
+def test_who_lets_others_reach_the_page_is_told(tmp_path, monkeypatch, capsys, address, is_noted):
+    make_run(tmp_path / "run", finished=True)
+    monkeypatch.setattr(watch.Server, "serve_forever", lambda _: None)
+    assert main(["watch", str(tmp_path / "run"), "--listen", address]) == 0
+    assert ("note: others can reach" in capsys.readouterr().err) == is_noted
