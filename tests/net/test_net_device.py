@@ -262,7 +262,6 @@ def test_settings_that_a_device_cannot_train_by_are_declined(federation, text, c
     assert decode(again) == Decline(TASK, Reason.SETTINGS)
 
 
-@pytest.mark.slow
 def test_every_device_of_a_cohort_trains_even_if_it_does_not_pass(
     tmp_path, federation, monkeypatch
 ):
