@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _MEAN: Final = "mean"
 _FEDAVG: Final = "fedavg"
 _CSV_BEGINS: Final = rb"method,pairs,mean,std,"
-_LATEX_BEGINS: Final = rb"% [^\n]*\n\\begin\{tabular\}\{lr+\}\n\\toprule\nmethod & pairs & "
+_LATEX_BEGINS: Final = (
+    rb"% [^\n]*\n\\begin\{tabular\}\{lr+\}\n\\toprule\nmethod & [^\n]*difference "
+)
 _HEAD: Final = 1 << 16  # bytes in which a table has begun
 
 _DESCRIPTION: Final = """\
@@ -39,12 +41,16 @@ examples:
   deltafl compare slow=runs/a fast=runs/b --mean
       runs with names, by the mean of the test error
 
-All p-values are one-sided: small if the method is lower than the baseline. Over runs it is a paired
-t test, with Wilcoxon's signed-rank test and the sign test beside it, and says what training again
-would give; over devices it is a paired bootstrap of the devices, and says what others like them
-would see. "Holm" is the p-value after Holm's correction for the number of methods. The effect is
-the mean difference in standard deviations of the differences. Where every pair has a split of its
-own, "p for new devices" is the corrected resampled t test of Nadeau and Bengio (2003).
+All p-values are two-sided, and below 0.05 where the 95% interval leaves out 0. Over runs it is a
+paired t test, with Wilcoxon's signed-rank test and the sign test beside it, and says what training
+again would give; over devices it is a paired bootstrap of the devices, and says what others like
+them would see of the models as they were trained. Equal differences show no spread: their p is that
+of the signed-rank test, and with fewer than six pairs nothing bounds the difference. "Holm" is the
+p-value after Holm's correction for the number of methods. The effect is the mean difference in
+standard deviations of the differences. Where every pair has a split of its own, "p for new devices"
+is the corrected resampled t test of Nadeau and Bengio (2003). The LaTeX table has five columns: the
+difference is over runs where two or more are paired, else over devices, and p is after Holm's
+correction. --csv has every number.
 exit codes: 0 success, 2 invalid request.
 """
 
@@ -56,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="METHOD",
-        help="what the others are compared with (default: the only fedavg, else the first method)",
+        help="what the others are compared with (default: the only fedavg, else the last method)",
     )
     parser.add_argument(
         "--percentile",
@@ -82,7 +88,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write every number here (replaces an earlier table, and no other file)",
     )
     parser.add_argument(
-        "--latex", type=Path, metavar="FILE", help="write a LaTeX table here (likewise)"
+        "--latex",
+        type=Path,
+        metavar="FILE",
+        help="write a LaTeX table of five columns here (likewise)",
     )
     add_json(parser)
 
@@ -96,7 +105,7 @@ def main(options: argparse.Namespace) -> int:
     from deltafl.fl.registry import ERROR
     from deltafl.sim.compare.runs import compare_in_pairs, differing, left_out, read_methods
     from deltafl.sim.record.atomic import write_file
-    from deltafl.sim.reproduce.comparison import comparison_table
+    from deltafl.sim.reproduce.comparison import comparison_table, paper_table
     from deltafl.sim.reproduce.output import as_csv, as_json_lines, as_latex, laid_out
 
     _check_outputs(options)
@@ -104,19 +113,30 @@ def main(options: argparse.Namespace) -> int:
     baseline = _baseline(methods, options.baseline)
     percentile = None if options.mean else options.percentile
     try:
-        compared = compare_in_pairs(methods, baseline, percentile=percentile, level=options.level)
+        compared, means = (
+            compare_in_pairs(methods, baseline, percentile=one, level=options.level)
+            for one in (percentile, None)
+        )
     except ValueError as error:
         raise UserError(str(error)) from error
     metric = _metric(methods)
     what = _MEAN if percentile is None else f"percentile {percentile:g}"
     measured = "test error" if metric == ERROR else f"test {metric}"
     statistic = f"{what} of the {measured} over devices"
-    points = " (points)" if metric == ERROR else ""
+    title = f"{statistic[:1].upper()}{statistic[1:]}; differences are less {baseline.label}"
     table = comparison_table(
         "compare",
-        f"{statistic[:1].upper()}{statistic[1:]}, less {baseline.label}{points}",
+        title,
         compared,
         statistic=statistic,
+        level=options.level,
+        is_share=metric == ERROR,
+    )
+    short = paper_table(
+        title,
+        compared,
+        () if percentile is None else means,
+        statistic=what.replace("percentile ", "p"),
         level=options.level,
         is_share=metric == ERROR,
     )
@@ -129,7 +149,7 @@ def main(options: argparse.Namespace) -> int:
         print(as_json_lines(table), end="")
     else:
         print(visible(laid_out(table)))
-    for file, text in ((options.csv, as_csv(table)), (options.latex, as_latex(table))):
+    for file, text in ((options.csv, as_csv(table)), (options.latex, as_latex(short))):
         if file is not None:
             write_file(file, text.encode())
             say(f"deltafl: {file} is written")
@@ -189,7 +209,7 @@ def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
                 "several methods are FedAvg: choose one by --baseline "
                 f"({', '.join(repr(method.label) for method in averaging)})"
             )
-        return averaging[0] if averaging else methods[0]
+        return averaging[0] if averaging else methods[-1]
     if wanted not in known:
         raise UserError(f"--baseline: there is no {wanted!r}: {nearest(wanted, list(known))}")
     return known[wanted]

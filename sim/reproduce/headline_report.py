@@ -121,7 +121,12 @@ def compare(arms: Arms, at: int) -> tuple[Test, ...]:
         if method != FEDAVG.label and len(pairs[0]) >= 2:
             tail, mean = (
                 compare_runs(
-                    method, *pairs, same_devices=False, test_share=_HALF, percentile=percentile
+                    method,
+                    *pairs,
+                    same_devices=False,
+                    test_share=_HALF,
+                    percentile=percentile,
+                    alternative="less",  # as declared
                 )
                 for percentile in (PERCENTILE, None)
             )
@@ -340,7 +345,7 @@ def _numbers(name: str, one: Comparison) -> dict[str, float]:
         f"{name}_difference": 100 * seeds.mean,
         f"{name}_low": 100 * seeds.low,
         f"{name}_high": 100 * seeds.high,
-        f"{name}_p_t": seeds.p_t,
+        f"{name}_p_t": seeds.p,
         f"{name}_p_signed_rank": seeds.p_signed_rank,
         f"{name}_effect": seeds.effect,
     }

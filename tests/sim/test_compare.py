@@ -73,7 +73,7 @@ def test_an_experiment_is_compared_over_its_seeds_and_devices(experiment, capsys
     tails = [[np.percentile(errors_of(seed, by), 90) for seed in (1, 2, 3)] for by in (-0.05, 0)]
     expected = compare_over_seeds(*tails)
     assert ours["difference"] == pytest.approx(expected.mean)
-    assert ours["p_t"] == pytest.approx(expected.p_t)
+    assert ours["p_runs"] == pytest.approx(expected.p)
     assert ours["effect"] == pytest.approx(expected.effect)
     assert ours["device_difference"] == pytest.approx(expected.mean)
     assert ours["device_high"] < 0
@@ -95,8 +95,8 @@ def test_methods_of_several_directories_are_corrected_together(experiment, tmp_p
     )
     assert [method.label for method in methods] == ["delta-fl θ=0.5", "fedavg", "fedprox"]
     _, *found = compare_in_pairs(methods, methods[1])
-    assert [one.adjusted_p_seeds for one in found] == list(holm([one.seeds.p_t for one in found]))
-    assert found[0].adjusted_p_seeds == pytest.approx(2 * found[0].seeds.p_t)
+    assert [one.adjusted_p_seeds for one in found] == list(holm([one.seeds.p for one in found]))
+    assert found[0].adjusted_p_seeds == pytest.approx(2 * found[0].seeds.p)
 
 
 def test_only_runs_with_the_same_seeds_are_pairs(experiment, tmp_path):
@@ -220,9 +220,19 @@ def test_tables_are_printed_and_written(experiment, tmp_path, capsys):
     assert [row["method"] for row in rows] == ["fedavg", "delta-fl θ=0.5"]
     latex = files[1].read_text(encoding="utf-8")
     assert latex.count(r"\\") == 3
-    assert r"delta-fl $\theta$=0.5 & 3 & " in latex
-    assert "signed rank" in latex
-    assert "new devices" not in latex  # a column that nobody has
+    head, body = latex.splitlines()[3], latex.splitlines()[6]
+    assert head == (
+        r"method & p90 (\%) & mean (\%) & difference (points) [95\%] & p over runs (two-sided) \\"
+    )
+    ours = rows[1]
+    cells = [
+        f"{100 * float(ours['difference']):+.2f} [{100 * float(ours['low']):+.2f}, "
+        f"{100 * float(ours['high']):+.2f}]",
+        f"{float(ours['adjusted_p_runs']):.4f} \\\\",
+    ]
+    assert body.startswith(r"delta-fl $\theta$=0.5 & ")
+    assert body.split(" & ")[3:] == cells
+    assert "new devices" not in out  # a column that nobody has
 
 
 def test_signs_of_latex_are_escaped():
