@@ -162,12 +162,25 @@ def line_style(number: int, *, marked: bool = True) -> dict[str, Any]:
 def _paired(found: Sequence[tuple[int, Pairs]]) -> list[Plan]:
     if not found:
         return []
-    told = " ".join(f"{one.method}: {one.helped} helped, {one.hurt} hurt." for _, one in found)
+    told = " ".join(_balance(one) for _, one in found)
     caption = (
         "Final test error of each test device under a method, against that under "
-        f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped. {told}"
+        f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped; by chance "
+        f"alone, about as many would be as are hurt. {told}"
     )
     return [Plan("paired", caption, tuple(_scatter(*one) for one in found[:_MOST_PAIRS]))]
+
+
+def _balance(one: Pairs) -> str:
+    """Who gains and who loses, in a sentence."""
+    told = f"{one.method}: {one.helped} helped, {one.hurt} hurt"
+    if one.worst is None:
+        return f"{told}."
+    mean, low, high = (f"{100 * value:+.1f}".replace("inf", "∞") for value in one.worst)
+    return (
+        f"{told}; the error of the tenth that {one.baseline} serves worst in other seeds changes "
+        f"by {mean} points (95% interval over seeds: {low} to {high})."
+    )
 
 
 def _figure(plan: Plan, width: float) -> Figure:

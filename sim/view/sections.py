@@ -169,7 +169,10 @@ def paired(page: Page) -> Content:
         problem = "There is one method, and nothing to compare it with."
         return {"baseline": "", "found": [], "problem": problem}
     found = [one for _, one in pairs.pairs_of(page.methods[:MAX_METHODS], baseline)]
-    problem = f"No method has been evaluated on the same devices and seed as {baseline.label} yet."
+    problem = (
+        f"No method has been evaluated on the same devices and two seeds as {baseline.label}. With "
+        "one seed, who is served badly cannot be told from who was unlucky."
+    )
     return {"baseline": baseline.label, "found": found, "problem": "" if found else problem}
 
 
@@ -243,10 +246,16 @@ def facts(page: Page) -> Content:
 
 
 def compared(page: Page) -> Content:
-    """Tables of paired differences, which take seconds; or why there are none."""
+    """Tables of paired differences of finished runs; or why there are none."""
     baseline, tables = page.baseline, []
     if baseline is None:
         problem = "There is one method, and nothing to compare it with."
+        return {"tables": (), "problem": problem}
+    if not all(one.is_finished for one in page.snapshots):
+        problem = (
+            "Differences are tested when all runs are finished: tested again and again on the "
+            "way, chance would be a gain sooner or later."
+        )
         return {"tables": (), "problem": problem}
     for title, percentile in (
         (f"{runs.TAIL}th percentile over devices", runs.TAIL),
@@ -276,7 +285,7 @@ SECTIONS: Final[Mapping[str, Callable[[Page], Content]]] = {
 }
 """The sections of a page of results, in their order."""
 
-OF_A_RUN: Final = tuple(name for name in SECTIONS if name not in ("facts", "compared"))
+OF_A_RUN: Final = tuple(name for name in SECTIONS if name != "facts")
 """Those of the page of a run that may be in progress."""
 
 
