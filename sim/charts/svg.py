@@ -152,7 +152,7 @@ def pair_chart(found: Pairs) -> Svg:
     return _frame(
         f"{found.summary}.",
         _y_marks([(at, percent(at)) for at, _ in marks], y_axis, "test error"),
-        _text(LEFT, BOTTOM + 18, f"served best by {short}", "start"),
+        _text(LEFT, BOTTOM + 18, f"served best by {short}, in other seeds", "start"),
         _text(RIGHT, BOTTOM + 34, "served worst", "end"),
         *(_pair(found, *one, x_axis(place), y_axis) for place, one in enumerate(drawn)),
     )

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from deltafl.sim.compare.runs import Method
 
 _MEAN: Final = "mean"
-_FEDAVG: Final = "fedavg"
 _CSV_BEGINS: Final = rb"method,pairs,mean,std,"
 _LATEX_BEGINS: Final = (
     rb"% [^\n]*\n\\begin\{tabular\}\{lr+\}\n\\toprule\nmethod & [^\n]*difference "
@@ -58,7 +57,12 @@ exit codes: 0 success, 2 invalid request.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run directory, or NAME=DIRECTORY")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a run directory, or a folder of `deltafl.compare`; NAME=RUN gives it a name",
+    )
     parser.add_argument(
         "--baseline",
         metavar="METHOD",
@@ -157,12 +161,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
+    from deltafl.sim.record.labels import named_runs
     from deltafl.sim.record.rundir import RunDirectory, check_output
 
-    places = [
-        Path(word if Path(word).exists() else word.partition("=")[2]) for word in options.runs
-    ]
-    files = [file for place in places for file in RunDirectory(place).files]
+    files = [file for one in named_runs(options.runs) for file in RunDirectory(one.path).files]
     if options.csv is not None and options.csv == options.latex:
         raise UserError(f"--csv and --latex are both {options.csv}: name two files")
     for output, begins in ((options.csv, _CSV_BEGINS), (options.latex, _LATEX_BEGINS)):
@@ -195,6 +197,7 @@ def _metric(methods: "Sequence[Method]") -> str:
 
 def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
     from deltafl.fl.nearest import nearest
+    from deltafl.sim.record.labels import FEDAVG, usual_baseline
 
     if len(methods) < 2:
         raise UserError(
@@ -203,13 +206,14 @@ def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
         )
     known = {method.label: method for method in methods}
     if wanted is None:
-        averaging = [method for method in methods if method.config.federation.algorithm == _FEDAVG]
+        algorithms = [method.config.federation.algorithm for method in methods]
+        averaging = [one for one, by in zip(methods, algorithms, strict=True) if by == FEDAVG]
         if len(averaging) > 1:
             raise UserError(
                 "several methods are FedAvg: choose one by --baseline "
                 f"({', '.join(repr(method.label) for method in averaging)})"
             )
-        return averaging[0] if averaging else methods[-1]
+        return methods[usual_baseline(algorithms)]
     if wanted not in known:
         raise UserError(f"--baseline: there is no {wanted!r}: {nearest(wanted, list(known))}")
     return known[wanted]

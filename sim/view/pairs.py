@@ -9,9 +9,9 @@ import numpy as np
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.charts.chart import Distribution, Numbers, Pairs
 from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.record.labels import usual_baseline
 from deltafl.sim.record.snapshot import Method, Tested
 from deltafl.sim.reproduce.comparison import compare_methods
-from deltafl.sim.reproduce.methods import FEDAVG
 from deltafl.sim.reproduce.statistics import (
     Comparison,
     by_rank_in_other_seeds,
@@ -99,7 +99,7 @@ def _by_device(one: Tested) -> Numbers:
 
 
 def baseline_of(methods: Sequence[Method], wanted: str | None = None) -> Method | None:
-    """What the others are compared with: the wanted one, or FedAvg, or the last.
+    """What the others are compared with: the wanted one, or the only FedAvg, or the last.
 
     Raises:
         ValueError: there is no method of this label.
@@ -112,7 +112,7 @@ def baseline_of(methods: Sequence[Method], wanted: str | None = None) -> Method 
         return found
     if len(methods) < 2:
         return None
-    return next((one for one in methods if one.algorithm == FEDAVG.key), methods[-1])
+    return methods[usual_baseline([one.algorithm for one in methods])]
 
 
 def comparisons(

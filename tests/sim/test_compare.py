@@ -68,7 +68,7 @@ def test_an_experiment_is_compared_over_its_seeds_and_devices(experiment, capsys
     code, out, _ = call(capsys, experiment.path, "--json")
     assert code == 0
     base, ours = map(json.loads, out.splitlines())
-    assert (base["method"], ours["method"]) == ("fedavg", "delta-fl θ=0.5")
+    assert (base["method"], ours["method"]) == ("fedavg", "delta-fl, θ = 0.5")
     assert (base["pairs"], ours["pairs"]) == (3, 3)
     tails = [[np.percentile(errors_of(seed, by), 90) for seed in (1, 2, 3)] for by in (-0.05, 0)]
     expected = compare_over_seeds(*tails)
@@ -93,7 +93,7 @@ def test_methods_of_several_directories_are_corrected_together(experiment, tmp_p
     methods = read_methods(
         [str(experiment.path), *(str(tmp_path / f"prox{seed}") for seed in (1, 2, 3))]
     )
-    assert [method.label for method in methods] == ["delta-fl θ=0.5", "fedavg", "fedprox"]
+    assert [method.label for method in methods] == ["delta-fl, θ = 0.5", "fedavg", "fedprox"]
     _, *found = compare_in_pairs(methods, methods[1])
     assert [one.adjusted_p_seeds for one in found] == list(holm([one.seeds.p for one in found]))
     assert found[0].adjusted_p_seeds == pytest.approx(2 * found[0].seeds.p)
@@ -174,8 +174,8 @@ def test_runs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path):
 def test_each_level_of_a_run_is_a_method(tmp_path):
     write_run(RunDirectory(tmp_path / "a"), "delta-fl", 1, federation={"levels": ["0.8", "0.5"]})
     assert [method.label for method in read_methods([str(tmp_path / "a")])] == [
-        "delta-fl θ=0.8",
-        "delta-fl θ=0.5",
+        "delta-fl, θ = 0.8",
+        "delta-fl, θ = 0.5",
     ]
 
 
@@ -200,7 +200,7 @@ def test_a_run_is_not_compared_with_itself(experiment, tmp_path):
 def test_levels_of_one_run_are_methods_of_their_own(tmp_path):
     write_run(RunDirectory(tmp_path / "a"), "delta-fl", 1, federation={"levels": ["0.8", "0.5"]})
     methods = read_methods([f"a={tmp_path}/a", f"a={tmp_path}/a/"])
-    assert [method.label for method in methods] == ["a: delta-fl θ=0.8", "a: delta-fl θ=0.5"]
+    assert [method.label for method in methods] == ["a: delta-fl, θ = 0.8", "a: delta-fl, θ = 0.5"]
 
 
 def test_other_devices_are_no_pairs(experiment, tmp_path):
@@ -214,10 +214,10 @@ def test_tables_are_printed_and_written(experiment, tmp_path, capsys):
     files = tmp_path / "t.csv", tmp_path / "t.tex"
     code, out, err = call(capsys, experiment.path, "--csv", files[0], "--latex", files[1])
     assert code == 0
-    assert "delta-fl θ=0.5" in out
+    assert "delta-fl, θ = 0.5" in out
     assert "t.tex is written" in err
     rows = list(csv.DictReader(files[0].read_text(encoding="utf-8").splitlines()))
-    assert [row["method"] for row in rows] == ["fedavg", "delta-fl θ=0.5"]
+    assert [row["method"] for row in rows] == ["fedavg", "delta-fl, θ = 0.5"]
     latex = files[1].read_text(encoding="utf-8")
     assert latex.count(r"\\") == 3
     head, body = latex.splitlines()[3], latex.splitlines()[6]
@@ -230,7 +230,7 @@ def test_tables_are_printed_and_written(experiment, tmp_path, capsys):
         f"{100 * float(ours['high']):+.2f}]",
         f"{float(ours['adjusted_p_runs']):.4f} \\\\",
     ]
-    assert body.startswith(r"delta-fl $\theta$=0.5 & ")
+    assert body.startswith(r"delta-fl, $\theta$ = 0.5 & ")
     assert body.split(" & ")[3:] == cells
     assert "new devices" not in out  # a column that nobody has
 

@@ -124,7 +124,7 @@ def test_names_are_text_wherever_they_are(all_shown, pages):
 def test_the_page_says_how_far_the_run_is_and_what_cannot_be_read(pages):
     assert "32 of 32 rounds of 8 runs" in words(pages["rich"])
     early = words(pages["early"])
-    assert "0 of 16 rounds of 4 runs. Now: delta-fl, seed 1, after round 0 of 4" in early
+    assert "0 of 16 rounds of 4 runs. Now: delta-fl, θ = 0.5, seed 1, after round 0 of 4" in early
     assert "No round has been played yet" in early
     assert "There is no run here yet" in words(pages["absent"])
     hostile = words(pages["hostile"])
@@ -150,13 +150,13 @@ def test_devices_that_lie_are_shown_as_what_only_the_simulator_knows(pages):
         "Loss that they claim": "top",
         "Samples that they claim": "their own",
     }
-    for row in ("delta-fl10 %10 %75 %", "fedavg20 %20 %75 %"):
+    for row in ("delta-fl, θ = 0.510 %10 %75 %", "fedavg20 %20 %75 %"):
         assert row in text
 
 
 def test_the_share_is_drawn_by_round_and_method(all_shown):
     share, backdoor = lying(all_shown["lying"])["charts"]
-    assert share.head == ("round", "delta-fl", "fedavg")
+    assert share.head == ("round", "delta-fl, θ = 0.5", "fedavg")
     assert share.rows() == [(at, (str(at), "10 %", "20 %")) for at in (1, 2, 3, 4)]
     assert backdoor.rows() == [(4, ("4", "75 %", "75 %"))]
 
@@ -233,7 +233,7 @@ def test_methods_of_several_runs_have_names_of_their_own(tmp_path):
     for name in ("a", "b"):
         make_run(tmp_path / name, baselines=(), finished=True)
     found = Page([Reader(tmp_path / name).read() for name in ("a", "b")])
-    assert found.labels == ("delta-fl (a)", "delta-fl (b)")
+    assert found.labels == ("delta-fl, θ = 0.5 (a)", "delta-fl, θ = 0.5 (b)")
     assert len(paired(found)["found"]) == 1
     assert compared(found)["tables"]
 

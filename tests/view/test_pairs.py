@@ -91,7 +91,7 @@ def test_devices_of_one_name_are_no_pair(tmp_path):
 
 def test_differences_are_those_of_the_statistics(methods):
     found = comparisons(methods, methods[1], None)
-    assert [one.method for one in found] == ["delta-fl", "fedavg"]
+    assert [one.method for one in found] == ["delta-fl, θ = 0.5", "fedavg"]
     difference = np.mean([(errors(0, s, 4) - errors(1, s, 4)).mean() for s in range(2)])
     assert found[0].devices.difference == pytest.approx(difference)
     assert found[1].devices is None
@@ -108,8 +108,9 @@ def test_methods_are_compared_with_fedavg_or_the_last_or_the_wanted_one(methods)
     assert baseline_of(methods).label == "fedavg"
     assert baseline_of(methods[::-1]).label == "fedavg"
     assert baseline_of(methods[:1]) is None
-    assert baseline_of(methods, "delta-fl").label == "delta-fl"
-    with pytest.raises(ValueError, match="not one of the methods: delta-fl, fedavg"):
+    assert baseline_of(methods, "delta-fl, θ = 0.5").algorithm == "delta-fl"
+    assert baseline_of([methods[1], methods[1], methods[0]]) is methods[0]  # which FedAvg?
+    with pytest.raises(ValueError, match=r"not one of the methods: delta-fl, θ = 0\.5, fedavg"):
         baseline_of(methods, "q-ffl")
 
 
