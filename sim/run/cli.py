@@ -192,7 +192,7 @@ def _show(summary: Mapping[str, object], out: Path, *, as_json: bool) -> int:
     plots = "plots/, " if (out / "plots").exists() else ""
     print(f"\nResults are in {out}: summary.json, {plots}metrics/, events.jsonl.")
     if summary.get("baseline"):
-        print(f"Is a difference more than chance? {called()} compare {shlex.quote(str(out))}")
+        print(f"To see what is more than chance: {called()} compare {shlex.quote(str(out))}")
     if summary.get("sums") == "masked":
         print(f"To see what the server saw: {called()} audit {shlex.quote(str(out))}")
     return 0

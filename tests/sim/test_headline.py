@@ -159,7 +159,7 @@ class TestReport:
             "headline-rounds",
             "headline-devices",
         ]
-        assert set(report.figures) == {"headline", "headline-devices"}
+        assert set(report.figures) == {"headline", "headline-tests", "headline-devices"}
         over_rounds = {row[:2]: row[2:] for row in report.tables[2].rows}
         assert over_rounds[TUNED, "Δ-FL θ=0.5"][-1] == "–"
         assert over_rounds[SMALL_STEPS, "Δ-FL θ=0.5"][-1].startswith(("-1.", "-2."))
