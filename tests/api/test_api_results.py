@@ -111,10 +111,13 @@ def test_there_is_a_module_for_every_seed_and_no_other(found):
 
 
 def test_the_directory_knows_a_model_of_the_papers(found):
-    for seed in found.seeds:
-        module = dfl.Result.open(found.path).module(seed)
-        for ours, theirs in zip(module.parameters(), found.module(seed).parameters(), strict=True):
-            assert torch.equal(ours, theirs)
+    opened = dfl.Result.open(found.path)
+    weights = {seed: [*opened.module(seed).parameters()] for seed in found.seeds}
+    for seed, ours in weights.items():
+        for one, other in zip(ours, found.module(seed).parameters(), strict=True):
+            assert torch.equal(one, other)
+    first, second = weights.values()
+    assert not torch.equal(first[0], second[0])
 
 
 def between_both(outputs, targets):
