@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -24,7 +24,7 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
-from deltafl.sim.record.labels import named_runs, read_comparison
+from deltafl.sim.record.labels import name_of, named_runs, read_comparison
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.statistics import Estimate, statistic_of
@@ -57,6 +57,7 @@ class Result:
     path: Path
     _config: RunConfig
     _build: Callable[[int], nn.Module] | None = field(repr=False)
+    _number: int = field(default=0, repr=False)  # of the algorithm: 0, or a baseline, from 1
 
     @classmethod
     def open(
@@ -79,11 +80,16 @@ class Result:
         make = None if model is None else factory(model)
         build = None if make is None else partial(seeded, make)
         (named,) = named_runs([str(path)])
-        return cls(named.given or config.federation.algorithm, directory.path, config, build)
+        return cls(named.given or name_of(config), directory.path, config, build)
+
+    def baselines(self) -> "list[Result]":
+        """Those of the same run directory."""
+        names = self._config.experiment.baselines
+        return [replace(self, label=one, _number=at) for at, one in enumerate(names, 1)]
 
     @property
     def summary(self) -> Summary:
-        """As in summary.json; empty if the run is not finished."""
+        """As in summary.json of the directory; empty if the run is not finished."""
         return read_json(RunDirectory(self.path).summary) or {}
 
     @property
@@ -159,7 +165,7 @@ class Result:
 
     def audit(self) -> Verdict:
         """What an auditor says of what the server saw, in the run of the first seed."""
-        return verdict(audit(self.path))
+        return verdict(audit(next(iter(self._directories().values())).path))
 
     def final(self) -> list[Evaluation]:
         """The last model that was measured, on every device, for each seed."""
@@ -174,12 +180,14 @@ class Result:
         return draw([self])
 
     def _directories(self) -> dict[int, RunDirectory]:
-        top = RunDirectory(self.path)
+        top, arms = RunDirectory(self.path), self._config.arms()
+        begin = self._number * self._config.experiment.num_seeds
         return {
             arm.experiment.seed: top.arm(arm.federation.algorithm, arm.experiment.seed)
             if number
             else top
-            for number, arm in enumerate(self._config.arms()[: self._config.experiment.num_seeds])
+            for number, arm in enumerate(arms)
+            if begin <= number < begin + self._config.experiment.num_seeds
         }
 
     def by_seed(self) -> list[list[Evaluation]]:
@@ -245,20 +253,20 @@ class Comparison:
     def open(
         cls, path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None
     ) -> Self:
-        """Read a folder that `deltafl.compare` has made; of one that was interrupted, what began.
+        """Read what `deltafl.compare` has made; of what was interrupted, as far as it began.
 
         Args:
-            path: the folder.
+            path: the folder; or a run directory, whose baselines are the others.
             model: as of `Result.open`.
 
         Raises:
-            UserError: there is no run of a comparison, or one is damaged.
+            UserError: there is no run, or one is damaged.
         """
         places = [Path(path) / run for run in read_comparison(Path(path))]
-        results = [Result.open(one, model) for one in places if one.exists()]
-        if not results:
-            raise RunDirectoryError(f"{path} is no folder of `deltafl.compare` with a run")
-        return cls(results)
+        if begun := [one for one in places if one.exists()]:
+            return cls([Result.open(one, model) for one in begun])
+        first = Result.open(path, model)
+        return cls([first, *first.baselines()])
 
     def __getitem__(self, label: str) -> Result:
         """A result by its label.

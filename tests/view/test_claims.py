@@ -110,6 +110,7 @@ def test_all_four_tell_the_same_of_one_pair_of_methods(tmp_path, capsys, seeds):
     watched = page.state(Watched(ran).page())["sections"]
     assert by_page(watched["compared"]) == wanted
     ours = dfl.Comparison.open(compared).table().loc["q-ffl"]
+    assert ours.equals(dfl.Comparison.open(ran).table().loc["q-ffl"])
     names = ("difference", "low", "high", "adjusted_p_runs")
     if seeds == 1:
         names = ("device_difference", "device_low", "device_high", "adjusted_p_devices")
@@ -174,5 +175,5 @@ def test_a_comparison_that_was_interrupted_has_what_began(tmp_path):
     compared = comparison(tmp_path / "cmp", 0, 0.0, 1)
     write_comparison(compared, {"0-q-ffl": "mine", "1-fedavg": "theirs", "2-afl": "never begun"})
     assert len(dfl.Comparison.open(compared).results) == 2
-    with pytest.raises(UserError, match="is no folder of"):
+    with pytest.raises(UserError, match="is not a run directory"):
         dfl.Comparison.open(tmp_path)
