@@ -26,9 +26,10 @@ Compare finished runs in pairs: differences with intervals, p-values and effect 
 
 Runs that differ in their seeds alone are one method. Two runs are a pair if they have the same
 experiment.seed and data.split_seed, so that they met the same devices and cohorts. All runs of an
-experiment count, with its other seeds and its baselines; of a run of several conformity levels,
-each level is a method. What is compared is the last evaluation. Runs without a pair do not count:
-the baseline's mean is over those that are in any pair.
+experiment count, with its other seeds and its baselines, and all of a folder of `deltafl.compare`,
+under the labels that they got there; of a run of several conformity levels, each level is a method.
+What is compared is the last evaluation. Runs without a pair do not count: the baseline's mean is
+over those that are in any pair.
 """
 
 _EXAMPLES: Final = """\
@@ -127,7 +128,9 @@ def main(options: argparse.Namespace) -> int:
     what = _MEAN if percentile is None else f"percentile {percentile:g}"
     measured = "test error" if metric == ERROR else f"test {metric}"
     statistic = f"{what} of the {measured} over devices"
-    title = f"{statistic[:1].upper()}{statistic[1:]}; differences are less {baseline.label}"
+    title = (
+        f"{statistic[:1].upper()}{statistic[1:]}; a difference is a method less {baseline.label}"
+    )
     table = comparison_table(
         "compare",
         title,

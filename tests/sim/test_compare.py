@@ -235,6 +235,31 @@ def test_tables_are_printed_and_written(experiment, tmp_path, capsys):
     assert "new devices" not in out  # a column that nobody has
 
 
+def test_two_equal_differences_are_no_proof(tmp_path, capsys):
+    """Errors of few samples are coarse: both pairs are often apart by exactly as much."""
+    for seed in (1, 2):
+        write_run(RunDirectory(tmp_path / f"b{seed}"), "fedavg", seed)
+        ours = write_run(RunDirectory(tmp_path / f"a{seed}"), "fedprox", seed)
+        devices = [
+            DeviceMetrics(f"d{number}", 10, 1.0, float(error) - 0.05)
+            for number, error in enumerate(errors_of(seed, 0))
+        ]
+        (last,) = ours.metrics.glob("round-*.csv")
+        last.unlink()
+        number = build_config([]).federation.rounds
+        write_evaluation(ours.metrics, Evaluation(number, devices, devices))
+    runs = [tmp_path / name for name in ("a1", "a2", "b1", "b2")]
+    _, out, _ = call(capsys, *runs, "--json")
+    found = json.loads(out.splitlines()[1])
+    assert found["p_runs"] == found["p_signed_rank"] == found["smallest_p"] == 0.5
+    assert found["low"] is found["high"] is None  # infinite
+    assert found["difference"] == pytest.approx(-0.05)
+    tex = tmp_path / "t.tex"
+    _, out, _ = call(capsys, *runs, "--latex", tex)
+    assert "-5.00 [-∞, +∞]" in out
+    assert r"-5.00 [-$\infty$, +$\infty$] & 0.5000" in tex.read_text("utf-8")
+
+
 def test_signs_of_latex_are_escaped():
     methods = compare_in_pairs_of("a_b & 50 %")
     assert r"a\_b \& 50 \%" in as_latex(comparison_table("t", "T", methods))
