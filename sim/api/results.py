@@ -285,8 +285,9 @@ class Comparison:
         Columns: mean and p90 (of the test error, or the metric, over devices, averaged over seeds),
         and of p90 less that of the last method: difference, low and high (95 % interval), p
         (two-sided) after Holm's correction for all methods, and what these are over: "runs" (a
-        paired t test) with two seeds or more, otherwise "devices" (a paired bootstrap). They are
-        those of `deltafl compare`, which has both.
+        paired t test) with two seeds or more, otherwise "devices" (a paired bootstrap, which tells
+        two models apart and not two methods: two runs of one method often differ by as much). They
+        are those of `deltafl compare`, which has both.
         """
         import pandas as pd
 

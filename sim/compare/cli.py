@@ -152,6 +152,12 @@ def main(options: argparse.Namespace) -> int:
             say(f"deltafl: note: {method.label}: {unpaired} have no pair and do not count")
         if others := differing(method, baseline):
             say(f"deltafl: note: {method.label} has {'; '.join(others)} of {baseline.label}")
+    if any(one.pairs == 1 for one in compared):
+        say(
+            "deltafl: note: of one pair of runs, p over devices tells two models apart, not two "
+            "methods: two runs of one method often differ by as much; train several seeds "
+            "(experiment.num_seeds)"
+        )
     if options.json:
         print(as_json_lines(table), end="")
     else:

@@ -138,10 +138,18 @@ def test_chance_is_no_gain_and_a_gain_of_a_fifth_is(tmp_path, capsys):
     assert null.sum() <= 1  # of fifteen intervals, 2.5 % are below zero by chance
 
 
-def test_with_one_seed_nobody_is_said_to_be_served_worst(tmp_path):
+def test_with_one_seed_nobody_is_said_to_be_served_worst(tmp_path, capsys):
     ran = experiment(tmp_path / "run", 0, 0.0, 1)
     sections = page.state(Watched(ran).page())["sections"]
     assert "cannot be told from who was unlucky" in sections["paired"]
+    assert "tells two models apart, not two methods" in sections["compared"]
+    assert main(["compare", str(ran)]) == 0
+    assert "tells two models apart, not two methods" in capsys.readouterr().err
+    several = experiment(tmp_path / "several", 0, 0.0, 2)  # control
+    assert main(["compare", str(several)]) == 0
+    assert "note" not in capsys.readouterr().err
+    text = page.state(Watched(several).page())["sections"]["compared"]
+    assert "two models apart" not in text
     assert "interval over seeds" not in sections["paired"]
 
 
