@@ -170,8 +170,8 @@ def _paired(found: Sequence[tuple[int, Pairs]]) -> list[Plan]:
     told = " ".join(_balance(one) for _, one in found)
     caption = (
         "Final test error of each test device under a method, against that under "
-        f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped; by chance "
-        f"alone, about as many would be as are hurt. {told}"
+        f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped. "
+        f"Devices move together from one training to the next. {told}"
     )
     return [Plan("paired", caption, tuple(_scatter(*one) for one in found[:_MOST_PAIRS]), (), True)]
 

@@ -19,6 +19,7 @@ from deltafl.sim.reproduce.statistics import (
     Alternative,
     Comparison,
     Numbers,
+    also_over_seeds,
     compare_over_devices,
     compare_over_seeds,
     error_matrix,
@@ -70,7 +71,7 @@ def compare_runs(
         test_share: of the devices, who tested, if every run has a split of its own.
         percentile: of the test errors over devices, in [0, 100]; None compares means.
         level: coverage of the intervals, in (0, 1).
-        alternative: of the p-values over runs; those over devices are two-sided.
+        alternative: of the p-values over runs; must be two-sided where devices are compared.
 
     Raises:
         ValueError: devices are to be compared, and the two do not have the same.
@@ -85,6 +86,8 @@ def compare_runs(
     seeds = new_devices_p = None
     if several:
         seeds = compare_over_seeds(values, others, level=level, alternative=alternative)
+    if seeds is not None and devices is not None:
+        devices = also_over_seeds(devices, seeds)
     if several and test_share is not None:
         new_devices_p = resampled_p(values, others, test_share=test_share, alternative=alternative)
     return replace(

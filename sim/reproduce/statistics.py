@@ -6,7 +6,8 @@ Two things vary, and a result may generalise to either:
   `compare_over_seeds`; with the 3 to 5 seeds of the papers a rank test can not reach every level,
   so `SeedComparison.smallest_p` says how small its p can be.
 - the devices that are served: over test devices, for the models as they were trained.
-  `compare_over_devices`.
+  `compare_over_devices`. Two runs of one method differ on nearly all devices alike, so this alone
+  says nothing of methods: where there are several seeds, `also_over_seeds` has both vary.
 
 All differences are "ours less baseline" of something that should be small, so negative is better.
 A p-value is two-sided and belongs to the interval beside it: it is at most 1 − level exactly where
@@ -113,7 +114,8 @@ class Comparison:
         std: its standard deviation over them (divisor n − 1); None with one.
         baseline_mean: of the baseline over the same pairs; None for the baseline itself.
         seeds: over runs; None for the baseline itself, and with one pair.
-        devices: over test devices; None for the baseline itself, and where runs differ in them.
+        devices: over test devices, and with several pairs over runs as well; None for the baseline
+            itself, and where runs differ in them.
         new_devices_p: if every pair has a split of its own, the p-value for new devices.
         adjusted_p_seeds: `seeds.p` after Holm's correction for all methods compared.
         adjusted_p_devices: `devices.p` after Holm's correction for all methods compared.
@@ -300,6 +302,20 @@ def compare_over_devices(
         low=float(ends[0]),
         high=float(ends[1]),
         p=min(1.0, max(2 * (1 + fewer) / (1 + resamples), _smallest_p(size))),
+    )
+
+
+def also_over_seeds(devices: DeviceComparison, seeds: SeedComparison) -> DeviceComparison:
+    """As sure over devices as over seeds at the most: for new devices and new trainings.
+
+    The interval covers both, and p is the larger one (an intersection-union test), so that it is
+    at most 1 − level where the interval leaves out zero, as before.
+    """
+    return DeviceComparison(
+        devices.difference,
+        min(devices.low, seeds.low),
+        max(devices.high, seeds.high),
+        max(devices.p, seeds.p),
     )
 
 
