@@ -190,11 +190,12 @@ class Result:
             if begin <= number < begin + self._config.experiment.num_seeds
         }
 
-    def by_seed(self) -> list[list[Evaluation]]:
-        """All evaluations of each seed, by round."""
-        found: dict[int, list[Evaluation]] = {}
+    def by_round(self, percentile: int | None) -> list[list[tuple[int, float]]]:
+        """Rounds, and a percentile over the test devices there, or the mean, of each seed."""
+        found: dict[int, list[tuple[int, float]]] = {}
         for seed, one in self._evaluations():
-            found.setdefault(seed, []).append(one)
+            errors = np.array([m.error for m in one.test])
+            found.setdefault(seed, []).append((one.round, float(statistic_of(errors, percentile))))
         return list(found.values())
 
     def _checkpoints(self) -> dict[int, Checkpoint]:
@@ -324,37 +325,11 @@ def draw(results: Sequence[Result]) -> "Figure":
     """
     from deltafl.sim.charts.files import error_figure  # loads the plotting library
 
-    is_share = results[0].metric == ERROR
-    measured = [result.by_seed() for result in results]
-    charts = [
-        Chart(
-            title,
-            _TITLES[results[0].metric],
-            [
-                found
-                for number, seeds in enumerate(measured)
-                if (found := curve(results[number].label, number, _values(seeds, percentile)))
-            ],
-            percent if is_share else quantity,
-        )
-        for title, percentile in (
-            (f"{_TAIL}th percentile over devices", _TAIL),
-            ("Mean over devices", None),
-        )
-    ]
+    unit, write = _TITLES[results[0].metric], percent if results[0].metric == ERROR else quantity
+    charts = []
+    for title, of in ((f"{_TAIL}th percentile over devices", _TAIL), ("Mean over devices", None)):
+        found = (curve(one.label, at, one.by_round(of)) for at, one in enumerate(results))
+        charts.append(Chart(title, unit, [one for one in found if one is not None], write))
     if not all(one.curves for one in charts):
         raise RunError(f"nothing was measured yet in {results[0].path}")
     return error_figure(charts)
-
-
-def _values(
-    seeds: Sequence[Sequence[Evaluation]], percentile: int | None
-) -> list[list[tuple[int, float]]]:
-    """A statistic over the test devices by round, of each seed."""
-    return [
-        [
-            (one.round, float(statistic_of(np.array([m.error for m in one.test]), percentile)))
-            for one in evaluations
-        ]
-        for evaluations in seeds
-    ]

@@ -232,27 +232,18 @@ def paper_table(
         is_share: whether it is a share, such as an error rate.
     """
     unit, width = _units(level, is_share=is_share)
-    written = partial(_written, is_share=is_share)
-    records = [
-        {
-            "method": one.method,
-            "spread": _spread(one.mean, one.std, is_share=is_share),
-            "mean": written(also.mean) if also else NONE,
-            "interval": NONE if of is None else _interval(*of[:3], is_share=is_share),
-            "p": NONE if of is None else p_value(of.p),
-        }
-        for one, also in zip_longest(compared, means)
-        for of in [one.estimate]
-    ]
+    rows = []
+    for one, also in zip_longest(compared, means):
+        row = [one.method, _spread(one.mean, one.std, is_share=is_share)]
+        row += [_written(also.mean, is_share=is_share)] if also else []
+        of = one.estimate
+        row += [_interval(*of[:3], is_share=is_share), p_value(of.p)] if of else [NONE, NONE]
+        rows.append(tuple(row))
     over = " or ".join(dict.fromkeys(one.estimate.over for one in compared if one.estimate))
-    columns: Columns = {
-        "method": "method",
-        f"{statistic}{unit}": "spread",
-        **({f"mean{unit}": "mean"} if means else {}),
-        f"difference {width}": "interval",
-        f"p over {over} (two-sided{', Holm' if len(compared) > 2 else ''})": "p",
-    }
-    return Table.of("paper", title, records, columns)
+    several = ", Holm" if len(compared) > 2 else ""
+    columns = [f"{statistic}{unit}", *([f"mean{unit}"] if means else []), f"difference {width}"]
+    columns = ["method", *columns, f"p over {over} (two-sided{several})"]
+    return Table("paper", title, tuple(columns), tuple(rows))
 
 
 def _units(level: float, *, is_share: bool) -> tuple[str, str]:

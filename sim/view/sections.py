@@ -144,15 +144,11 @@ def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
     ]
     labels = labels_of([(one.given, method.config) for one, method in found])
     alike, names = Counter(labels), Counter(one.path.name for one in snapshots)
-    return [
-        replace(method, label=label if alike[label] == 1 else f"{label} ({_place(one, names)})")
-        for (one, method), label in zip(found, labels, strict=True)
-    ]
-
-
-def _place(one: Snapshot, names: Counter[str]) -> str:
-    """What tells runs of equal settings apart."""
-    return one.path.name if names[one.path.name] == 1 else str(one.path)
+    for at, (one, _) in enumerate(found):
+        if alike[labels[at]] > 1:  # equal settings
+            place = one.path.name if names[one.path.name] == 1 else one.path
+            labels[at] = f"{labels[at]} ({place})"
+    return [replace(method, label=label) for (_, method), label in zip(found, labels, strict=True)]
 
 
 def status(page: Page) -> Content:
