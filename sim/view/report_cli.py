@@ -38,7 +38,12 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="as of `deltafl compare`")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a run directory, or a folder of `deltafl.compare`; NAME=RUN gives it a name",
+    )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE.html", help="where to write the page"
     )
