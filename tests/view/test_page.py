@@ -11,8 +11,9 @@ from made_runs import SCRIPT, make_run, private
 
 from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.snapshot import Reader
+from deltafl.sim.run.table import describe
 from deltafl.sim.view import page
-from deltafl.sim.view.sections import AuditState, Page, compared, lying, paired
+from deltafl.sim.view.sections import AuditState, Page, compared, facts, lying, paired
 
 HOSTILE = (SCRIPT, "</style><b>", "{{ 7 * 7 }}", "'\"&", "\u202egnp.\x1b[2J", "x" * 300, "ä", "8")
 
@@ -348,3 +349,35 @@ def test_tables_open_by_keyboard_and_everything_can_be_printed(pages, visit):
         paper = seen.page.pdf(prefer_css_page_size=True, print_background=True)
         assert 2 <= len(re.findall(rb"/Type\s*/Page\b", paper)) <= 15
         assert (seen.requests, seen.complaints) == ([], [])
+
+
+def test_what_is_in_clear_says_so_and_has_no_level(tmp_path):
+    make_run(
+        tmp_path / "a",
+        algorithm="private-delta-fl",
+        make_event=private,
+        finished=True,
+        federation={"cohort_size": 10},
+    )
+    make_run(tmp_path / "b", algorithm="fedavg", baselines=(), finished=True)
+    read = [Reader(tmp_path / name).read() for name in ("a", "b")]
+    first, second = (dict(facts(Page([one]))["about"][0]) for one in read)
+    assert first["Methods"] == "private-delta-fl, θ = 0.5 (masked sums), fedavg (in clear)"
+    assert (first["θ"], second["Methods"]) == ("0.5", "fedavg (in clear)")
+    assert "θ" not in second
+    shared, *own = facts(Page(read))["about"]  # what is the same is told once
+    assert ("Rounds", "4") in shared
+    assert not any(pair in shared for one in own for pair in one)
+    summary = {
+        "algorithm": "fedavg",
+        "seeds": {"fedavg": {"1": {}}},
+        "baseline": {},
+        "test_error": {"mean": 0.1, "p90": 0.2, "spread": 0.0},
+        "noteworthy": {},
+        **dict.fromkeys(("data", "train_devices", "test_devices", "model"), "x"),
+        **dict.fromkeys(("model_parameters", "theta", "rounds", "secure_sums"), 0),
+        **dict.fromkeys(("train_cpu_s", "protocol_cpu_s"), 0.0),
+    }
+    assert "θ" not in describe(summary)
+    of_a_level = {**summary, "algorithm": "delta-fl", "seeds": {"delta-fl": {"1": {}}}}
+    assert "θ = 0" in describe(of_a_level)
