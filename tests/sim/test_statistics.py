@@ -165,6 +165,10 @@ def test_a_seed_has_no_say_in_its_own_ranks():
     assert base[0].tolist() == [0.5, 0.9, 0.1]
     assert base[1].tolist() == [0.3, 0.1, 0.2]
     assert np.array_equal(ours, base + 1)
+    own = rng(0).random(50)
+    for tied in (0.1, 0.3, 0.7):  # own + tied − own is not always the same
+        (kept, _), _ = by_rank_in_other_seeds(*[np.array([own, np.full(50, tied)])] * 2)
+        assert np.array_equal(kept, own)
 
 
 def test_many_seeds_and_ties_are_no_trouble():
