@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -10,28 +10,35 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 from torch import nn
 
+from deltafl.fl.bundle import read_stored
+from deltafl.fl.errors import DataError
 from deltafl.fl.models import seeded
 from deltafl.fl.parameters import load_vector
 from deltafl.fl.registry import ABSOLUTE, ERROR, OWN
 from deltafl.fl.strategies.levels import split_models
 from deltafl.sim.api.modules import factory
+from deltafl.sim.charts.chart import Chart
+from deltafl.sim.charts.runs import curve
 from deltafl.sim.errors import RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
+from deltafl.sim.record.labels import name_of, named_runs, read_comparison
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.comparison import compare_methods
-from deltafl.sim.reproduce.statistics import Comparison as MethodComparison
+from deltafl.sim.reproduce.statistics import Estimate, statistic_of
 from deltafl.sim.run.summary import Summary
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file
+from deltafl.sim.writing import percent, quantity
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 _TAIL: Final = 90
+_NO_ESTIMATE: Final = (None, None, None, None, "")
 
 _COLUMNS: Final = {ERROR: ERROR, ABSOLUTE: ABSOLUTE, OWN: "metric"}
 _TITLES: Final = {ERROR: "test error", ABSOLUTE: "mean absolute error of tests", "metric": "metric"}
@@ -50,6 +57,7 @@ class Result:
     path: Path
     _config: RunConfig
     _build: Callable[[int], nn.Module] | None = field(repr=False)
+    _number: int = field(default=0, repr=False)  # of the algorithm: 0, or a baseline, from 1
 
     @classmethod
     def open(
@@ -59,7 +67,8 @@ class Result:
 
         Args:
             path: the run directory.
-            model: what was trained, for `module`.
+            model: what was trained, for `module`; of a finished run of the papers' models, the
+                directory knows it.
 
         Raises:
             UserError: there is no run, or its settings are damaged.
@@ -70,11 +79,17 @@ class Result:
         config = build_config([read_config_file(directory.config)])
         make = None if model is None else factory(model)
         build = None if make is None else partial(seeded, make)
-        return cls(config.federation.algorithm, directory.path, config, build)
+        (named,) = named_runs([str(path)])
+        return cls(named.given or name_of(config), directory.path, config, build)
+
+    def baselines(self) -> "list[Result]":
+        """Those of the same run directory."""
+        names = self._config.experiment.baselines
+        return [replace(self, label=one, _number=at) for at, one in enumerate(names, 1)]
 
     @property
     def summary(self) -> Summary:
-        """As in summary.json; empty if the run is not finished."""
+        """As in summary.json of the directory; empty if the run is not finished."""
         return read_json(RunDirectory(self.path).summary) or {}
 
     @property
@@ -129,23 +144,28 @@ class Result:
 
         Raises:
             ValueError: there is no run with this seed.
-            RunError: no run has begun.
+            RunError: no run has begun, or it is not known what was trained.
         """
-        if self._build is None:
-            raise RunError("pass Result.open the `model` that was trained")
         checkpoints = self._checkpoints()
         if not checkpoints:
             raise RunError(f"{self.path} has no checkpoint of any seed")
         if seed not in (None, *checkpoints):
             raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, checkpoints))}")
         chosen = next(iter(checkpoints)) if seed is None else seed
-        module = self._build(0)
+        module = self._own_module() if self._build is None else self._build(0)
         load_vector(module, split_models(checkpoints[chosen].state.model, 1)[0])
         return module.eval()
 
+    def _own_module(self) -> nn.Module:
+        """Of the architecture that the finished run has noted."""
+        try:
+            return read_stored(RunDirectory(self.path).bundle).architecture.build()
+        except (DataError, ValueError) as error:
+            raise RunError(f"pass Result.open the `model` that was trained: {error}") from error
+
     def audit(self) -> Verdict:
         """What an auditor says of what the server saw, in the run of the first seed."""
-        return verdict(audit(self.path))
+        return verdict(audit(next(iter(self._directories().values())).path))
 
     def final(self) -> list[Evaluation]:
         """The last model that was measured, on every device, for each seed."""
@@ -156,17 +176,27 @@ class Result:
         return np.array([[m.error for m in one.test] for one in self.final()])
 
     def plot(self) -> "Figure":
-        """The test error by round: its mean and 90th percentile over devices, and their spread."""
+        """The test error by round: its 90th percentile and mean over devices, and their spread."""
         return draw([self])
 
     def _directories(self) -> dict[int, RunDirectory]:
-        top = RunDirectory(self.path)
+        top, arms = RunDirectory(self.path), self._config.arms()
+        begin = self._number * self._config.experiment.num_seeds
         return {
             arm.experiment.seed: top.arm(arm.federation.algorithm, arm.experiment.seed)
             if number
             else top
-            for number, arm in enumerate(self._config.arms()[: self._config.experiment.num_seeds])
+            for number, arm in enumerate(arms)
+            if begin <= number < begin + self._config.experiment.num_seeds
         }
+
+    def by_round(self, percentile: int | None) -> list[list[tuple[int, float]]]:
+        """Rounds, and a percentile over the test devices there, or the mean, of each seed."""
+        found: dict[int, list[tuple[int, float]]] = {}
+        for seed, one in self._evaluations():
+            errors = np.array([m.error for m in one.test])
+            found.setdefault(seed, []).append((one.round, float(statistic_of(errors, percentile))))
+        return list(found.values())
 
     def _checkpoints(self) -> dict[int, Checkpoint]:
         found = {
@@ -220,6 +250,25 @@ class Comparison:
 
     results: Sequence[Result]
 
+    @classmethod
+    def open(
+        cls, path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None
+    ) -> Self:
+        """Read what `deltafl.compare` has made; of what was interrupted, as far as it began.
+
+        Args:
+            path: the folder; or a run directory, whose baselines are the others.
+            model: as of `Result.open`.
+
+        Raises:
+            UserError: there is no run, or one is damaged.
+        """
+        places = [Path(path) / run for run in read_comparison(Path(path))]
+        if begun := [one for one in places if one.exists()]:
+            return cls([Result.open(one, model) for one in begun])
+        first = Result.open(path, model)
+        return cls([first, *first.baselines()])
+
     def __getitem__(self, label: str) -> Result:
         """A result by its label.
 
@@ -235,9 +284,11 @@ class Comparison:
         """A row for each method, with paired differences from the last.
 
         Columns: mean and p90 (of the test error, or the metric, over devices, averaged over seeds),
-        and of p90 less that of the last method: difference, low and high (95 % interval, bootstrap
-        over devices), p (one-sided: small if the method is better) after Holm's correction for all
-        methods.
+        and of p90 less that of the last method: difference, low and high (95 % interval), p
+        (two-sided) after Holm's correction for all methods, and what these are over: "runs" (a
+        paired t test) with two seeds or more, otherwise "devices" (a paired bootstrap, which tells
+        two models apart and not two methods: two runs of one method often differ by as much). They
+        are those of `deltafl compare`, which has both.
         """
         import pandas as pd
 
@@ -247,50 +298,38 @@ class Comparison:
             percentile=_TAIL,
         )
         rows = [
-            (result.test_errors().mean(), one.mean, *_difference(one))
+            (result.test_errors().mean(), one.mean, *(one.estimate or _NO_ESTIMATE))
             for result, one in zip(self.results, compared, strict=True)
         ]
-        names = ["mean", "p90", "difference", "low", "high", "p"]
-        return pd.DataFrame(rows, [one.method for one in compared], names, dtype=float)
+        names = ["mean", "p90", *Estimate._fields]
+        return pd.DataFrame(rows, [one.method for one in compared], names)
 
     def plot(self) -> "Figure":
         """The test error by round of each method; see `Result.plot`."""
         return draw(self.results)
 
     def __repr__(self) -> str:
-        return repr(self.table())
+        return str(self.table().to_string())
 
     def _repr_html_(self) -> str:
         return str(self.table().to_html(float_format="{:.4f}".format))
 
 
-def _difference(one: MethodComparison) -> tuple[float | None, ...]:
-    if one.devices is None:
-        return None, None, None, None
-    return one.devices.difference, one.devices.low, one.devices.high, one.adjusted_p_devices
-
-
 def draw(results: Sequence[Result]) -> "Figure":
-    """Draw the test error of some methods by round.
+    """Draw the test error of some methods by round: 90th percentile, and mean, over devices.
 
-    Solid lines are the 90th percentile over devices, dashed ones the mean; both averaged over
-    seeds. Bands reach from the lowest seed to the highest.
+    Lines are means over seeds, and bands reach from the lowest seed to the highest.
+
+    Raises:
+        RunError: nothing was measured yet.
     """
-    from matplotlib.figure import Figure
+    from deltafl.sim.charts.files import error_figure  # loads the plotting library
 
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    for number, result in enumerate(results):
-        table = result.history()
-        test = table[table["split"] == "test"].groupby(["round", "seed"])[result.metric]
-        tail, mean = test.quantile(_TAIL / 100).unstack(), test.mean().unstack()
-        colour = f"C{number}"
-        axes.plot(tail.index, tail.mean(axis=1), color=colour, label=result.label)
-        axes.plot(mean.index, mean.mean(axis=1), color=colour, linestyle="--")
-        axes.fill_between(tail.index, tail.min(axis=1), tail.max(axis=1), color=colour, alpha=0.15)
-    axes.set_xlabel("round")
-    title = _TITLES[results[0].metric]
-    axes.set_ylabel(f"{title} over devices ({_TAIL}th percentile; dashed: mean)")
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    return figure
+    unit, write = _TITLES[results[0].metric], percent if results[0].metric == ERROR else quantity
+    charts = []
+    for title, of in ((f"{_TAIL}th percentile over devices", _TAIL), ("Mean over devices", None)):
+        found = (curve(one.label, at, one.by_round(of)) for at, one in enumerate(results))
+        charts.append(Chart(title, unit, [one for one in found if one is not None], write))
+    if not all(one.curves for one in charts):
+        raise RunError(f"nothing was measured yet in {results[0].path}")
+    return error_figure(charts)

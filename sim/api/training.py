@@ -16,6 +16,7 @@ from deltafl.sim.api.methods import Method, Settings, method_of
 from deltafl.sim.api.modules import Model, factory
 from deltafl.sim.api.results import Comparison, Result
 from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.record.labels import write_comparison
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.engine import Progress, Stop
 from deltafl.sim.run.experiment import Subject, run_experiment
@@ -161,7 +162,8 @@ def compare(
         strategies: the methods; the last is what the others are compared with.
         model: as of `train`.
         federation: likewise.
-        out: a folder with a run directory for each method.
+        out: a folder with a run directory for each method; `Comparison.open` reads it, and
+            `deltafl compare` and `deltafl report` take it.
         options: all others of `train`.
 
     Raises:
@@ -173,10 +175,12 @@ def compare(
         raise ValueError(f"strategies are {', '.join(labels)}: give two or more, each once")
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) if out is None else Path(out)
     folder.mkdir(parents=True, exist_ok=True)
+    runs = [f"{number}-{one.algorithm}" for number, one in enumerate(methods)]
+    write_comparison(folder, dict(zip(runs, labels, strict=True)))
     return Comparison(
         [
-            train(model, federation, one, out=folder / f"{number}-{one.algorithm}", **options)
-            for number, one in enumerate(methods)
+            train(model, federation, one, out=folder / run, **options)
+            for one, run in zip(methods, runs, strict=True)
         ]
     )
 

@@ -210,30 +210,35 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """The final test errors of devices under two methods, averaged over the seeds of both.
+    """The test errors of devices under two methods, which have two seeds or more in common.
 
     Attributes:
         method: the label of the one.
         baseline: the label of the other.
-        devices: ids; the best-served by the baseline first.
-        ours: errors under the method, float64 [devices].
-        theirs: errors under the baseline, float64 [devices].
+        ours: errors under the method, means over seeds, float64 [devices].
+        theirs: errors under the baseline, of the same devices, likewise.
+        ranked: both, float64 [2, devices], but in each seed the devices are in the order in which
+            the baseline serves them in the other seeds, the best served first, and means are by
+            rank. By chance alone, errors are then as often higher as lower at every rank.
+        worst: the mean change of the tenth that comes last, as a share, and the ends of its
+            interval over seeds; None of fewer than ten devices.
         round: the round that both have reached, of which these errors are.
         seeds: how many seeds both have.
     """
 
     method: str
     baseline: str
-    devices: tuple[str, ...]
     ours: Numbers
     theirs: Numbers
+    ranked: Numbers
+    worst: tuple[float, float, float] | None
     round: int
     seeds: int
 
     @property
     def together(self) -> int:
-        """Of how many devices one pair of a chart is the mean."""
-        return -(-len(self.devices) // MOST_PAIRS)
+        """Of how many ranks one pair of a chart is the mean."""
+        return -(-len(self.ours) // MOST_PAIRS)
 
     @property
     def helped(self) -> int:
@@ -248,31 +253,26 @@ class Pairs:
     @property
     def same(self) -> int:
         """Devices with the same."""
-        return len(self.devices) - self.helped - self.hurt
-
-    @property
-    def worst(self) -> float:
-        """The mean change of the tenth that the baseline serves worst, as a share."""
-        tenth = max(1, len(self.devices) // 10)
-        return float((self.ours - self.theirs)[-tenth:].mean())
+        return len(self.ours) - self.helped - self.hurt
 
     @property
     def summary(self) -> str:
         """What they show, in words."""
         return (
-            f"Of {len(self.devices)} devices, {self.method} helps {self.helped}, hurts {self.hurt} "
+            f"Of {len(self.ours)} devices, {self.method} helps {self.helped}, hurts {self.hurt} "
             f"and leaves {self.same} as they are, against {self.baseline}"
         )
 
     @property
     def drawn(self) -> list[tuple[str, float, float]]:
-        """What is drawn as one pair: a device's id, or how many they are, and both errors."""
+        """What is drawn as one pair: a rank, or several, and both errors."""
         found = []
-        for first in range(0, len(self.devices), self.together):
-            part = slice(first, first + self.together)
-            ids = self.devices[part]
-            name = ids[0] if len(ids) == 1 else f"{len(ids)} devices"
-            found.append((name, float(self.ours[part].mean()), float(self.theirs[part].mean())))
+        for first in range(0, len(self.ours), self.together):
+            part = self.ranked[:, first : first + self.together]
+            last = first + part.shape[1]
+            name = f"rank {last}" if self.together == 1 else f"ranks {first + 1} to {last}"
+            ours, theirs = part.mean(axis=1).tolist()
+            found.append((name, ours, theirs))
         return found
 
 

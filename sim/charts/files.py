@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from deltafl.sim.charts import runs
 from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Numbers, Pairs, round_ticks
@@ -66,18 +66,20 @@ class Plan:
         caption: what it shows.
         panels: draw its panels.
         legend: labels and numbers of the methods in it.
+        is_square: whether its panels are; then it has the width of one column only.
     """
 
     name: str
     caption: str
     panels: tuple[Panel, ...]
     legend: tuple[tuple[str, int], ...] = ()
+    is_square: bool = False
 
 
 def write_figures(folder: Path, methods: Sequence[Method]) -> list[Path]:
     """Draw the figures that runs have data for, as PNG and SVG; the files.
 
-    They are `error`, `devices`, `kept` and `queries`.
+    They are `error` and `devices`.
 
     Args:
         folder: where; created where it is missing.
@@ -107,12 +109,13 @@ def _plans_of(methods: Sequence[Method]) -> list[Plan]:
     errors = [one for one in runs.error_charts(methods) if one.values]
     titles = " and ".join(one.title[0].lower() + one.title[1:] for one in errors)
     found = [_plan("error", f"Test error by round: {titles}", errors)] if errors else []
-    found += _distribution(methods)
-    for name in ("kept", "queries"):
-        chart = runs.chart_of(name, methods)
-        if any(any(one.mean) for one in chart.curves):
-            found.append(_plan(name, f"{chart.title}, by round", [chart]))
-    return found
+    return [*found, *_distribution(methods)]
+
+
+def error_figure(charts: Sequence[Chart]) -> Figure:
+    """A figure of charts beside each other, which have the same methods, as those of a run's."""
+    with mpl.rc_context(_STYLE):
+        return _figure(_plan("error", "", charts), 7.0)
 
 
 def _drawn(
@@ -123,6 +126,8 @@ def _drawn(
     written = []
     with mpl.rc_context(_STYLE):
         for plan, (suffix, width) in itertools.product(plans, widths.items()):
+            if plan.is_square and width > _WIDE:
+                continue
             figure = _figure(plan, width)
             for kind in formats:
                 path = folder / f"{plan.name}{suffix}.{kind}"
@@ -162,12 +167,25 @@ def line_style(number: int, *, marked: bool = True) -> dict[str, Any]:
 def _paired(found: Sequence[tuple[int, Pairs]]) -> list[Plan]:
     if not found:
         return []
-    told = " ".join(f"{one.method}: {one.helped} helped, {one.hurt} hurt." for _, one in found)
+    told = " ".join(_balance(one) for _, one in found)
     caption = (
         "Final test error of each test device under a method, against that under "
-        f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped. {told}"
+        f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped. "
+        f"Devices move together from one training to the next. {told}"
     )
-    return [Plan("paired", caption, tuple(_scatter(*one) for one in found[:_MOST_PAIRS]))]
+    return [Plan("paired", caption, tuple(_scatter(*one) for one in found[:_MOST_PAIRS]), (), True)]
+
+
+def _balance(one: Pairs) -> str:
+    """Who gains and who loses, in a sentence."""
+    told = f"{one.method}: {one.helped} helped, {one.hurt} hurt"
+    if one.worst is None:
+        return f"{told}."
+    mean, low, high = (f"{100 * value:+.1f}".replace("inf", "∞") for value in one.worst)
+    return (
+        f"{told}; the error of the tenth that {one.baseline} serves worst in other seeds changes "
+        f"by {mean} points (95% interval over seeds: {low} to {high})."
+    )
 
 
 def _figure(plan: Plan, width: float) -> Figure:
@@ -175,7 +193,7 @@ def _figure(plan: Plan, width: float) -> Figure:
     rows = -(-len(plan.panels) // columns)
     in_a_row = max(1, int(width / 1.5))
     legend_rows = -(-len(plan.legend) // in_a_row)
-    height = rows * _PANEL_HEIGHT + 0.16 * legend_rows
+    height = rows * (width if plan.is_square else _PANEL_HEIGHT) + 0.16 * legend_rows
     figure = Figure(figsize=(width, height), layout="constrained")
     for number, panel in enumerate(plan.panels, 1):
         panel(figure.add_subplot(rows, columns, number))
@@ -192,12 +210,13 @@ def _plan(name: str, caption: str, charts: Sequence[Chart]) -> Plan:
         bands = "Lines are means over seeds; bands reach from the lowest seed to the highest."
     else:
         bands = "One seed."
-    panels = tuple(_lines(one) for one in charts)
+    top = 1.05 * max(value for one in charts for value in one.values)  # one scale for all
+    panels = tuple(_lines(one, top) for one in charts)
     legend = tuple((one.label, one.number) for one in curves)
     return Plan(name, f"{caption}. {bands}", panels, legend)
 
 
-def _lines(chart: Chart) -> Panel:
+def _lines(chart: Chart, top: float) -> Panel:
     def draw(axes: Axes) -> None:
         for one in chart.curves:
             _draw_curve(axes, one)
@@ -205,11 +224,9 @@ def _lines(chart: Chart) -> Panel:
         axes.set_xlabel("round")
         axes.set_ylabel(chart.unit)
         axes.set_xticks(round_ticks(*chart.span))
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, top or 1)
         if chart.write is percent:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        else:
-            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
     return draw
 
@@ -272,6 +289,7 @@ def _scatter(number: int, one: Pairs) -> Panel:
         axes.set_ylabel(f"test error, {_plain(one.method)}")
         axes.set_xlim(0, top)
         axes.set_ylim(0, top)
+        axes.set_aspect("equal")
         _in_percent(axes)
 
     return draw

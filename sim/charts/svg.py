@@ -142,8 +142,8 @@ def distribution_chart(one: Distribution) -> Svg:
 
 
 def pair_chart(found: Pairs) -> Svg:
-    """Draw pairs from left to right: the devices that the baseline serves best come first."""
-    marks = _steps(0.0, max(float(found.ours.max()), float(found.theirs.max())))
+    """Draw pairs from left to right, by rank."""
+    marks = _steps(0.0, float(found.ranked.max()))
     drawn = found.drawn
     x_axis = Axis(-0.5, len(drawn) - 0.5, LEFT, RIGHT)
     y_axis = Axis(marks[0][0], marks[-1][0], BOTTOM, TOP)
@@ -152,7 +152,7 @@ def pair_chart(found: Pairs) -> Svg:
     return _frame(
         f"{found.summary}.",
         _y_marks([(at, percent(at)) for at, _ in marks], y_axis, "test error"),
-        _text(LEFT, BOTTOM + 18, f"served best by {short}", "start"),
+        _text(LEFT, BOTTOM + 18, f"served best by {short}, in other seeds", "start"),
         _text(RIGHT, BOTTOM + 34, "served worst", "end"),
         *(_pair(found, *one, x_axis(place), y_axis) for place, one in enumerate(drawn)),
     )

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from deltafl.sim.compare.runs import Method
 
 _MEAN: Final = "mean"
-_FEDAVG: Final = "fedavg"
 _CSV_BEGINS: Final = rb"method,pairs,mean,std,"
-_LATEX_BEGINS: Final = rb"% [^\n]*\n\\begin\{tabular\}\{lr+\}\n\\toprule\nmethod & pairs & "
+_LATEX_BEGINS: Final = (
+    rb"% [^\n]*\n\\begin\{tabular\}\{lr+\}\n\\toprule\nmethod & [^\n]*difference "
+)
 _HEAD: Final = 1 << 16  # bytes in which a table has begun
 
 _DESCRIPTION: Final = """\
@@ -25,9 +26,10 @@ Compare finished runs in pairs: differences with intervals, p-values and effect 
 
 Runs that differ in their seeds alone are one method. Two runs are a pair if they have the same
 experiment.seed and data.split_seed, so that they met the same devices and cohorts. All runs of an
-experiment count, with its other seeds and its baselines; of a run of several conformity levels,
-each level is a method. What is compared is the last evaluation. Runs without a pair do not count:
-the baseline's mean is over those that are in any pair.
+experiment count, with its other seeds and its baselines, and all of a folder of `deltafl.compare`,
+under the labels that they got there; of a run of several conformity levels, each level is a method.
+What is compared is the last evaluation. Runs without a pair do not count: the baseline's mean is
+over those that are in any pair.
 """
 
 _EXAMPLES: Final = """\
@@ -39,12 +41,17 @@ examples:
   deltafl compare slow=runs/a fast=runs/b --mean
       runs with names, by the mean of the test error
 
-All p-values are one-sided: small if the method is lower than the baseline. Over runs it is a paired
-t test, with Wilcoxon's signed-rank test and the sign test beside it, and says what training again
-would give; over devices it is a paired bootstrap of the devices, and says what others like them
-would see. "Holm" is the p-value after Holm's correction for the number of methods. The effect is
-the mean difference in standard deviations of the differences. Where every pair has a split of its
-own, "p for new devices" is the corrected resampled t test of Nadeau and Bengio (2003).
+All p-values are two-sided, and below 0.05 where the 95% interval leaves out 0. Over runs it is a
+paired t test, with Wilcoxon's signed-rank test and the sign test beside it, and says what training
+again would give; over devices it is a paired bootstrap of the devices, and says what others like
+them would see: with one pair, of the two models as they were trained; with several, of new
+trainings, too, so that it is never surer than over runs. Equal differences show no spread: their p
+is that of the signed-rank test, and with fewer than six pairs nothing bounds the difference. "Holm"
+is the p-value after Holm's correction for the number of methods. The effect is the mean difference
+in standard deviations of the differences. Where every pair has a split of its own, "p for new
+devices" is the corrected resampled t test of Nadeau and Bengio (2003). The LaTeX table has five
+columns: the difference is over runs where two or more are paired, else over devices, and p is after
+Holm's correction. --csv has every number.
 exit codes: 0 success, 2 invalid request.
 """
 
@@ -52,11 +59,16 @@ exit codes: 0 success, 2 invalid request.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run directory, or NAME=DIRECTORY")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a run directory, or a folder of `deltafl.compare`; NAME=RUN gives it a name",
+    )
     parser.add_argument(
         "--baseline",
         metavar="METHOD",
-        help="what the others are compared with (default: the only fedavg, else the first method)",
+        help="what the others are compared with (default: the only fedavg, else the last method)",
     )
     parser.add_argument(
         "--percentile",
@@ -82,7 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write every number here (replaces an earlier table, and no other file)",
     )
     parser.add_argument(
-        "--latex", type=Path, metavar="FILE", help="write a LaTeX table here (likewise)"
+        "--latex",
+        type=Path,
+        metavar="FILE",
+        help="write a LaTeX table of five columns here (likewise)",
     )
     add_json(parser)
 
@@ -96,7 +111,7 @@ def main(options: argparse.Namespace) -> int:
     from deltafl.fl.registry import ERROR
     from deltafl.sim.compare.runs import compare_in_pairs, differing, left_out, read_methods
     from deltafl.sim.record.atomic import write_file
-    from deltafl.sim.reproduce.comparison import comparison_table
+    from deltafl.sim.reproduce.comparison import comparison_table, paper_table
     from deltafl.sim.reproduce.output import as_csv, as_json_lines, as_latex, laid_out
 
     _check_outputs(options)
@@ -104,19 +119,32 @@ def main(options: argparse.Namespace) -> int:
     baseline = _baseline(methods, options.baseline)
     percentile = None if options.mean else options.percentile
     try:
-        compared = compare_in_pairs(methods, baseline, percentile=percentile, level=options.level)
+        compared, means = (
+            compare_in_pairs(methods, baseline, percentile=one, level=options.level)
+            for one in (percentile, None)
+        )
     except ValueError as error:
         raise UserError(str(error)) from error
     metric = _metric(methods)
     what = _MEAN if percentile is None else f"percentile {percentile:g}"
     measured = "test error" if metric == ERROR else f"test {metric}"
     statistic = f"{what} of the {measured} over devices"
-    points = " (points)" if metric == ERROR else ""
+    title = (
+        f"{statistic[:1].upper()}{statistic[1:]}; a difference is a method less {baseline.label}"
+    )
     table = comparison_table(
         "compare",
-        f"{statistic[:1].upper()}{statistic[1:]}, less {baseline.label}{points}",
+        title,
         compared,
         statistic=statistic,
+        level=options.level,
+        is_share=metric == ERROR,
+    )
+    short = paper_table(
+        title,
+        compared,
+        () if percentile is None else means,
+        statistic=what.replace("percentile ", "p"),
         level=options.level,
         is_share=metric == ERROR,
     )
@@ -125,11 +153,17 @@ def main(options: argparse.Namespace) -> int:
             say(f"deltafl: note: {method.label}: {unpaired} have no pair and do not count")
         if others := differing(method, baseline):
             say(f"deltafl: note: {method.label} has {'; '.join(others)} of {baseline.label}")
+    if any(one.pairs == 1 for one in compared):
+        say(
+            "deltafl: note: of one pair of runs, p over devices tells two models apart, not two "
+            "methods: two runs of one method often differ by as much; train several seeds "
+            "(experiment.num_seeds)"
+        )
     if options.json:
         print(as_json_lines(table), end="")
     else:
         print(visible(laid_out(table)))
-    for file, text in ((options.csv, as_csv(table)), (options.latex, as_latex(table))):
+    for file, text in ((options.csv, as_csv(table)), (options.latex, as_latex(short))):
         if file is not None:
             write_file(file, text.encode())
             say(f"deltafl: {file} is written")
@@ -137,12 +171,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
+    from deltafl.sim.record.labels import named_runs
     from deltafl.sim.record.rundir import RunDirectory, check_output
 
-    places = [
-        Path(word if Path(word).exists() else word.partition("=")[2]) for word in options.runs
-    ]
-    files = [file for place in places for file in RunDirectory(place).files]
+    files = [file for one in named_runs(options.runs) for file in RunDirectory(one.path).files]
     if options.csv is not None and options.csv == options.latex:
         raise UserError(f"--csv and --latex are both {options.csv}: name two files")
     for output, begins in ((options.csv, _CSV_BEGINS), (options.latex, _LATEX_BEGINS)):
@@ -175,6 +207,7 @@ def _metric(methods: "Sequence[Method]") -> str:
 
 def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
     from deltafl.fl.nearest import nearest
+    from deltafl.sim.record.labels import FEDAVG, usual_baseline
 
     if len(methods) < 2:
         raise UserError(
@@ -183,13 +216,14 @@ def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
         )
     known = {method.label: method for method in methods}
     if wanted is None:
-        averaging = [method for method in methods if method.config.federation.algorithm == _FEDAVG]
+        algorithms = [method.config.federation.algorithm for method in methods]
+        averaging = [one for one, by in zip(methods, algorithms, strict=True) if by == FEDAVG]
         if len(averaging) > 1:
             raise UserError(
                 "several methods are FedAvg: choose one by --baseline "
                 f"({', '.join(repr(method.label) for method in averaging)})"
             )
-        return averaging[0] if averaging else methods[0]
+        return methods[usual_baseline(algorithms)]
     if wanted not in known:
         raise UserError(f"--baseline: there is no {wanted!r}: {nearest(wanted, list(known))}")
     return known[wanted]

@@ -4,36 +4,28 @@ Runs that differ in their seeds alone are one method.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
+from deltafl.sim.record.labels import (
+    Named,
+    Settings,
+    common_settings,
+    labels_of,
+    named_runs,
+    of_level,
+)
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.comparison import compare_runs, corrected, summarise
 from deltafl.sim.reproduce.statistics import Comparison
-from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
-from deltafl.sim.settings.config_io import build_config, flatten, read_config_file, show
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config, read_config_file, show
 
 Pair: TypeAlias = tuple[int, int]
 """What two runs of a pair have in common: the seed of the split, and the seed of the run."""
-
-Settings: TypeAlias = tuple[tuple[str, object], ...]
-
-_IGNORED: Final = frozenset(
-    {
-        "data.split_seed",  # of the pair
-        "data.cache",
-        "training.device",
-        "training.backend",
-        "training.workers",
-        "privacy.transcript",
-        "privacy.truth",
-    }
-)
-"""Settings in which runs of one method may differ, beside those of the section experiment."""
 
 _OF_ALGORITHMS: Final = (
     "federation.algorithm",
@@ -72,23 +64,6 @@ class Run:
         """What it has in common with the other run of a pair."""
         return self.config.data.split_seed, self.config.experiment.seed
 
-    @property
-    def name(self) -> str:
-        """Its given name, its algorithm, and its level, as far as it has them."""
-        federation = self.config.federation
-        given = f"{self.given}: " if self.given else ""
-        level = f" θ={show(federation.theta)}" if federation.algorithm in WITH_LEVELS else ""
-        return f"{given}{federation.algorithm}{level}"
-
-    @property
-    def settings(self) -> Settings:
-        """Those that all runs of a method have in common."""
-        return tuple(
-            (key, value)
-            for key, value in flatten(self.config).items()
-            if key not in _IGNORED and not key.startswith("experiment.")
-        )
-
 
 class Method(NamedTuple):
     """Runs of one method, which has a label, by pair; there is one at least."""
@@ -104,14 +79,14 @@ class Method(NamedTuple):
     @property
     def settings(self) -> Mapping[str, object]:
         """Those that its runs have in common."""
-        return dict(next(iter(self.runs.values())).settings)
+        return dict(common_settings(self.config))
 
 
 def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
     """Read run directories, with all runs of each experiment, in the order in which they are named.
 
     Args:
-        words: run directories, or NAME=DIRECTORY.
+        words: as of `named_runs`.
 
     Raises:
         UserError: one is no run directory, is not finished or has no evaluation of devices, two
@@ -120,15 +95,15 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
     """
     groups: dict[tuple[str, Settings], dict[Pair, Run]] = {}
     names: dict[Path, str] = {}
-    for word in words:
-        for run in _read(word):
+    for named in named_runs(words):
+        for run in _read(named):
             first = names.setdefault(run.folder.resolve(), run.given)
             if first != run.given:
                 raise UserError(
                     f"{run.path} is named twice, {_as(first)} and {_as(run.given)}: it would be "
                     "compared with itself; name each run once"
                 )
-            known = groups.setdefault((run.given, run.settings), {})
+            known = groups.setdefault((run.given, common_settings(run.config)), {})
             other = known.setdefault(run.pair, run)
             if other.evaluation != run.evaluation:
                 raise UserError(
@@ -136,19 +111,18 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
                     "results: leave one out, or name them apart (NAME=RUN)"
                 )
     firsts = [next(iter(runs.values())) for runs in groups.values()]
-    labels = _labels(firsts)
+    labels = labels_of([(run.given, run.config) for run in firsts])
+    if len(set(labels)) < len(labels):
+        raise UserError("two methods have one name: name each differently (NAME=RUN)")
     return tuple(
         Method(label, dict(sorted(runs.items())))
         for label, runs in zip(labels, groups.values(), strict=True)
     )
 
 
-def _read(word: str) -> Iterator[Run]:
-    name, equals, path = word.partition("=")
-    given, place = (name, Path(path)) if equals and not Path(word).exists() else ("", Path(word))
+def _read(named: Named) -> Iterator[Run]:
+    given, place = named
     top = RunDirectory(place)
-    if not top.config.exists():
-        raise UserError(f"{place} is not a run directory (it has no config.toml)")
     arms = sorted(top.arms.iterdir()) if top.arms.is_dir() else []
     found = [top, *(one for one in map(RunDirectory, arms) if one.config.exists())]
     whole = len(build_config([read_config_file(top.config)]).arms())
@@ -173,40 +147,13 @@ def _read(word: str) -> Iterator[Run]:
                     f"{config.federation.rounds}: finish it with `deltafl run --resume`, or leave "
                     "it out"
                 )
-            level = _of_level(config, theta)
+            level = of_level(config, theta)
             digest = data if isinstance(data, str) else None
             yield Run(given, level, directory.path, folder, evaluation, digest)
 
 
 def _as(given: str) -> str:
     return f"as {given!r}" if given else "without a name"
-
-
-def _of_level(config: RunConfig, theta: Fraction) -> RunConfig:
-    """The settings of one level, in one form: θ is 1 for algorithms without levels."""
-    federation = config.federation
-    theta = theta if federation.algorithm in WITH_LEVELS else Fraction(1)
-    return replace(config, federation=replace(federation, theta=theta, levels=()))
-
-
-def _labels(firsts: Sequence[Run]) -> list[str]:
-    """Short names; the settings that tell them apart are added where two would be the same."""
-    names = [run.given for run in firsts]
-    short = [run.given if run.given and names.count(run.given) == 1 else run.name for run in firsts]
-    labels = []
-    for label, run in zip(short, firsts, strict=True):
-        alike = [
-            dict(one.settings) for other, one in zip(short, firsts, strict=True) if other == label
-        ]
-        differing = [
-            f"{key}={show(value)}"
-            for key, value in run.settings
-            if any(settings[key] != value for settings in alike)
-        ]
-        labels.append(", ".join((label, *differing)))
-    if len(set(labels)) < len(labels):
-        raise UserError("two methods have one name: name each differently (NAME=RUN)")
-    return labels
 
 
 def compare_in_pairs(

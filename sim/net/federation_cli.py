@@ -44,6 +44,7 @@ exit codes: those of `deltafl serve`; 1 also if the audit finds something.
 
 _TRIAL: Final = """\
 [data]
+num_devices = 60
 split = "samples" # every device has test data too
 [privacy]
 transcript = "full"

@@ -20,6 +20,7 @@ from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.attacked import Attacked, read_attacked
 from deltafl.sim.record.evaluations import evaluation_files, read_evaluation
 from deltafl.sim.record.events import Event, follow_events
+from deltafl.sim.record.labels import name_of, of_level
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, show
@@ -117,15 +118,23 @@ class Method:
 
     Attributes:
         label: what to call it.
-        algorithm: its name.
-        is_private: whether its rounds are secure sums.
+        config: settings of its first run, of the one level.
         runs: one for each seed.
     """
 
     label: str
-    algorithm: str
-    is_private: bool
+    config: RunConfig
     runs: Sequence[Trained] = ()
+
+    @property
+    def algorithm(self) -> str:
+        """Its name."""
+        return self.config.federation.algorithm
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its rounds are secure sums."""
+        return self.config.federation.is_private
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,6 +143,7 @@ class Snapshot:
 
     Attributes:
         path: the directory.
+        given: what somebody called it; "" for nothing.
         config: the settings; None if they are not there yet, or cannot be read.
         methods: the main algorithm, by level, then the baselines.
         versions: software, machine and data, as the run noted them.
@@ -145,6 +155,7 @@ class Snapshot:
 
     path: Path
     config: RunConfig | None
+    given: str = ""
     methods: Sequence[Method] = ()
     versions: dict[str, object] = field(default_factory=dict)
     summary: dict[str, object] = field(default_factory=dict)
@@ -164,10 +175,12 @@ class Reader:
 
     Args:
         path: the run directory.
+        given: what somebody called it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, given: str = "") -> None:
         self._top = RunDirectory(path)
+        self._given = given
         self._logs: dict[Path, _Log] = {}
         self._files: dict[Path, tuple[tuple[int, int], object]] = {}
         self._ids: tuple[str, ...] = ()
@@ -181,7 +194,7 @@ class Reader:
         except OSError as error:  # of the directory itself: it may not be entered, for one
             self._problems.append(f"{self._top.path}: {error.strerror}")
             found = Snapshot(self._top.path, None)
-        return replace(found, problems=tuple(self._problems[:MAX_PROBLEMS]))
+        return replace(found, given=self._given, problems=tuple(self._problems[:MAX_PROBLEMS]))
 
     def _read(self) -> Snapshot:
         top = self._top
@@ -198,22 +211,25 @@ class Reader:
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
             written = max(written, _written(directory.events), _written(directory.summary))
-            for label, run in self._runs(arm, directory):
-                method = methods.get(label) or Method(label, algorithm, arm.federation.is_private)
+            for level, run in self._runs(arm, directory):
+                label = name_of(level)
+                method = methods.get(label) or Method(label, level)
                 methods[label] = replace(method, runs=(*method.runs, run))
         summary = self._json(top.summary)
         return Snapshot(
             top.path,
             config,
-            tuple(methods.values()),
-            self._json(top.versions),
-            summary,
+            methods=tuple(methods.values()),
+            versions=self._json(top.versions),
+            summary=summary,
             is_finished=bool(summary),
             written=written,
         )
 
-    def _runs(self, config: RunConfig, directory: RunDirectory) -> Iterator[tuple[str, Trained]]:
-        """What one run has come to, by the label of each of its levels."""
+    def _runs(
+        self, config: RunConfig, directory: RunDirectory
+    ) -> Iterator[tuple[RunConfig, Trained]]:
+        """What one run has come to, by the settings of each of its levels."""
         federation = config.federation
         events = self._events(directory.events)
         folders = directory.metrics_of(federation)
@@ -227,15 +243,13 @@ class Reader:
                 _of_level(events, None),
                 attacked=attacked,
             )
-            label = federation.algorithm
             if len(folders) > 1:
-                label = f"{label}, θ = {show(theta)}"
                 run = replace(run, events=_of_level(events, theta))
             if federation.devices == REMOTE:
                 run = replace(run, summed=tuple(self._summed(directory.measured, number)))
             else:
                 run = replace(run, tested=tuple(self._tested(folder)))
-            yield label, run
+            yield of_level(config, theta), run
 
     def _reread(self, path: Path, read: Callable[[Path], T]) -> T | None:
         """What a file holds, read again if it has changed; None where it is gone, or damaged."""

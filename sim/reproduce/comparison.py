@@ -7,6 +7,8 @@ numbers from here.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
 from typing import Final
 
 import numpy as np
@@ -14,8 +16,10 @@ import numpy as np
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.experiment import NONE, Columns, Record, Table
 from deltafl.sim.reproduce.statistics import (
+    Alternative,
     Comparison,
     Numbers,
+    also_over_seeds,
     compare_over_devices,
     compare_over_seeds,
     error_matrix,
@@ -27,8 +31,8 @@ from deltafl.sim.reproduce.statistics import (
 _RESAMPLING_SEED: Final = 0
 _OF_SEEDS: Final = {
     "difference": "mean",
-    **{name: name for name in ("low", "high", "effect", "p_t", "p_signed_rank", "p_sign")},
-    "smallest_p": "smallest_p",
+    "p_runs": "p",
+    **{name: name for name in ("low", "high", "effect", "p_signed_rank", "p_sign", "smallest_p")},
 }
 _OF_DEVICES: Final = {
     "device_difference": "difference",
@@ -55,6 +59,7 @@ def compare_runs(
     test_share: float | None = None,
     percentile: float | None = 90,
     level: float = 0.95,
+    alternative: Alternative = "two-sided",
 ) -> Comparison:
     """Compare one method with the baseline, run by run.
 
@@ -66,6 +71,7 @@ def compare_runs(
         test_share: of the devices, who tested, if every run has a split of its own.
         percentile: of the test errors over devices, in [0, 100]; None compares means.
         level: coverage of the intervals, in (0, 1).
+        alternative: of the p-values over runs; must be two-sided where devices are compared.
 
     Raises:
         ValueError: devices are to be compared, and the two do not have the same.
@@ -77,19 +83,25 @@ def compare_runs(
         both = _paired_devices(ours, baseline)
         rng = np.random.default_rng(_RESAMPLING_SEED)  # the same, whoever else is compared
         devices = compare_over_devices(*both, rng=rng, percentile=percentile, level=level)
-    split = several and test_share is not None
+    seeds = new_devices_p = None
+    if several:
+        seeds = compare_over_seeds(values, others, level=level, alternative=alternative)
+    if seeds is not None and devices is not None:
+        devices = also_over_seeds(devices, seeds)
+    if several and test_share is not None:
+        new_devices_p = resampled_p(values, others, test_share=test_share, alternative=alternative)
     return replace(
         summarise(method, ours, percentile),
         baseline_mean=float(others.mean()),
-        seeds=compare_over_seeds(values, others, level=level) if several else None,
+        seeds=seeds,
         devices=devices,
-        new_devices_p=resampled_p(values, others, test_share=test_share or 0) if split else None,
+        new_devices_p=new_devices_p,
     )
 
 
 def corrected(found: Sequence[Comparison]) -> tuple[Comparison, ...]:
     """The same with p-values after Holm's correction for all of them."""
-    of_seeds = _adjusted([one.seeds.p_t if one.seeds else None for one in found])
+    of_seeds = _adjusted([one.seeds.p if one.seeds else None for one in found])
     of_devices = _adjusted([one.devices.p if one.devices else None for one in found])
     return tuple(
         replace(one, adjusted_p_seeds=p_seeds, adjusted_p_devices=p_devices)
@@ -154,20 +166,12 @@ def comparison_table(
         is_share: whether it is a share, such as an error rate.
         digits: of the p-values.
     """
-    scale, unit = (100.0, " (%)") if is_share else (1.0, "")
-    width = f"{100 * level:g}%"
+    unit, width = _units(level, is_share=is_share)
     base = compared[0]
-
-    def written(value: object, sign: str = "") -> str:
-        form = f"{sign}.2f" if is_share else f"{sign}.4g"
-        return format(scale * value, form) if isinstance(value, float) else NONE
-
-    def spread(one: Record) -> str:
-        return written(one["mean"]) + ("" if one["std"] is None else f" ± {written(one['std'])}")
+    written = partial(_written, is_share=is_share)
 
     def interval(one: Record, key: str, low: str, high: str) -> str:
-        ends = f"[{written(one[low], '+')}, {written(one[high], '+')}]"
-        return NONE if one[key] is None else f"{written(one[key], '+')} {ends}"
+        return _interval(one[key], one[low], one[high], is_share=is_share)
 
     def of_the_same(one: Record) -> str:
         # where it is that of the first row, the column says nothing
@@ -179,21 +183,23 @@ def comparison_table(
     columns: Columns = {
         "method": "method",
         "pairs": "pairs",
-        f"{statistic}{unit}, mean ± std": spread,
+        f"{statistic}{unit}, mean ± std": lambda one: _spread(
+            one["mean"], one["std"], is_share=is_share
+        ),
         f"{base.method}, same pairs{unit}": of_the_same,
-        f"difference over runs [{width}]": lambda one: interval(one, "difference", "low", "high"),
+        f"difference over runs {width}": lambda one: interval(one, "difference", "low", "high"),
         "effect (d)": lambda one: effect_size(one["effect"]),
-        "p over runs (t)": p("p_t"),
-        "Holm": p("adjusted_p_t"),
-        "p (signed rank)": p("p_signed_rank"),
-        "p (sign)": p("p_sign"),
+        "p over runs (two-sided t)": p("p_runs"),
+        "p over runs, Holm": p("adjusted_p_runs"),
+        "p (two-sided signed rank)": p("p_signed_rank"),
+        "p (two-sided sign)": p("p_sign"),
         "smallest p (sign)": p("smallest_p"),
-        "p for new devices": p("p_new_devices"),
-        f"difference over devices [{width}]": lambda one: interval(
+        "p for new devices (two-sided)": p("p_new_devices"),
+        f"difference over devices {width}": lambda one: interval(
             one, "device_difference", "device_low", "device_high"
         ),
-        "p over devices": p("p_devices"),
-        "Holm, devices": p("adjusted_p_devices"),
+        "p over devices (two-sided)": p("p_devices"),
+        "p over devices, Holm": p("adjusted_p_devices"),
     }
     table = Table.of(name, title, [_record(one) for one in compared], columns)
     filled = [
@@ -204,6 +210,65 @@ def comparison_table(
         columns=tuple(table.columns[place] for place in filled),
         rows=tuple(tuple(row[place] for place in filled) for row in table.rows),
     )
+
+
+def paper_table(
+    title: str,
+    compared: Sequence[Comparison],
+    means: Sequence[Comparison] = (),
+    *,
+    statistic: str = "error",
+    level: float = 0.95,
+    is_share: bool = True,
+) -> Table:
+    """The same for a paper: what fits into a column of text.
+
+    Args:
+        title: in words.
+        compared: the baseline first.
+        means: of the mean error, of the same methods; nothing if that is what was compared.
+        statistic: what was compared, in words.
+        level: the coverage of the intervals.
+        is_share: whether it is a share, such as an error rate.
+    """
+    unit, width = _units(level, is_share=is_share)
+    rows = []
+    for one, also in zip_longest(compared, means):
+        row = [one.method, _spread(one.mean, one.std, is_share=is_share)]
+        row += [_written(also.mean, is_share=is_share)] if also else []
+        of = one.estimate
+        row += [_interval(*of[:3], is_share=is_share), p_value(of.p)] if of else [NONE, NONE]
+        rows.append(tuple(row))
+    over = " or ".join(dict.fromkeys(one.estimate.over for one in compared if one.estimate))
+    several = ", Holm" if len(compared) > 2 else ""
+    columns = [f"{statistic}{unit}", *([f"mean{unit}"] if means else []), f"difference {width}"]
+    columns = ["method", *columns, f"p over {over} (two-sided{several})"]
+    return Table("paper", title, tuple(columns), tuple(rows))
+
+
+def _units(level: float, *, is_share: bool) -> tuple[str, str]:
+    """What stands behind headings of numbers, and of differences with intervals."""
+    width = f"[{100 * level:g}%]"
+    return (" (%)", f"(points) {width}") if is_share else ("", width)
+
+
+def _written(value: object, sign: str = "", *, is_share: bool) -> str:
+    if not isinstance(value, float):
+        return NONE
+    text = format(100 * value, f"{sign}.2f") if is_share else format(value, f"{sign}.4g")
+    return text.replace("inf", "∞")
+
+
+def _spread(mean: float, std: float | None, *, is_share: bool) -> str:
+    several = "" if std is None else f" ± {_written(std, is_share=is_share)}"
+    return _written(mean, is_share=is_share) + several
+
+
+def _interval(middle: object, low: object, high: object, *, is_share: bool) -> str:
+    if middle is None:
+        return NONE
+    texts = [_written(one, "+", is_share=is_share) for one in (middle, low, high)]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
 
 
 def p_value(value: object, digits: int = 4) -> str:
@@ -224,7 +289,7 @@ def _record(one: Comparison) -> Record:
     return {
         **{key: getattr(one, key) for key in ("method", "pairs", "mean", "std", "baseline_mean")},
         **{key: getattr(one.seeds, field, None) for key, field in _OF_SEEDS.items()},
-        "adjusted_p_t": one.adjusted_p_seeds,
+        "adjusted_p_runs": one.adjusted_p_seeds,
         "p_new_devices": one.new_devices_p,
         **{key: getattr(one.devices, field, None) for key, field in _OF_DEVICES.items()},
         "adjusted_p_devices": one.adjusted_p_devices,

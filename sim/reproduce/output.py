@@ -31,7 +31,14 @@ _GAP: Final = "  "
 _LEAST: Final = 40  # columns; on a narrower terminal, lines are cut off
 _MARKED: Final = "**"  # around the best number, in Markdown
 _STAR: Final = "* is the best of its column."
-_LATEX: Final = {"<": "$<$", "–": "--", "±": r"$\pm$", "Δ": r"$\Delta$", "θ": r"$\theta$"}
+_LATEX: Final = {
+    "<": "$<$",
+    "–": "--",
+    "±": r"$\pm$",
+    "Δ": r"$\Delta$",
+    "θ": r"$\theta$",
+    "∞": r"$\infty$",
+}
 """What pandas does not escape."""
 
 

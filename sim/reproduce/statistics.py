@@ -6,16 +6,19 @@ Two things vary, and a result may generalise to either:
   `compare_over_seeds`; with the 3 to 5 seeds of the papers a rank test can not reach every level,
   so `SeedComparison.smallest_p` says how small its p can be.
 - the devices that are served: over test devices, for the models as they were trained.
-  `compare_over_devices`.
+  `compare_over_devices`. Two runs of one method differ on nearly all devices alike, so this alone
+  says nothing of methods: where there are several seeds, `also_over_seeds` has both vary.
 
-All differences are "ours less baseline" of something that should be small, so negative is better,
-and every p-value is one-sided: small if ours is lower.
+All differences are "ours less baseline" of something that should be small, so negative is better.
+A p-value is two-sided and belongs to the interval beside it: it is at most 1 − level exactly where
+the interval leaves out zero. One-sided ones ("less": small if ours is lower) are for tests that
+were declared so before their runs.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +27,9 @@ from scipy import stats
 from deltafl.sim.record.evaluations import Evaluation
 
 Numbers = npt.NDArray[np.float64]
+
+Alternative: TypeAlias = Literal["two-sided", "less"]
+"""What a test is for: any difference, or that ours is lower."""
 
 RESAMPLES: Final = 2000
 """Bootstrap resamples: a p-value of 0.05 is then known to ± 0.005 (one standard error)."""
@@ -39,12 +45,15 @@ class SeedComparison:
 
     Attributes:
         mean: mean difference.
-        low: lower end of the t interval for it.
+        low: lower end of the t interval for it. Of equal differences, which show no spread, the
+            interval is that of the exact test: unbounded with so few that this cannot reach
+            1 − level, otherwise the mean alone.
         high: upper end.
-        p_t: paired t test: assumes differences that are nearly normal.
+        p: paired t test: assumes differences that are nearly normal. Of equal differences,
+            `p_signed_rank`.
         p_signed_rank: Wilcoxon's signed-rank test: assumes symmetry only.
         p_sign: sign test: assumes nothing but independent seeds; equal pairs do not count.
-        smallest_p: what the two last can reach at best with so many seeds, 2^-n.
+        smallest_p: what the two last can reach at best with so many seeds; two-sided 2^(1 − n).
         effect: mean difference in standard deviations of the differences (Cohen's d of pairs), NaN
             where all are zero, infinite where all others are equal.
     """
@@ -52,7 +61,7 @@ class SeedComparison:
     mean: float
     low: float
     high: float
-    p_t: float
+    p: float
     p_signed_rank: float
     p_sign: float
     smallest_p: float
@@ -67,13 +76,31 @@ class DeviceComparison:
         difference: of the statistic (percentile or mean over devices), averaged over seeds.
         low: lower end of the bootstrap interval.
         high: upper end.
-        p: one-sided; at least 1 / (resamples + 1).
+        p: two-sided; at least 2 / (resamples + 1), and 2^(1 − devices).
     """
 
     difference: float
     low: float
     high: float
     p: float
+
+
+class Estimate(NamedTuple):
+    """A difference, how sure it is, and what that is over.
+
+    Attributes:
+        difference: ours less baseline.
+        low: lower end of its interval.
+        high: upper end.
+        p: after Holm's correction for all methods compared.
+        over: "runs" or "devices".
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    over: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +114,10 @@ class Comparison:
         std: its standard deviation over them (divisor n − 1); None with one.
         baseline_mean: of the baseline over the same pairs; None for the baseline itself.
         seeds: over runs; None for the baseline itself, and with one pair.
-        devices: over test devices; None for the baseline itself, and where runs differ in them.
+        devices: over test devices, and with several pairs over runs as well; None for the baseline
+            itself, and where runs differ in them.
         new_devices_p: if every pair has a split of its own, the p-value for new devices.
-        adjusted_p_seeds: `seeds.p_t` after Holm's correction for all methods compared.
+        adjusted_p_seeds: `seeds.p` after Holm's correction for all methods compared.
         adjusted_p_devices: `devices.p` after Holm's correction for all methods compared.
     """
 
@@ -104,23 +132,40 @@ class Comparison:
     adjusted_p_seeds: float | None = None
     adjusted_p_devices: float | None = None
 
+    @property
+    def estimate(self) -> Estimate | None:
+        """What is told where there is room for one: over runs where two or more are paired.
+
+        Otherwise over devices. None for the baseline, and before the correction.
+        """
+        if self.seeds is not None and (p := self.adjusted_p_seeds) is not None:
+            return Estimate(self.seeds.mean, self.seeds.low, self.seeds.high, p, "runs")
+        if (one := self.devices) is not None and (p := self.adjusted_p_devices) is not None:
+            return Estimate(one.difference, one.low, one.high, p, "devices")
+        return None
+
 
 def compare_over_seeds(
-    ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers, *, level: float = 0.95
+    ours: Sequence[float] | Numbers,
+    baseline: Sequence[float] | Numbers,
+    *,
+    level: float = 0.95,
+    alternative: Alternative = "two-sided",
 ) -> SeedComparison:
     """Compare two methods by one number per seed.
 
     Args:
         ours: one number per seed.
         baseline: the same seeds in the same order.
-        level: coverage of the interval, in (0, 1).
+        level: coverage of the interval, which is two-sided, in (0, 1).
+        alternative: of the p-values.
 
     Raises:
         ValueError: fewer than two pairs, unequal lengths, a value that is not finite, or a level
             outside (0, 1).
 
     >>> found = compare_over_seeds([0.28, 0.30, 0.27], [0.31, 0.31, 0.31])
-    >>> round(found.mean, 4), found.p_sign == found.smallest_p == 1 / 8
+    >>> round(found.mean, 4), found.p_sign == found.smallest_p == 1 / 4
     (-0.0267, True)
     """
     _check_level(level)
@@ -128,26 +173,32 @@ def compare_over_seeds(
     size = len(differences)
     if size < 2:
         raise ValueError("one pair of seeds shows no spread: pass at least two")
-    mean = float(differences.mean())
-    error = _std(differences) / math.sqrt(size)
+    mean, deviation = float(differences.mean()), _std(differences)
+    error = deviation / math.sqrt(size)
     reach = error * float(stats.t.ppf((1 + level) / 2, size - 1))
+    if deviation == 0 and _smallest_p(size) > 1 - level:
+        reach = math.inf
     signs = differences[differences != 0]
     return SeedComparison(
         mean=mean,
         low=mean - reach,
         high=mean + reach,
-        p_t=_p_t(mean, error, size),
-        p_signed_rank=_p_signed_rank(signs),
-        p_sign=float(stats.binomtest(int((signs < 0).sum()), signs.size, 0.5, "greater").pvalue)
+        p=_p_of_mean(differences, error, alternative),
+        p_signed_rank=_p_signed_rank(signs, alternative),
+        p_sign=float(stats.binomtest(int((signs > 0).sum()), signs.size, 0.5, alternative).pvalue)
         if signs.size
         else 1.0,
-        smallest_p=0.5**size,
-        effect=_effect(mean, error * math.sqrt(size)),
+        smallest_p=_smallest_p(size) if alternative == "two-sided" else 0.5**size,
+        effect=_effect(mean, deviation),
     )
 
 
 def resampled_p(
-    ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers, *, test_share: float
+    ours: Sequence[float] | Numbers,
+    baseline: Sequence[float] | Numbers,
+    *,
+    test_share: float,
+    alternative: Alternative = "two-sided",
 ) -> float:
     """Compare two methods by one number per split, where the splits are of the same devices.
 
@@ -160,9 +211,10 @@ def resampled_p(
         ours: one number per split.
         baseline: the same splits in the same order.
         test_share: of the devices, who tested, in (0, 1).
+        alternative: of the p-value.
 
     Returns:
-        The one-sided p-value, small if ours is lower.
+        The p-value; of equal differences, that of the signed-rank test.
 
     Raises:
         ValueError: as `compare_over_seeds`, or a share outside (0, 1).
@@ -174,8 +226,7 @@ def resampled_p(
     if size < 2:
         raise ValueError("one split shows no spread: pass at least two")
     factor = 1 / size + test_share / (1 - test_share)
-    error = _std(differences) * math.sqrt(factor)
-    return _p_t(float(differences.mean()), error, size)
+    return _p_of_mean(differences, _std(differences) * math.sqrt(factor), alternative)
 
 
 def compare_over_devices(
@@ -193,7 +244,9 @@ def compare_over_devices(
     seeds. Pairs stay together because a device that is hard for one method is hard for the other:
     drawn apart, the difference would seem to vary far more than it does. A device is drawn once for
     all seeds because it is the same device in each: drawn for each seed anew, it would count as
-    several. p is the share of resamples in which ours is not lower, half of the ties counted.
+    several. p is twice the share of resamples in which ours is not lower, or not higher if that is
+    less; ties count as both. The ends of the interval are the resamples at which p is 1 − level. Of
+    fewer than six devices, all of them lower would be chance too often: the interval is unbounded.
 
     Why not a permutation test that swaps the two values of a device: it is exact only for the
     hypothesis that the methods do not differ at all. Methods that trade the middle for the tail
@@ -238,16 +291,70 @@ def compare_over_devices(
             )
         )
     found = np.concatenate(parts)
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    least = _rounding(ours, baseline)
-    exceeding = float((found > least).sum() + 0.5 * (abs(found) <= least).sum())
+    found[abs(found) <= _rounding(ours, baseline)] = 0.0
+    fewer = float(min((found >= 0).sum(), (found <= 0).sum()))
+    beyond = math.floor((1 - level) / 2 * (1 + resamples))  # resamples on each side
+    is_known = beyond > 0 and _smallest_p(size) <= 1 - level
+    ends = np.sort(found)[[beyond - 1, -beyond]] if is_known else (-math.inf, math.inf)
     difference = statistic_of(ours, percentile) - statistic_of(baseline, percentile)
     return DeviceComparison(
         difference=float(difference.mean()),
-        low=float(low),
-        high=float(high),
-        p=(1 + exceeding) / (1 + resamples),
+        low=float(ends[0]),
+        high=float(ends[1]),
+        p=min(1.0, max(2 * (1 + fewer) / (1 + resamples), _smallest_p(size))),
     )
+
+
+def also_over_seeds(devices: DeviceComparison, seeds: SeedComparison) -> DeviceComparison:
+    """As sure over devices as over seeds at the most: for new devices and new trainings.
+
+    The interval covers both, and p is the larger one (an intersection-union test), so that it is
+    at most 1 − level where the interval leaves out zero, as before.
+    """
+    return DeviceComparison(
+        devices.difference,
+        min(devices.low, seeds.low),
+        max(devices.high, seeds.high),
+        max(devices.p, seeds.p),
+    )
+
+
+def by_rank_in_other_seeds(ours: Numbers, baseline: Numbers) -> tuple[Numbers, Numbers]:
+    """Order the devices of each seed by how the baseline served them in the other seeds.
+
+    Ranked by the same errors as are compared, whoever was only unlucky under the baseline would
+    seem to gain from any method, and whoever was lucky to lose.
+
+    Args:
+        ours: errors, shape (seeds, devices), of two seeds or more.
+        baseline: the same seeds and devices.
+
+    Returns:
+        Both, the best served of each seed first.
+    """
+    others = [np.delete(baseline, one, axis=0).sum(axis=0) for one in range(len(baseline))]
+    order = np.argsort(others, axis=1, kind="stable")
+    return np.take_along_axis(ours, order, axis=1), np.take_along_axis(baseline, order, axis=1)
+
+
+def compare_worst_served(ours: Numbers, baseline: Numbers) -> SeedComparison | None:
+    """Compare the mean errors of the tenth that the baseline serves worst in other seeds.
+
+    Args:
+        ours: errors, shape (seeds, devices).
+        baseline: the same seeds and devices.
+
+    Returns:
+        None with one seed, which cannot tell who is served badly from who was unlucky, or with
+        fewer than ten devices.
+    """
+    seeds, devices = ours.shape
+    if seeds < 2 or devices < 10:
+        return None
+    mine, theirs = (
+        one[:, -(devices // 10) :].mean(axis=1) for one in by_rank_in_other_seeds(ours, baseline)
+    )
+    return compare_over_seeds(mine, theirs)
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -311,24 +418,33 @@ def _effect(mean: float, deviation: float) -> float:
     return mean / deviation
 
 
-def _p_t(mean: float, error: float, size: int) -> float:
+def _smallest_p(size: int) -> float:
+    """Of a two-sided test by signs of so many differences."""
+    return 2.0 ** (1 - size)
+
+
+def _p_of_mean(differences: Numbers, error: float, alternative: Alternative) -> float:
+    """Of Student's t; equal differences show no spread to measure their mean in."""
     if error == 0:
-        # equal differences leave no doubt about their sign, and none at all if they are zero
-        return 0.0 if mean < 0 else 1.0
-    return float(stats.t.cdf(mean / error, size - 1))
+        return _p_signed_rank(differences[differences != 0], alternative)
+    t, freedom = float(differences.mean()) / error, len(differences) - 1
+    return float(
+        stats.t.cdf(t, freedom) if alternative == "less" else 2 * stats.t.sf(abs(t), freedom)
+    )
 
 
-def _p_signed_rank(differences: Numbers) -> float:
+def _p_signed_rank(differences: Numbers, alternative: Alternative) -> float:
     """Of differences that are not zero; scipy's exact p knows no ties, and is slow by patterns."""
     size = len(differences)
     if size == 0:
         return 1.0
     if size > _EXACT_SEEDS:
-        return float(stats.wilcoxon(differences, alternative="less").pvalue)
+        return float(stats.wilcoxon(differences, alternative=alternative).pvalue)
     ranks = stats.rankdata(abs(differences))
     patterns = (np.arange(2**size)[:, np.newaxis] >> np.arange(size)) & 1
-    observed = ranks[differences > 0].sum()
-    return float((patterns @ ranks <= observed).mean())
+    sums, observed = patterns @ ranks, ranks[differences > 0].sum()
+    lower, higher = float((sums <= observed).mean()), float((sums >= observed).mean())
+    return lower if alternative == "less" else min(1.0, 2 * min(lower, higher))
 
 
 def _differences(ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers) -> Numbers:

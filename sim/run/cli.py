@@ -191,6 +191,8 @@ def _show(summary: Mapping[str, object], out: Path, *, as_json: bool) -> int:
     print(visible(describe(summary)))
     plots = "plots/, " if (out / "plots").exists() else ""
     print(f"\nResults are in {out}: summary.json, {plots}metrics/, events.jsonl.")
+    if summary.get("baseline"):
+        print(f"To see what is more than chance: {called()} compare {shlex.quote(str(out))}")
     if summary.get("sums") == "masked":
         print(f"To see what the server saw: {called()} audit {shlex.quote(str(out))}")
     return 0

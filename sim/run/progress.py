@@ -48,6 +48,7 @@ class ProgressBars:
         self._quiet = quiet
         self._new = new
         self._metric = ERROR
+        self._is_private = False
         self._bar: tqdm[Any] | None = None
         self._error = ""
         self._round = ""
@@ -57,6 +58,7 @@ class ProgressBars:
         self.close()
         self._error = self._round = ""
         self._metric = config.training.metric
+        self._is_private = config.federation.is_private
         self._bar = self._new(
             total=config.federation.rounds,
             initial=rounds_done,
@@ -73,7 +75,8 @@ class ProgressBars:
         kept = f"kept weight {event.get('kept_weight')}"
         if event.get("aborted"):
             kept = "round lost"
-        self._round = f"{threshold}{kept}, {event.get('secure_sums')} sums"
+        sums = f"{event.get('secure_sums')} secure sums" if self._is_private else "in clear"
+        self._round = f"{threshold}{kept}, {sums}"
         if isinstance(epsilon := event.get("epsilon"), float):
             self._round += f", ε {rounded_up(epsilon)}"
         if self._bar is not None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
+from deltafl.sim.settings.config import WITH_LEVELS
+
 if TYPE_CHECKING:
     from deltafl.sim.run.summary import Summary  # loads torch, which printing does not need
 
@@ -28,10 +30,11 @@ def describe(summary: Mapping[str, object]) -> str:
     algorithm = str(summary["algorithm"])
     baseline = cast("dict[str, Summary]", summary["baseline"])
     num_seeds = len(seeds[algorithm])
+    level = f"θ = {summary['theta']:g}, " if algorithm in WITH_LEVELS else ""
     lines = [
         f"{summary['data']}: {summary['train_devices']} train and {summary['test_devices']} test "
         f"devices; {summary['model']} model, {summary['model_parameters']:,} parameters; "
-        f"θ = {summary['theta']:g}, {summary['rounds']} rounds, "
+        f"{level}{summary['rounds']} rounds, "
         f"{num_seeds} seed{'s' if num_seeds > 1 else ''}",
         "",
         f"{'test error of devices':<26}{'mean':>9}{'90th percentile':>18}{'spread over seeds':>20}",

@@ -115,10 +115,10 @@ def _style() -> str:
 def in_points(value: float) -> str:
     """A difference of shares, in percentage points.
 
-    >>> in_points(-0.125), in_points(0.0), in_points(0.031)
-    ('−12.5', '0', '+3.1')
+    >>> in_points(-0.125), in_points(0.0), in_points(0.031), in_points(float("-inf"))
+    ('−12.5', '0', '+3.1', '−∞')
     """
-    text = f"{100 * value:+.1f}".replace("-", "−")
+    text = f"{100 * value:+.1f}".replace("-", "−").replace("inf", "∞")
     return "0" if text in ("+0.0", "−0.0") else text
 
 

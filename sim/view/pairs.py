@@ -1,5 +1,6 @@
 """Devices of runs, as numbers to be drawn and compared: distributions, and pairs of methods."""
 
+import functools
 from collections.abc import Sequence
 from typing import Final
 
@@ -8,10 +9,14 @@ import numpy as np
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.charts.chart import Distribution, Numbers, Pairs
 from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.record.labels import usual_baseline
 from deltafl.sim.record.snapshot import Method, Tested
 from deltafl.sim.reproduce.comparison import compare_methods
-from deltafl.sim.reproduce.methods import FEDAVG
-from deltafl.sim.reproduce.statistics import Comparison
+from deltafl.sim.reproduce.statistics import (
+    Comparison,
+    by_rank_in_other_seeds,
+    compare_worst_served,
+)
 
 LEVEL: Final = 0.95
 """The coverage of intervals."""
@@ -47,19 +52,26 @@ def pairs(ours: Method, theirs: Method) -> Pairs | None:
     """Pair two methods by seed and device, at the latest round that both have evaluated.
 
     Returns:
-        None where no seed has been evaluated under both on the same devices.
+        None where fewer than two seeds have been evaluated under both on the same devices: with
+        one, who is served badly cannot be told from who was unlucky.
     """
     found = _common(ours, theirs)
-    if not found:
-        return None
-    number = max(mine.round for mine, _ in found)
+    number = max((mine.round for mine, _ in found), default=0)
     chosen = [pair for pair in found if pair[0].round == number]
-    mean, base = (
-        np.mean([_by_device(one) for one in side], axis=0) for side in zip(*chosen, strict=True)
+    if len(chosen) < 2:
+        return None
+    mine, base = (np.array([_by_device(one) for one in side]) for side in zip(*chosen, strict=True))
+    tail = compare_worst_served(mine, base)
+    return Pairs(
+        ours.label,
+        theirs.label,
+        mine.mean(axis=0),
+        base.mean(axis=0),
+        np.array([one.mean(axis=0) for one in by_rank_in_other_seeds(mine, base)]),
+        None if tail is None else (tail.mean, tail.low, tail.high),
+        number,
+        len(chosen),
     )
-    ids, order = sorted(chosen[0][0].devices), np.lexsort((mean, base))
-    devices = tuple(ids[at] for at in order)
-    return Pairs(ours.label, theirs.label, devices, mean[order], base[order], number, len(chosen))
 
 
 def _common(ours: Method, theirs: Method) -> list[tuple[Tested, Tested]]:
@@ -87,7 +99,7 @@ def _by_device(one: Tested) -> Numbers:
 
 
 def baseline_of(methods: Sequence[Method], wanted: str | None = None) -> Method | None:
-    """What the others are compared with: the wanted one, or FedAvg, or the last.
+    """What the others are compared with: the wanted one, or the only FedAvg, or the last.
 
     Raises:
         ValueError: there is no method of this label.
@@ -100,7 +112,7 @@ def baseline_of(methods: Sequence[Method], wanted: str | None = None) -> Method 
         return found
     if len(methods) < 2:
         return None
-    return next((one for one in methods if one.algorithm == FEDAVG.key), methods[-1])
+    return methods[usual_baseline([one.algorithm for one in methods])]
 
 
 def comparisons(
@@ -111,7 +123,7 @@ def comparisons(
     Raises:
         ValueError: the methods do not have the same seeds, last rounds and test devices.
     """
-    finals: dict[str, list[Evaluation]] = {}
+    finals: dict[str, tuple[Tested, ...]] = {}
     of_baseline = [(run.seed, run.tested[-1].round) for run in baseline.runs if run.tested]
     for method in methods:
         runs = [run for run in method.runs if run.tested and run.tested[-1].devices]
@@ -119,13 +131,17 @@ def comparisons(
             raise ValueError(
                 f"{method.label} and {baseline.label} do not have the same seeds and last rounds"
             )
-        finals[method.label] = [_evaluation(run.tested[-1]) for run in runs]
-    return compare_methods(
-        finals,
-        baseline=baseline.label,
-        percentile=percentile,
-        level=LEVEL,
-    )
+        finals[method.label] = tuple(run.tested[-1] for run in runs)
+    return _compared(tuple(finals.items()), baseline.label, percentile)
+
+
+@functools.lru_cache(maxsize=8)
+def _compared(
+    finals: tuple[tuple[str, tuple[Tested, ...]], ...], baseline: str, percentile: int | None
+) -> tuple[Comparison, ...]:
+    """A page that is watched asks again and again, and large populations take seconds."""
+    evaluations = {label: [_evaluation(one) for one in found] for label, found in finals}
+    return compare_methods(evaluations, baseline=baseline, percentile=percentile, level=LEVEL)
 
 
 def _evaluation(one: Tested) -> Evaluation:

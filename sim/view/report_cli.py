@@ -10,8 +10,9 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.labels import named_runs
 from deltafl.sim.record.rundir import RunDirectory, check_output
-from deltafl.sim.record.snapshot import Method, Reader, Snapshot
+from deltafl.sim.record.snapshot import Method, Reader
 from deltafl.sim.view.page import page_of_results
 from deltafl.sim.view.pairs import pairs_of
 from deltafl.sim.view.sections import AuditState, Page
@@ -27,7 +28,7 @@ has what there is, and says so.
 _EXAMPLES: Final = """\
 examples:
   deltafl report runs/quickstart --out quickstart.html
-  deltafl report runs/a runs/b --out both.html --baseline "fedavg (a)"
+  deltafl report slow=runs/a fast=runs/b --out both.html --baseline slow
       several runs on one page; runs on the same devices and seeds are compared in pairs
   deltafl report runs/quickstart --out quickstart.html --figures figures/
       also figures for a paper: PDF and SVG, as wide as one column and as two, and their captions
@@ -37,7 +38,12 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a run directory, or a folder of `deltafl.compare`; NAME=RUN gives it a name",
+    )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE.html", help="where to write the page"
     )
@@ -47,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="METHOD",
-        help="what the other methods are compared with (fedavg if it is there, else the last)",
+        help="what the other methods are compared with (default: the only fedavg, else the last)",
     )
     parser.add_argument(
         "--audit", action="store_true", help="audit the first run, and show the verdict (minutes)"
@@ -60,7 +66,8 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: a run is not there, or a file of a run would be replaced.
     """
-    snapshots = [_read(path) for path in dict.fromkeys(options.runs)]
+    runs = named_runs(options.runs)
+    snapshots = [Reader(one.path, one.given).read() for one in runs]
     files = [file for one in snapshots for file in RunDirectory(one.path).files]
     check_output(options.out, files)
     page = Page(snapshots, wanted=options.baseline)
@@ -69,7 +76,7 @@ def main(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UserError(f"--baseline {error}") from error
     if options.audit:
-        page = replace(page, asked=AuditState("done", 1.0, verdict(audit(options.runs[0]))))
+        page = replace(page, asked=AuditState("done", 1.0, verdict(audit(runs[0].path))))
     write_file(options.out, page_of_results(page).encode())
     say(f"The page is in {options.out}.")
     if options.figures is not None:
@@ -88,9 +95,3 @@ def _draw(
         check_output(folder / "captions.txt", files)
     written = write_paper(folder, methods, pairs_of(methods, baseline))
     say(f"{len(written)} files with figures and captions are in {folder}.")
-
-
-def _read(path: Path) -> Snapshot:
-    if not RunDirectory(path).config.exists():
-        raise UserError(f"{path} is not a run directory (it has no config.toml)")
-    return Reader(path).read()

@@ -15,10 +15,12 @@ from deltafl.sim.charts import runs
 from deltafl.sim.charts.chart import drawn
 from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.events import dropped, values_of
+from deltafl.sim.record.labels import labels_of
 from deltafl.sim.record.snapshot import Method, Snapshot, Trained
 from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.attackers import AttackersConfig
+from deltafl.sim.settings.config import WITH_LEVELS
 from deltafl.sim.settings.config_io import show, to_toml
 from deltafl.sim.view import pairs
 from deltafl.sim.view.costs import Cost, cost_of, stage_times
@@ -134,17 +136,19 @@ class Page:
 
 def methods_of(snapshots: Sequence[Snapshot]) -> list[Method]:
     """The methods of several runs that have begun, each with a label of its own."""
-    labels = Counter(method.label for one in snapshots for method in one.methods)
-    names = Counter(one.path.name for one in snapshots)
-    found = []
-    for one in snapshots:
-        name = one.path.name if names[one.path.name] == 1 else str(one.path)
-        for method in one.methods:
-            if not any(run.events or run.tested or run.summed for run in method.runs):
-                continue
-            label = method.label
-            found.append(replace(method, label=f"{label} ({name})" if labels[label] > 1 else label))
-    return found
+    found = [
+        (one, method)
+        for one in snapshots
+        for method in one.methods
+        if any(run.events or run.tested or run.summed for run in method.runs)
+    ]
+    labels = labels_of([(one.given, method.config) for one, method in found])
+    alike, names = Counter(labels), Counter(one.path.name for one in snapshots)
+    for at, (one, _) in enumerate(found):
+        if alike[labels[at]] > 1:  # equal settings
+            place = one.path.name if names[one.path.name] == 1 else one.path
+            labels[at] = f"{labels[at]} ({place})"
+    return [replace(method, label=label) for (_, method), label in zip(found, labels, strict=True)]
 
 
 def status(page: Page) -> Content:
@@ -169,7 +173,10 @@ def paired(page: Page) -> Content:
         problem = "There is one method, and nothing to compare it with."
         return {"baseline": "", "found": [], "problem": problem}
     found = [one for _, one in pairs.pairs_of(page.methods[:MAX_METHODS], baseline)]
-    problem = f"No method has been evaluated on the same devices and seed as {baseline.label} yet."
+    problem = (
+        f"No method has been evaluated on the same devices and two seeds as {baseline.label}. With "
+        "one seed, who is served badly cannot be told from who was unlucky."
+    )
     return {"baseline": baseline.label, "found": found, "problem": "" if found else problem}
 
 
@@ -238,15 +245,28 @@ def settings(page: Page) -> Content:
 
 
 def facts(page: Page) -> Content:
-    """What each run was, as names and values."""
-    return {"about": [_about(one) for one in page.snapshots if one.config is not None]}
+    """What the runs were, as names and values: what is the same in all comes first, once."""
+    about = [dict(_about(one, page.methods)) for one in page.snapshots if one.config is not None]
+    shared = [
+        (name, value)
+        for name, value in (about[0] if about else {}).items()
+        if all(one.get(name) == value for one in about)
+    ]
+    others = [[pair for pair in one.items() if pair not in shared] for one in about]
+    return {"about": [one for one in (shared, *others) if one]}
 
 
 def compared(page: Page) -> Content:
-    """Tables of paired differences, which take seconds; or why there are none."""
+    """Tables of paired differences of finished runs; or why there are none."""
     baseline, tables = page.baseline, []
     if baseline is None:
         problem = "There is one method, and nothing to compare it with."
+        return {"tables": (), "problem": problem}
+    if not all(one.is_finished for one in page.snapshots):
+        problem = (
+            "Differences are tested when all runs are finished: tested again and again on the "
+            "way, chance would be a gain sooner or later."
+        )
         return {"tables": (), "problem": problem}
     for title, percentile in (
         (f"{runs.TAIL}th percentile over devices", runs.TAIL),
@@ -276,7 +296,7 @@ SECTIONS: Final[Mapping[str, Callable[[Page], Content]]] = {
 }
 """The sections of a page of results, in their order."""
 
-OF_A_RUN: Final = tuple(name for name in SECTIONS if name not in ("facts", "compared"))
+OF_A_RUN: Final = tuple(name for name in SECTIONS if name != "facts")
 """Those of the page of a run that may be in progress."""
 
 
@@ -421,14 +441,17 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _about(one: Snapshot) -> tuple[tuple[str, str], ...]:
-    """What a run was."""
+def _about(one: Snapshot, methods: Sequence[Method]) -> tuple[tuple[str, str], ...]:
+    """What a run was; its methods are called as on the whole page."""
     config = one.config
     assert config is not None  # noqa: S101 - of such runs it is asked
     federation, experiment = config.federation, config.experiment
     ended = time.gmtime(one.written)
     known = one.summary
     sizes = [known.get(key) for key in ("train_devices", "test_devices")]
+    with_levels = federation.algorithm in WITH_LEVELS
+    places = {run.path for run in one.runs}
+    own = [method for method in methods if any(run.path in places for run in method.runs)]
     facts = (
         ("Run", str(one.path)),
         ("Written last", time.strftime("%Y-%m-%d %H:%M UTC", ended) if one.written else ""),
@@ -437,13 +460,18 @@ def _about(one: Snapshot) -> tuple[tuple[str, str], ...]:
         ("Devices", "" if None in sizes else f"{_short(sizes[0])} train, {_short(sizes[1])} test"),
         ("Cohort", count(federation.cohort_size, "device")),
         ("Model", config.model.name),
-        ("θ", ", ".join(show(theta) for theta in federation.thetas)),
+        ("θ", ", ".join(map(show, federation.thetas)) if with_levels else ""),
         ("Rounds", number(federation.rounds)),
         ("Seeds", f"{count(experiment.num_seeds, 'seed')}, from {experiment.seed}"),
-        ("Methods", ", ".join(method.label for method in one.methods)),
-        ("Sums", config.privacy.sums if federation.is_private else "in clear"),
+        ("Methods", ", ".join(_summed(method) for method in own)),
     )
     return tuple((name, value) for name, value in facts if value)
+
+
+def _summed(method: Method) -> str:
+    """A method, and how its updates are summed."""
+    sums = f"{method.config.privacy.sums} sums" if method.is_private else "in clear"
+    return f"{method.label} ({sums})"
 
 
 def _duration(seconds: float) -> str:

@@ -116,6 +116,8 @@ def test_a_strategy_that_sees_updates_is_trained_by_and_compared(federation, tmp
     ours, theirs = (to_vector(one.module()) for one in found.results)
     assert not np.array_equal(ours, theirs)
     assert found["median"].audit().level != "clean"
+    again = dfl.Comparison.open(tmp_path)["median"]  # its label, which no setting has
+    assert np.array_equal(again.test_errors(), found["median"].test_errors())
 
 
 @pytest.mark.parametrize(

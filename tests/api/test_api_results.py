@@ -7,6 +7,7 @@ import pytest
 import torch
 from api_network import FEW
 from made_runs import make_run
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch import nn
 
 import deltafl as dfl
@@ -61,10 +62,39 @@ def test_what_is_shown_names_the_tail(found):
 
 
 def test_the_figure_has_both_lines_of_every_method(found):
-    axes = found.plot().axes[0]
-    assert [line.get_xdata()[-1] for line in axes.get_lines()] == [4, 4]
-    tail, mean = (line.get_ydata() for line in axes.get_lines())
-    assert (np.asarray(tail) >= np.asarray(mean)).all()
+    tail, mean = found.plot().axes
+    (upper,), (lower,) = tail.get_lines(), mean.get_lines()
+    assert list(upper.get_xdata()) == [0, 1, 2, 3, 4]
+    assert (np.asarray(upper.get_ydata()) >= np.asarray(lower.get_ydata())).all()
+    assert tail.get_ylim() == mean.get_ylim()
+    assert tail.get_ylim()[0] == 0
+    assert [tick % 1 for tick in tail.get_xticks()] == [0] * len(tail.get_xticks())
+
+
+def test_nothing_of_a_figure_is_cut_off(found):
+    """Neither as it is, nor with a long label."""
+    drawn = [found.plot(), dfl.Comparison([found, replace(found, label="a" * 40)]).plot()]
+    for figure in drawn:
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        renderer = canvas.get_renderer()
+        texts = [
+            text
+            for axes in figure.axes
+            for text in (axes.title, axes.xaxis.label, axes.yaxis.label)
+        ]
+        texts += figure.legends[0].get_texts()
+        assert len(texts) > 6
+        for text in texts:
+            box = text.get_window_extent(renderer)
+            assert figure.bbox.contains(box.x0, box.y0), text
+            assert figure.bbox.contains(box.x1, box.y1), text
+
+
+def test_of_nothing_there_is_no_figure(tmp_path):
+    make_run(tmp_path / "run", baselines=(), played=[None, None])
+    with pytest.raises(RunError, match="nothing was measured yet"):
+        dfl.Result.open(tmp_path / "run").plot()
 
 
 @pytest.mark.slow
@@ -78,6 +108,16 @@ def test_there_is_a_module_for_every_seed_and_no_other(found):
     assert found.module(found.seeds[1]).training is False
     with pytest.raises(ValueError, match=r"seed=9: must be one of 1, 2"):
         found.module(9)
+
+
+def test_the_directory_knows_a_model_of_the_papers(found):
+    opened = dfl.Result.open(found.path)
+    weights = {seed: [*opened.module(seed).parameters()] for seed in found.seeds}
+    for seed, ours in weights.items():
+        for one, other in zip(ours, found.module(seed).parameters(), strict=True):
+            assert torch.equal(one, other)
+    first, second = weights.values()
+    assert not torch.equal(first[0], second[0])
 
 
 def between_both(outputs, targets):
@@ -104,7 +144,7 @@ def test_of_numbers_nobody_speaks_of_errors_of_classes(numbers, tmp_path, option
     assert repr(found).startswith(f"<Result private-delta-fl: {title} ")
     assert "%" not in repr(found)
     axes = found.plot().axes[0]
-    assert axes.get_ylabel().startswith(title)
+    assert axes.get_ylabel() == title
     assert found.summary["metric"] == ("own" if "metric" in options else "mae")
     mean = found.summary["test_error"]["mean"]
     assert found.test_errors().mean() == pytest.approx(mean)
@@ -169,8 +209,10 @@ def test_what_a_notebook_shows_is_escaped(found):
 def test_a_module_that_is_not_there_is_an_error(found, tmp_path):
     with pytest.raises(ValueError, match="seed=7: must be one of 1, 2"):
         found.module(7)
-    with pytest.raises(RunError, match=r"pass Result\.open the `model`"):
+    (found.path / "bundle.npz").rename(tmp_path / "bundle.npz")
+    with pytest.raises(RunError, match=r"pass Result\.open the `model` .* no such file"):
         dfl.Result.open(found.path).module()
+    (tmp_path / "bundle.npz").rename(found.path / "bundle.npz")
     make_run(tmp_path / "run", baselines=())  # without checkpoints
     with pytest.raises(RunError, match="has no checkpoint of any seed"):
         dfl.Result.open(tmp_path / "run", line).module()
@@ -183,5 +225,6 @@ def test_of_a_run_that_has_not_begun_nothing_was_measured(tmp_path):
 
 def test_a_comparison_is_shown_as_its_table(found):
     both = dfl.Comparison([found, replace(found, label="other")])
-    assert repr(both) == repr(both.table())
+    assert repr(both) == both.table().to_string()
+    assert "..." not in repr(both)  # whatever the terminal is
     assert "<table" in both._repr_html_()

@@ -104,6 +104,9 @@ def test_methods_are_compared_with_the_same_cohorts(federation, tmp_path):
     assert cohorts[0] == cohorts[1] == cohorts[2]
     assert found["fedavg"] is found.results[2]
     assert "p90" in found._repr_html_()
+    again = dfl.Comparison.open(tmp_path / "both")
+    assert again.table().equals(table)
+    assert [one.label for one in again.results] == list(table.index)
 
 
 @pytest.mark.slow

@@ -3,13 +3,16 @@
 import re
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from made_runs import SCRIPT, make_run, private
 
-from deltafl.sim.charts.chart import COLOURS, DASHES, NUM_DISTINCT, LineStyle
-from deltafl.sim.charts.files import PAPER, write_paper
+from deltafl.sim.charts import files
+from deltafl.sim.charts.chart import COLOURS, DASHES, NUM_DISTINCT, Chart, Curve, LineStyle, Pairs
+from deltafl.sim.charts.files import PAPER, error_figure, write_paper
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.view.pairs import baseline_of, pairs_of
+from deltafl.sim.writing import percent
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +34,8 @@ def drawn(tmp_path_factory):
 @pytest.mark.slow
 def test_every_figure_is_there_in_both_widths_and_formats(drawn):
     _, folder, files = drawn
-    names = ("devices", "error", "kept", "paired", "queries")
-    expected = {f"{n}{w}.{s}" for n in names for w in PAPER for s in ("pdf", "svg")}
+    names = [*(n + w for n in ("devices", "error") for w in PAPER), "paired-one-column"]
+    expected = {f"{n}.{s}" for n in names for s in ("pdf", "svg")}
     assert {path.name for path in files} == expected | {"captions.txt"}
     assert {path.name for path in folder.iterdir()} == {path.name for path in files}
 
@@ -49,6 +52,28 @@ def test_widths_are_those_of_columns(drawn):
             assert float(root.get("width").removesuffix("pt")) == pytest.approx(72 * inches)
 
 
+def test_panels_of_errors_have_one_scale_that_begins_at_zero():
+    tops = (0.8, 0.2)
+    charts = [
+        Chart("t", "u", [Curve("m", 0, (0, 3), *[(0.1, top)] * 3)], write=percent) for top in tops
+    ]
+    assert {panel.get_ylim() for panel in error_figure(charts).axes} == {(0, 1.05 * 0.8)}
+
+
+def test_both_axes_of_pairs_are_alike():
+    errors = np.array([0.1, 0.6])
+    found = Pairs("a", "b", errors, errors / 2, np.array([errors] * 2), None, 1, 2)
+    (plan,) = files._paired([(0, found)])
+    figure = files._figure(plan, 3.35)
+    (panel,) = figure.axes
+    assert panel.get_xlim() == panel.get_ylim()
+    assert panel.get_aspect() == 1
+    width, height = figure.get_size_inches()
+    assert width == height
+    worst = Pairs("a", "b", errors, errors, found.ranked, (-0.1, -np.inf, np.inf), 1, 2)
+    assert "changes by -10.0 points (95% interval over seeds: -∞ to +∞)" in files._balance(worst)
+
+
 @pytest.mark.slow
 def test_fonts_are_embedded_as_truetype_and_letters_of_svg_are_outlines(drawn):
     for path in drawn[2]:
@@ -63,8 +88,9 @@ def test_fonts_are_embedded_as_truetype_and_letters_of_svg_are_outlines(drawn):
 @pytest.mark.slow
 def test_captions_say_what_bands_are(drawn):
     captions = (drawn[1] / "captions.txt").read_text(encoding="utf-8")
-    assert captions.count("bands reach from the lowest seed to the highest") == 3
+    assert captions.count("bands reach from the lowest seed to the highest") == 1
     assert "against that under fedavg" in captions
+    assert "Devices move together" in captions
 
 
 @pytest.mark.slow

@@ -68,12 +68,12 @@ def test_an_experiment_is_compared_over_its_seeds_and_devices(experiment, capsys
     code, out, _ = call(capsys, experiment.path, "--json")
     assert code == 0
     base, ours = map(json.loads, out.splitlines())
-    assert (base["method"], ours["method"]) == ("fedavg", "delta-fl θ=0.5")
+    assert (base["method"], ours["method"]) == ("fedavg", "delta-fl, θ = 0.5")
     assert (base["pairs"], ours["pairs"]) == (3, 3)
     tails = [[np.percentile(errors_of(seed, by), 90) for seed in (1, 2, 3)] for by in (-0.05, 0)]
     expected = compare_over_seeds(*tails)
     assert ours["difference"] == pytest.approx(expected.mean)
-    assert ours["p_t"] == pytest.approx(expected.p_t)
+    assert ours["p_runs"] == pytest.approx(expected.p)
     assert ours["effect"] == pytest.approx(expected.effect)
     assert ours["device_difference"] == pytest.approx(expected.mean)
     assert ours["device_high"] < 0
@@ -93,10 +93,10 @@ def test_methods_of_several_directories_are_corrected_together(experiment, tmp_p
     methods = read_methods(
         [str(experiment.path), *(str(tmp_path / f"prox{seed}") for seed in (1, 2, 3))]
     )
-    assert [method.label for method in methods] == ["delta-fl θ=0.5", "fedavg", "fedprox"]
+    assert [method.label for method in methods] == ["delta-fl, θ = 0.5", "fedavg", "fedprox"]
     _, *found = compare_in_pairs(methods, methods[1])
-    assert [one.adjusted_p_seeds for one in found] == list(holm([one.seeds.p_t for one in found]))
-    assert found[0].adjusted_p_seeds == pytest.approx(2 * found[0].seeds.p_t)
+    assert [one.adjusted_p_seeds for one in found] == list(holm([one.seeds.p for one in found]))
+    assert found[0].adjusted_p_seeds == pytest.approx(2 * found[0].seeds.p)
 
 
 def test_only_runs_with_the_same_seeds_are_pairs(experiment, tmp_path):
@@ -129,7 +129,7 @@ def test_the_baselines_mean_is_over_the_runs_of_pairs(experiment, tmp_path, caps
     assert prox["baseline_mean"] == pytest.approx(tail)
     assert first["baseline_mean"] is None
     assert "fedprox: 1 of the 2 runs of fedprox and 2 of the 3 runs of fedavg have no pair" in err
-    assert err.count("note: ") == 1
+    assert err.count("do not count") == 1
 
     methods = read_methods([str(experiment.path), str(tmp_path / "two")])
     table = comparison_table("t", "T", compare_in_pairs(methods, fedavg_of(methods)))
@@ -174,8 +174,8 @@ def test_runs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path):
 def test_each_level_of_a_run_is_a_method(tmp_path):
     write_run(RunDirectory(tmp_path / "a"), "delta-fl", 1, federation={"levels": ["0.8", "0.5"]})
     assert [method.label for method in read_methods([str(tmp_path / "a")])] == [
-        "delta-fl θ=0.8",
-        "delta-fl θ=0.5",
+        "delta-fl, θ = 0.8",
+        "delta-fl, θ = 0.5",
     ]
 
 
@@ -200,7 +200,7 @@ def test_a_run_is_not_compared_with_itself(experiment, tmp_path):
 def test_levels_of_one_run_are_methods_of_their_own(tmp_path):
     write_run(RunDirectory(tmp_path / "a"), "delta-fl", 1, federation={"levels": ["0.8", "0.5"]})
     methods = read_methods([f"a={tmp_path}/a", f"a={tmp_path}/a/"])
-    assert [method.label for method in methods] == ["a: delta-fl θ=0.8", "a: delta-fl θ=0.5"]
+    assert [method.label for method in methods] == ["a: delta-fl, θ = 0.8", "a: delta-fl, θ = 0.5"]
 
 
 def test_other_devices_are_no_pairs(experiment, tmp_path):
@@ -214,15 +214,50 @@ def test_tables_are_printed_and_written(experiment, tmp_path, capsys):
     files = tmp_path / "t.csv", tmp_path / "t.tex"
     code, out, err = call(capsys, experiment.path, "--csv", files[0], "--latex", files[1])
     assert code == 0
-    assert "delta-fl θ=0.5" in out
+    assert "delta-fl, θ = 0.5" in out
     assert "t.tex is written" in err
     rows = list(csv.DictReader(files[0].read_text(encoding="utf-8").splitlines()))
-    assert [row["method"] for row in rows] == ["fedavg", "delta-fl θ=0.5"]
+    assert [row["method"] for row in rows] == ["fedavg", "delta-fl, θ = 0.5"]
     latex = files[1].read_text(encoding="utf-8")
     assert latex.count(r"\\") == 3
-    assert r"delta-fl $\theta$=0.5 & 3 & " in latex
-    assert "signed rank" in latex
-    assert "new devices" not in latex  # a column that nobody has
+    head, body = latex.splitlines()[3], latex.splitlines()[6]
+    assert head == (
+        r"method & p90 (\%) & mean (\%) & difference (points) [95\%] & p over runs (two-sided) \\"
+    )
+    ours = rows[1]
+    cells = [
+        f"{100 * float(ours['difference']):+.2f} [{100 * float(ours['low']):+.2f}, "
+        f"{100 * float(ours['high']):+.2f}]",
+        f"{float(ours['adjusted_p_runs']):.4f} \\\\",
+    ]
+    assert body.startswith(r"delta-fl, $\theta$ = 0.5 & ")
+    assert body.split(" & ")[3:] == cells
+    assert "new devices" not in out  # a column that nobody has
+
+
+def test_two_equal_differences_are_no_proof(tmp_path, capsys):
+    """Errors of few samples are coarse: both pairs are often apart by exactly as much."""
+    for seed in (1, 2):
+        write_run(RunDirectory(tmp_path / f"b{seed}"), "fedavg", seed)
+        ours = write_run(RunDirectory(tmp_path / f"a{seed}"), "fedprox", seed)
+        devices = [
+            DeviceMetrics(f"d{number}", 10, 1.0, float(error) - 0.05)
+            for number, error in enumerate(errors_of(seed, 0))
+        ]
+        (last,) = ours.metrics.glob("round-*.csv")
+        last.unlink()
+        number = build_config([]).federation.rounds
+        write_evaluation(ours.metrics, Evaluation(number, devices, devices))
+    runs = [tmp_path / name for name in ("a1", "a2", "b1", "b2")]
+    _, out, _ = call(capsys, *runs, "--json")
+    found = json.loads(out.splitlines()[1])
+    assert found["p_runs"] == found["p_signed_rank"] == found["smallest_p"] == 0.5
+    assert found["low"] is found["high"] is None  # infinite
+    assert found["difference"] == pytest.approx(-0.05)
+    tex = tmp_path / "t.tex"
+    _, out, _ = call(capsys, *runs, "--latex", tex)
+    assert "-5.00 [-∞, +∞]" in out
+    assert r"-5.00 [-$\infty$, +$\infty$] & 0.5000" in tex.read_text("utf-8")
 
 
 def test_signs_of_latex_are_escaped():

@@ -159,7 +159,7 @@ class TestReport:
             "headline-rounds",
             "headline-devices",
         ]
-        assert set(report.figures) == {"headline", "headline-devices"}
+        assert set(report.figures) == {"headline", "headline-tests", "headline-devices"}
         over_rounds = {row[:2]: row[2:] for row in report.tables[2].rows}
         assert over_rounds[TUNED, "Δ-FL θ=0.5"][-1] == "–"
         assert over_rounds[SMALL_STEPS, "Δ-FL θ=0.5"][-1].startswith(("-1.", "-2."))
@@ -205,9 +205,11 @@ def test_only_seeds_that_both_have_are_paired():
     theirs, ours = (
         [percent_error(one[ROUNDS][seed], 90) / 100 for seed in (2, 4)] for one in arms.values()
     )
-    expected = compare_over_seeds(ours, theirs)
+    expected = compare_over_seeds(ours, theirs, alternative="less")
     assert asdict(test.tail.seeds) == pytest.approx(asdict(expected))
-    assert test.tail.new_devices_p == pytest.approx(resampled_p(ours, theirs, test_share=0.5))
+    assert test.tail.new_devices_p == pytest.approx(
+        resampled_p(ours, theirs, test_share=0.5, alternative="less")
+    )
     assert compare(arms, 7) == ()  # nobody was evaluated there
 
 

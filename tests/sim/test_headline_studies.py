@@ -209,8 +209,10 @@ def test_tests_of_several_studies_are_corrected_for_all_of_them(archives, tmp_pa
     assert len(set(names)) == len(names) == 9
     assert set(report.figures) == {
         "headline",
+        "headline-tests",
         "headline-devices",
         "headline-schools-logistic",
+        "headline-tests-schools-logistic",
         "headline-devices-schools-logistic",
     }
     tests = [table for table in report.tables if "headline-tests" in table.name]

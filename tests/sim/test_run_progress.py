@@ -38,7 +38,7 @@ def test_at_any_width_the_errors_are_seen(monkeypatch, tiny, columns):
     last = [line for line in drawn.split("\r") if line.strip()][-1]
     assert len(last.rstrip()) <= columns
     assert "error 16.0%, p90 35.5%" in last
-    assert ("12 sums" in last) is (columns == 200)  # what matters less is cut off
+    assert ("12 secure sums" in last) is (columns == 200)  # what matters less is cut off
 
 
 def test_in_a_file_each_run_has_its_lines(monkeypatch, tiny):
@@ -46,7 +46,7 @@ def test_in_a_file_each_run_has_its_lines(monkeypatch, tiny):
     played(tiny)
     lines = sys.stderr.getvalue().splitlines()
     assert lines[0].startswith("delta-fl seed 1: 0/4")
-    assert lines[-1].endswith("error 16.0%, p90 35.5%, η=1.250, kept weight 60, 12 sums")
+    assert lines[-1].endswith("error 16.0%, p90 35.5%, η=1.250, kept weight 60, in clear")
 
 
 def test_a_lost_round_is_said_and_no_threshold_with_it(monkeypatch, tiny):
@@ -55,4 +55,4 @@ def test_a_lost_round_is_said_and_no_threshold_with_it(monkeypatch, tiny):
     bars.begin(tiny, 0)
     bars.played({"aborted": "everybody vanished", "secure_sums": 3})
     bars.close()
-    assert sys.stderr.getvalue().splitlines()[-1].endswith("left, round lost, 3 sums")
+    assert sys.stderr.getvalue().splitlines()[-1].endswith("left, round lost, in clear")

@@ -96,7 +96,7 @@ def test_events_say_what_happened(experiment):
 
 def test_figures_are_drawn_as_png_and_svg(experiment):
     names = {path.name for path in (experiment / "plots").iterdir()}
-    assert names == {f"{n}.{s}" for n in ("error", "devices", "kept") for s in ("png", "svg")}
+    assert names == {f"{n}.{s}" for n in ("error", "devices") for s in ("png", "svg")}
     for path in (experiment / "plots").glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
     for path in (experiment / "plots").glob("*.svg"):

@@ -15,7 +15,7 @@ from deltafl.sim.view.sections import Page
 def test_methods_have_runs_by_seed_with_events_and_evaluations(tmp_path):
     make_run(tmp_path / "run", finished=True)
     found = Reader(tmp_path / "run").read()
-    assert [one.label for one in found.methods] == ["delta-fl", "fedavg"]
+    assert [one.label for one in found.methods] == ["delta-fl, θ = 0.5", "fedavg"]
     assert [[run.seed for run in one.runs] for one in found.methods] == [[1, 2], [1, 2]]
     assert len(found.runs) == 4
     assert (found.is_finished, found.problems) == (True, ())

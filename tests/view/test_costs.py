@@ -34,7 +34,7 @@ def test_seconds_are_medians_over_the_rounds_that_have_the_stage(tmp_path):
 
 def test_each_method_has_stages_of_its_own(tmp_path):
     first, second = times(tmp_path, make_event=private, baselines=("private-fedavg",), rounds=4)
-    assert (first.label, second.label) == ("private-delta-fl", "private-fedavg")
+    assert (first.label, second.label) == ("private-delta-fl, θ = 0.5", "private-fedavg")
     assert first.seconds.keys() == second.seconds.keys()
     assert list(first.seconds)[-1] == REST
 

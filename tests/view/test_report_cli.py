@@ -1,5 +1,7 @@
 """`deltafl report`: a page of results, and figures; what it refuses."""
 
+import json
+
 import pytest
 from made_runs import make_run
 
@@ -24,9 +26,34 @@ def test_several_runs_are_on_one_page(tmp_path):
         make_run(tmp_path / name, baselines=(), finished=True)
     runs = [str(tmp_path / name) for name in ("a", "b")]
     out = tmp_path / "both.html"
-    baseline = ["--baseline", "delta-fl (a)"]
+    baseline = ["--baseline", "delta-fl, θ = 0.5 (a)"]
     assert main(["report", *runs, "--out", str(out), *baseline]) == 0
-    assert "delta-fl (b) against delta-fl (a)" in out.read_text(encoding="utf-8")
+    against = "delta-fl, θ = 0.5 (b) against delta-fl, θ = 0.5 (a)"
+    assert against in out.read_text(encoding="utf-8")
+
+
+def test_a_method_has_one_label_in_reports_and_comparisons(tmp_path, capsys):
+    """Given, or made of what differs; and --baseline takes it in both."""
+    for name, size in (("a", 7), ("b", 10)):
+        settings = {"training": {"batch_size": size}}
+        make_run(
+            tmp_path / name, algorithm="fedavg", baselines=(), finished=True, seeds=1, **settings
+        )
+    places = [tmp_path / "a", tmp_path / "b"]
+    made = [f"fedavg, training.batch_size={size}" for size in (7, 10)]
+    for words, labels in ((places, made), ([f"few={places[0]}", places[1]], ["few", "fedavg"])):
+        runs = [str(word) for word in words]
+        for baseline in labels:
+            more = ["--baseline", baseline]
+            assert main(["report", *runs, "--out", str(tmp_path / "x.html"), *more]) == 0
+            (other,) = {*labels} - {baseline}
+            text = (tmp_path / "x.html").read_text("utf-8")
+            assert f"Differences are a method less {baseline}, " in text
+            assert f'<th scope="row">{other}</th>' in text
+            capsys.readouterr()
+            assert main(["compare", *runs, "--json", *more]) == 0
+            told = [json.loads(line)["method"] for line in capsys.readouterr().out.splitlines()]
+            assert told == [baseline, other]
 
 
 @pytest.mark.slow
@@ -46,7 +73,7 @@ def test_figures_are_written_beside_it(tmp_path):
         (["{folder}/run", "--out", "{folder}/run"], "is a folder"),
         (
             ["{folder}/run", "--out", "{folder}/x.html", "--baseline", "q-ffl"],
-            "'q-ffl' is not one of the methods: delta-fl, fedavg",
+            "'q-ffl' is not one of the methods: delta-fl, θ = 0.5, fedavg",
         ),
         (
             ["{folder}/run", "--out", "{folder}/x.html", "--figures", "{folder}/run/metrics"],

@@ -6,6 +6,7 @@ import shutil
 import socket
 import threading
 from contextlib import ExitStack, contextmanager
+from urllib.parse import quote
 
 import pytest
 from browsing import Visit, started_browser
@@ -61,7 +62,7 @@ def test_the_page_and_its_state_are_served_with_a_strict_policy(tmp_path):
         assert headers["Cache-Control"] == "no-store"
         assert headers["X-Content-Type-Options"] == "nosniff"
         state = json.loads(text)
-        assert state["labels"] == ["delta-fl", "fedavg"]
+        assert state["labels"] == ["delta-fl, θ = 0.5", "fedavg"]
         assert "Test error" in state["sections"]["errors"]
         assert ask(server, "/../../etc/passwd")[0] == 404
         assert ask(server, "/audit.html")[0] == 404
@@ -70,8 +71,12 @@ def test_the_page_and_its_state_are_served_with_a_strict_policy(tmp_path):
 def test_what_methods_are_compared_with_can_be_chosen(tmp_path):
     make_run(tmp_path / "run")
     with served(tmp_path / "run") as server:
-        for wanted, expected in (("", "fedavg"), ("delta-fl", "delta-fl"), ("nonsense", "fedavg")):
-            state = json.loads(ask(server, f"/state.json?baseline={wanted}")[2])
+        for wanted, expected in (
+            ("", "fedavg"),
+            ("delta-fl, θ = 0.5", "delta-fl, θ = 0.5"),
+            ("nonsense", "fedavg"),
+        ):
+            state = json.loads(ask(server, f"/state.json?baseline={quote(wanted)}")[2])
             assert state["baseline"] == expected
 
 

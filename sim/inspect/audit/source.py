@@ -11,6 +11,7 @@ from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import load_checkpoint, readable_checkpoints
 from deltafl.sim.record.evaluations import evaluation_files
 from deltafl.sim.record.events import Event, read_events
+from deltafl.sim.record.labels import read_comparison
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import merge, read_config_file
@@ -73,6 +74,11 @@ def find_source(path: Path) -> Source:
         return Source(path, path)
     directory = RunDirectory(path)
     if not directory.config.exists():
+        if compared := read_comparison(path):
+            raise UserError(
+                f"{path} has {len(compared)} runs: audit one of them, "
+                + " or ".join(str(path / run) for run in compared)
+            )
         raise UserError(
             f"{path} is not a run directory (it has no config.toml): give one, or a transcript.bin"
         )
