@@ -1,7 +1,11 @@
-"""Convert a module's parameters to the vector that leaves a device, and back.
+"""Convert a module's trained parameters to the vector that leaves a device, and back.
 
-Order: the parameters as `Module.parameters()` yields them, each in row-major order.
+Those are the ones that require a gradient, in the order of `Module.parameters()`, each row-major. A
+parameter that is tied to another counts once. All else stays as the module was made: parameters
+that are frozen, and buffers.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -10,25 +14,36 @@ from torch import nn
 from deltafl.fl.vectors import Vector
 
 
+def trained(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are trained."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def fixed(module: nn.Module) -> Mapping[str, torch.Tensor]:
+    """Copies of all that is not trained, by name: frozen parameters, and buffers."""
+    frozen = (named for named in module.named_parameters() if not named[1].requires_grad)
+    return {name: one.detach().clone() for name, one in (*frozen, *module.named_buffers())}
+
+
 def num_parameters(module: nn.Module) -> int:
-    """Count the trainable numbers of `module`: the length of its vector."""
-    return sum(parameter.numel() for parameter in module.parameters())
+    """Count the trained numbers of `module`: the length of its vector."""
+    return sum(parameter.numel() for parameter in trained(module))
 
 
 def to_vector(module: nn.Module) -> Vector:
-    """Copy the parameters of `module` into a vector."""
+    """Copy the trained parameters of `module` into a vector."""
     with torch.no_grad():
         # reshape, because a parameter's memory format may differ from row-major
-        flat = torch.cat([parameter.reshape(-1) for parameter in module.parameters()])
+        flat = torch.cat([parameter.reshape(-1) for parameter in trained(module)])
     vector: Vector = flat.cpu().numpy()
     return vector
 
 
 def load_vector(module: nn.Module, vector: Vector) -> None:
-    """Overwrite the parameters of `module` with `vector`; their memory formats stay.
+    """Overwrite the trained parameters of `module` with `vector`; their memory formats stay.
 
     Raises:
-        ValueError: `vector` is not a float32 vector of exactly as many numbers as parameters.
+        ValueError: `vector` is not a float32 vector of exactly as many numbers as are trained.
     """
     count = num_parameters(module)
     if vector.shape != (count,):
@@ -38,7 +53,7 @@ def load_vector(module: nn.Module, vector: Vector) -> None:
         )
     if vector.dtype != np.float32:
         raise ValueError(f"vector of dtype {vector.dtype} is not float32: convert it with astype")
-    parameters = list(module.parameters())
+    parameters = trained(module)
     parts = torch.split(torch.tensor(vector), [parameter.numel() for parameter in parameters])
     with torch.no_grad():
         for parameter, part in zip(parameters, parts, strict=True):

@@ -244,7 +244,7 @@ class StackedByMapping:
     def __init__(self, module: nn.Module, criterion: Criterion = CLASSIFIES) -> None:
         self._module = module
         self._criterion = criterion
-        self._names = [name for name, _ in module.named_parameters()]
+        self._names = [name for name, one in module.named_parameters() if one.requires_grad]
         self._gradients = vmap(grad_and_value(self._loss))
 
     def gradients(

@@ -1,7 +1,7 @@
 """Progress bars on stderr: one per run, with the results of the last round and evaluation."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 from tqdm import tqdm
 
@@ -12,6 +12,8 @@ from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import rounded_up
 from deltafl.sim.run.engine import Progress
 from deltafl.sim.settings.config import RunConfig
+
+_MUCH: Final = 1e-3
 
 
 class Several:
@@ -34,6 +36,51 @@ class Several:
         """See `Progress`."""
         for one in self._each:
             one.evaluated(round_number, test_error)
+
+
+class ClippingNote:
+    """Says once, in a round in which more than one number in a thousand was clipped; a `Progress`.
+
+    Args:
+        warn: is told, in a sentence.
+        size: how many numbers an update has; asked once some are clipped.
+    """
+
+    def __init__(self, warn: Callable[[str], None], size: Callable[[], int]) -> None:
+        self._warn = warn
+        self._size = size
+        self._config = RunConfig()
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        """Note the bounds."""
+        del rounds_done
+        self._config = config
+
+    def played(self, event: Event) -> None:
+        """Look at a round. With noise for privacy, updates are scaled down on purpose."""
+        clipped, devices = (
+            cast("int", event.get(name) or 0) for name in ("clipped", "kept_devices")
+        )
+        if not (clipped and devices) or self._config.dp.noise:
+            return
+        share = clipped / (devices * self._size())
+        if share > _MUCH:
+            privacy = self._config.privacy
+            self._warn(
+                f"{share:.2g} of the numbers that devices gave in round {event['round']} were "
+                f"clipped, those of updates to ±{privacy.update_clip:g} "
+                "(privacy.update_clip): scale the inputs, lower the learning rate or raise the "
+                "bound; later rounds are not looked at"
+            )
+            self._size = _endless
+
+    def evaluated(self, round_number: int, test_error: Summary) -> None:
+        """Nothing is clipped; see `Progress`."""
+
+
+def _endless() -> int:
+    """So many numbers that no share of them is much."""
+    return 1 << 62
 
 
 class ProgressBars:

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from deltafl.fl import registry as learning
 from deltafl.fl.read.exact import exact_number
-from deltafl.fl.schedule import StepDecay
+from deltafl.fl.schedule import CosineDecay, StepDecay, WarmUp
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
@@ -40,6 +40,7 @@ PROCESSES: Final = "processes"
 CUDA: Final = "cuda"
 BACKENDS: Final = ("auto", REFERENCE, "batched", PROCESSES, CUDA)
 MAX_WORKERS: Final = 1024  # or threads
+COSINE: Final = "cosine"
 REMOTE: Final = "remote"
 
 
@@ -177,15 +178,25 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """How one device trains: SGD.
+    """How one device trains.
 
     Attributes:
-        learning_rate: γ0, the learning rate of round 0.
-        decay: c; the learning rate of round t is γ0 · c^⌊t / decay_every⌋.
+        learning_rate: γ0, the learning rate of round 0, or of the last one of the warm-up.
+        decay: c; the learning rate t rounds after the warm-up is γ0 · c^⌊t / decay_every⌋.
         decay_every: t0, in rounds.
+        decay_shape: how the rate falls: in "steps", as above; or as a "cosine", from γ0 to γ0 · c
+            within decay_every rounds.
+        warmup: rounds in which the rate grows from γ0 / warmup to γ0, the same each round.
         batch_size: samples per step.
         epochs: passes over the device's samples per round.
+        local_steps: steps per round in place of `epochs`, whatever the number of samples; 0 for
+            those of the epochs.
         l2: λ of the penalty (λ/2)·||w||².
+        optimizer: "sgd" or "adam", with the constants of torch.optim; "own" only in the Python
+            interface. It begins anew on every device in every round.
+        momentum: of "sgd".
+        max_grad_norm: a step's gradient is scaled down to this L2 norm if it is longer; 0 for no
+            limit.
         loss: what devices minimise: "cross-entropy"; "mse", "mae" or "own" only in the Python
             interface.
         metric: what is measured beside the loss: "error", the share misclassified; "mae" (mean
@@ -202,9 +213,15 @@ class TrainingConfig:
     learning_rate: Rate = 0.5
     decay: Annotated[float, Interval("(0, 1]")] = 1.0
     decay_every: Count = 100
+    decay_shape: Annotated[str, OneOf(("steps", COSINE))] = "steps"
+    warmup: CountOrZero = 0
     batch_size: Count = 16
     epochs: Count = 1
+    local_steps: CountOrZero = 0
     l2: Penalty = 0.0
+    optimizer: Annotated[str, OneOf((*learning.OPTIMIZERS, learning.OWN))] = learning.SGD
+    momentum: Share = 0.0
+    max_grad_norm: NotNegative = 0.0
     loss: Annotated[str, OneOf((*learning.LOSSES, learning.OWN))] = learning.CROSS_ENTROPY
     metric: Annotated[str, OneOf((*learning.METRICS, learning.OWN))] = learning.ERROR
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
@@ -212,9 +229,10 @@ class TrainingConfig:
     workers: Annotated[int, Interval(f"[0, {MAX_WORKERS}]")] = 0
 
     @property
-    def schedule(self) -> StepDecay:
+    def schedule(self) -> WarmUp:
         """The learning rate of every round."""
-        return StepDecay(self.learning_rate, self.decay, self.decay_every)
+        decay = CosineDecay if self.decay_shape == COSINE else StepDecay
+        return WarmUp(decay(self.learning_rate, self.decay, self.decay_every), self.warmup)
 
 
 @dataclass(frozen=True, slots=True)
