@@ -43,7 +43,8 @@ def with_group_norm(module: nn.Module) -> nn.Module:
         module: is left as it is.
 
     Raises:
-        ValueError: a layer is of one number only, which has nothing to be compared with, or lazy.
+        ValueError: a layer is of one number only, which has nothing to be compared with; or the
+            module is lazy.
 
     >>> with_group_norm(nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64)))[1]
     GroupNorm(4, 64, eps=1e-05, affine=True)
@@ -63,11 +64,8 @@ def with_group_norm(module: nn.Module) -> nn.Module:
 
 def _group_norm(name: str, layer: _BatchNorm) -> nn.GroupNorm:
     channels = layer.num_features
-    if channels < 1 or (channels == 1 and isinstance(layer, nn.BatchNorm1d)):
-        raise ValueError(
-            f"{name} normalises {channels} numbers of a sample: "
-            + ("leave it out" if channels else "pass a batch through the module first")
-        )
+    if channels == 1 and isinstance(layer, nn.BatchNorm1d):
+        raise ValueError(f"{name} is of one number for each sample, which would be 0: leave it out")
     most = max(1, channels // _CHANNELS)
     groups = next(number for number in range(most, 0, -1) if channels % number == 0)
     made = nn.GroupNorm(groups, channels, layer.eps, layer.affine).train(layer.training)

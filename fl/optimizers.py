@@ -40,7 +40,7 @@ def local_optimizer(
     made: object = own(parameters, training.learning_rate)
     if not isinstance(made, torch.optim.Optimizer):
         raise ValueError(
-            f"optimizer: it makes a {type(made).__name__}: must make a torch.optim.Optimizer of "
+            f"optimizer: it makes {type(made).__name__}: must make a torch.optim.Optimizer of "
             "(parameters, learning_rate), as torch.optim.AdamW does"
         )
     return made

@@ -32,7 +32,7 @@ def factory(model: Model) -> Callable[[], nn.Module] | None:
             f"the papers' models: {', '.join(MODELS)}"
         )
     make = model if not isinstance(model, nn.Module) else lambda: copy.deepcopy(model)
-    module = seeded(make, 0)
+    module = model if isinstance(model, nn.Module) else seeded(model, 0)
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"model: {type(module).__name__} is no torch.nn.Module: pass a module, or a function "

@@ -148,7 +148,7 @@ def train(
     except Stop:
         pass  # as asked for by a callback
     except BaseException as error:
-        if not isinstance(error, UserError) and RunDirectory(folder).config.is_file():
+        if not isinstance(error, UserError) and any(RunDirectory(folder).checkpoints.glob("*")):
             error.add_note(
                 f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or "
                 f"look at them with Result.open({str(folder)!r})."

@@ -67,7 +67,7 @@ class ClippingNote:
         if share > _MUCH:
             privacy = self._config.privacy
             self._warn(
-                f"{share:.2g} of the numbers that devices gave in round {event['round']} were "
+                f"{share:.1%} of the numbers that devices gave in round {event['round']} were "
                 f"clipped, those of updates to ±{privacy.update_clip:g} "
                 "(privacy.update_clip): scale the inputs, lower the learning rate or raise the "
                 "bound; later rounds are not looked at"

@@ -58,8 +58,8 @@ def try_module(spec: ModelSpec, dataset: FederatedDataset, training: LocalTraini
         if changed := _changed(before, fixed(module)):
             raise _Unfit(
                 f"{changed!r} is no parameter that is trained, and changes in training: it would "
-                "stay on the device that used the module last. Take layers without such a state, "
-                "such as GroupNorm or LayerNorm, or freeze them"
+                "pass from device to device. Take layers without such a state, such as GroupNorm "
+                "or LayerNorm"
             )
         return spec.build()
 
@@ -79,10 +79,14 @@ def suited(spec: ModelSpec, dataset: FederatedDataset) -> FederatedDataset:
             with torch.inference_mode():
                 spec.build().eval()(torch.tensor(few.inputs()))
         except Exception as error:  # noqa: BLE001 (code of the caller's own may raise anything)
-            refusals.append(f"{_said(error)} (inputs as {few.inputs().dtype})")
+            refusals.append(f"{_said(error)} (with inputs as {few.inputs().dtype})")
         else:
             return one
-    raise ConfigError(f"model: {'; '.join(refusals)}{_shaped(few)}")
+    low, high = _bounds(dataset)
+    raise ConfigError(
+        f"model: {'; '.join(refusals)}. Inputs are whole numbers from {low} to {high}, of shape "
+        f"{dataset.input_shape} for a sample"
+    )
 
 
 def _part(data: DeviceData, size: int) -> DeviceData:
@@ -152,9 +156,17 @@ def extremes(dataset: FederatedDataset) -> Iterator[DeviceData]:
     if not dataset.train[0].is_tokens or any(isinstance(one, LazyDevices) for one in everybody):
         return
     first = _part(dataset.train[0], 1)
-    for bound in (np.min, np.max):
-        token = bound([bound(one.x) for side in everybody for one in side])
+    for token in _bounds(dataset):
         yield DeviceData(first.id, np.full_like(first.x, token), first.y)
+
+
+def _bounds(dataset: FederatedDataset) -> tuple[int, int]:
+    """The lowest and the highest input."""
+    low, high = zip(
+        *((one.x.min(), one.x.max()) for side in (dataset.train, dataset.test) for one in side),
+        strict=True,
+    )
+    return int(min(low)), int(max(high))
 
 
 def _check_alone(module: nn.Module, spec: ModelSpec, first: DeviceData, last: DeviceData) -> None:

@@ -198,7 +198,7 @@ _POLICY = one_process.DevicePolicy
         ([*FIVE[:4], 3], {}, r"device 4: shape \(\)"),
         ([[]] * 5, {}, r"device 0: an array of shape \(0,\) has no elements"),
         (np.zeros((5, 2, 0)), {}, "device 0: an array of shape"),
-        ([*FIVE[:4], [1, [2]]], {}, "device 4: list that is no array"),
+        ([*FIVE[:4], [1, [2]]], {}, "device 4: list is no array: join the parts into one vector"),
         (FIVE, {"threat": "active"}, "threat=.active. is no `ThreatModel`"),
         (["a", "b", "c", "d", "e"], {}, "device 0: dtype <U1 is not real numbers"),
         ([1j] * 5, {}, "device 0: dtype complex128"),
