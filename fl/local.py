@@ -156,13 +156,7 @@ class Learner:
             slope = _slope(loss, objective)
             with torch.no_grad():
                 sloped = (one if slope == 1 else one * slope for one in gradients)
-                if optimizer is None:
-                    descend(parameters, origins, sloped, training, objective)
-                    continue
-                steps = _directions(parameters, origins, sloped, training, objective)
-                for parameter, step in zip(parameters, steps, strict=True):
-                    parameter.grad = step
-            optimizer.step()
+                descend(parameters, origins, sloped, training, objective, optimizer)
         return to_vector(self._module) - vector
 
     def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
@@ -216,38 +210,30 @@ def descend(
     gradients: Iterable[torch.Tensor],
     training: LocalTraining,
     objective: LocalObjective,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
-    """Step w ← w − γ·(∇f + λ·w + μ·(w − w_t)) in place, where ∇f is given."""
-    steps = _directions(parameters, origins, gradients, training, objective)
+    """Step w ← w − γ·(∇f + λ·w + μ·(w − w_t)) in place, or as an optimiser does; ∇f is given.
+
+    The gradient is no longer than `training.max_grad_norm`, if there is one.
+    """
+
+    def penalised() -> Iterator[torch.Tensor]:
+        for parameter, origin, step in zip(parameters, origins, gradients, strict=True):
+            if training.l2:
+                step = step.add(parameter, alpha=training.l2)
+            if objective.proximal:  # the gradient of half the squared distance
+                step = step.add(parameter - origin, alpha=objective.proximal)
+            yield step
+
+    most = training.max_grad_norm
+    steps = limited(list(penalised()), most) if most else penalised()
     for parameter, step in zip(parameters, steps, strict=True):
-        parameter.add_(step, alpha=-training.learning_rate)
-
-
-def _directions(
-    parameters: Sequence[torch.Tensor],
-    origins: Sequence[torch.Tensor],
-    gradients: Iterable[torch.Tensor],
-    training: LocalTraining,
-    objective: LocalObjective,
-) -> Iterable[torch.Tensor]:
-    """The gradient of a step, ∇f + λ·w + μ·(w − w_t), no longer than the limit if there is one."""
-    whole = _with_penalties(parameters, origins, gradients, training, objective)
-    return limited(list(whole), training.max_grad_norm) if training.max_grad_norm else whole
-
-
-def _with_penalties(
-    parameters: Sequence[torch.Tensor],
-    origins: Sequence[torch.Tensor],
-    gradients: Iterable[torch.Tensor],
-    training: LocalTraining,
-    objective: LocalObjective,
-) -> Iterator[torch.Tensor]:
-    for parameter, origin, step in zip(parameters, origins, gradients, strict=True):
-        if training.l2:
-            step = step.add(parameter, alpha=training.l2)
-        if objective.proximal:  # the gradient of half the squared distance
-            step = step.add(parameter - origin, alpha=objective.proximal)
-        yield step
+        if optimizer is None:
+            parameter.add_(step, alpha=-training.learning_rate)
+        else:
+            parameter.grad = step
+    if optimizer is not None:
+        optimizer.step()
 
 
 def _slope(loss: torch.Tensor, objective: LocalObjective) -> float:

@@ -98,12 +98,7 @@ def train(
     """
     method = method_of(strategy)
     _check_settings(settings, method.settings)
-    own, criterion = factory(model), _criterion(federation, loss, metric)
-    if own is None and not criterion.is_usual:
-        raise ConfigError(
-            f"model = {model!r}: the papers' models are trained by cross-entropy; with another "
-            "loss, pass a module of your own"
-        )
+    own, criterion = factory(model), _criterion(federation, model, loss, metric)
     devices = len(federation.dataset.train)
     if cohort_size is None:
         cohort_size = min(devices, max(_LEAST_COHORT, devices // 3))
@@ -133,8 +128,9 @@ def train(
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) / "run" if out is None else Path(out)
     made = None if isinstance(optimizer, str) else optimizer
     subject = Subject(federation.dataset, own, criterion, method.strategy, made)
+    build = subject.spec(config).build
+    clipping = ClippingNote(warnings.warn, lambda: num_parameters(build()))
     bars = _bars_here(quiet=not progress)
-    clipping = ClippingNote(warnings.warn, lambda: num_parameters(subject.spec(config).build()))
     try:
         run_experiment(
             config,
@@ -148,15 +144,11 @@ def train(
     except Stop:
         pass  # as asked for by a callback
     except BaseException as error:
-        if not isinstance(error, UserError) and any(RunDirectory(folder).checkpoints.glob("*")):
-            error.add_note(
-                f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or "
-                f"look at them with Result.open({str(folder)!r})."
-            )
+        _note_what_is_kept(error, folder)
         raise
     finally:
         bars.close()
-    return Result(str(method), folder, config, subject.spec(config).build)
+    return Result(str(method), folder, config, build)
 
 
 def compare(
@@ -191,6 +183,15 @@ def compare(
             for number, one in enumerate(methods)
         ]
     )
+
+
+def _note_what_is_kept(error: BaseException, folder: Path) -> None:
+    """Say where finished rounds are, if a run has any and was not refused."""
+    if not isinstance(error, UserError) and any(RunDirectory(folder).checkpoints.glob("*")):
+        error.add_note(
+            f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or look "
+            f"at them with Result.open({str(folder)!r})."
+        )
 
 
 def _check_settings(*given: Settings | None) -> None:
@@ -244,6 +245,7 @@ def _evaluate_every(rounds: int, present: Path | None) -> int:
 
 def _criterion(
     federation: Federation,
+    model: Model,
     loss: str | Samplewise | None,
     metric: Samplewise | DeviceMetric | None,
 ) -> Criterion:
@@ -256,9 +258,15 @@ def _criterion(
                 "each sample, such as torch.nn.HuberLoss(reduction='none')"
             )
     try:
-        return criterion_of(loss, metric, of_numbers=federation.has_numbers)
+        criterion = criterion_of(loss, metric, of_numbers=federation.has_numbers)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    if isinstance(model, str) and not criterion.is_usual:
+        raise ConfigError(
+            f"model = {model!r}: the papers' models are trained by cross-entropy; with another "
+            "loss, pass a module of your own"
+        )
+    return criterion
 
 
 def _plain(settings: Settings | None) -> Table:

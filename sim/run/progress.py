@@ -11,7 +11,7 @@ from deltafl.sim.progress import Bar
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import rounded_up
 from deltafl.sim.run.engine import Progress
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import PrivacyConfig, RunConfig
 
 _MUCH: Final = 1e-3
 
@@ -38,8 +38,8 @@ class Several:
             one.evaluated(round_number, test_error)
 
 
-class ClippingNote:
-    """Says once, in a round in which more than one number in a thousand was clipped; a `Progress`.
+class ClippingNote(Several):
+    """Says once that more than a thousandth of a round's numbers was clipped; a `Progress`.
 
     Args:
         warn: is told, in a sentence.
@@ -47,40 +47,30 @@ class ClippingNote:
     """
 
     def __init__(self, warn: Callable[[str], None], size: Callable[[], int]) -> None:
+        super().__init__(())
         self._warn = warn
         self._size = size
-        self._config = RunConfig()
+        self._privacy: PrivacyConfig | None = None
 
     def begin(self, config: RunConfig, rounds_done: int) -> None:
-        """Note the bounds."""
+        """Note the bounds. With noise for privacy, updates are scaled down on purpose."""
         del rounds_done
-        self._config = config
+        self._privacy = None if config.dp.noise else config.privacy
 
     def played(self, event: Event) -> None:
-        """Look at a round. With noise for privacy, updates are scaled down on purpose."""
-        clipped, devices = (
-            cast("int", event.get(name) or 0) for name in ("clipped", "kept_devices")
-        )
-        if not (clipped and devices) or self._config.dp.noise:
+        """Look at a round."""
+        clipped, devices = (cast("int", event.get(key) or 0) for key in ("clipped", "kept_devices"))
+        if self._privacy is None or not (clipped and devices):
             return
         share = clipped / (devices * self._size())
         if share > _MUCH:
-            privacy = self._config.privacy
             self._warn(
                 f"{share:.1%} of the numbers that devices gave in round {event['round']} were "
-                f"clipped, those of updates to ±{privacy.update_clip:g} "
+                f"clipped, those of updates to ±{self._privacy.update_clip:g} "
                 "(privacy.update_clip): scale the inputs, lower the learning rate or raise the "
                 "bound; later rounds are not looked at"
             )
-            self._size = _endless
-
-    def evaluated(self, round_number: int, test_error: Summary) -> None:
-        """Nothing is clipped; see `Progress`."""
-
-
-def _endless() -> int:
-    """So many numbers that no share of them is much."""
-    return 1 << 62
+            self._privacy = None
 
 
 class ProgressBars:
