@@ -64,8 +64,8 @@ def tensor_of(outputs: object) -> torch.Tensor:
     """
     if isinstance(outputs, torch.Tensor):
         return outputs
-    is_table = isinstance(outputs, Mapping)
-    logits = outputs.get("logits") if is_table else getattr(outputs, "logits", None)
+    found: Mapping[object, object] = outputs if isinstance(outputs, Mapping) else {}
+    logits = found.get("logits", getattr(outputs, "logits", None))
     if isinstance(logits, torch.Tensor):
         return logits
     raise ValueError(

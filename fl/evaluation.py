@@ -123,7 +123,9 @@ class _Whole:
     ) -> None:
         """Take a batch, whose memory may be used again."""
         who, sizes = np.unique(owners, return_counts=True)
-        pairs = zip(*(one.cpu().split(sizes.tolist()) for one in (outputs, targets)), strict=True)
+        pairs = zip(
+            *(torch.split(one.cpu(), sizes.tolist()) for one in (outputs, targets)), strict=True
+        )
         for owner, (part, wanted) in zip(who, pairs, strict=True):
             if owner != self._owner:
                 self._measure()

@@ -8,7 +8,9 @@ import numpy.typing as npt
 from deltafl.secagg.errors import SecAggError
 
 
-def real_numbers(where: str, value: object, error: type[SecAggError]) -> npt.NDArray[np.generic]:
+def real_numbers(
+    where: str, value: object, error: type[SecAggError]
+) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
     """A vector of booleans, integers or floats; its shape and range are the caller's to check.
 
     Args:
@@ -22,7 +24,7 @@ def real_numbers(where: str, value: object, error: type[SecAggError]) -> npt.NDA
     if isinstance(value, np.ma.MaskedArray):  # what it hides would be summed
         raise error(f"{where}: a masked array: fill in what is hidden")
     try:
-        array = np.asarray(value)
+        array: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.asarray(value)
     except (ValueError, TypeError, RuntimeError):  # lists of different lengths; some tensors
         raise error(f"{where}: {type(value).__name__} is no array{_mend(value)}") from None
     if array.dtype.kind not in "biuf":

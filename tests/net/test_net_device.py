@@ -326,6 +326,12 @@ def test_training_stays_within_the_steps(samples, batch, epochs, most):
         assert kept == asked
 
 
+@pytest.mark.parametrize(("asked", "kept"), [(0, 0), (7, 7), (900, 10)])
+def test_a_number_of_steps_stays_within_the_steps(asked, kept):
+    training = LocalTraining(0.1, 16, steps=asked)
+    assert within(training, num_samples=100, max_steps=10).steps == kept
+
+
 OTHERWISE = {
     "settings": {"settings": b"[training]\nepochs = 7\n"},
     "unit": {"unit": -20},

@@ -255,7 +255,8 @@ class _Worker:
             except (EOFError, OSError):  # the latter if answers were left lying, or in mid-message
                 return
             start = time.process_time()
-            answers, error = None, None
+            answers: list[Answer] | None = None
+            error: Exception | None = None
             try:
                 answers = self._do(*told)
             except ValueError as caught:  # the model does not fit the data: the caller's fault
