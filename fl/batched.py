@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from deltafl.fl.batch_norm import set_training
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData, check_same_shape
 from deltafl.fl.local import Learner, LocalTraining, ResidentData, descend
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.optimizers import MakeOptimizer
 from deltafl.fl.parameters import load_vector, trained
+from deltafl.fl.seeding import drawn_from
 from deltafl.fl.stacked import Stacked, StackedLinear, stacked
 from deltafl.fl.vectors import Vector
 
@@ -73,6 +75,7 @@ class BatchedLearner(Learner):
             return
         kernel, clients = self._choice
         load_vector(self._module, vector)
+        set_training(self._module)
         origins = [parameter.detach().clone() for parameter in trained(self._module)]
         work = zip(devices, seeds, strict=True)
         while window := list(islice(work, _STACKS * clients)):
@@ -86,7 +89,8 @@ class BatchedLearner(Learner):
                 stack = _Stack([window[i] for i in members], training.batch_size, self._resident)
                 with torch.inference_mode():
                     self._module(stack.one_sample())  # which refuses inputs of the wrong kind
-                rows = stack.train(kernel, origins, training, objective).cpu().numpy()
+                with drawn_from(window[members[0]][1], self._device):
+                    rows = stack.train(kernel, origins, training, objective).cpu().numpy()
                 found.update(zip(members, rows, strict=True))
             # a device without samples is not moved
             yield from (found.get(i, np.zeros_like(vector)) for i in range(len(window)))

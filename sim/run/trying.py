@@ -16,6 +16,7 @@ from deltafl.fl.evaluation import measure
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.parameters import fixed, load_vector, to_vector
 from deltafl.fl.registry import OWN
+from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError
 
@@ -46,22 +47,23 @@ def try_module(spec: ModelSpec, dataset: FederatedDataset, training: LocalTraini
     first, last = (_part(dataset.train[at], size) for at, size in ((0, 3), (-1, 1)))
     with _told(first):
         module, before = _made_twice(spec)
+        vector = to_vector(module)
         _check_outputs(module.eval(), spec, first)
         with torch.inference_mode():
             for extreme in extremes(dataset):
                 module(torch.tensor(extreme.inputs()))
-        _check_alone(module, spec, first, last)
-        load_vector(module, to_vector(spec.build()))
+        _check_alone(module, vector, spec, (first, last))
         learner = Learner(module, criterion=spec.criterion, optimizer=spec.optimizer)
         few_steps = replace(training, batch_size=2, epochs=1, steps=0)
-        list(learner.updates(to_vector(module), [first], few_steps, [0]))
+        list(learner.updates(vector, [first], few_steps, [0]))
         if changed := _changed(before, fixed(module)):
             raise _Unfit(
                 f"{changed!r} is no parameter that is trained, and changes in training: it would "
                 "pass from device to device. Take layers without such a state, such as GroupNorm "
                 "or LayerNorm"
             )
-        return spec.build()
+        load_vector(module, vector)
+        return module
 
 
 def suited(spec: ModelSpec, dataset: FederatedDataset) -> FederatedDataset:
@@ -82,7 +84,9 @@ def suited(spec: ModelSpec, dataset: FederatedDataset) -> FederatedDataset:
             refusals.append(f"{_said(error)} (with inputs as {few.inputs().dtype})")
         else:
             return one
-    low, high = _bounds(dataset)
+    low, high = (
+        bound(one.x) for one, bound in zip(extremes(dataset), (np.min, np.max), strict=True)
+    )
     raise ConfigError(
         f"model: {'; '.join(refusals)}. Inputs are whole numbers from {low} to {high}, of shape "
         f"{dataset.input_shape} for a sample"
@@ -110,8 +114,9 @@ def _said(error: Exception) -> str:
 
 def _shaped(data: DeviceData) -> str:
     shape = data.x.shape[1:]
+    pixels = ", made of uint8 as pixels by / 255" if data.x.dtype == np.uint8 else ""
     mend = "; nn.Flatten() makes one row of them" if len(shape) > 1 else ""
-    return f" (inputs are {data.inputs().dtype} of shape {shape} for a sample{mend})"
+    return f" (inputs are {data.inputs().dtype} of shape {shape} for a sample{pixels}{mend})"
 
 
 def _made_twice(spec: ModelSpec) -> tuple[nn.Module, Mapping[str, torch.Tensor]]:
@@ -151,27 +156,23 @@ def _check_outputs(module: nn.Module, spec: ModelSpec, few: DeviceData) -> None:
 
 
 def extremes(dataset: FederatedDataset) -> Iterator[DeviceData]:
-    """Samples of the lowest and the highest token, which a vocabulary must have."""
+    """A sample of the lowest tokens in every place, and one of the highest.
+
+    The model's vocabulary must have them.
+    """
     everybody = (dataset.train, dataset.test)
     if not dataset.train[0].is_tokens or any(isinstance(one, LazyDevices) for one in everybody):
         return
     first = _part(dataset.train[0], 1)
-    for token in _bounds(dataset):
-        yield DeviceData(first.id, np.full_like(first.x, token), first.y)
+    for bound in (np.min, np.max):
+        row = bound([bound(one.x, axis=0) for side in everybody for one in side], axis=0)
+        yield DeviceData(first.id, row[np.newaxis], first.y)
 
 
-def _bounds(dataset: FederatedDataset) -> tuple[int, int]:
-    """The lowest and the highest input."""
-    low, high = zip(
-        *((one.x.min(), one.x.max()) for side in (dataset.train, dataset.test) for one in side),
-        strict=True,
-    )
-    return int(min(low)), int(max(high))
-
-
-def _check_alone(module: nn.Module, spec: ModelSpec, first: DeviceData, last: DeviceData) -> None:
+def _check_alone(
+    module: nn.Module, vector: Vector, spec: ModelSpec, devices: tuple[DeviceData, ...]
+) -> None:
     """Check that what is measured of a device does not depend on who is measured beside it."""
-    vector = to_vector(module)
     noise = np.random.default_rng(0).normal(0, _MOVED, vector.shape)
     load_vector(module, vector + noise.astype(np.float32))
     criterion = spec.criterion
@@ -180,8 +181,8 @@ def _check_alone(module: nn.Module, spec: ModelSpec, first: DeviceData, last: De
         found = measure(module, devices, _CPU, criterion, with_metric=False)
         return [(one.loss, one.error if criterion.metric == OWN else 0.0) for one in found]
 
-    alone = [*measured(first), *measured(last)]
-    if not np.allclose(measured(first, last), alone, _ROUNDING, _ROUNDING, equal_nan=True):
+    alone = [figure for one in devices for figure in measured(one)]
+    if not np.allclose(measured(*devices), alone, _ROUNDING, _ROUNDING, equal_nan=True):
         raise _Unfit(
             "what the module, the loss or the metric gives for a sample depends on the other "
             "samples of its batch, or on chance: a device's figure would depend on who is measured "

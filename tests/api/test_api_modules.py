@@ -265,6 +265,28 @@ def test_tokens_that_a_module_cannot_take_are_told_with_their_range(tokens, mode
         trained(model, tokens)
 
 
+class Columns(nn.Module):
+    """Each column of whole numbers is a category of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.few, self.many, self.output = nn.Embedding(3, 4), nn.Embedding(20, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.output(self.few(x[:, 0]) + self.many(x[:, 1]))
+
+
+def test_columns_may_have_vocabularies_of_their_own():
+    table = made(lambda rng: rng.integers(0, [3, 20], (8, 2)))
+    assert trained(Columns, table).is_finished
+
+
+def test_pixels_are_told_where_tokens_were_meant():
+    letters = made(lambda rng: rng.integers(0, 20, (8, 6)).astype(np.uint8))
+    with pytest.raises(ConfigError, match="float32 .* made of uint8 as pixels"):
+        trained(Reader, letters)
+
+
 def test_a_vocabulary_has_to_hold_the_tokens_of_every_device():
     rare = made(lambda rng: np.minimum(rng.integers(0, 10, (8, 6)) + 10 * (rng.random() < 0.1), 19))
     assert max(one.x.max() for one in rare.dataset.train[1:]) > 10 > rare.dataset.train[0].x.max()
