@@ -84,12 +84,10 @@ def suited(spec: ModelSpec, dataset: FederatedDataset) -> FederatedDataset:
             refusals.append(f"{_said(error)} (with inputs as {few.inputs().dtype})")
         else:
             return one
-    low, high = (
-        bound(one.x) for one, bound in zip(extremes(dataset), (np.min, np.max), strict=True)
-    )
+    low, high = (one.x for one in extremes(dataset))
     raise ConfigError(
-        f"model: {'; '.join(refusals)}. Inputs are whole numbers from {low} to {high}, of shape "
-        f"{dataset.input_shape} for a sample"
+        f"model: {'; '.join(refusals)}. Inputs are whole numbers from {low.min()} to {high.max()}, "
+        f"of shape {dataset.input_shape} for a sample"
     )
 
 

@@ -283,7 +283,7 @@ def test_columns_may_have_vocabularies_of_their_own():
 
 def test_pixels_are_told_where_tokens_were_meant():
     letters = made(lambda rng: rng.integers(0, 20, (8, 6)).astype(np.uint8))
-    with pytest.raises(ConfigError, match="float32 .* made of uint8 as pixels"):
+    with pytest.raises(ConfigError, match=r"float32 .* made of uint8 as pixels"):
         trained(Reader, letters)
 
 
