@@ -227,6 +227,14 @@ def test_texts_are_kept_once():
     assert (ordered.names, ordered.codes.tolist()) == (("a", "b"), [1, 0, 1])
 
 
+def test_columns_of_whole_numbers_stay_whole(tmp_path):
+    for cells, kind in (("1,2", "int64"), ("1,2.0", "float32"), ("-1,0.5", "float32")):
+        path = write_csv(tmp_path, f"who,a,b,label\nx,{cells},0\ny,3,4,1\n")
+        rows = read_csv_table(path, Columns("who", ("label",), ("a", "b")))
+        assert str(rows.x.dtype) == kind
+        assert rows.x[1].tolist() == [3, 4]
+
+
 def test_labels_are_numbers_if_all_of_them_are():
     assert as_labels(built("1", "0", "1.0")).tolist() == [1.0, 0.0, 1.0]
     assert as_labels(built("-1", "+.5", "2.", "1e3")).tolist() == [-1.0, 0.5, 2.0, 1000.0]
