@@ -115,7 +115,7 @@ def large():
             "row 1 is not a readable",
         ),
         ({"image": [{"bytes": large(), "path": None}] * 12}, "1024 × 1025 pixels, more than"),
-        ({"image": ["to be or not"] * 12}, "row 1 has an input of type str: .* shakespeare"),
+        ({"image": ["to be or not"] * 12}, "row 1 has an input of type str: .* the tokens"),
         ({"image": [["a"]] * 12}, "row 1 is no list of numbers"),
         ({"image": [[1.0, 2.0]] * 11 + [[1.0]]}, r"shapes \(1,\) and \(2,\): bring"),
         ({"character": pa.array([None] * 12, pa.int64())}, "'character' has nothing in row 1"),

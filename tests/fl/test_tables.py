@@ -228,11 +228,12 @@ def test_texts_are_kept_once():
 
 
 def test_columns_of_whole_numbers_stay_whole(tmp_path):
-    for cells, kind in (("1,2", "int64"), ("1,2.0", "float32"), ("-1,0.5", "float32")):
-        path = write_csv(tmp_path, f"who,a,b,label\nx,{cells},0\ny,3,4,1\n")
-        rows = read_csv_table(path, Columns("who", ("label",), ("a", "b")))
+    for second, kind in (([2, 4], "int64"), ([2.0, 4.0], "float32"), ([True, False], "float32")):
+        table = pa.table({"who": ["x", "y"], "a": [1, 3], "b": second, "label": [0, 1]})
+        pq.write_table(table, tmp_path / "a.parquet")
+        rows = read_parquet_table(tmp_path / "a.parquet", Columns("who", ("label",), ("a", "b")))
         assert str(rows.x.dtype) == kind
-        assert rows.x[1].tolist() == [3, 4]
+        assert rows.x.tolist() == [[1, second[0]], [3, second[1]]]
 
 
 def test_labels_are_numbers_if_all_of_them_are():
