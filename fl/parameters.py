@@ -20,9 +20,15 @@ def trained(module: nn.Module) -> list[nn.Parameter]:
 
 
 def fixed(module: nn.Module) -> Mapping[str, torch.Tensor]:
-    """Copies of all that is not trained, by name: frozen parameters, and buffers."""
-    frozen = (named for named in module.named_parameters() if not named[1].requires_grad)
-    return {name: one.detach().clone() for name, one in (*frozen, *module.named_buffers())}
+    """Copies of all that is not trained, by name: frozen parameters, buffers, other tensors."""
+    others = (
+        (f"{name}.{key}".removeprefix("."), value)
+        for name, layer in module.named_modules()
+        for key, value in vars(layer).items()
+        if isinstance(value, torch.Tensor)
+    )
+    held = (*module.named_parameters(), *module.named_buffers(), *others)
+    return {name: one.detach().clone() for name, one in held if not one.requires_grad}
 
 
 def num_parameters(module: nn.Module) -> int:

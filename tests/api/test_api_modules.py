@@ -68,6 +68,19 @@ def test_batch_norm_is_refused_with_what_takes_its_place(federation):
     assert trained(lambda: dfl.with_group_norm(normed()), federation).is_finished
 
 
+class Remembering(nn.Module):
+    """Keeps a running mean in an attribute, which is no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen = nn.Linear(4, 2), torch.zeros(4)
+
+    def forward(self, x):
+        if self.training:
+            self.seen = 0.9 * self.seen + 0.1 * x.mean(0)
+        return self.layer(x - self.seen)
+
+
 @pytest.mark.parametrize(
     ("model", "named"),
     [
@@ -85,6 +98,7 @@ def test_batch_norm_is_refused_with_what_takes_its_place(federation):
             ),
             "'1.running_mean'",
         ),
+        (Remembering, "'seen'"),
     ],
 )
 def test_a_state_that_passes_from_device_to_device_is_refused_by_name(federation, model, named):
@@ -198,6 +212,12 @@ SHARED = network()
 def test_what_cannot_be_made_or_trained_is_named(federation, model, complaint):
     with pytest.raises(ConfigError, match=complaint):
         trained(model, federation)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("norm", [parametrizations.weight_norm, nn.utils.weight_norm])
+def test_what_is_computed_of_parameters_is_no_state(federation, norm):
+    assert trained(lambda: nn.Sequential(norm(nn.Linear(4, 2))), federation).is_finished
 
 
 def test_lazy_layers_train_once_they_have_seen_a_batch(federation):
@@ -411,6 +431,7 @@ def test_any_optimiser_of_torch_trains(federation):
     [
         ({"optimizer": "lion"}, "training.optimizer = 'lion': must be one of sgd, adam"),
         ({"optimizer": lambda _p, _r: None}, "it makes NoneType: must make a torch.optim.Optim"),
+        ({"optimizer": torch.optim.SGD(network().parameters(), 0.1)}, "torch.optim.AdamW itself"),
         ({"optimizer": torch.optim.LBFGS}, "LBFGS.step.* 'closure'"),
         (
             {"optimizer": "adam", "settings": {"training": {"momentum": 0.9}}},

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from deltafl.fl.data.federated import Split, with_numbers
 from deltafl.fl.data.npz import load_npz, read_arrays
 from deltafl.fl.errors import DataError
 from deltafl.sim.cli import main
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.settings.config import DataConfig
 
 
 def write(path, **members):
@@ -100,6 +103,14 @@ def test_whole_numbers_stay_until_a_model_takes_them(tmp_path, given, kept):
     assert numbers.test[1].id == dataset.test[1].id
 
 
+def test_data_of_the_settings_are_numbers_unless_tokens_are_asked_for(tmp_path):
+    config = DataConfig(source=str(tokens(tmp_path / "a.npz", "int16")))
+    for keeps, kind in ((False, np.float32), (True, np.int64)):
+        assert build_dataset(config, keeps_whole=keeps).train[0].x.dtype == kind
+    scaled = build_dataset(replace(config, standardise="train"), keeps_whole=True)
+    assert abs(np.concatenate([one.x for one in scaled.train]).mean()) < 1e-6
+
+
 def test_vectors_of_tokens_come_with_them(tmp_path):
     vectors = np.random.default_rng(1).normal(size=(12, 3))
     dataset = load_npz(tokens(tmp_path / "a.npz", "int64", embedding=vectors), Split())
@@ -115,6 +126,7 @@ def test_the_command_feeds_tokens_of_ones_own_to_models_that_read_them(tmp_path,
     few = ["--set", "federation.rounds=1", "--set", "federation.cohort_size=10"]
     run = ["run", "--data", str(path), "--set", f"model.name={model}", *few, "--no-plots"]
     assert main([*run, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["predict", str(tmp_path / "run"), "--data", str(path)]) == 0
 
 
 def test_a_vocabulary_that_lacks_a_token_is_refused_before_anything_is_written(tmp_path, capsys):
