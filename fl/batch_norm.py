@@ -15,9 +15,8 @@ _CHANNELS: Final = 16
 
 def is_frozen(layer: _BatchNorm) -> bool:
     """Whether a layer is left as it is: it has statistics, and parameters that are not trained."""
-    parameters = list(layer.parameters())
-    trained = any(parameter.requires_grad for parameter in parameters)
-    return bool(layer.track_running_stats and parameters and not trained)
+    trained = [parameter.requires_grad for parameter in layer.parameters()]
+    return bool(layer.track_running_stats and trained and not any(trained))
 
 
 def set_training(module: nn.Module) -> None:

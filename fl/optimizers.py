@@ -37,11 +37,11 @@ def local_optimizer(
         return make(parameters, training.learning_rate)
     if own is None:
         raise ValueError("an optimiser of your own cannot be made of its name: pass it again")
-    made: object = own(parameters, training.learning_rate)
+    made: object = own(parameters, training.learning_rate) if callable(own) else None
     if not isinstance(made, torch.optim.Optimizer):
         raise ValueError(
-            f"optimizer: it makes {type(made).__name__}: must make a torch.optim.Optimizer of "
-            "(parameters, learning_rate), as torch.optim.AdamW does"
+            f"optimizer = {own!r:.100}: must be a function of parameters and a learning rate that "
+            "makes a torch.optim.Optimizer, such as torch.optim.AdamW"
         )
     return made
 

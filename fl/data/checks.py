@@ -39,15 +39,10 @@ def checked_device(
     check_user(source, user)
     where = f"{source}: user {user!r}"
     if x.ndim == 0 or y.ndim == 0 or (y.ndim > 1 and not numbers) or len(x) != len(y):
+        several = "; of several, take targets='numbers', and a loss and a metric of your own"
         raise DataError(
             f"{where}: x of shape {x.shape} and y of shape {y.shape} do not pair up: give one "
-            "input and one label per sample"
-            + (
-                "; labels of pixels or words are targets='numbers' with a loss and a metric of "
-                "your own, which turn them back with targets.long()"
-                if y.ndim > 1 and len(x) == len(y)
-                else ""
-            )
+            f"input and one label per sample{several if y.ndim > 1 else ''}"
         )
     if len(y) == 0:
         raise DataError(f"{where} has no samples: leave the user out")

@@ -252,8 +252,9 @@ def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
         raise DataError(f"{source}: no rows under the names of the columns: give some")
     check_whole(source, table)
     users = texts_of(source, found.user, table)
+    numbers = numbers_of(source, found.features, table)
     is_whole = all(pa.types.is_integer(table.column(name).type) for name in found.features)
-    x = numbers_of(source, found.features, table).astype(np.int64 if is_whole else np.float32)
+    x: Inputs = numbers.astype(np.int64) if is_whole else numbers.astype(np.float32)
     if len(found.labels) > 1:
         return Rows(users, x, numbers_of(source, found.labels, table))
     labels = as_labels(texts_of(source, found.labels[0], table))

@@ -59,8 +59,8 @@ def _check_parameters(module: nn.Module) -> None:
     if not 0 < size <= MAX_PARAMETERS:
         raise ConfigError(
             f"model: {type(module).__name__} has {size:,} parameters that are trained; must be "
-            f"from 1 to {MAX_PARAMETERS:,}, as each device of a round gives so many numbers"
-            + ("" if size == 0 else ": freeze others (requires_grad = False), as LoRA does")
+            f"from 1 to {MAX_PARAMETERS:,}, as each device of a round gives so many numbers; "
+            "freeze the others (requires_grad = False), as LoRA does"
         )
 
 

@@ -98,7 +98,6 @@ def train(
     """
     method = method_of(strategy)
     _check_settings(settings, method.settings)
-    _check_optimizer(optimizer)
     own, criterion = factory(model), _criterion(federation, model, loss, metric)
     devices = len(federation.dataset.train)
     if cohort_size is None:
@@ -184,14 +183,6 @@ def compare(
             for number, one in enumerate(methods)
         ]
     )
-
-
-def _check_optimizer(optimizer: object) -> None:
-    if not (isinstance(optimizer, str) or callable(optimizer)):
-        raise ConfigError(
-            f"optimizer = {optimizer!r:.100}: must be 'sgd', 'adam', or a function of parameters "
-            "and a learning rate, such as torch.optim.AdamW itself"
-        )
 
 
 def _note_what_is_kept(error: BaseException, folder: Path) -> None:

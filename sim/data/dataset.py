@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,10 +42,8 @@ def build_dataset(config: DataConfig, *, keeps_whole: bool = False) -> Federated
         )
     spec = dataset_spec(config)
     try:
-        if not config.cache:
-            dataset = load_dataset(spec)
-        else:
-            dataset = _from_cache(config, lambda: load_dataset(spec))
+        load = partial(load_dataset, spec)
+        dataset = _from_cache(config, load) if config.cache else load()
     except DataError:
         raise
     except ValueError as error:

@@ -433,12 +433,10 @@ class _Run:
 
 def _why_not_finite(training: TrainingConfig, round_number: int) -> str:
     """What a loss that is not finite comes of, and what to do."""
-    diverged = "training diverged; lower training.learning_rate"
-    if round_number and training.loss != OWN:
-        return diverged
     loss = "`loss`" if training.loss == OWN else f"the loss ({training.loss})"
+    is_own = f", or see to it that {loss} is finite everywhere" if training.loss == OWN else ""
     if round_number:
-        return f"{diverged}, or see to it that {loss} is finite for all outputs and targets"
+        return f"training diverged; lower training.learning_rate{is_own}"
     return (
         f"nothing has been trained yet, so it is {loss}, the module or a sample: a loss must be "
         "finite for all outputs and targets, and has no logarithm or root of what may be negative"

@@ -70,11 +70,10 @@ class Subject:
 
     def suited(self, config: RunConfig) -> "Subject":
         """The same, with whole numbers as the model takes them: as tokens, or as numbers."""
-        if config.model.name in READ_TOKENS:
-            return self
-        if self.own is None:
-            return replace(self, dataset=with_numbers(self.dataset))
-        return replace(self, dataset=suited(self.spec(config), self.dataset))
+        if self.own is not None:
+            return replace(self, dataset=suited(self.spec(config), self.dataset))
+        reads_tokens = config.model.name in READ_TOKENS
+        return self if reads_tokens else replace(self, dataset=with_numbers(self.dataset))
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model, with the shapes of the data."""

@@ -100,10 +100,9 @@ def _told(data: DeviceData) -> Iterator[None]:
     """Tell what code of the caller's own raises, with the inputs that it was given."""
     try:
         yield
-    except _Unfit as error:
-        raise ConfigError(f"model: {error}") from error
     except Exception as error:
-        raise ConfigError(f"model: {_said(error)}{_shaped(data)}") from error
+        given = "" if isinstance(error, _Unfit) else _shaped(data)
+        raise ConfigError(f"model: {_said(error)}{given}") from error
 
 
 def _said(error: Exception) -> str:

@@ -109,7 +109,8 @@ def test_an_optimiser_begins_anew_on_every_device():
 
 
 @pytest.mark.parametrize(
-    ("own", "complaint"), [(None, "pass it again"), (lambda _p, _r: 3, "it makes int: must make")]
+    ("own", "complaint"),
+    [(None, "pass it again"), (lambda _p, _r: 3, "must be a function of parameters and")],
 )
 def test_what_is_no_optimiser_is_refused(own, complaint):
     with pytest.raises(ValueError, match=complaint):
