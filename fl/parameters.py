@@ -5,6 +5,7 @@ parameter that is tied to another counts once. All else stays as the module was 
 that are frozen, and buffers.
 """
 
+import hashlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -19,8 +20,8 @@ def trained(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-def fixed(module: nn.Module) -> Mapping[str, torch.Tensor]:
-    """Copies of all that is not trained, by name: frozen parameters, buffers, other tensors."""
+def fixed(module: nn.Module) -> Mapping[str, bytes]:
+    """SHA-256 of all that is not trained, by name: frozen parameters, buffers, other tensors."""
     others = (
         (f"{name}.{key}".removeprefix("."), value)
         for name, layer in module.named_modules()
@@ -28,7 +29,15 @@ def fixed(module: nn.Module) -> Mapping[str, torch.Tensor]:
         if isinstance(value, torch.Tensor)
     )
     held = (*module.named_parameters(), *module.named_buffers(), *others)
-    return {name: one.detach().clone() for name, one in held if not one.requires_grad}
+    return {name: _sha256(one) for name, one in held if not one.requires_grad}
+
+
+def _sha256(tensor: torch.Tensor) -> bytes:
+    dense = tensor.detach().cpu()
+    if dense.layout != torch.strided:
+        dense = dense.to_dense()
+    flat = dense.contiguous().reshape(-1).view(torch.uint8).numpy()
+    return hashlib.sha256(flat.tobytes()).digest()
 
 
 def num_parameters(module: nn.Module) -> int:

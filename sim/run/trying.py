@@ -116,7 +116,7 @@ def _shaped(data: DeviceData) -> str:
     return f" (inputs are {data.inputs().dtype} of shape {shape} for a sample{pixels}{mend})"
 
 
-def _made_twice(spec: ModelSpec) -> tuple[nn.Module, Mapping[str, torch.Tensor]]:
+def _made_twice(spec: ModelSpec) -> tuple[nn.Module, Mapping[str, bytes]]:
     """The module, and what of it is not trained, which must be the same each time it is made."""
     module, other = spec.build(), spec.build()
     if module is other:
@@ -130,13 +130,9 @@ def _made_twice(spec: ModelSpec) -> tuple[nn.Module, Mapping[str, torch.Tensor]]
     return module, before
 
 
-def _changed(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> str | None:
+def _changed(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str | None:
     """The name of something that is not as it was; None if there is nothing."""
-    for name, old in before.items():
-        new = after.get(name, old)
-        if old.shape != new.shape or not ((old == new) | (old != old)).all():
-            return name
-    return None
+    return next((name for name, old in before.items() if after.get(name, old) != old), None)
 
 
 def _check_outputs(module: nn.Module, spec: ModelSpec, few: DeviceData) -> None:

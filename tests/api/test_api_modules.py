@@ -164,9 +164,12 @@ def test_other_outputs_are_for_functions_of_ones_own(federation):
     "backend", ["reference", "batched", pytest.param("processes", marks=pytest.mark.slow)]
 )
 def test_what_is_frozen_stays_as_it_was_made_wherever_it_trains(federation, backend):
+    def decaying(parameters, rate):
+        return torch.optim.AdamW(parameters, rate, weight_decay=0.1)
+
     settings = {"training": {"backend": backend, "workers": 2}}
-    found = trained(Frozen, federation, settings=settings)
-    here = trained(Frozen, federation)
+    found = trained(Frozen, federation, settings=settings, optimizer=decaying)
+    here = trained(Frozen, federation, optimizer=decaying)
     assert found.summary["model_parameters"] == 8 * 2 + 2 * 2
     for name, one in found.module().state_dict().items():
         assert torch.equal(one, here.module().state_dict()[name])
@@ -184,6 +187,25 @@ def test_a_pretrained_module_keeps_its_own_numbers(federation):
         assert torch.equal(one, kept[name])
         if name.startswith("backbone"):
             assert torch.equal(found.module().state_dict()[name], one)
+
+
+class Graph(nn.Module):
+    """State of many types that does not change: sparse, half, whole, with NaN, of no element."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.mask = torch.tensor(True)
+        self.register_buffer("links", torch.eye(4).to_sparse())
+        self.register_buffer("halves", torch.full((2, 3), torch.nan, dtype=torch.bfloat16).T)
+        self.register_buffer("none", torch.zeros(0, dtype=torch.int64), persistent=False)
+
+    def forward(self, x):
+        return self.layer((self.links @ x.T).T)
+
+
+def test_what_does_not_change_may_be_of_any_type(federation):
+    assert trained(Graph, federation).is_finished
 
 
 def by_numpy():
