@@ -48,7 +48,7 @@ def try_module(spec: ModelSpec, dataset: FederatedDataset, training: LocalTraini
     with _told(first):
         module, before = _made_twice(spec)
         vector = to_vector(module)
-        _check_outputs(module.eval(), spec, first)
+        _check_outputs(module.eval(), spec, last)
         with torch.inference_mode():
             for extreme in extremes(dataset):
                 module(torch.tensor(extreme.inputs()))
@@ -135,16 +135,22 @@ def _changed(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str | N
     return next((name for name, old in before.items() if after.get(name, old) != old), None)
 
 
-def _check_outputs(module: nn.Module, spec: ModelSpec, few: DeviceData) -> None:
-    """Check that it gives a logit for every class, if these are what the loss takes."""
-    if not spec.criterion.is_usual:
+def _check_outputs(module: nn.Module, spec: ModelSpec, one: DeviceData) -> None:
+    """Check what it gives for one sample, unless that is for a loss of the caller's own."""
+    if spec.criterion.loss == OWN:
         return
     with torch.inference_mode():
-        shape = tuple(tensor_of(module(torch.tensor(few.inputs()))).shape)
-    if len(shape) != 2 or shape[1] < spec.num_classes:
+        shape = tuple(tensor_of(module(torch.tensor(one.inputs()))).shape)
+    name, classes = type(module).__name__, spec.num_classes
+    if shape[:1] != (1,):
         raise _Unfit(
-            f"{type(module).__name__} gives outputs of shape {shape[1:]} for a sample: must be "
-            f"({spec.num_classes},), a logit for each of the {spec.num_classes} classes"
+            f"{name} gives a tensor of shape {shape} for one sample: its first dimension must be "
+            "the number of samples, also of one; squeeze(-1) keeps it where squeeze() does not"
+        )
+    if spec.criterion.is_usual and (len(shape) != 2 or shape[1] < classes):
+        raise _Unfit(
+            f"{name} gives outputs of shape {shape[1:]} for a sample: must be ({classes},), a "
+            f"logit for each of the {classes} classes"
         )
 
 

@@ -227,7 +227,12 @@ SHARED = network()
         (lambda: nn.Linear(4, 2).requires_grad_(False), "has 0 parameters that are trained"),
         (lambda: nn.Linear(4, 17_000_000), "85,000,000 .* must be from 1 to 67,108,864.* LoRA"),
         (lambda: nn.Linear(5, 2), r"RuntimeError: mat1 .*inputs are float32 of shape \(4,\)"),
-        (lambda: Giving(lambda y, _: y.squeeze()[0]), "outputs of shape"),
+        (
+            lambda: Giving(lambda y, _: y.squeeze()),
+            r"of shape \(2,\) for one sample: .* squeeze.-1.",
+        ),
+        (lambda: Giving(lambda y, _: y.sum()), r"of shape \(\) for one sample"),
+        (lambda: Giving(lambda y, _: y.unsqueeze(2)), r"of shape \(2, 1\) .* must be \(2,\)"),
         (lambda: Giving(lambda y, _: y if 1 / 0 else None), "ZeroDivisionError: division by zero"),
     ],
 )
