@@ -52,6 +52,4 @@ def limited(steps: list[torch.Tensor], most: float) -> list[torch.Tensor]:
     Source: Pascanu, Mikolov and Bengio, ICML 2013. A number that is not finite makes NaN of itself.
     """
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one) for one in steps]))
-    if norm <= most:
-        return steps
-    return [one * (most / norm) for one in steps]
+    return [one * (most / norm).clamp(max=1.0) for one in steps]

@@ -154,8 +154,7 @@ def with_numbers(dataset: FederatedDataset) -> FederatedDataset:
     """The data with int64 inputs as float32, for models that take numbers; others as they are."""
     if dataset.train[0].x.dtype != np.int64:
         return dataset
-    sides = (dataset.train, dataset.test)
-    train, test = (tuple(map(as_numbers, side)) for side in sides)
+    train, test = (tuple(map(as_numbers, one)) for one in (dataset.train, dataset.test))
     return replace(dataset, train=train, test=test)
 
 

@@ -80,10 +80,9 @@ def suited(spec: ModelSpec, dataset: FederatedDataset) -> FederatedDataset:
         try:
             with torch.inference_mode():
                 spec.build().eval()(torch.tensor(few.inputs()))
+            return one
         except Exception as error:  # noqa: BLE001 (code of the caller's own may raise anything)
             refusals.append(f"{_said(error)} (with inputs as {few.inputs().dtype})")
-        else:
-            return one
     low, high = (one.x for one in extremes(dataset))
     raise ConfigError(
         f"model: {'; '.join(refusals)}. Inputs are whole numbers from {low.min()} to {high.max()}, "
