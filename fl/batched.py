@@ -15,11 +15,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from deltafl.fl.batch_norm import set_training
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData, check_same_shape
 from deltafl.fl.local import Learner, LocalTraining, ResidentData, descend
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
-from deltafl.fl.parameters import load_vector
+from deltafl.fl.optimizers import MakeOptimizer
+from deltafl.fl.parameters import load_vector, trained
+from deltafl.fl.seeding import drawn_from
 from deltafl.fl.stacked import Stacked, StackedLinear, stacked
 from deltafl.fl.vectors import Vector
 
@@ -32,14 +35,15 @@ class BatchedLearner(Learner):
     """A `Learner` that trains stacks of devices.
 
     It shuffles each device's samples as `Learner` does and takes the same steps. Sums are computed
-    in another order, so numbers agree up to the rounding of float32. Modules without a kernel train
-    as there, and all is evaluated as there.
+    in another order, so numbers agree up to the rounding of float32. Modules without a kernel, and
+    all by another optimiser than plain SGD over epochs, train as there; all is evaluated as there.
 
     Args:
         module: the architecture; its parameters are overwritten.
         device: where to compute; input and output vectors are on the CPU. On an accelerator the
             devices' data stay there between rounds, as far as they fit (`ResidentData`).
         criterion: what it is trained for.
+        optimizer: makes the optimiser of a device, if it is one of the caller's own.
     """
 
     def __init__(
@@ -48,8 +52,9 @@ class BatchedLearner(Learner):
         *,
         device: torch.device | None = None,
         criterion: Criterion = CLASSIFIES,
+        optimizer: MakeOptimizer | None = None,
     ) -> None:
-        super().__init__(module, device=device, criterion=criterion)
+        super().__init__(module, device=device, criterion=criterion, optimizer=optimizer)
         self._choice = stacked(module, self._device, criterion)
 
     def updates(
@@ -65,12 +70,13 @@ class BatchedLearner(Learner):
         Only the updates of a few stacks are in memory at a time, and `devices` is iterated as
         needed. An update is one row of a stack's array.
         """
-        if self._choice is None:
+        if self._choice is None or not training.is_plain:
             yield from super().updates(vector, devices, training, seeds, objective)
             return
         kernel, clients = self._choice
         load_vector(self._module, vector)
-        origins = [parameter.detach().clone() for parameter in self._module.parameters()]
+        set_training(self._module)
+        origins = [parameter.detach().clone() for parameter in trained(self._module)]
         work = zip(devices, seeds, strict=True)
         while window := list(islice(work, _STACKS * clients)):
             largest_first = sorted(
@@ -83,7 +89,8 @@ class BatchedLearner(Learner):
                 stack = _Stack([window[i] for i in members], training.batch_size, self._resident)
                 with torch.inference_mode():
                     self._module(stack.one_sample())  # which refuses inputs of the wrong kind
-                rows = stack.train(kernel, origins, training, objective).cpu().numpy()
+                with drawn_from(window[members[0]][1], self._device):
+                    rows = stack.train(kernel, origins, training, objective).cpu().numpy()
                 found.update(zip(members, rows, strict=True))
             # a device without samples is not moved
             yield from (found.get(i, np.zeros_like(vector)) for i in range(len(window)))

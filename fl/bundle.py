@@ -232,7 +232,7 @@ class Bundle(Stored):
         module = self.architecture.build(self.embedding).eval()
         load_vector(module, vector)
         inputs = self._inputs(x)
-        rows = [np.zeros((0, self.architecture.num_classes))]
+        rows = []
         with torch.inference_mode():
             for start in range(0, len(inputs), _BATCH):
                 try:
@@ -240,7 +240,7 @@ class Bundle(Stored):
                 except ValueError as error:  # such as tokens beyond the vocabulary
                     raise DataError(f"inputs: {error}") from error
                 rows.append(torch.softmax(logits.double(), dim=1).numpy())
-        return np.concatenate(rows)
+        return np.concatenate(rows or [np.zeros((0, self.architecture.num_classes))])
 
     @classmethod
     def load(cls, path: Path, embedding: npt.NDArray[np.float32] | None = None) -> "Bundle":

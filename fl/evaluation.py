@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from deltafl.fl.criterion import CLASSIFIES, Criterion
+from deltafl.fl.criterion import CLASSIFIES, Criterion, DeviceMetric, tensor_of
 from deltafl.fl.data.federated import DeviceData
 
 _Batch: TypeAlias = tuple[npt.NDArray[np.generic], npt.NDArray[np.generic], npt.NDArray[np.int64]]
@@ -55,6 +55,8 @@ def measure(
     devices: Sequence[DeviceData],
     device: torch.device,
     criterion: Criterion = CLASSIFIES,
+    *,
+    with_metric: bool = True,
 ) -> list[DeviceMetrics]:
     """Evaluate a model on each device, in the order of `devices`.
 
@@ -69,12 +71,15 @@ def measure(
         devices: iterated once; their inputs have the same shape and type.
         device: where to compute; sums are computed on the CPU.
         criterion: what is measured.
+        with_metric: whether a `DeviceMetric` is wanted, and not the loss alone.
 
     Raises:
         ValueError: a device has no samples, the devices' inputs are not alike, the module does not
-            take them, or a loss cannot be used.
+            take them, or a loss or a metric cannot be used.
     """
     module.eval()
+    metric = criterion.measures
+    whole = _Whole(metric) if isinstance(metric, DeviceMetric) and with_metric else None
     names: list[tuple[str, int]] = []
     origins = np.zeros(len(devices))  # the loss of a device's first sample
     excess = np.zeros(len(devices))  # the sum of all of them, beyond that
@@ -92,12 +97,51 @@ def measure(
                 beyond = loss - origins[owners]
             excess[first : last + 1] += np.bincount(owners - first, beyond)
             wrong[first : last + 1] += np.bincount(owners - first, missed)
+            if whole is not None:
+                whole.add(tensor_of(outputs), labels, owners)
     counts = np.array([count for _, count in names], dtype=np.int64)
     losses, errors = (origins + excess / counts).tolist(), (wrong / counts).tolist()
+    if whole is not None:
+        errors = whole.finish()
     return [
         DeviceMetrics(name, count, loss, error)
         for (name, count), loss, error in zip(names, losses, errors, strict=True)
     ]
+
+
+class _Whole:
+    """Gathers what a module gives for a device, and measures all of it when the next one begins."""
+
+    def __init__(self, metric: DeviceMetric) -> None:
+        self._metric = metric
+        self._owner = -1
+        self._parts: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._found: list[float] = []
+
+    def add(
+        self, outputs: torch.Tensor, targets: torch.Tensor, owners: npt.NDArray[np.int64]
+    ) -> None:
+        """Take a batch, whose memory may be used again."""
+        who, sizes = np.unique(owners, return_counts=True)
+        pairs = zip(
+            *(torch.split(one.cpu(), sizes.tolist()) for one in (outputs, targets)), strict=True
+        )
+        for owner, (part, wanted) in zip(who, pairs, strict=True):
+            if owner != self._owner:
+                self._measure()
+            self._owner = owner
+            self._parts.append((part, wanted.clone()))
+
+    def finish(self) -> list[float]:
+        """What was measured, device by device."""
+        self._measure()
+        return self._found
+
+    def _measure(self) -> None:
+        if self._parts:
+            outputs, targets = map(torch.cat, zip(*self._parts, strict=True))
+            self._found.append(self._metric(outputs, targets))
+        self._parts.clear()
 
 
 def _batches(devices: Sequence[DeviceData], names: list[tuple[str, int]]) -> Iterator[_Batch]:

@@ -8,8 +8,8 @@ term.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Final
 
 import numpy as np
@@ -17,12 +17,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from deltafl.fl.batch_norm import set_training
 from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.errors import check_positive
 from deltafl.fl.evaluation import DeviceMetrics, measure
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
-from deltafl.fl.parameters import load_vector, to_vector
+from deltafl.fl.optimizers import MakeOptimizer, limited, local_optimizer
+from deltafl.fl.parameters import load_vector, to_vector, trained
+from deltafl.fl.registry import SGD
+from deltafl.fl.seeding import drawn_from
 from deltafl.fl.vectors import Vector
 
 
@@ -35,12 +39,22 @@ class LocalTraining:
         batch_size: samples per step; the last step of an epoch takes the remaining ones.
         epochs: passes over the device's samples.
         l2: λ of the step w ← w − γ·(∇f + λ·w).
+        optimizer: a name of `deltafl.fl.registry.OPTIMIZERS`, or `OWN`. It begins anew on every
+            device and in every round.
+        momentum: of "sgd", in [0, 1).
+        max_grad_norm: a longer gradient of a step is scaled down to this L2 norm; 0 for no limit.
+        steps: how many, in place of `epochs`: the samples are gone through as often as it takes; 0
+            for as many as the epochs have.
     """
 
     learning_rate: float
     batch_size: int
     epochs: int = 1
     l2: float = 0.0
+    optimizer: str = SGD
+    momentum: float = 0.0
+    max_grad_norm: float = 0.0
+    steps: int = 0
 
     def __post_init__(self) -> None:
         check_positive(learning_rate=self.learning_rate)
@@ -50,6 +64,11 @@ class LocalTraining:
             raise ValueError(f"epochs={self.epochs} is not at least 1")
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise ValueError(f"l2={self.l2} is not a non-negative number")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is SGD over epochs and nothing more, which stacks of devices can do."""
+        return self.optimizer == SGD and not (self.momentum or self.max_grad_norm or self.steps)
 
 
 class Learner:
@@ -63,6 +82,7 @@ class Learner:
         module: the architecture; its parameters are overwritten.
         device: where to compute; vectors go in and come out on the CPU.
         criterion: what it is trained for.
+        optimizer: makes the optimiser of a device, if it is one of the caller's own.
     """
 
     def __init__(
@@ -71,10 +91,12 @@ class Learner:
         *,
         device: torch.device | None = None,
         criterion: Criterion = CLASSIFIES,
+        optimizer: MakeOptimizer | None = None,
     ) -> None:
         self._device = device or torch.device("cpu")
         self._module = module.to(self._device)
         self._criterion = criterion
+        self._optimizer = optimizer
         self._resident = ResidentData(self._device)
         keep_freed_memory()
 
@@ -85,7 +107,8 @@ class Learner:
             ValueError: `vector` does not fit the module.
         """
         load_vector(self._module, vector)
-        return measure(self._module, [data], self._device, self._criterion)[0].loss
+        [found] = measure(self._module, [data], self._device, self._criterion, with_metric=False)
+        return found.loss
 
     @np.errstate(over="ignore", invalid="ignore")  # training may diverge, and no caller is warned
     def train(
@@ -96,15 +119,16 @@ class Learner:
         generator: torch.Generator,
         objective: LocalObjective = PLAIN,
     ) -> Vector:
-        """Run local SGD from `vector` and return the difference that the device contributes.
+        """Train locally from `vector` and return the difference that the device contributes.
 
-        Samples are shuffled once per epoch. A step is
-        w ← w − γ·(∇f + λ·w + μ·(w − w_t)), where f is the minibatch's mean loss under `objective`.
+        Samples are shuffled once per epoch. The gradient of a step is ∇f + λ·w + μ·(w − w_t), where
+        f is the minibatch's mean loss under `objective`; what f does not depend on has a ∇f of 0.
+        A step of SGD is w ← w − γ times that.
 
         Args:
             vector: the model w_t to start from.
             data: the device's samples.
-            training: step size, batches, epochs.
+            training: step size, batches, epochs, optimiser.
             generator: a CPU generator for the shuffling, the only randomness.
             objective: what to minimise, in addition to the L2 term of `training`.
 
@@ -115,9 +139,10 @@ class Learner:
             ValueError: `vector` does not fit the module.
         """
         load_vector(self._module, vector)
-        self._module.train()
+        set_training(self._module)
         x, y = self._resident.tensors(data)
-        parameters = list(self._module.parameters())
+        parameters = trained(self._module)
+        optimizer = local_optimizer(parameters, training, self._optimizer)
         origins: list[torch.Tensor] = [
             # only the proximal term needs a copy of w_t
             parameter.detach().clone() if objective.proximal else parameter
@@ -127,11 +152,11 @@ class Learner:
             rows = batch.to(self._device)
             outputs = self._module(x.index_select(0, rows))
             loss = self._criterion.mean(outputs, y.index_select(0, rows))
-            gradients = torch.autograd.grad(loss, parameters)
+            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
             slope = _slope(loss, objective)
             with torch.no_grad():
                 sloped = (one if slope == 1 else one * slope for one in gradients)
-                descend(parameters, origins, sloped, training, objective)
+                descend(parameters, origins, sloped, training, objective, optimizer)
         return to_vector(self._module) - vector
 
     def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
@@ -164,7 +189,7 @@ class Learner:
         """
         for data, seed in zip(devices, seeds, strict=True):
             # what else is random in a module, such as dropout, follows from the seed too
-            with _seeded(seed, self._device):
+            with drawn_from(seed, self._device):
                 generator = torch.Generator().manual_seed(seed)
                 update = self.train(vector, data, training, generator, objective)
             yield update
@@ -179,30 +204,36 @@ class Learner:
         return measure(self._module, devices, self._device, self._criterion)
 
 
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Let what a block draws from torch follow from a seed, and leave the caller's state alone."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            torch.cuda.manual_seed(seed)
-        yield
-
-
 def descend(
     parameters: Sequence[torch.Tensor],
     origins: Sequence[torch.Tensor],
     gradients: Iterable[torch.Tensor],
     training: LocalTraining,
     objective: LocalObjective,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
-    """Step w ← w − γ·(∇f + λ·w + μ·(w − w_t)) in place, where ∇f is given."""
-    for parameter, origin, step in zip(parameters, origins, gradients, strict=True):
-        if training.l2:
-            step = step.add(parameter, alpha=training.l2)
-        if objective.proximal:  # the gradient of half the squared distance
-            step = step.add(parameter - origin, alpha=objective.proximal)
-        parameter.add_(step, alpha=-training.learning_rate)
+    """Step w ← w − γ·(∇f + λ·w + μ·(w − w_t)) in place, or as an optimiser does; ∇f is given.
+
+    The gradient is no longer than `training.max_grad_norm`, if there is one.
+    """
+
+    def penalised() -> Iterator[torch.Tensor]:
+        for parameter, origin, step in zip(parameters, origins, gradients, strict=True):
+            if training.l2:
+                step = step.add(parameter, alpha=training.l2)
+            if objective.proximal:  # the gradient of half the squared distance
+                step = step.add(parameter - origin, alpha=objective.proximal)
+            yield step
+
+    most = training.max_grad_norm
+    steps = limited(list(penalised()), most) if most else penalised()
+    for parameter, step in zip(parameters, steps, strict=True):
+        if optimizer is None:
+            parameter.add_(step, alpha=-training.learning_rate)
+        else:
+            parameter.grad = step
+    if optimizer is not None:
+        optimizer.step()
 
 
 def _slope(loss: torch.Tensor, objective: LocalObjective) -> float:
@@ -219,9 +250,14 @@ def _batches(
 ) -> Iterator[torch.Tensor]:
     if num_samples == 0:  # nothing would be split into one batch of nothing, and be a step
         return
-    for _ in range(training.epochs):
-        order = torch.randperm(num_samples, generator=generator)
-        yield from torch.split(order, training.batch_size)
+    batches = (
+        batch
+        for _ in (count() if training.steps else range(training.epochs))
+        for batch in torch.split(
+            torch.randperm(num_samples, generator=generator), training.batch_size
+        )
+    )
+    yield from islice(batches, training.steps or None)
 
 
 _BUDGET: Final = 4 << 30

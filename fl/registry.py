@@ -45,6 +45,10 @@ arguments are like those of `WEIGHTED_MEANS`."""
 OWN: Final = "own"
 """What the settings call a module, or data, that a program passes (`deltafl.sim.api`)."""
 
+SGD: Final = "sgd"
+OPTIMIZERS: Final[Mapping[str, str]] = {SGD: "SGD", "adam": "Adam"}
+"""What a device can train by, by name: classes of `torch.optim`."""
+
 CROSS_ENTROPY: Final = "cross-entropy"
 LOSSES: Final = (CROSS_ENTROPY, "mse", "mae")
 """What can be minimised, by name: the cross-entropy of logits, and the squared and the absolute

@@ -234,7 +234,8 @@ class StackedGRU:
 class StackedByMapping:
     """The kernel of a module that `torch.func.vmap` can map over a stack.
 
-    It takes neither the recurrent layers of PyTorch nor a check of the inputs' values.
+    It takes neither the recurrent layers of PyTorch nor a check of the inputs' values. What the
+    module draws, it draws for each client anew, from torch's generator.
 
     Args:
         module: the architecture; its own parameters are not read.
@@ -244,8 +245,8 @@ class StackedByMapping:
     def __init__(self, module: nn.Module, criterion: Criterion = CLASSIFIES) -> None:
         self._module = module
         self._criterion = criterion
-        self._names = [name for name, _ in module.named_parameters()]
-        self._gradients = vmap(grad_and_value(self._loss))
+        self._names = [name for name, one in module.named_parameters() if one.requires_grad]
+        self._gradients = vmap(grad_and_value(self._loss), randomness="different")
 
     def gradients(
         self,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from deltafl.secagg import ring
 from deltafl.secagg.errors import EncodingError, UsageError, whole_number
+from deltafl.secagg.given import real_numbers
 from deltafl.secagg.ring import Vector
 
 _MAX_INT32 = 2**31 - 1
@@ -300,11 +301,10 @@ def _numerators(
 ) -> tuple[npt.NDArray[np.float64] | npt.NDArray[np.int64], int]:
     """The whole numerators nearest to some values, and how many were clipped."""
     given = values if isinstance(values, Multiple) else Multiple(values, 1)
-    array, factor = _as_array(field, given.numbers), given.factor
+    array = real_numbers(f"field {field.name!r}", given.numbers, EncodingError)
+    factor = given.factor
     if not isinstance(factor, int | np.integer) or not 0 <= factor <= 1 << MAX_NUMERATOR_BITS:
         raise EncodingError(f"field {field.name!r}: factor {factor!r} is no whole number ≤ 2^53")
-    if array.dtype.kind not in "biuf":
-        raise EncodingError(f"field {field.name!r}: dtype {array.dtype} is not real numbers")
     if array.shape != (field.size,) and not (array.shape == () and field.size == 1):
         raise EncodingError(f"field {field.name!r}: shape {array.shape} is not ({field.size},)")
     array = array.reshape(field.size)
@@ -330,18 +330,6 @@ def _numerators(
         num_clipped = int(np.count_nonzero((scaled < low) | (scaled > high)))
         np.clip(scaled, low, high, out=scaled)
     return scaled, num_clipped
-
-
-def _as_array(
-    field: Field, numbers: npt.ArrayLike
-) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-    """Some values as an array, whose type the caller still has to check."""
-    if isinstance(numbers, np.ma.MaskedArray):  # what it hides would be summed
-        raise EncodingError(f"field {field.name!r}: a masked array: fill in what is hidden")
-    try:
-        return np.asarray(numbers)
-    except (ValueError, TypeError, RuntimeError):  # lists of different lengths; some tensors
-        raise EncodingError(f"field {field.name!r}: {type(numbers).__name__} is no array") from None
 
 
 def _exact(name: str, value: object) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.secagg.errors import UsageError
+from deltafl.secagg.given import real_numbers
 from deltafl.secagg.layout import MAX_NUMERATOR_BITS, Field, Layout, Multiple
 from deltafl.secagg.params import DIGEST_SIZE, ClientId, GraphKind, SessionParams, SlotSpec
 from deltafl.secagg.policy import DevicePolicy
@@ -165,14 +166,7 @@ def _by_id(values: Mapping[int, T] | Iterable[T], name: str) -> dict[ClientId, T
 
 def _array(client: ClientId, value: npt.ArrayLike) -> Numbers:
     """A device's vector: integers of up to 53 bits and a sign, or finite float64."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise UsageError(f"device {client}: a masked array: fill in what is hidden")
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError):  # lists of different lengths; some tensors
-        raise UsageError(f"device {client}: {type(value).__name__} that is no array") from None
-    if array.dtype.kind not in "biuf":
-        raise UsageError(f"device {client}: dtype {array.dtype} is not real numbers")
+    array = real_numbers(f"device {client}", value, UsageError)
     if not array.size:
         raise UsageError(f"device {client}: an array of shape {array.shape} has no elements")
     if array.dtype.kind != "f":

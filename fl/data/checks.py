@@ -1,13 +1,14 @@
 """From raw arrays of one user to `DeviceData`, or a sentence that says what is wrong with them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.federated import DeviceData, Samples
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Samples
 from deltafl.fl.errors import DataError
 
 
@@ -18,6 +19,7 @@ def checked_device(
     y: npt.NDArray[np.generic],
     *,
     numbers: bool = False,
+    keeps_whole: bool = False,
 ) -> DeviceData:
     """Check one user's samples and give them their final types.
 
@@ -27,6 +29,7 @@ def checked_device(
         x: inputs [n, ...] of any numeric dtype; uint8 stays, everything else becomes float32.
         y: labels [n], integers in any numeric dtype.
         numbers: whether y are numbers that are to be predicted, [n, ...], which become float32.
+        keeps_whole: whether integers but uint8 become int64, for a model that takes them as tokens.
 
     Raises:
         DataError: a name that cannot be encoded, no samples, unequal lengths, inputs that are
@@ -36,14 +39,36 @@ def checked_device(
     check_user(source, user)
     where = f"{source}: user {user!r}"
     if x.ndim == 0 or y.ndim == 0 or (y.ndim > 1 and not numbers) or len(x) != len(y):
+        several = "; of several, take targets='numbers', and a loss and a metric of your own"
         raise DataError(
             f"{where}: x of shape {x.shape} and y of shape {y.shape} do not pair up: give one "
-            "input and one label per sample"
+            f"input and one label per sample{several if y.ndim > 1 else ''}"
         )
     if len(y) == 0:
         raise DataError(f"{where} has no samples: leave the user out")
     targets = _numbers(where, "target", y) if numbers else _labels(where, y)
-    return DeviceData(user, _inputs(where, x), targets)
+    inputs = _inputs(where, x)
+    if keeps_whole and x.dtype.kind in "iu" and x.dtype not in (np.uint8, np.uint64):
+        return DeviceData(user, x.astype(np.int64), targets)
+    return DeviceData(user, inputs, targets)
+
+
+def with_embedding(
+    dataset: FederatedDataset, vectors: npt.NDArray[np.generic] | None
+) -> FederatedDataset:
+    """Data with frozen vectors of their tokens, [vocabulary, dimension], if there are any.
+
+    Raises:
+        DataError: they are no table of finite numbers.
+    """
+    if vectors is None:
+        return dataset
+    if vectors.ndim != 2:
+        raise DataError(
+            f"{dataset.name}: embedding of shape {vectors.shape} is no table: give a row of "
+            "numbers for each token"
+        )
+    return replace(dataset, embedding=_numbers(f"{dataset.name}: embedding", "vector", vectors))
 
 
 def check_user(source: str, user: str) -> None:

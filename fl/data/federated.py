@@ -9,7 +9,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -34,8 +34,10 @@ Samples: TypeAlias = (
     | npt.NDArray[np.int8]
     | npt.NDArray[np.int16]
     | npt.NDArray[np.int32]
+    | npt.NDArray[np.int64]
 )
-"""Features (float32), pixels (uint8, that stand for x / 255) or tokens (a signed integer)."""
+"""Features (float32), pixels (uint8, that stand for x / 255) or tokens (a signed integer). Whole
+numbers of which only the model knows whether they are tokens are int64 (`with_numbers`)."""
 
 Targets: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 """Labels of classes, or numbers that are to be predicted."""
@@ -146,6 +148,21 @@ class Split:
             raise ValueError(f"train_fraction={self.train_fraction} is not in (0, 1)")
         if self.num_classes is not None and self.num_classes < 2:
             raise ValueError(f"num_classes={self.num_classes} is not at least 2")
+
+
+def with_numbers(dataset: FederatedDataset) -> FederatedDataset:
+    """The data with int64 inputs as float32, for models that take numbers; others as they are."""
+    if dataset.train[0].x.dtype != np.int64:
+        return dataset
+    train, test = (tuple(map(as_numbers, one)) for one in (dataset.train, dataset.test))
+    return replace(dataset, train=train, test=test)
+
+
+def as_numbers(device: DeviceData) -> DeviceData:
+    """A device with int64 inputs as float32; any other as it is."""
+    if device.x.dtype != np.int64:
+        return device
+    return replace(device, x=device.x.astype(np.float32))
 
 
 def federate(

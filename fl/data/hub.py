@@ -57,7 +57,7 @@ def load_hub(
 
     Returns:
         Images as uint8 [n, height, width] (or [n, height, width, 3] if in colour), lists of
-        numbers as float32 [n, length].
+        numbers as float32 [n, length], of whole numbers as int64.
 
     Raises:
         DataError: the source is none of these, a column is missing or holds something else, or
@@ -117,7 +117,7 @@ def _devices(source: str, tables: Iterable[pa.Table], columns: Sequence[str]) ->
             raise DataError(
                 f"{source}: inputs of user {name!r} have shapes {few}: bring them to one shape"
             )
-        devices.append(checked_device(source, name, np.stack(own), labels[rows]))
+        devices.append(checked_device(source, name, np.stack(own), labels[rows], keeps_whole=True))
     return devices
 
 
@@ -129,12 +129,13 @@ def _input(source: str, row: int, value: object) -> _Arrays:
     if isinstance(value, list):
         try:
             with np.errstate(over="ignore"):  # what becomes infinite is refused with its user
-                return np.asarray(value, np.float32)
+                whole = np.asarray(value)
+                return whole if whole.dtype == np.int64 else np.asarray(value, np.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"{source}: row {row} is no list of numbers ({error})") from error
     raise DataError(
         f"{source}: row {row} has an input of type {type(value).__name__}: it must be an image or "
-        "a list of numbers (for text, use the formats shakespeare and sent140)"
+        "a list of numbers, such as the tokens of a text"
     )
 
 

@@ -19,7 +19,13 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
+from deltafl.fl.data.federated import (
+    DeviceData,
+    FederatedDataset,
+    Split,
+    federate,
+    with_numbers,
+)
 from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.registry import DEFAULTS, Format, Options, format_of
 from deltafl.fl.errors import DataError
@@ -254,7 +260,10 @@ def standardise(
 
     The result holds float32 inputs, also where the source held bytes. Tokens stay as they are.
     """
-    if mode is Standardise.NONE or dataset.train[0].is_tokens:
+    if mode is Standardise.NONE:
+        return dataset
+    dataset = with_numbers(dataset)
+    if dataset.train[0].is_tokens:
         return dataset
     if mode is Standardise.DEVICE:
         return _by_device(dataset)

@@ -1,8 +1,9 @@
 """Image sets in one NumPy archive: x, y, and the index of the user who made each sample.
 
-Arrays: x [N, ...] (uint8 pixels, or numbers), y [N] integer labels, user [N] integer index, and
-optionally users, the names behind the index; without it the index is the name. Nothing is ever
-unpickled.
+Arrays: x [N, ...] (uint8 pixels; other integers, which a model may take as tokens; or numbers), y
+[N] integer labels, user [N] integer index. Optional are users, the names behind the index, without
+which the index is the name, and embedding [vocabulary, dimension], frozen vectors of the tokens.
+Nothing is ever unpickled.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.checks import checked_device, rows_by_user
+from deltafl.fl.data.checks import checked_device, rows_by_user, with_embedding
 from deltafl.fl.data.federated import FederatedDataset, Split, federate
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format
@@ -67,7 +68,7 @@ def load_npz(path: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDa
         DataError: the file is missing, broken, or needs pickle; an array is missing or its length
             or dtype is wrong; a user's samples cannot be used; too few devices remain.
     """
-    arrays = read_arrays(path, ("x", "y", "user"), ("users",))
+    arrays = read_arrays(path, ("x", "y", "user"), ("users", "embedding"))
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
     for name in ("x", "y", "user"):
         if arrays[name].shape[:1] != user.shape[:1]:
@@ -77,12 +78,14 @@ def load_npz(path: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDa
             )
     names, index = _users(path, user, arrays.get("users"))
     devices = [
-        checked_device(str(path), name, x[rows], y[rows])
+        checked_device(str(path), name, x[rows], y[rows], keeps_whole=True)
         for name, rows in rows_by_user(names, index)
     ]
     if subset == WHOLE:
-        return federate(path.stem, devices, split)
-    return federate_part(path.stem, devices, split, subset)
+        dataset = federate(path.stem, devices, split)
+    else:
+        dataset = federate_part(path.stem, devices, split, subset)
+    return with_embedding(dataset, arrays.get("embedding"))
 
 
 def _users(

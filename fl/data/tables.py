@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -129,18 +129,21 @@ class Texts:
         return Texts(tuple(self.names[place] for place in order), np.argsort(order)[self.codes])
 
 
+Inputs: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """A table that was read.
 
     Attributes:
         users: whose each sample is.
-        x: its numbers, float32 [n, features].
+        x: its numbers, float32 [n, features]; int64 if all columns are of whole numbers.
         labels: its labels: float64 [n], or [n, labels] if there are several columns; or texts.
     """
 
     users: Texts
-    x: npt.NDArray[np.float32]
+    x: Inputs
     labels: npt.NDArray[np.float64] | Texts
 
     @property
@@ -148,7 +151,9 @@ class Rows:
         """What labels are called; empty if they are numbers."""
         return self.labels.names if isinstance(self.labels, Texts) else ()
 
-    def by_user(self) -> Iterator[tuple[str, npt.NDArray[np.float32], npt.NDArray[np.generic]]]:
+    def by_user(
+        self,
+    ) -> Iterator[tuple[str, Inputs, npt.NDArray[np.generic]]]:
         """Name, inputs and labels of each user, in the order of their first rows."""
         labels = self.labels.codes if isinstance(self.labels, Texts) else self.labels
         for name, rows in rows_by_user(self.users.names, self.users.codes):
@@ -247,7 +252,9 @@ def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
         raise DataError(f"{source}: no rows under the names of the columns: give some")
     check_whole(source, table)
     users = texts_of(source, found.user, table)
-    x = numbers_of(source, found.features, table).astype(np.float32)
+    numbers = numbers_of(source, found.features, table)
+    is_whole = all(pa.types.is_integer(table.column(name).type) for name in found.features)
+    x: Inputs = numbers.astype(np.int64) if is_whole else numbers.astype(np.float32)
     if len(found.labels) > 1:
         return Rows(users, x, numbers_of(source, found.labels, table))
     labels = as_labels(texts_of(source, found.labels[0], table))
@@ -376,7 +383,8 @@ def _format(name: str, title: str, needs: str, read: Callable[[Path, Columns], R
     ) -> FederatedDataset:
         rows = read(path, Columns(user_column, (label_column,), feature_columns))
         file = path.stem
-        return federate(file, [checked_device(file, *samples) for samples in rows.by_user()], split)
+        devices = [checked_device(file, *one, keeps_whole=True) for one in rows.by_user()]
+        return federate(file, devices, split)
 
     return Format(name, title, load, needs=needs)
 

@@ -15,11 +15,13 @@ from torch import nn
 
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.registry import MODELS
+from deltafl.fl.seeding import drawn_from
 
 __all__ = ["MAX_PARAMETERS", "MODELS", "READ_TOKENS", "build_model", "seeded"]
 
 MAX_PARAMETERS: Final = 1 << 26
-"""The largest model that is built: of every device in a round, a vector of this length is kept."""
+"""Most numbers of a model that are trained: of every device in a round, a vector of them is kept.
+Frozen parameters and buffers do not count."""
 
 READ_TOKENS: Final = frozenset(name for name, entry in MODELS.items() if entry.reads_tokens)
 """The models that read rows of tokens; the others take numbers."""
@@ -70,7 +72,5 @@ def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         build: makes it, with torch's random numbers.
         seed: in [0, 2^64).
     """
-    with torch.random.fork_rng(devices=[]):
-        # not torch.manual_seed, which would seed accelerators too, outside the fork
-        torch.default_generator.manual_seed(seed)
+    with drawn_from(seed):
         return build()

@@ -35,7 +35,8 @@ def check_tokens(x: torch.Tensor, vocabulary: int, model: str) -> None:
         if low < 0 or high >= vocabulary:
             raise ValueError(
                 f"tokens {low}..{high} are not in 0..{vocabulary - 1}, the vocabulary of {model}: "
-                "give the data and the model the same vocabulary"
+                "give the data and the model the same vocabulary (data.num_classes, or an "
+                "embedding with a row for each token)"
             )
 
 

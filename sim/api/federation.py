@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.checks import checked_device
-from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, check_classes, federate
+from deltafl.fl.data.checks import checked_device, with_embedding
+from deltafl.fl.data.federated import (
+    FederatedDataset,
+    Split,
+    SplitBy,
+    as_numbers,
+    check_classes,
+    federate,
+)
 from deltafl.fl.data.hub import devices_of as hub_devices
 from deltafl.fl.data.image_folder import read_image_folder
 from deltafl.fl.data.tables import (
@@ -66,12 +73,15 @@ class Federation:
         seed: int = 0,
         targets: str = "classes",
         name: str = "own data",
+        embedding: npt.ArrayLike | None = None,
     ) -> Self:
         """Devices by their names.
 
         Args:
-            devices: inputs and labels of each. Inputs are numbers, which become float32, or pixels
-                (uint8). Labels are whole numbers from 0, or texts; or see `targets`.
+            devices: inputs and labels of each. Inputs are numbers, which become float32; or pixels
+                (uint8); or other integers, which a module gets as int64 if it takes them, such as
+                tokens, and else as float32. Labels are whole numbers from 0, or texts; or see
+                `targets`.
             test: the share that is tested on, in (0, 1).
             split: what is divided into training and test: "devices", so that a tested device has
                 never been seen, or "samples", those of every device.
@@ -79,6 +89,7 @@ class Federation:
             targets: what labels are: "classes", or "numbers" that are to be predicted, one or more
                 for each sample.
             name: what to call the data, in tables.
+            embedding: frozen vectors of the tokens, [vocabulary, dimension], for "lstm".
 
         Raises:
             DataError: something is wrong with the data; it says where, and what would be right.
@@ -99,10 +110,16 @@ class Federation:
             _check_whole(name, labels)
         targeted, classes = (labels, ()) if of_numbers else _numbered(name, labels)
         made = [
-            checked_device(name, name_of(key), x, targeted[key], numbers=of_numbers)
+            checked_device(
+                name, name_of(key), x, targeted[key], numbers=of_numbers, keeps_whole=True
+            )
             for key, (x, _) in pairs.items()
         ]
-        return cls(federate(name, made, replace(how, num_classes=len(classes) or None)), classes)
+        if any(one.x.dtype == np.float32 for one in made):
+            made = [as_numbers(one) for one in made]
+        vectors = None if embedding is None else _array_of(f"{name}: embedding", embedding)
+        dataset = federate(name, made, replace(how, num_classes=len(classes) or None))
+        return cls(with_embedding(dataset, vectors), classes)
 
     @classmethod
     def from_arrays(
@@ -342,7 +359,7 @@ class Federation:
             ConfigError: settings contradict each other.
         """
         config = build_config([{"data": {**settings, "source": str(source)}}])
-        return cls(build_dataset(config.data))
+        return cls(build_dataset(config.data, keeps_whole=True))
 
     def __repr__(self) -> str:
         return f"<Federation {self._said()}>"

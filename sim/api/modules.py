@@ -5,8 +5,11 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
-from deltafl.fl.models import MAX_PARAMETERS
+from deltafl.fl.batch_norm import is_frozen
+from deltafl.fl.models import MAX_PARAMETERS, seeded
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.registry import MODELS
 from deltafl.sim.errors import ConfigError
@@ -29,31 +32,44 @@ def factory(model: Model) -> Callable[[], nn.Module] | None:
             f"the papers' models: {', '.join(MODELS)}"
         )
     make = model if not isinstance(model, nn.Module) else lambda: copy.deepcopy(model)
-    with torch.random.fork_rng(devices=[]):
-        module = make()
+    module = model if isinstance(model, nn.Module) else seeded(model, 0)
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"model: {type(module).__name__} is no torch.nn.Module: pass a module, or a function "
             "that makes one"
         )
+    _check_parameters(module)
+    _check_batch_norm(module)
+    return make
+
+
+def _check_parameters(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        if is_lazy(parameter):
+            raise ConfigError(
+                f"model: parameter {name!r} has no shape yet: pass a batch of inputs through the "
+                "module where it is made, such as module(torch.zeros(1, 4))"
+            )
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            raise ConfigError(
+                f"model: parameter {name!r} is {parameter.dtype}: what is trained must be float32 "
+                "(module.float()); what is frozen (requires_grad = False) may be of any type"
+            )
     size = num_parameters(module)
     if not 0 < size <= MAX_PARAMETERS:
         raise ConfigError(
-            f"model: {type(module).__name__} has {size:,} parameters; must be from 1 to "
-            f"{MAX_PARAMETERS:,}"
+            f"model: {type(module).__name__} has {size:,} parameters that are trained; must be "
+            f"from 1 to {MAX_PARAMETERS:,}, as each device of a round gives so many numbers; "
+            "freeze the others (requires_grad = False), as LoRA does"
         )
-    for name, parameter in module.named_parameters():
-        if parameter.dtype != torch.float32 or not parameter.requires_grad:
-            raise ConfigError(
-                f"model: parameter {name!r} is {parameter.dtype}"
-                f"{'' if parameter.requires_grad else ' and does not require a gradient'}: all "
-                "must be float32 and be trained; keep what is fixed in buffers"
-            )
+
+
+def _check_batch_norm(module: nn.Module) -> None:
     for name, layer in module.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats:
+        if isinstance(layer, _BatchNorm) and not is_frozen(layer):
             raise ConfigError(
                 f"model: {name or type(layer).__name__!r} is a {type(layer).__name__}, whose "
-                "running statistics are no parameters and would stay on the devices: take "
-                "GroupNorm, or track_running_stats=False"
+                "statistics are no parameters, but of a batch, or stay on a device: pass "
+                "deltafl.with_group_norm(module), which puts GroupNorm in its place, or freeze it "
+                "with its statistics (requires_grad = False)"
             )
-    return make

@@ -8,19 +8,21 @@ from typing import Any, Final
 
 from tqdm import auto, notebook, tqdm
 
-from deltafl.fl.criterion import Criterion, Samplewise, criterion_of
-from deltafl.fl.registry import CROSS_ENTROPY, OWN
+from deltafl.fl.criterion import Criterion, DeviceMetric, Samplewise, criterion_of
+from deltafl.fl.optimizers import MakeOptimizer
+from deltafl.fl.parameters import num_parameters
+from deltafl.fl.registry import CROSS_ENTROPY, OWN, SGD
 from deltafl.fl.strategies.base import Strategy
 from deltafl.sim.api.federation import Federation
 from deltafl.sim.api.methods import Method, Settings, method_of
 from deltafl.sim.api.modules import Model, factory
 from deltafl.sim.api.results import Comparison, Result
-from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.labels import write_comparison
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.engine import Progress, Stop
 from deltafl.sim.run.experiment import Subject, run_experiment
-from deltafl.sim.run.progress import ProgressBars, Several
+from deltafl.sim.run.progress import ClippingNote, ProgressBars, Several
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_config_file
 
@@ -31,6 +33,7 @@ _INSTEAD: Final = {
     "model": "pass `model`",
     "training.loss": "pass `loss`",
     "training.metric": "pass `metric`",
+    "training.optimizer": "pass `optimizer`",
     "federation.algorithm": "pass `strategy`",
 }
 """Settings that are arguments, by section or name, and what to do."""
@@ -42,7 +45,8 @@ def train(
     strategy: Method | str | Strategy = "private-delta-fl",
     *,
     loss: str | Samplewise | None = None,
-    metric: Samplewise | None = None,
+    metric: Samplewise | DeviceMetric | None = None,
+    optimizer: str | MakeOptimizer = SGD,
     rounds: int = 100,
     cohort_size: int | None = None,
     learning_rate: float = 0.1,
@@ -59,26 +63,30 @@ def train(
 
     Args:
         model: the name of a model of the papers; or a module of yours, which gives outputs for a
-            batch of inputs and whose every number is a parameter; or a function that makes one.
+            batch of inputs; or a function that makes one. What is trained of it, and leaves a
+            device, are its parameters that require a gradient; all else stays as it was made.
         federation: the devices.
         strategy: by what; see `methods`, and `deltafl run --help` for names. An object of a class
             of yours is an `OwnMethod` in clear.
         loss: "cross-entropy", the usual one for classes; "mse", the usual one for numbers, or
             "mae"; or a function of a batch's outputs and targets that gives a loss for each sample,
             a tensor of shape [n], at least 0.
-        metric: what to measure beside the loss, a function like `loss`; by default the error (the
-            share misclassified) or, for numbers, the absolute error. Smaller must be better.
+        metric: what to measure beside the loss, a function like `loss`, of which smaller is better;
+            or a `DeviceMetric` of all samples of a device, such as F1, which says what is better.
+            By default the error (the share misclassified) or, for numbers, the absolute error.
+        optimizer: by what devices train: "sgd", "adam", or a function of parameters and a learning
+            rate that makes an optimiser of torch, such as torch.optim.AdamW.
         rounds: how many.
         cohort_size: devices of a round; by default a third of those that train, and at least 10.
-        learning_rate: of the devices' SGD.
+        learning_rate: of the devices' optimiser.
         batch_size: samples of a step.
         epochs: passes over a device's samples in a round.
         seeds: how many runs, each with other cohorts and batches.
         settings: any others, by section and name, as in a settings file.
         out: the run directory; by default a new one that is kept with the others of the system's
             temporary files.
-        resume: go on with the run in `out`; more `rounds` make it longer. A module, loss or
-            strategy of one's own must be the one that the run began with: only sizes are compared.
+        resume: go on with the run in `out`; more `rounds` make it longer. A module, loss, optimiser
+            or strategy of one's own must be that of the run's beginning: only sizes are compared.
         progress: show bars.
         callbacks: are told how it goes on; see `Callback`.
 
@@ -87,16 +95,11 @@ def train(
         UserError: the model does not fit the data, or `out` has another run.
         RunError: the run cannot go on; finished rounds are kept in `out`.
         KeyboardInterrupt: finished rounds are kept; `resume=True` goes on, and `Result.open` reads
-            them.
+            them. So it is with what your own code raises.
     """
     method = method_of(strategy)
     _check_settings(settings, method.settings)
-    own, criterion = factory(model), _criterion(federation, loss, metric)
-    if own is None and not criterion.is_usual:
-        raise ConfigError(
-            f"model = {model!r}: the papers' models are trained by cross-entropy; with another "
-            "loss, pass a module of your own"
-        )
+    own, criterion = factory(model), _criterion(federation, model, loss, metric)
     devices = len(federation.dataset.train)
     if cohort_size is None:
         cohort_size = min(devices, max(_LEAST_COHORT, devices // 3))
@@ -110,6 +113,7 @@ def train(
             "epochs": epochs,
             "loss": criterion.loss,
             "metric": criterion.metric,
+            "optimizer": optimizer if isinstance(optimizer, str) else OWN,
         },
         "federation": {
             "algorithm": method.algorithm,
@@ -123,29 +127,29 @@ def train(
     config = build_config([usual, _plain(settings), _plain(method.settings)])
     _check_alone(config)
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) / "run" if out is None else Path(out)
-    subject = Subject(federation.dataset, own, criterion, method.strategy)
+    made = None if isinstance(optimizer, str) else optimizer
+    subject = Subject(federation.dataset, own, criterion, method.strategy, made)
+    build = subject.spec(config).build
+    clipping = ClippingNote(warnings.warn, lambda: num_parameters(build()))
     bars = _bars_here(quiet=not progress)
     try:
         run_experiment(
             config,
             folder,
             resume=resume,
-            progress=Several((bars, *callbacks)),
+            progress=Several((bars, clipping, *callbacks)),
             warn=warnings.warn,
             plots=False,
             subject=subject,
         )
     except Stop:
         pass  # as asked for by a callback
-    except (KeyboardInterrupt, RunError) as error:
-        error.add_note(
-            f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or look "
-            f"at them with Result.open({str(folder)!r})."
-        )
+    except BaseException as error:
+        _note_what_is_kept(error, folder)
         raise
     finally:
         bars.close()
-    return Result(str(method), folder, config, subject.spec(config).build)
+    return Result(str(method), folder, config, build)
 
 
 def compare(
@@ -183,6 +187,15 @@ def compare(
             for one, run in zip(methods, runs, strict=True)
         ]
     )
+
+
+def _note_what_is_kept(error: BaseException, folder: Path) -> None:
+    """Say where finished rounds are, if a run has any and was not refused."""
+    if not isinstance(error, UserError) and any(RunDirectory(folder).checkpoints.glob("*")):
+        error.add_note(
+            f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or look "
+            f"at them with Result.open({str(folder)!r})."
+        )
 
 
 def _check_settings(*given: Settings | None) -> None:
@@ -235,7 +248,10 @@ def _evaluate_every(rounds: int, present: Path | None) -> int:
 
 
 def _criterion(
-    federation: Federation, loss: str | Samplewise | None, metric: Samplewise | None
+    federation: Federation,
+    model: Model,
+    loss: str | Samplewise | None,
+    metric: Samplewise | DeviceMetric | None,
 ) -> Criterion:
     if loss is None:
         loss = "mse" if federation.has_numbers else CROSS_ENTROPY
@@ -246,9 +262,15 @@ def _criterion(
                 "each sample, such as torch.nn.HuberLoss(reduction='none')"
             )
     try:
-        return criterion_of(loss, metric, of_numbers=federation.has_numbers)
+        criterion = criterion_of(loss, metric, of_numbers=federation.has_numbers)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    if isinstance(model, str) and not criterion.is_usual:
+        raise ConfigError(
+            f"model = {model!r}: the papers' models are trained by cross-entropy; with another "
+            "loss, pass a module of your own"
+        )
+    return criterion
 
 
 def _plain(settings: Settings | None) -> Table:

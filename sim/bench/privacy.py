@@ -39,11 +39,11 @@ from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import build_rounds, strategy_of
 from deltafl.sim.settings.config import (
     FederationConfig,
-    PolicyConfig,
     PrivacyConfig,
     QuantileConfig,
     RunConfig,
 )
+from deltafl.sim.settings.policy import PolicyConfig
 
 _ROUNDS_BEFORE: Final = 3
 _MOST_PIVOTS: Final = 320  # of `histogram`; devices of a benchmark accept them, of `mm` too

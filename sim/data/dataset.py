@@ -4,11 +4,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from deltafl.fl.data.cache import SourceKey, cached
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, with_numbers
 from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.load import DatasetSpec, Partitioner, Standardise, load_dataset
 from deltafl.fl.data.registry import Format, Options, format_of
@@ -18,12 +19,17 @@ from deltafl.fl.registry import OWN
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import DataConfig
 
-_CACHE_VERSION: Final = 1
+_CACHE_VERSION: Final = 2
 """Increase this when a loader returns different data for the same settings."""
 
 
-def build_dataset(config: DataConfig) -> FederatedDataset:
+def build_dataset(config: DataConfig, *, keeps_whole: bool = False) -> FederatedDataset:
     """Read, check and split the data.
+
+    Args:
+        config: which, and how they are split.
+        keeps_whole: whether inputs that may be tokens stay whole numbers, for a model that reads
+            tokens; others take numbers, float32.
 
     Raises:
         ConfigError: settings of [data] contradict each other or the format.
@@ -36,13 +42,13 @@ def build_dataset(config: DataConfig) -> FederatedDataset:
         )
     spec = dataset_spec(config)
     try:
-        if not config.cache:
-            return load_dataset(spec)
-        return _from_cache(config, lambda: load_dataset(spec))
+        load = partial(load_dataset, spec)
+        dataset = _from_cache(config, load) if config.cache else load()
     except DataError:
         raise
     except ValueError as error:
         raise ConfigError(f"[data]: {error}") from error
+    return dataset if keeps_whole else with_numbers(dataset)
 
 
 def dataset_spec(config: DataConfig) -> DatasetSpec:

@@ -101,7 +101,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
-    dataset = build_dataset(config.data)
+    dataset = build_dataset(config.data, keeps_whole=True)
     number, index = len(dataset.train), options.index
     if index is None and number > 1:
         raise UserError(

@@ -24,9 +24,10 @@ from typing import Final, Self, TypeAlias
 import numpy as np
 import torch
 
-from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.data.federated import DeviceData, as_numbers
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
+from deltafl.fl.models import READ_TOKENS
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.answering import OwnWork
 from deltafl.protocol.client import RoundClient
@@ -251,15 +252,18 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
     def work_of(task: Task, machine: RoundClient) -> OwnWork:
         config = settings_of(task)
         training = training_in(config.training, task.round_index)
+        samples, test = own.samples, own.test
+        if config.model.name not in READ_TOKENS:
+            samples, test = as_numbers(samples), None if test is None else as_numbers(test)
 
         def backend() -> Backend:
             spec = replace(own.shapes, name=config.model.name)
             return open_in_process(REFERENCE, spec, torch.device("cpu"))
 
         def devices(levels: int) -> Devices:
-            num_samples, most = own.samples.num_samples, max(1, own.max_steps // levels)
+            num_samples, most = samples.num_samples, max(1, own.max_steps // levels)
             return BackendDevices(
-                {client: SampleReference([own.samples], 0, num_samples)},
+                {client: SampleReference([samples], 0, num_samples)},
                 backend(),
                 within(training, num_samples, most),
                 Seeds(config.experiment.seed),
@@ -267,7 +271,7 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
             )
 
         if task.measures:
-            return MeasuringWork(own.test, config, machine, backend)
+            return MeasuringWork(test, config, machine, backend)
         return RoundWork(client, config, task, machine, devices)
 
     return work_of
@@ -281,7 +285,8 @@ def within(training: LocalTraining, num_samples: int, max_steps: int) -> LocalTr
     """
     batch_size = max(training.batch_size, math.ceil(num_samples / max_steps))
     epochs = min(training.epochs, max_steps // math.ceil(num_samples / batch_size))
-    return replace(training, batch_size=batch_size, epochs=epochs)
+    steps = min(training.steps, max_steps)
+    return replace(training, batch_size=batch_size, epochs=epochs, steps=steps)
 
 
 class RoundWork:

@@ -24,8 +24,9 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.accounting import Account, account_of
 from deltafl.sim.run.algorithms import levels_of, policy_of, sessions_of, strategy_of
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
-from deltafl.sim.settings.config import PolicyConfig, RunConfig, Search
+from deltafl.sim.settings.config import RunConfig, Search
 from deltafl.sim.settings.config_io import check_together, show
+from deltafl.sim.settings.policy import PolicyConfig
 
 
 @dataclass(frozen=True, slots=True)

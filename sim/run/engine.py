@@ -27,6 +27,7 @@ from typing import Final, Protocol
 from deltafl.fl.cohort import Cohort, CohortView
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.metrics import Summary, summarise_test_error
+from deltafl.fl.registry import OWN
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.levels import (
     LevelsReport,
@@ -69,7 +70,7 @@ from deltafl.sim.run.drawing import Asked, Devices, Draw, Lying, Measured, Popul
 from deltafl.sim.run.resuming import check_checkpoint
 from deltafl.sim.run.simulated import first_model, training_in
 from deltafl.sim.run.stage_seconds import StageSeconds
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import RunConfig, TrainingConfig
 from deltafl.sim.settings.config_io import show
 
 MAX_LOST_ROUNDS: Final = 3
@@ -394,14 +395,15 @@ class _Run:
         evaluation = Evaluation(round_number, measured.train, measured.test)
         for one in (*evaluation.train, *evaluation.test):
             if not math.isfinite(one.loss):
+                why = _why_not_finite(self.config.training, round_number)
                 raise DivergenceError(
-                    f"after round {round_number} the loss on device {one.id} is "
-                    f"{one.loss}: training diverged; lower training.learning_rate"
+                    f"after round {round_number} the loss on device {one.id} is {one.loss}: {why}"
                 )
             if not math.isfinite(one.error):
                 raise DivergenceError(
                     f"after round {round_number} the metric on device {one.id} is {one.error}: it "
-                    "must be a finite number wherever the loss is"
+                    "must be a finite number wherever the loss is, such as 0.5 for the AUC of a "
+                    "device that lacks a class"
                 )
         if self.attacks is not None:
             self.attacks.add_backdoor(round_number, measured.backdoor)
@@ -427,6 +429,18 @@ class _Run:
                 answered.lost,
             ),
         )
+
+
+def _why_not_finite(training: TrainingConfig, round_number: int) -> str:
+    """What a loss that is not finite comes of, and what to do."""
+    loss = "`loss`" if training.loss == OWN else f"the loss ({training.loss})"
+    is_own = f", or see to it that {loss} is finite everywhere" if training.loss == OWN else ""
+    if round_number:
+        return f"training diverged; lower training.learning_rate{is_own}"
+    return (
+        f"nothing has been trained yet, so it is {loss}, the module or a sample: a loss must be "
+        "finite for all outputs and targets, and has no logarithm or root of what may be negative"
+    )
 
 
 def report_as_dict(report: RoundReport) -> dict[str, object]:

@@ -14,10 +14,12 @@ from torch import nn
 
 from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
 from deltafl.fl.criterion import CLASSIFIES, Criterion
-from deltafl.fl.data.federated import FederatedDataset
+from deltafl.fl.data.federated import FederatedDataset, with_numbers
 from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.models import READ_TOKENS
+from deltafl.fl.optimizers import MakeOptimizer
 from deltafl.fl.read.exact import shortened
-from deltafl.fl.registry import CROSS_ENTROPY
+from deltafl.fl.registry import CROSS_ENTROPY, OWN
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.levels import split_models
 from deltafl.sim.cohort.backends.base import ModelSpec
@@ -36,6 +38,7 @@ from deltafl.sim.run.engine import Progress, Stop, play
 from deltafl.sim.run.fitting import check_fit
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
+from deltafl.sim.run.trying import suited
 from deltafl.sim.settings.config import (
     BACKENDS,
     CUDA,
@@ -56,16 +59,25 @@ class Subject:
         own: makes the module that is trained, if it is one of the caller's own.
         criterion: what it is trained for.
         strategy: by what it is trained, if that is one of the caller's own.
+        optimizer: makes a device's optimiser, likewise.
     """
 
     dataset: FederatedDataset
     own: Callable[[], nn.Module] | None = None
     criterion: Criterion = CLASSIFIES
     strategy: Strategy | None = None
+    optimizer: MakeOptimizer | None = None
+
+    def suited(self, config: RunConfig) -> "Subject":
+        """The same, with whole numbers as the model takes them: as tokens, or as numbers."""
+        if self.own is not None:
+            return replace(self, dataset=suited(self.spec(config), self.dataset))
+        reads_tokens = config.model.name in READ_TOKENS
+        return self if reads_tokens else replace(self, dataset=with_numbers(self.dataset))
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model, with the shapes of the data."""
-        return spec_of(config, self.dataset, self.own, self.criterion)
+        return spec_of(config, self.dataset, self.own, self.criterion, self.optimizer)
 
 
 def run_experiment(
@@ -109,7 +121,7 @@ def run_experiment(
         return finished
     before = top.check(config, resume=resume)
     device = choose_device(config.training.device)
-    subject = subject or _subject_of(config)
+    subject = (subject or _subject_of(config)).suited(config)
     dataset, spec = subject.dataset, subject.spec(config)
     check_fit(config, dataset, spec, subject.strategy)
     if note := note_on_delta(config.dp, len(dataset.train)):
@@ -168,7 +180,12 @@ def _subject_of(config: RunConfig) -> Subject:
             f"training.loss = {config.training.loss!r}: must be {CROSS_ENTROPY!r}, by which the "
             "papers' models are trained; others are for modules of your own (`deltafl.train`)"
         )
-    return Subject(build_dataset(config.data))
+    if config.training.optimizer == OWN:
+        raise ConfigError(
+            f"training.optimizer = {OWN!r}: it is one that a program has passed to "
+            "`deltafl.train`; take 'sgd' or 'adam'"
+        )
+    return Subject(build_dataset(config.data, keeps_whole=config.model.name in READ_TOKENS))
 
 
 def _usually_here(training: TrainingConfig) -> TrainingConfig:
@@ -241,7 +258,9 @@ def samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
     """Approximate number of samples that all runs together train on."""
     federation = config.federation
     samples = float(np.mean(sizes_of(dataset.train)))
-    per_round = samples * federation.cohort_size * config.training.epochs
+    training = config.training
+    each = training.local_steps * training.batch_size or samples * training.epochs
+    per_round = each * federation.cohort_size
     return per_round * federation.rounds * len(federation.thetas) * len(config.arms())
 
 

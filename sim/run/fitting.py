@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-import torch
 from torch import nn
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
-from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.local import Learner
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.registry import DELTA_FL
 from deltafl.fl.strategies.base import Strategy
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.run.arms import KnownData, check_arms, check_data
+from deltafl.sim.run.simulated import training_in
+from deltafl.sim.run.trying import extremes, try_module
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
 _ASKED: Final = 32
@@ -25,9 +26,6 @@ _FEWEST_TICKS: Final = 64
 """A search that tells losses apart by fewer ticks than this would take most devices for tied."""
 
 _USUAL_BITS: Final = 21  # of a tick: losses up to 32, in steps of 2^-16
-
-_RAISED: Final = (ValueError, RuntimeError, TypeError, IndexError, AttributeError)
-"""What modules and losses of others raise."""
 
 
 def check_fit(
@@ -45,7 +43,7 @@ def check_fit(
         ConfigError: the message says which settings do not fit, or what of the model does not.
     """
     check_data(config, known_of(dataset))
-    module = _module(config, spec, dataset.train[0])
+    module = _module(config, spec, dataset)
     if not spec.criterion.is_usual:
         _check_scale(config, module, spec, dataset.train)
     check_arms(config, to_vector(module).size, len(dataset.train), own)
@@ -63,36 +61,18 @@ def known_of(dataset: FederatedDataset) -> KnownData:
     )
 
 
-def _module(config: RunConfig, spec: ModelSpec, first: DeviceData) -> nn.Module:
+def _module(config: RunConfig, spec: ModelSpec, dataset: FederatedDataset) -> nn.Module:
     """The model, if it accepts a device's inputs, tokens or numbers, and learns from them."""
-    few = DeviceData(first.id, first.x[:2], first.y[:2])
+    if spec.own is not None:
+        return try_module(spec, dataset, training_in(config.training, 0))
+    first = dataset.train[0]
     try:
         module = spec.build()
-        learner = Learner(module, criterion=spec.criterion)
-        if spec.own is not None:
-            _check_outputs(module.eval(), spec, few)
-        learner.evaluate(to_vector(module), [few])
-        if spec.own is not None:
-            training = LocalTraining(config.training.learning_rate, batch_size=2)
-            list(learner.updates(to_vector(module), [few], training, [0]))
-            return spec.build()  # with its own weights
-    except _RAISED as error:
-        what = f"model.name = {config.model.name!r}" if spec.own is None else "model"
-        raise ConfigError(f"{what}: {error}") from error
+        few = DeviceData(first.id, first.x[:2], first.y[:2])
+        Learner(module).evaluate(to_vector(module), [few, *extremes(dataset)])
+    except (ValueError, RuntimeError, TypeError, IndexError, AttributeError) as error:
+        raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
     return module
-
-
-def _check_outputs(module: nn.Module, spec: ModelSpec, few: DeviceData) -> None:
-    """Check that a module of the caller's own gives a logit for every class."""
-    if not spec.criterion.is_usual:
-        return
-    with torch.inference_mode():
-        shape = tuple(module(torch.tensor(few.inputs())).shape)
-    if len(shape) != 2 or shape[1] < spec.num_classes:
-        raise ValueError(
-            f"{type(module).__name__} gives outputs of shape {shape[1:]} for a sample: must be "
-            f"({spec.num_classes},), a logit for each of the {spec.num_classes} classes"
-        )
 
 
 def _check_scale(

@@ -130,8 +130,8 @@ def main(options: argparse.Namespace) -> int:
     path: Path = options.bundle
     if options.out is not None:
         check_output(options.out, [one for one in (path, options.data) if one is not None])
-    embedding = None if options.vectors is None else load_glove(options.vectors).table
-    bundle = Bundle.load(path / "bundle.npz" if path.is_dir() else path, embedding)
+    vectors = _vectors(options.vectors, options.data)
+    bundle = Bundle.load(path / "bundle.npz" if path.is_dir() else path, vectors)
     if options.list:
         print(_json(_about(bundle)) if options.json else _described(bundle))
         return 0
@@ -170,6 +170,16 @@ def main(options: argparse.Namespace) -> int:
         text = _errors(_label(bundle, level), samples, probabilities, by_user=True)
         print(visible(text), file=sys.stdout if options.out is not None else sys.stderr)
     return 0
+
+
+def _vectors(given: Path | None, data: Path | None) -> npt.NDArray[np.float32] | None:
+    """The frozen vectors of the tokens: a file of them, or those beside the samples."""
+    if given is not None:
+        return load_glove(given).table
+    if data is None or data.suffix != ".npz" or not data.exists():
+        return None
+    beside = read_arrays(data, (), ("embedding",)).get("embedding")
+    return None if beside is None else beside.astype(np.float32)
 
 
 def _compare(bundle: Bundle, samples: Samples, *, as_json: bool) -> None:

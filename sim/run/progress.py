@@ -1,7 +1,7 @@
 """Progress bars on stderr: one per run, with the results of the last round and evaluation."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 from tqdm import tqdm
 
@@ -11,7 +11,9 @@ from deltafl.sim.progress import Bar
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import rounded_up
 from deltafl.sim.run.engine import Progress
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import PrivacyConfig, RunConfig
+
+_MUCH: Final = 1e-3
 
 
 class Several:
@@ -34,6 +36,41 @@ class Several:
         """See `Progress`."""
         for one in self._each:
             one.evaluated(round_number, test_error)
+
+
+class ClippingNote(Several):
+    """Says once that more than a thousandth of a round's numbers was clipped; a `Progress`.
+
+    Args:
+        warn: is told, in a sentence.
+        size: how many numbers an update has; asked once some are clipped.
+    """
+
+    def __init__(self, warn: Callable[[str], None], size: Callable[[], int]) -> None:
+        super().__init__(())
+        self._warn = warn
+        self._size = size
+        self._privacy: PrivacyConfig | None = None
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        """Note the bounds. With noise for privacy, updates are scaled down on purpose."""
+        del rounds_done
+        self._privacy = None if config.dp.noise else config.privacy
+
+    def played(self, event: Event) -> None:
+        """Look at a round."""
+        clipped, devices = (cast("int", event.get(key) or 0) for key in ("clipped", "kept_devices"))
+        if self._privacy is None or not (clipped and devices):
+            return
+        share = clipped / (devices * self._size())
+        if share > _MUCH:
+            self._warn(
+                f"{share:.1%} of the numbers that devices gave in round {event['round']} were "
+                f"clipped, those of updates to ±{self._privacy.update_clip:g} "
+                "(privacy.update_clip): scale the inputs, lower the learning rate or raise the "
+                "bound; later rounds are not looked at"
+            )
+            self._privacy = None
 
 
 class ProgressBars:

@@ -14,6 +14,7 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
+from deltafl.fl.optimizers import MakeOptimizer
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.strategies.levels import starting_models
 from deltafl.fl.vectors import Vector
@@ -47,10 +48,11 @@ def spec_of(
     dataset: FederatedDataset,
     own: Callable[[], nn.Module] | None = None,
     criterion: Criterion = CLASSIFIES,
+    optimizer: MakeOptimizer | None = None,
 ) -> ModelSpec:
     """The model of the settings, or a module of the caller's own, with the shapes of these data."""
     shapes = dataset.input_shape, dataset.num_classes
-    return ModelSpec(config.model.name, *shapes, dataset.embedding, own, criterion)
+    return ModelSpec(config.model.name, *shapes, dataset.embedding, own, criterion, optimizer)
 
 
 def training_in(settings: TrainingConfig, round_index: int) -> LocalTraining:
@@ -60,8 +62,16 @@ def training_in(settings: TrainingConfig, round_index: int) -> LocalTraining:
         ConfigError: by then, the learning rate has fallen to nothing.
     """
     try:
-        rate = settings.schedule.rate(round_index)
-        return LocalTraining(rate, settings.batch_size, settings.epochs, settings.l2)
+        return LocalTraining(
+            learning_rate=settings.schedule.rate(round_index),
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+            l2=settings.l2,
+            optimizer=settings.optimizer,
+            momentum=settings.momentum,
+            max_grad_norm=settings.max_grad_norm,
+            steps=settings.local_steps,
+        )
     except ValueError as error:
         raise ConfigError(f"training.decay: {error}") from None
 

@@ -12,12 +12,22 @@ from typing import Annotated, Final
 
 from deltafl.fl import registry as learning
 from deltafl.fl.read.exact import exact_number
-from deltafl.fl.schedule import StepDecay
+from deltafl.fl.schedule import CosineDecay, StepDecay, WarmUp
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
 from deltafl.sim.settings.attackers import AttackersConfig
-from deltafl.sim.settings.constraints import MODE, FallingLevels, Interval, OneOf, Pattern
+from deltafl.sim.settings.constraints import (
+    MODE,
+    Count,
+    CountOrZero,
+    FallingLevels,
+    Interval,
+    OneOf,
+    Pattern,
+    Positive,
+)
+from deltafl.sim.settings.policy import PolicyConfig
 
 PRIVATE: Final = "private-"
 """Prefix of the names of algorithms that run under secure aggregation."""
@@ -40,6 +50,7 @@ PROCESSES: Final = "processes"
 CUDA: Final = "cuda"
 BACKENDS: Final = ("auto", REFERENCE, "batched", PROCESSES, CUDA)
 MAX_WORKERS: Final = 1024  # or threads
+COSINE: Final = "cosine"
 REMOTE: Final = "remote"
 
 
@@ -73,10 +84,7 @@ class Aggregation(StrEnum):
     CLIPPED = "clipped"
 
 
-Count = Annotated[int, Interval("[1, inf)")]
-CountOrZero = Annotated[int, Interval("[0, inf)")]
 Seed = Annotated[int, Interval("[0, 9007199254740992)")]
-Positive = Annotated[float, Interval("(0, inf)")]
 Rate = Annotated[float, Interval("(0, 1e30]")]  # beyond, it is no float32
 Penalty = Annotated[float, Interval("[0, 1e30]")]
 NotNegative = Annotated[float, Interval("[0, inf)")]
@@ -177,15 +185,25 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """How one device trains: SGD.
+    """How one device trains.
 
     Attributes:
-        learning_rate: γ0, the learning rate of round 0.
-        decay: c; the learning rate of round t is γ0 · c^⌊t / decay_every⌋.
+        learning_rate: γ0, the learning rate of round 0, or of the last one of the warm-up.
+        decay: c; the learning rate t rounds after the warm-up is γ0 · c^⌊t / decay_every⌋.
         decay_every: t0, in rounds.
+        decay_shape: how the rate falls: in "steps", as above; or as a "cosine", from γ0 to γ0 · c
+            within decay_every rounds.
+        warmup: rounds in which the rate grows from γ0 / warmup to γ0, the same each round.
         batch_size: samples per step.
         epochs: passes over the device's samples per round.
+        local_steps: steps per round in place of `epochs`, whatever the number of samples; 0 for
+            those of the epochs.
         l2: λ of the penalty (λ/2)·||w||².
+        optimizer: "sgd" or "adam", with the constants of torch.optim; "own" only in the Python
+            interface. It begins anew on every device in every round.
+        momentum: of "sgd".
+        max_grad_norm: a step's gradient is scaled down to this L2 norm if it is longer; 0 for no
+            limit.
         loss: what devices minimise: "cross-entropy"; "mse", "mae" or "own" only in the Python
             interface.
         metric: what is measured beside the loss: "error", the share misclassified; "mae" (mean
@@ -202,9 +220,15 @@ class TrainingConfig:
     learning_rate: Rate = 0.5
     decay: Annotated[float, Interval("(0, 1]")] = 1.0
     decay_every: Count = 100
+    decay_shape: Annotated[str, OneOf(("steps", COSINE))] = "steps"
+    warmup: CountOrZero = 0
     batch_size: Count = 16
     epochs: Count = 1
+    local_steps: CountOrZero = 0
     l2: Penalty = 0.0
+    optimizer: Annotated[str, OneOf((*learning.OPTIMIZERS, learning.OWN))] = learning.SGD
+    momentum: Share = 0.0
+    max_grad_norm: NotNegative = 0.0
     loss: Annotated[str, OneOf((*learning.LOSSES, learning.OWN))] = learning.CROSS_ENTROPY
     metric: Annotated[str, OneOf((*learning.METRICS, learning.OWN))] = learning.ERROR
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
@@ -212,9 +236,10 @@ class TrainingConfig:
     workers: Annotated[int, Interval(f"[0, {MAX_WORKERS}]")] = 0
 
     @property
-    def schedule(self) -> StepDecay:
+    def schedule(self) -> WarmUp:
         """The learning rate of every round."""
-        return StepDecay(self.learning_rate, self.decay, self.decay_every)
+        decay = CosineDecay if self.decay_shape == COSINE else StepDecay
+        return WarmUp(decay(self.learning_rate, self.decay, self.decay_every), self.warmup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,66 +472,6 @@ class DPConfig:
     clip: Positive = 1.0
     delta: Annotated[float, Interval("(0, 0.1]")] = 1e-5
     epsilon_budget: NotNegative = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyConfig:
-    """What devices accept of a round, beside what the section `privacy` says.
-
-    A limit that is not given is that of `deltafl.protocol.policy`. Simulated devices accept what
-    the run's other settings ask for, too; devices on machines of their own do not, for they trust
-    no number that a server sends: their owners have to say that they accept more. A run outside of
-    a limit that is given is refused.
-
-    Attributes:
-        max_levels: most conformity levels of one session.
-        min_search_cohort: fewest devices to search over; by default, or with 0,
-            `privacy.min_cohort`. The round's own minimum is `privacy.min_cohort`, or
-            `quantile.min_cohort` if larger.
-        max_query_pivots: most pivots of one query; "histogram" has 64.
-        max_pivots: most pivots of all queries of a round, of all its levels together, if devices
-            weigh differently. The default limit of "histogram" is 5 queries, 320 pivots; known
-            weights then name most devices.
-        max_pivots_if_equal: the same with `quantile.weights` = "equal", which name nobody.
-        max_mm_pivots_per_device: most pivots of all queries of a round by "mm", of all its levels
-            together, for each device of the smallest cohort that is searched over. The default
-            limit of "mm" is 30 queries; of fewer than a hundred devices, losses then follow from a
-            server's choice of pivots.
-        max_loss_resolution_bits: finest losses: the largest `quantile.resolution_bits`.
-        max_loss_bound: the largest `quantile.loss_bound`.
-        max_weight: the largest `privacy.max_weight`. With "private-q-ffl" and "private-tilted-erm",
-            devices accept the weights and the whole units that these choose.
-        min_update_resolution_bits: coarsest updates: smallest `privacy.update_resolution_bits`.
-        min_update_clip: the smallest `privacy.update_clip`.
-        max_update_clip: the largest `privacy.update_clip`.
-        min_noise: smallest σ of the noise of a search, in devices; above 0, devices refuse a search
-            that is not by "noisy".
-        min_update_noise: the smallest `dp.noise`; above 0, devices refuse updates without noise.
-        max_update_norm: the largest `dp.clip`.
-        max_participations: most rounds in which a device answers; 0 counts none.
-        max_rounds_per_day: the same in a day, for devices on machines of their own.
-        max_rounds_per_model: most rounds over one model, all but the last of which were lost; a
-            device that expects an active server takes part in one.
-    """
-
-    max_levels: Count | None = None
-    min_search_cohort: CountOrZero | None = None
-    max_query_pivots: Count | None = None
-    max_pivots: CountOrZero | None = None
-    max_pivots_if_equal: CountOrZero | None = None
-    max_mm_pivots_per_device: Annotated[Fraction, Interval("[0, inf)")] | None = None
-    max_loss_resolution_bits: CountOrZero | None = None
-    max_loss_bound: Count | None = None
-    max_weight: Count | None = None
-    min_update_resolution_bits: CountOrZero | None = None
-    min_update_clip: Positive | None = None
-    max_update_clip: Positive | None = None
-    min_noise: Annotated[Fraction, Interval("[0, inf)")] | None = None
-    min_update_noise: Annotated[Fraction, Interval("[0, inf)")] | None = None
-    max_update_norm: Positive | None = None
-    max_participations: Annotated[int, Interval("[0, 65536]")] | None = None
-    max_rounds_per_day: Annotated[int, Interval("[0, 65536]")] | None = None
-    max_rounds_per_model: Annotated[int, Interval("[1, 65536]")] | None = None
 
 
 @dataclass(frozen=True, slots=True)

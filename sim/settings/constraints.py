@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from deltafl.fl.nearest import meant
 from deltafl.fl.read.exact import exact_number
@@ -148,3 +148,8 @@ def keeps_whole(mode: str, round_number: int) -> bool:
     if mode.startswith("every="):
         return round_number % int(mode.removeprefix("every=")) == 0
     return mode == "full"
+
+
+Count = Annotated[int, Interval("[1, inf)")]
+CountOrZero = Annotated[int, Interval("[0, inf)")]
+Positive = Annotated[float, Interval("(0, inf)")]

@@ -139,6 +139,11 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "quantile.epsilon ≤ quantile.loss_bound": "no loss is told from larger ones",
         "data.num_classes ≠ 1": "one class is nothing to tell apart; 0 takes it from the data",
     },
+    "training.local_steps > 0": {"training.epochs = 1": "steps take the place of epochs"},
+    'training.decay_shape = "cosine"': {
+        "training.decay < 1": "the rate falls to so much of its first value, such as 0.01",
+    },
+    'training.optimizer ≠ "sgd"': {"training.momentum = 0": "only 'sgd' has a momentum"},
     "federation.levels ≠ []": {
         'strategy.aggregation = "mean"': "a session makes one sum of each level's updates",
         "attackers.share = 0": "their share is told of one model; run one theta after the other",
@@ -157,6 +162,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "experiment.baselines = []": _ALONE,
         "experiment.num_seeds = 1": _ALONE,
         'training.loss = "cross-entropy"': "devices run no program of somebody else's",
+        'training.optimizer ≠ "own"': "devices run no program of somebody else's",
         'federation.algorithm begins with "private-"': _MASKED,
         'privacy.sums = "masked"': _MASKED,
         "privacy.truth = false": _SIMULATED,

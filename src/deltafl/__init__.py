@@ -13,6 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from deltafl.fl.batch_norm import with_group_norm
+    from deltafl.fl.criterion import DeviceMetric
     from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
     from deltafl.sim.api.callbacks import Callback, Stop
     from deltafl.sim.api.federation import Federation
@@ -26,6 +28,7 @@ __all__ = [
     "Callback",
     "Comparison",
     "DeltaFL",
+    "DeviceMetric",
     "FedAvg",
     "Federation",
     "Method",
@@ -38,12 +41,14 @@ __all__ = [
     "__version__",
     "compare",
     "train",
+    "with_group_norm",
 ]
 
 _API: Final = {
     "Callback": "sim.api.callbacks",
     "Comparison": "sim.api.results",
     "DeltaFL": "sim.api.methods",
+    "DeviceMetric": "fl.criterion",
     "FedAvg": "sim.api.methods",
     "Federation": "sim.api.federation",
     "Method": "sim.api.methods",
@@ -55,6 +60,7 @@ _API: Final = {
     "WeightedMean": "fl.strategies.weighted_mean",
     "compare": "sim.api.training",
     "train": "sim.api.training",
+    "with_group_norm": "fl.batch_norm",
 }
 """Where each name of the Python interface is; imported once it is used, for torch takes seconds."""
 

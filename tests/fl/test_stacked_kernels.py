@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import cross_entropy, dropout, pad
 
 from deltafl.fl.models import build_model
+from deltafl.fl.parameters import trained
 from deltafl.fl.stacked import StackedByMapping, StackedLinear, stacked
 
 CPU = torch.device("cpu")
@@ -137,3 +139,31 @@ def test_who_has_a_kernel():
     assert choice("convnet", (16, 16), 3) is None
     assert choice("convnet", (16, 16), 3, accelerator) is not None
     assert choice("lstm-stacked", (4,), 3, accelerator) is None
+
+
+class Odd(nn.Module):
+    """A frozen layer, one that is not used, and dropout as a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(4, 5).requires_grad_(False)
+        self.unused, self.last = nn.Linear(2, 2), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(dropout(self.frozen(x), 0.5, training=self.training))
+
+
+def test_a_mapped_module_may_have_frozen_layers_unused_ones_and_dropout():
+    torch.manual_seed(0)
+    module, clients = Odd().eval(), 3
+    parameters = [one.detach().expand(clients, *one.shape) for one in trained(module)]
+    x, y = torch.randn(4, 4).expand(clients, 4, 4), torch.tensor([0, 1, 2, 0]).expand(clients, 4)
+    weights = torch.full((clients, 4), 0.25)
+    loss = cross_entropy(module(x[0]), y[0])
+    expected = torch.autograd.grad(loss, trained(module), materialize_grads=True)
+    _, gradients = StackedByMapping(module).gradients(parameters, x, y, weights)
+    assert len(gradients) == len(expected) == 4
+    for one, wanted in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(one, wanted.expand_as(one))
+    _, drawn = StackedByMapping(module.train()).gradients(parameters, x, y, weights)
+    assert not torch.equal(drawn[-2][0], drawn[-2][1])  # each client draws for itself

@@ -227,6 +227,15 @@ def test_texts_are_kept_once():
     assert (ordered.names, ordered.codes.tolist()) == (("a", "b"), [1, 0, 1])
 
 
+def test_columns_of_whole_numbers_stay_whole(tmp_path):
+    for second, kind in (([2, 4], "int64"), ([2.0, 4.0], "float32"), ([True, False], "float32")):
+        table = pa.table({"who": ["x", "y"], "a": [1, 3], "b": second, "label": [0, 1]})
+        pq.write_table(table, tmp_path / "a.parquet")
+        rows = read_parquet_table(tmp_path / "a.parquet", Columns("who", ("label",), ("a", "b")))
+        assert str(rows.x.dtype) == kind
+        assert rows.x.tolist() == [[1, second[0]], [3, second[1]]]
+
+
 def test_labels_are_numbers_if_all_of_them_are():
     assert as_labels(built("1", "0", "1.0")).tolist() == [1.0, 0.0, 1.0]
     assert as_labels(built("-1", "+.5", "2.", "1e3")).tolist() == [-1.0, 0.5, 2.0, 1000.0]

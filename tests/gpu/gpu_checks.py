@@ -35,11 +35,11 @@ from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.run.algorithms import sessions_of, strategy_of
 from deltafl.sim.settings.config import (
     FederationConfig,
-    PolicyConfig,
     PrivacyConfig,
     QuantileConfig,
     RunConfig,
 )
+from deltafl.sim.settings.policy import PolicyConfig
 
 TOLERANCE = 2e-4
 SHAPES = {

@@ -33,11 +33,11 @@ from deltafl.sim.cohort.work import BackendDevices
 from deltafl.sim.run.algorithms import sessions_of, strategy_of
 from deltafl.sim.settings.config import (
     FederationConfig,
-    PolicyConfig,
     PrivacyConfig,
     QuantileConfig,
     RunConfig,
 )
+from deltafl.sim.settings.policy import PolicyConfig
 
 REPEATS = 5
 PAPER_TASKS = {

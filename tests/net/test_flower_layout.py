@@ -62,6 +62,8 @@ def test_vectors_of_another_length_are_refused(length):
         ((["a"], [(1,)], ["S64"]), "type 'S64'"),
         ((["a"], [(1,)], ["object"]), "type 'object'"),
         ((["a"], [(1,) * 33], ["float32"]), "dimensions"),
+        ((["1.running_var"], [(8,)], ["float32"]), "'1.running_var' is no param.*with_group_norm"),
+        ((["running_mean"], [(8,)], ["float64"]), "'running_mean' is no parameter"),
     ],
 )
 def test_layouts_that_no_model_has_are_refused(layout, complaint):

@@ -3,11 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from federations import Federation, settings, simulate, wired
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.protocol.participations import limits_of
 from deltafl.secagg import ClientId
@@ -325,6 +327,12 @@ def test_training_stays_within_the_steps(samples, batch, epochs, most):
         assert kept == asked
 
 
+@pytest.mark.parametrize(("asked", "kept"), [(0, 0), (7, 7), (900, 10)])
+def test_a_number_of_steps_stays_within_the_steps(asked, kept):
+    training = LocalTraining(0.1, 16, steps=asked)
+    assert within(training, num_samples=100, max_steps=10).steps == kept
+
+
 OTHERWISE = {
     "settings": {"settings": b"[training]\nepochs = 7\n"},
     "unit": {"unit": -20},
@@ -421,6 +429,18 @@ def test_steps_are_those_of_all_levels_together():
     assert [one.batch_size for one in found[1]] == [own.num_samples] * 2
     halved = [-(-own.num_samples // steps) for steps in (4, 2)]
     assert [one.batch_size for one in found[4]] == halved
+
+
+@pytest.mark.parametrize(("model", "kind"), [("linear", "float32"), ("gru", "int64")])
+def test_whole_numbers_are_what_the_server_s_model_takes(model, kind):
+    config = settings("private-delta-fl", {"model": {"name": model}})
+    own = DeviceData("a", np.arange(12).reshape(4, 3), np.array([0, 1, 0, 1]))
+    data = OwnData(own, ModelSpec("linear", (3,), 12), test=own)
+    for measures in (False, True):
+        task = Task(TASK, 0, 0, to_toml(config).encode(), measures=measures)
+        work = work_on(data, ClientId(0))(task, None)
+        held = work._samples if measures else work._devices(1).refs[ClientId(0)].data()
+        assert (str(held.x.dtype), held.x.tolist()) == (kind, own.x.tolist())
 
 
 def test_frames_of_no_meaning_to_a_device_are_ignored(federation):

@@ -187,6 +187,16 @@ def test_what_devices_do_not_accept_is_their_refusal(monkeypatch):
 _POLICY = one_process.DevicePolicy
 
 
+class Tensor:
+    """One that NumPy cannot read, as one with a gradient, or of bfloat16."""
+
+    def __array__(self, *_):
+        raise TypeError("no")
+
+    def detach(self):
+        """As tensors have it."""
+
+
 @pytest.mark.parametrize(
     ("vectors", "options", "message"),
     [
@@ -198,7 +208,10 @@ _POLICY = one_process.DevicePolicy
         ([*FIVE[:4], 3], {}, r"device 4: shape \(\)"),
         ([[]] * 5, {}, r"device 0: an array of shape \(0,\) has no elements"),
         (np.zeros((5, 2, 0)), {}, "device 0: an array of shape"),
-        ([*FIVE[:4], [1, [2]]], {}, "device 4: list that is no array"),
+        ([*FIVE[:4], [1, [2]]], {}, "device 4: list is no array: join the parts into one vector"),
+        ([[np.eye(2), np.ones(2)]] * 5, {}, "device 0: list is no array: join the parts into one"),
+        ([{"w": [1.0]}] * 5, {}, "device 0: dtype object is not real numbers: join the parts into"),
+        ([Tensor()] * 5, {}, r"Tensor is no array: give tensor.detach\(\).float\(\).cpu\(\)"),
         (FIVE, {"threat": "active"}, "threat=.active. is no `ThreatModel`"),
         (["a", "b", "c", "d", "e"], {}, "device 0: dtype <U1 is not real numbers"),
         ([1j] * 5, {}, "device 0: dtype complex128"),

@@ -27,8 +27,9 @@ from deltafl.sim.run.arms import session_of
 from deltafl.sim.run.engine import play
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
-from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE, PolicyConfig
+from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE
 from deltafl.sim.settings.config_io import build_config
+from deltafl.sim.settings.policy import PolicyConfig
 
 COHORT = 10  # all train devices, which AAggFF-S wants
 TINY = {

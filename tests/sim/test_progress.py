@@ -1,11 +1,15 @@
 import io
 import sys
+from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
 from deltafl.sim import progress
 from deltafl.sim.flags import is_quiet, quieted
 from deltafl.sim.progress import EVERY_S, Bar
+from deltafl.sim.run.progress import ClippingNote
+from deltafl.sim.settings.config import DPConfig, RunConfig
 
 
 class Terminal(io.StringIO):
@@ -87,3 +91,20 @@ def test_a_description_has_one_colon(monkeypatch, clock):
     with Bar(total=2, desc="first", leave=True) as bar:
         bar.set_description("second")
     assert written.getvalue().splitlines()[-1].startswith("second: 0/2")
+
+
+@pytest.mark.parametrize(
+    ("clipped", "noise", "times"), [(0, 0, 0), (10, 0, 0), (11, 0, 1), (11, 1, 0), (None, 0, 0)]
+)
+def test_clipping_of_more_than_a_thousandth_is_told_once_a_run(clipped, noise, times):
+    told = []
+    note = ClippingNote(told.append, lambda: 1000)
+    config = replace(RunConfig(), dp=DPConfig(noise=Fraction(noise)))
+    for _ in range(2):
+        note.begin(config, 0)
+        for number in (1, 2):
+            note.played({"round": number, "clipped": clipped, "kept_devices": 10})
+    assert len(told) == 2 * times
+    assert all(
+        "0.1% of the numbers that devices gave in round 1 were clipped" in one for one in told
+    )

@@ -20,6 +20,10 @@ BROKEN = {
         'experiment.baselines=["private-delta-fl"]'
     ],
     "data.num_classes ≠ 1": ["data.num_classes=1"],
+    "training.epochs = 1": ["training.local_steps=3", "training.epochs=2"],
+    "training.decay < 1": ["training.decay_shape=cosine"],
+    "training.momentum = 0": ["training.optimizer=adam", "training.momentum=0.9"],
+    'training.optimizer ≠ "own"': [REMOTE, "training.optimizer=own"],
     "attackers.share = 0": [LEVELS, "attackers.share=0.1"],
     'strategy.server_optimizer = "sgd"': [LEVELS, "strategy.server_optimizer=adam"],
     "strategy.server_learning_rate = 1": [LEVELS, "strategy.server_learning_rate=2"],

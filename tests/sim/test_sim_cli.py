@@ -281,7 +281,7 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, tiny_arguments, monkeypatc
 
 
 def test_an_interruption_before_anything_was_written(capsys, tiny_arguments, monkeypatch):
-    def interrupt(config):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(experiment, "build_dataset", interrupt)

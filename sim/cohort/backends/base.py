@@ -20,6 +20,7 @@ from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.models import build_model, seeded
 from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.optimizers import MakeOptimizer
 from deltafl.fl.registry import OWN
 from deltafl.fl.vectors import Vector
 from deltafl.sim.errors import ConfigError
@@ -39,6 +40,7 @@ class ModelSpec:
         embedding: frozen vectors of the tokens, float32 [vocabulary, dimension]; None without.
         own: makes the module, if it is one of the caller's own; it then has the name `OWN`.
         criterion: what it is trained for; of the papers' models, always `CLASSIFIES`.
+        optimizer: makes a device's optimiser, if it is one of the caller's own.
     """
 
     name: str
@@ -47,6 +49,7 @@ class ModelSpec:
     embedding: npt.NDArray[np.float32] | None = None
     own: Callable[[], nn.Module] | None = None
     criterion: Criterion = CLASSIFIES
+    optimizer: MakeOptimizer | None = None
 
     def to_bytes(self) -> bytes:
         """Write it for workers in other processes, by value, as cloudpickle does.
@@ -56,8 +59,8 @@ class ModelSpec:
         started, through a pipe that nobody else has.
 
         Raises:
-            ConfigError: a module of the caller's own, or its loss, refers to something that is of
-                this process alone.
+            ConfigError: a module of the caller's own, its loss or its optimiser refers to
+                something that is of this process alone.
         """
         import cloudpickle  # few need it
 

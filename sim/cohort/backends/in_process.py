@@ -51,7 +51,7 @@ def open_in_process(name: str, spec: ModelSpec, device: torch.device) -> "InProc
 def learner_of(spec: ModelSpec, device: torch.device, *, many: bool) -> Learner:
     """The learner of a model: of devices one by one, or of many at once."""
     learner = BatchedLearner if many else Learner
-    return learner(spec.build(), device=device, criterion=spec.criterion)
+    return learner(spec.build(), device=device, criterion=spec.criterion, optimizer=spec.optimizer)
 
 
 class InProcess(Backend):

@@ -255,11 +255,14 @@ class _Worker:
             except (EOFError, OSError):  # the latter if answers were left lying, or in mid-message
                 return
             start = time.process_time()
-            answers, error = None, None
+            answers: list[Answer] | None = None
+            error: Exception | None = None
             try:
                 answers = self._do(*told)
             except ValueError as caught:  # the model does not fit the data: the caller's fault
                 error = ValueError(str(caught))
+            except Exception as caught:  # noqa: BLE001 (so is what a module of theirs raises)
+                error = RunError(f"a device's work failed: {type(caught).__name__}: {caught}")
             spent = time.process_time() - start
             with contextlib.suppress(OSError):
                 self._pipe.send((answers, spent, error))

@@ -32,6 +32,7 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 _MAX_ARRAYS: Final = 1 << 16
 _MAX_SIZE: Final = 1 << 28
 _MAX_DIMENSIONS: Final = 32
+_STATISTICS: Final = ("running_mean", "running_var")
 _FLOATS: Final = ("float16", "float32", "float64")
 _OTHERS: Final = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -40,7 +41,8 @@ _OTHERS: Final = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", 
 class Layout:
     """Names, shapes and types of a model's arrays, in order.
 
-    Arrays of floats are trained. All others, such as counters, stay as the server has them.
+    Arrays of floats are trained. All others, such as counters, stay as the server has them. The
+    running statistics of batch norm are refused, by the names that torch gives them.
 
     Attributes:
         names: one for each array.
@@ -62,6 +64,13 @@ class Layout:
             raise ValueError("two arrays have one name")
         if other := set(self.types).difference(_FLOATS, _OTHERS):
             raise ValueError(f"the type {min(other)!r} of an array is not one of a model's")
+        if statistics := [name for name in self.names if name.endswith(_STATISTICS)]:
+            raise ValueError(
+                f"the array {statistics[0]!r} is no parameter, but a running statistic: clipping, "
+                "noise and the server's optimiser could make a variance negative. Take GroupNorm "
+                "in place of BatchNorm (deltafl.with_group_norm), or leave such arrays out of the "
+                "messages"
+            )
         if any(len(shape) > _MAX_DIMENSIONS for shape in self.shapes):
             raise ValueError(f"an array has more than {_MAX_DIMENSIONS} dimensions")
         if any(size < 0 for shape in self.shapes for size in shape):
