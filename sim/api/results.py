@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from torch import nn
 
+from deltafl.fl.bundle import read_stored
+from deltafl.fl.data.checks import checked_device
 from deltafl.fl.models import seeded
 from deltafl.fl.parameters import load_vector
-from deltafl.fl.registry import ABSOLUTE, ERROR, OWN
+from deltafl.fl.registry import ABSOLUTE, CROSS_ENTROPY, ERROR, OWN
 from deltafl.fl.strategies.levels import split_models
+from deltafl.fl.vectors import Vector
 from deltafl.sim.api.modules import factory
 from deltafl.sim.errors import RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
+from deltafl.sim.record.best import Best, read_best
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.rundir import RunDirectory, read_json
@@ -121,27 +127,56 @@ class Result:
         names = ["seed", "round", "split", "device", "num_samples", "loss", self.metric]
         return pd.DataFrame(rows, columns=names)
 
-    def module(self, seed: int | None = None) -> nn.Module:
+    def module(self, seed: int | None = None, *, best: bool = False) -> nn.Module:
         """The trained module.
 
         Args:
             seed: of which run; by default the first.
+            best: that which did best on the validation devices, in place of the last.
 
         Raises:
             ValueError: there is no run with this seed.
-            RunError: no run has begun.
+            RunError: no run has begun, or there is no best one, for there are no validation
+                devices.
         """
         if self._build is None:
             raise RunError("pass Result.open the `model` that was trained")
-        checkpoints = self._checkpoints()
-        if not checkpoints:
-            raise RunError(f"{self.path} has no checkpoint of any seed")
-        if seed not in (None, *checkpoints):
-            raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, checkpoints))}")
-        chosen = next(iter(checkpoints)) if seed is None else seed
         module = self._build(0)
-        load_vector(module, split_models(checkpoints[chosen].state.model, 1)[0])
+        chosen = self._chosen(seed)
+        load_vector(module, self._best(chosen).model if best else self._last(chosen))
         return module.eval()
+
+    def best_rounds(self) -> dict[int, int]:
+        """The round of the best model, by seed.
+
+        Raises:
+            RunError: there are no validation devices.
+        """
+        return {seed: self._best(seed).round for seed in self.rounds}
+
+    def predict(
+        self, x: npt.ArrayLike, seed: int | None = None, *, best: bool = False
+    ) -> npt.NDArray[np.generic]:
+        """What a trained module says of new inputs, scaled as those that it was trained on are.
+
+        Args:
+            x: inputs, [n, ...], as they were given to the federation.
+            seed: as of `module`.
+            best: likewise.
+
+        Returns:
+            The number of the likeliest class for each, int64 [n]; or the numbers that it predicts.
+        """
+        module = self.module(seed, best=best)
+        given = np.asarray(x)
+        inputs = checked_device("x", "new", given, np.zeros(len(given), np.int64)).inputs()
+        scale = read_stored(RunDirectory(self.path).bundle).scale
+        with torch.inference_mode():
+            outputs: npt.NDArray[np.generic] = module(
+                torch.from_numpy(scale.of(inputs) if scale else inputs)
+            ).numpy()
+        is_of_classes = self._config.training.loss == CROSS_ENTROPY and outputs.ndim == 2
+        return outputs.argmax(axis=1) if is_of_classes else outputs
 
     def audit(self) -> Verdict:
         """What an auditor says of what the server saw, in the run of the first seed."""
@@ -174,6 +209,27 @@ class Result:
             for seed, directory in self._directories().items()
         }
         return {seed: one for seed, one in found.items() if one is not None}
+
+    def _chosen(self, seed: int | None) -> int:
+        rounds = self.rounds
+        if not rounds:
+            raise RunError(f"{self.path} has no checkpoint of any seed")
+        if seed not in (None, *rounds):
+            raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, rounds))}")
+        return next(iter(rounds)) if seed is None else seed
+
+    def _last(self, seed: int) -> Vector:
+        return split_models(self._checkpoints()[seed].state.model, 1)[0]
+
+    def _best(self, seed: int) -> Best:
+        (folder,) = self._directories()[seed].metrics_of(self._config.federation).values()
+        best = read_best(folder)
+        if best is None:
+            raise RunError(
+                f"{self.path} has no best model, for it has no validation devices: hold some out, "
+                "as in from_devices(…, validation=0.2)"
+            )
+        return best
 
     def _evaluations(self) -> Iterator[tuple[int, Evaluation]]:
         for seed, directory in self._directories().items():

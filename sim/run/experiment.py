@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
+from deltafl.fl.bundle import Architecture, Bundle, embedding_sha256
 from deltafl.fl.criterion import CLASSIFIES, Criterion
-from deltafl.fl.data.federated import FederatedDataset
+from deltafl.fl.data.federated import FederatedDataset, Scale
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.read.exact import shortened
 from deltafl.fl.registry import CROSS_ENTROPY
@@ -186,12 +186,8 @@ def _write_bundle(
     config: RunConfig, directory: RunDirectory, subject: Subject, data_sha256: str
 ) -> None:
     """Write the final models to one file, for `deltafl predict`."""
-    scale = None
-    if config.data.standardise == "train":
-        # the data set is already scaled; compute the constants from the unscaled data
-        scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
     about = {"data": subject.dataset.name, "data_sha256": data_sha256}
-    write_bundle(config, directory, subject.spec(config), scale, about)
+    write_bundle(config, directory, subject.spec(config), subject.dataset.scale, about)
 
 
 def write_bundle(

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
-    from deltafl.sim.api.callbacks import Callback, Stop
+    from deltafl.sim.api.callbacks import Callback, EarlyStopping, Stop
     from deltafl.sim.api.federation import Federation
     from deltafl.sim.api.methods import DeltaFL, FedAvg, Method, OwnMethod, PrivateDeltaFL
     from deltafl.sim.api.results import Comparison, Result
     from deltafl.sim.api.training import compare, train
+    from deltafl.sim.api.tuning import Tuned, tune
 
 __version__: Final = "0.2.0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "Callback",
     "Comparison",
     "DeltaFL",
+    "EarlyStopping",
     "FedAvg",
     "Federation",
     "Method",
@@ -34,16 +36,19 @@ __all__ = [
     "Result",
     "Share",
     "Stop",
+    "Tuned",
     "WeightedMean",
     "__version__",
     "compare",
     "train",
+    "tune",
 ]
 
 _API: Final = {
     "Callback": "sim.api.callbacks",
     "Comparison": "sim.api.results",
     "DeltaFL": "sim.api.methods",
+    "EarlyStopping": "sim.api.callbacks",
     "FedAvg": "sim.api.methods",
     "Federation": "sim.api.federation",
     "Method": "sim.api.methods",
@@ -55,6 +60,8 @@ _API: Final = {
     "WeightedMean": "fl.strategies.weighted_mean",
     "compare": "sim.api.training",
     "train": "sim.api.training",
+    "Tuned": "sim.api.tuning",
+    "tune": "sim.api.tuning",
 }
 """Where each name of the Python interface is; imported once it is used, for torch takes seconds."""
 

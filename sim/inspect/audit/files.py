@@ -35,6 +35,8 @@ FILES: Final = (
     ),
     FileRow("metrics/*.csv", "the rounds that must be evaluated, and the summary", ""),
     FileRow("metrics/*/*.csv", "the rounds that must be evaluated, and the summary", ""),
+    FileRow("metrics/best.npz", "", "the model that did best on the validation devices"),
+    FileRow("metrics/*/best.npz", "", "the models that did best on the validation devices"),
     FileRow("bundle.npz", "the models that the sums lead to", "the constants of the scaling"),
     FileRow(
         "checkpoints/round-*.npz",

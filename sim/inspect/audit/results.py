@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final, cast
 
@@ -241,8 +242,10 @@ def evaluations_differ(
 
 
 def _devices(evaluation: Evaluation) -> tuple[tuple[str, int], ...]:
-    rows = [*evaluation.train, *evaluation.test]
-    return ((str(len(evaluation.train)), 0), *((row.id, row.num_samples) for row in rows))
+    sides = evaluation.sides
+    sizes = ",".join(str(len(rows)) for rows in sides.values())
+    rows = chain.from_iterable(sides.values())
+    return ((sizes, 0), *((row.id, row.num_samples) for row in rows))
 
 
 def _impossible(evaluation: Evaluation, is_share: bool) -> Iterator[str]:
@@ -252,7 +255,7 @@ def _impossible(evaluation: Evaluation, is_share: bool) -> Iterator[str]:
         evaluation: One model on all devices.
         is_share: Whether the error is the share misclassified, and not another measure.
     """
-    for row in (*evaluation.train, *evaluation.test):
+    for row in chain.from_iterable(evaluation.sides.values()):
         if not is_share:
             if not (row.num_samples >= 1 and 0 <= row.loss < math.inf and math.isfinite(row.error)):
                 yield f"device {row.id} cannot have a loss of {row.loss} and {row.error} beside it"
