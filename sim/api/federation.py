@@ -253,7 +253,8 @@ class Federation:
         """A folder of images: a folder for each user, in it one for each class.
 
         Args:
-            path: the folder; the images are PNG or JPEG.
+            path: the folder; the images are PNG, JPEG, WebP, BMP or TIFF, and become bytes of shape
+                [channels, height, width], with one channel if they are grey and three in colour.
             size: height and width to which images are brought; by default all have one size.
             options: those of `from_devices`, but for `targets`.
 
