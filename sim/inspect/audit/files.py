@@ -50,7 +50,9 @@ FILES: Final = (
     FileRow("attackers.jsonl", "", "who lies, which the simulation alone knows"),
     FileRow("plots/*", "", "the figures"),
     FileRow("summary.json", "what the other files add up to", "the memory that was used"),
-    FileRow("arms/*", "the first run's summary", "the further runs; audit each by its directory"),
+    FileRow(
+        "arms/*", "the first run's summary", "the further runs, which have reports of their own"
+    ),
     FileRow(".lock", "", "nothing is in it"),
 )
 """What a run leaves behind. A file without a row fails the tests, and is named by an audit."""

@@ -139,6 +139,28 @@ def _are_levels_of(models: Sequence[Vector], joined: Vector) -> bool:
     return all(map(same_bits, models, split_models(joined, len(models))))
 
 
+def files_differ(source: Source) -> Iterator[str]:
+    """Say what of a run's files does not follow from its other files; no messages are read."""
+    directory, config = source.directory, source.config
+    if directory is None or config is None:
+        return
+    checkpoints, problems = read_checkpoints(directory)
+    yield from problems
+    yield from unknown_of_versions(directory)
+    last, is_finished = max(checkpoints, default=None), source.summary is not None
+    if last is None:
+        return
+    yield from versions_differ(directory)
+    events = set(source.events or {})
+    if missing := sorted(set(range(1, last + 1)) ^ events):
+        yield f"the events are not those of {last} rounds: see round {missing[0]}"
+    followed = Followed(rounds=last)
+    if is_finished or directory.bundle.exists():
+        yield from bundle_differs(config, directory, followed, checkpoints[last])
+    yield from evaluations_differ(config, directory, last, is_finished=is_finished)
+    yield from summary_differs(source, last)
+
+
 def bundle_differs(
     config: RunConfig, directory: RunDirectory, followed: Followed, last: Checkpoint | None
 ) -> Iterator[str]:
@@ -287,10 +309,20 @@ def summary_differs(source: Source, rounds: int) -> Iterator[str]:
     memory = source.summary.get("peak_memory_mb", 0)
     if type(memory) not in (int, float) or not 0 <= cast(float, memory) <= _MOST_MB:
         yield f"peak_memory_mb is {_short(memory)} in the summary"
+    for path, said, value in _differing("", source.summary, wanted):
+        yield f"{path} is {_short(said)} in the summary, but {_short(value)} by the run's files"
+
+
+def _differing(
+    path: str, said: Mapping[str, object], wanted: Mapping[str, object]
+) -> Iterator[tuple[str, object, object]]:
+    """The places at which two tables differ, with both values."""
     for key, value in wanted.items():
-        said = source.summary.get(key)
-        if not same(said, value):
-            yield f"{key} is {_short(said)} in the summary, but {_short(value)} by the run's files"
+        told, place = said.get(key), f"{path}{key}"
+        if isinstance(told, dict) and isinstance(value, dict) and told.keys() == value.keys():
+            yield from _differing(f"{place}.", told, value)
+        elif not same(told, value):
+            yield place, told, value
 
 
 def unknown_of_summary(source: Source) -> list[str]:
