@@ -22,6 +22,7 @@ from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.constraints import Constraint, OneOf
+from deltafl.sim.settings.idle import idle
 from deltafl.sim.settings.rules import broken
 
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
@@ -159,6 +160,11 @@ def check_together(config: RunConfig) -> None:
     """
     for rule, one in broken(config):
         raise ConfigError(rule.refusal(one, _shown))
+    for unused in idle(config):
+        raise ConfigError(
+            f"{unused.setting} = {_shown(unused.value)} does nothing here: {unused.because}; "
+            "leave it out"
+        )
     training, rounds = config.training, config.federation.rounds
     if training.schedule.rate(rounds - 1) == 0:
         raise ConfigError(

@@ -166,9 +166,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     'federation.algorithm not in ["delta-fl", "private-delta-fl"]': {
         "federation.levels = []": "only delta-fl and private-delta-fl have conformity levels",
     },
-    'federation.algorithm ≠ "delta-fl"': {
-        "strategy.eta_every = 1": "only 'delta-fl' can keep its threshold for several rounds",
-    },
     'federation.algorithm ≠ "private-delta-fl"': {
         "dp.noise = 0": "only 'private-delta-fl' adds noise to updates, and no baseline does",
     },
