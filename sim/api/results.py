@@ -29,6 +29,7 @@ from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.statistics import Comparison as MethodComparison
+from deltafl.sim.run.accounting import account_of, rounded_up, spent_by
 from deltafl.sim.run.summary import Summary
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file
@@ -102,6 +103,22 @@ class Result:
     def metric(self) -> str:
         """What was measured beside the loss: "error", "mae", or "metric" for one of your own."""
         return _COLUMNS[self._config.training.metric]
+
+    @property
+    def privacy(self) -> dict[str, float]:
+        """What a device has lost so far to the server: "epsilon" at "delta", over all seeds.
+
+        All seeds train on the same devices, so they add up. Empty if sums have no noise.
+        """
+        measured = self.final()
+        if not self._config.dp.noise or not measured:
+            return {}
+        devices, spent = len(measured[0].train), []
+        for one in self._checkpoints().values():
+            account = account_of(self._config, devices, one.state.model.size)
+            if account is not None:
+                spent.append(account.after(one.state.round))
+        return {"epsilon": spent_by(spent), "delta": self._config.dp.delta}
 
     def devices(self) -> "pd.DataFrame":
         """The last model that was measured, on every device: a row for each device and seed.
@@ -259,10 +276,12 @@ def _said(result: Result) -> str:
     tail = np.percentile(errors, _TAIL, axis=1).mean()
     number = "{:.1%}" if result.metric == ERROR else "{:.4g}"
     stopped = "" if result.is_finished else "; stopped before its last round"
+    spent = result.privacy
+    cost = f", ε = {rounded_up(spent['epsilon'])}" if spent else ""
     return (
         f"{_TITLES[result.metric]} {number.format(errors.mean())} on average over devices, "
         f"{number.format(tail)} at the {_TAIL}th percentile, over {errors.shape[1]} devices and "
-        f"{len(errors)} seeds{stopped}"
+        f"{len(errors)} seeds{cost}{stopped}"
     )
 
 

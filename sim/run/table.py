@@ -71,18 +71,16 @@ def _mean_share(values: list[float | None]) -> str:
 
 def _privacy(spent: Mapping[str, float], num_runs: int) -> str:
     """What the runs of all seeds reveal: they are over the same devices."""
-    from deltafl.sim.run.accounting import epsilon_of, rounded_up
+    from deltafl.sim.run.accounting import rounded_up
 
-    each, delta, times = spent["epsilon"], spent["delta"], spent["participations"]
-    rho = num_runs * times * (spent["rho_search"] + spent["rho_update"])
-    epsilon = each if num_runs == 1 else epsilon_of(rho, delta)
+    epsilon, delta, times = spent["epsilon"], spent["delta"], spent["participations"]
     told = f"Privacy of a device against the server: ε = {rounded_up(epsilon)} at δ = {delta:g}"
     rounds = f"none was invited to more than {times} of the rounds"
     if num_runs == 1:
         return f"{told}; {rounds}."
     return (
         f"{told}: {num_runs} runs over the same devices add up. One run has "
-        f"ε = {rounded_up(each)}; {rounds} of a run."
+        f"ε = {rounded_up(spent['epsilon_of_a_run'])}; {rounds} of a run."
     )
 
 

@@ -194,6 +194,9 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     'quantile.votes = "proved" and privacy.adversary = "curious"': {
         'quantile.search = "verified"': "devices prove what they have committed to",
     },
+    f'{_SEARCH} and quantile.method = "noisy"': {
+        'quantile.weights = "equal"': "its noise hides a device that counts one",
+    },
     'quantile.method = "noisy"': {
         "quantile.noise > 0": "noise is all that hides devices in it",
     },

@@ -174,3 +174,32 @@ def test_who_tests_may_be_named_or_given():
 def test_parts_that_cannot_be_are_refused(options, error, said):
     with pytest.raises(error, match=said):
         dfl.Federation.from_devices(devices(8), **options)
+
+
+NOISY = {
+    "dp": {"noise": "1.5"},
+    "quantile": {"method": "noisy", "noise": 4, "weights": "equal"},
+    "privacy": {"max_weight": 1, "sums": "ideal"},
+}
+
+
+class StopAfterTwo(dfl.Callback):
+    def played(self, event):
+        if event["round"] == 2:
+            raise dfl.Stop
+
+
+def test_what_noise_has_cost_is_over_all_seeds_and_known_of_a_run_that_stopped(tmp_path):
+    federation = dfl.Federation.from_devices(devices(60))
+    options = FEW | {"cohort_size": 15, "settings": NOISY, "rounds": 3}
+    one, two = (
+        dfl.train(net, federation, seeds=seeds, out=tmp_path / str(seeds), **options)
+        for seeds in (1, 2)
+    )
+    assert two.privacy["epsilon"] > 1.2 * one.privacy["epsilon"] > 0
+    for found in (one, two):
+        assert found.privacy["epsilon"] == found.summary["privacy"]["epsilon"]
+        assert "ε = " in repr(found)
+    stopped = dfl.train(net, federation, out=tmp_path / "s", callbacks=[StopAfterTwo()], **options)
+    assert stopped.summary == {}
+    assert 0 < stopped.privacy["epsilon"] <= one.privacy["epsilon"]

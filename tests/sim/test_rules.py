@@ -45,6 +45,7 @@ BROKEN = {
     "quantile.epsilon ≤ quantile.loss_bound": ["quantile.method=mm", "quantile.epsilon=33"],
     "quantile.noise = 0": ["quantile.noise=1"],
     "dp.noise > 0": ["dp.epsilon_budget=1"],
+    'quantile.weights = "equal"': ["quantile.method=noisy", "quantile.noise=4"],
     "dp.noise = 0": [*NOISY, "federation.algorithm=private-fedavg"],
     "dp.noise ≥ 0.01": [*NOISY, "dp.noise=0.001"],
     'federation.devices = "simulated"': [*NOISY, REMOTE],
