@@ -142,11 +142,13 @@ def merge(layers: Iterable[Table]) -> RunConfig:
     """Merge the layers over the defaults, later ones winning, and check every value by itself.
 
     Raises:
-        ConfigError: an unknown key, a wrong type, or a value out of range.
+        ConfigError: an unknown section or key, a wrong type, or a value out of range.
     """
     merged: dict[str, dict[str, object]] = {name: {} for name in _SECTIONS}
     for layer in layers:
         for name, values in layer.items():
+            if name not in merged:
+                raise ConfigError(f"unknown section {name!r:.60}: {nearest(name, _SECTIONS)}")
             merged[name].update(values)
     sections = {name: _section(name, values) for name, values in merged.items()}
     return RunConfig(**sections)  # type: ignore[arg-type]  # each was built by its own class

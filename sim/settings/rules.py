@@ -149,7 +149,8 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "strategy.server_learning_rate = 1": "the levels share one session",
     },
     'federation.algorithm begins with "private-"': {
-        "federation.cohort_size ≥ privacy.min_cohort": "fewer devices are never summed",
+        "federation.cohort_size ≥ privacy.min_cohort": "fewer devices are never summed; with "
+        "so few, lower privacy.min_cohort, which then hides each among fewer",
         'strategy.aggregation ≠ "rfa"': "the difference of two sums of the same updates may be one "
         "device's; 'clipped' takes one sum",
     },
