@@ -6,6 +6,7 @@ The first run is at the top of the directory, the others are below `arms/`; each
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -133,13 +134,16 @@ def run_experiment(
             # somebody may have resumed an arm by itself, and still be at it
             with directory.claim(arm, resume=True) if number else contextlib.nullcontext():
                 write_json(directory.versions, versions)
+                directory.bundle.unlink(missing_ok=True)  # until now that of a run that was stopped
+                keep = partial(_write_bundle, arm, directory, subject, versions)
                 try:
                     play(arm, directory, population, progress, subject.strategy)
                 except Stop as stop:
                     stopped = stop
+                    keep()
                     continue
                 summaries.append(summarise_run(arm, directory, data))
-                _write_bundle(arm, directory, subject, str(versions["data_sha256"]))
+                keep()
                 if number:
                     write_json(directory.summary, summarise_experiment(summaries[-1:]))
         if stopped is not None:
@@ -183,10 +187,13 @@ def _usually_here(training: TrainingConfig) -> TrainingConfig:
 
 
 def _write_bundle(
-    config: RunConfig, directory: RunDirectory, subject: Subject, data_sha256: str
+    config: RunConfig,
+    directory: RunDirectory,
+    subject: Subject,
+    versions: Mapping[str, object],
 ) -> None:
-    """Write the final models to one file, for `deltafl predict`."""
-    about = {"data": subject.dataset.name, "data_sha256": data_sha256}
+    """Write the models to one file, for `deltafl predict`."""
+    about = {"data": subject.dataset.name, "data_sha256": str(versions["data_sha256"])}
     write_bundle(config, directory, subject.spec(config), subject.dataset.scale, about)
 
 

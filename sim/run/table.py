@@ -37,7 +37,7 @@ def describe(summary: Mapping[str, object]) -> str:
         f"{'test error of devices':<26}{'mean':>9}{'90th percentile':>18}{'spread over seeds':>20}",
     ]
     if summary["test_error"] is None:
-        lines[-1] = "Test errors are known to the devices alone: `deltafl predict` has the model."
+        lines[-1] = "Errors of single devices are known to them alone: `deltafl predict` has the model."
     for name in (algorithm, *baseline) if summary["test_error"] is not None else ():
         error = _numbers((summary if name == algorithm else baseline[name])["test_error"])
         spread = f"{error['spread']:.1%}" if num_seeds > 1 else "–"
