@@ -21,7 +21,7 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -32,8 +32,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from deltafl.fl.data.federated import DeviceData, Samples
-from deltafl.fl.data.load import scaling_constants
+from deltafl.fl.data.federated import DeviceData, Samples, Scale
 from deltafl.fl.errors import DataError
 from deltafl.fl.models import MODELS, READ_TOKENS, build_model
 from deltafl.fl.parameters import load_vector, num_parameters
@@ -94,29 +93,6 @@ class Architecture:
             seed=0,
             embedding=embedding,
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scale:
-    """Constants by which features were scaled for training.
-
-    Attributes:
-        mean: float64, the input's shape.
-        std: float64, the same shape, above 0.
-    """
-
-    mean: npt.NDArray[np.float64]
-    std: npt.NDArray[np.float64]
-
-    @classmethod
-    def of(cls, train: Sequence[DeviceData]) -> "Scale | None":
-        """The constants of `Standardise.TRAIN`, from train devices that are not scaled yet.
-
-        None for tokens, which are never scaled.
-        """
-        if train[0].is_tokens:
-            return None
-        return cls(*scaling_constants(train))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,10 +254,7 @@ class Bundle(Stored):
         labels = np.zeros(len(x), dtype=np.int64)
         samples = x.astype(np.uint8) if x.dtype == np.uint8 else x.astype(np.float32)
         numbers = DeviceData("", cast("Samples", samples), labels).inputs()
-        if self.scale is None:
-            return numbers
-        scaled = (numbers - self.scale.mean) / self.scale.std
-        return scaled.astype(np.float32)
+        return numbers if self.scale is None else self.scale.of(numbers)
 
 
 def read_stored(path: Path) -> Stored:

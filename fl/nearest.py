@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _LONGEST: Final = 100  # characters that are compared; no name is as long
+_SHORTEST: Final = 4  # a longer word that is a part of a name is more than a likeness
 _ALIKE: Final = 0.55  # share of the letters of both that must match
 
 
@@ -12,10 +13,15 @@ def alike(word: str, known: Iterable[str], most: int = 1) -> list[str]:
 
     >>> alike("fedarvg", ["fedavg", "delta-fl"]), alike("xyz", ["fedavg", "delta-fl"])
     (['fedavg'], [])
+    >>> alike("seeds", ["seed", "num_seeds"])
+    ['num_seeds']
     """
     import difflib  # imported here because it is needed only after a mistake
 
-    return difflib.get_close_matches(word[:_LONGEST], list(known), n=most, cutoff=_ALIKE)
+    known = list(known)
+    found = difflib.get_close_matches(word[:_LONGEST], known, n=most, cutoff=_ALIKE)
+    within = [name for name in known if len(word) > _SHORTEST and word in name]
+    return list(dict.fromkeys([*within, *found]))[:most]
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -67,6 +67,9 @@ _SERVER_RATES: Final = (
     "server_tau",
 )
 
+BEST_BY: Final = ("mean", "p90")
+"""What the best model is chosen by: the mean of devices' errors, or their 90th percentile."""
+
 SERVER_OPTIMIZERS: Final[Mapping[str, "Entry[ServerOptimizer]"]] = {
     "sgd": Entry("deltafl.fl.strategies.server_optimizer:Sgd", _SERVER_RATES[:1]),
     "momentum": Entry("deltafl.fl.strategies.server_optimizer:Momentum", _SERVER_RATES[:2]),
@@ -111,8 +114,9 @@ FORMATS: Final[Mapping[str, str]] = {
     "digits": "deltafl.fl.data.digits:FORMAT",
     "digits-by-writer": "deltafl.fl.data.digits:BY_WRITER",
     "npz": "deltafl.fl.data.npz:FORMAT",
-    "csv": "deltafl.fl.data.tables:CSV",
-    "parquet": "deltafl.fl.data.tables:PARQUET",
+    "csv": "deltafl.fl.data.own_files:CSV",
+    "parquet": "deltafl.fl.data.own_files:PARQUET",
+    "folder": "deltafl.fl.data.own_files:FOLDER",
     "images": "deltafl.fl.data.image_folder:FORMAT",
     "leaf": "deltafl.fl.data.leaf:FORMAT",
     "femnist": "deltafl.fl.data.femnist:FORMAT",

@@ -21,7 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -30,12 +30,20 @@ import numpy.typing as npt
 from numpy.lib.format import open_memmap
 from numpy.lib.stride_tricks import sliding_window_view
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, text_under
+from deltafl.fl.data.federated import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    DeviceData,
+    FederatedDataset,
+    Scale,
+    text_under,
+)
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import open_regular, read_regular
 from deltafl.fl.read.strict_json import parse_json
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of the entries. A new number leaves the old entries alone and unread."""
 
 MAX_HEADER_BYTES: Final = 1 << 28
@@ -163,7 +171,7 @@ def _write(dataset: FederatedDataset, entry: Path) -> None:
 def _write_arrays(dataset: FederatedDataset, folder: Path) -> dict[str, object]:
     first = dataset.train[0]
     counts, ids, windows = [], [], True
-    for device in chain(dataset.train, dataset.test):
+    for device in chain.from_iterable(dataset.sides.values()):
         if (device.x.dtype, device.x.shape[1:]) != (first.x.dtype, first.x.shape[1:]):
             raise DataError(
                 f"{dataset.name}: inputs of user {device.id!r} are {device.x.dtype} of shape "
@@ -180,7 +188,7 @@ def _write_arrays(dataset: FederatedDataset, folder: Path) -> dict[str, object]:
     x = open_memmap(folder / "x.npy", "w+", first.x.dtype, x_shape)
     y = open_memmap(folder / "y.npy", "w+", np.dtype(np.int64), (rows,))
     x_end = y_end = 0
-    for device in chain(dataset.train, dataset.test):
+    for device in chain.from_iterable(dataset.sides.values()):
         text = text_under(device.x) if windows else None
         part = device.x if text is None else text
         x[x_end : x_end + len(part)] = part
@@ -190,6 +198,9 @@ def _write_arrays(dataset: FederatedDataset, folder: Path) -> dict[str, object]:
     y.flush()
     if dataset.embedding is not None:
         np.save(folder / "embedding.npy", dataset.embedding, allow_pickle=False)
+    if dataset.scale is not None:
+        scale = np.stack([dataset.scale.mean, dataset.scale.std])
+        np.save(folder / "scale.npy", scale, allow_pickle=False)
     return {
         "format": FORMAT,
         "name": dataset.name,
@@ -198,7 +209,7 @@ def _write_arrays(dataset: FederatedDataset, folder: Path) -> dict[str, object]:
         "dropped": dataset.dropped,
         "rule": dataset.rule,
         "windows": shape[0] if windows else 0,
-        "num_train": len(dataset.train),
+        "sides": {name: len(side) for name, side in dataset.sides.items()},
         "ids": ids,
         "counts": counts,
     }
@@ -252,18 +263,28 @@ def _dataset(entry: Path, header: Mapping[str, Any]) -> FederatedDataset:
             part = sliding_window_view(part, window)
         devices.append(DeviceData(device_id, part, y[y_end : y_end + count]))
         x_end, y_end = x_end + length, y_end + count
-    train = int(header["num_train"])
     embedding = _load(entry / "embedding.npy") if "embedding.npy" in header["files"] else None
+    scale = Scale(*_load(entry / "scale.npy")) if "scale.npy" in header["files"] else None
     return FederatedDataset(
         name=header["name"],
-        train=tuple(devices[:train]),
-        test=tuple(devices[train:]),
+        **_sides(devices, header["sides"]),
         num_classes=header["num_classes"],
         input_shape=tuple(header["input_shape"]),
         dropped=header["dropped"],
         rule=header["rule"],
         embedding=embedding,
+        scale=scale,
     )
+
+
+def _sides(
+    devices: Sequence[DeviceData], sizes: Mapping[str, int]
+) -> dict[str, tuple[DeviceData, ...]]:
+    """Divide devices again that lie one side after the other."""
+    if not {TRAIN, TEST} <= sizes.keys() <= {TRAIN, VALIDATION, TEST}:
+        raise _Damaged(f"its sides are {', '.join(sizes)}")
+    left, order = iter(devices), (TRAIN, VALIDATION, TEST)
+    return {name: tuple(islice(left, int(sizes.get(name, 0)))) for name in order}
 
 
 def _load(path: Path) -> npt.NDArray[Any]:

@@ -22,10 +22,10 @@ _BLOCK: Final = 1 << 23  # bytes that are parsed at once; no row is longer than 
 _TYPES: Final = {str: pa.string(), float: pa.float64()}
 
 
-def csv_names(file: BufferedReader) -> list[str]:
+def csv_names(file: BufferedReader, separator: str = ",") -> list[str]:
     """The names in a file's first row, as they are written; the position stays."""
     options = csv.ReadOptions(use_threads=False, block_size=_BLOCK)
-    form = csv.ParseOptions(newlines_in_values=True)
+    form = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     # a copy: pyarrow reads on by itself, and would move the position
     copy = pa.BufferReader(file.read(2 * _BLOCK))
     names: list[str] = csv.open_csv(copy, options, form).schema.names
@@ -43,6 +43,7 @@ def csv_table(
     nothing: Sequence[str] | None = None,
     encoding: str = "utf8",
     is_quoted: bool = True,
+    decimal: str = ".",
 ) -> pa.Table:
     """Read columns of a file; all rows must have as many fields as there are names.
 
@@ -55,6 +56,7 @@ def csv_table(
         nothing: what a number that is missing looks like; None for what programs write.
         encoding: of the text.
         is_quoted: whether quotation marks may stand around a field, as in RFC 4180.
+        decimal: what stands before the fractions of numbers.
 
     Raises:
         ValueError: a row has more or fewer fields, or a number is none; it says in which row.
@@ -79,6 +81,7 @@ def csv_table(
             include_columns=list(types),
             null_values=nothing,
             strings_can_be_null=False,
+            decimal_point=decimal,
         ),
     )
     if not is_quoted:

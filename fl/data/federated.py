@@ -8,17 +8,21 @@ order of files nor on the file system.
 import hashlib
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from deltafl.fl.errors import DataError
+
+TRAIN: Final = "train"
+VALIDATION: Final = "validation"
+TEST: Final = "test"
 
 MAX_NAME: Final = 1 << 12
 """Most characters of a device's id."""
@@ -85,8 +89,26 @@ class DeviceData:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Scale:
+    """Constants by which features were scaled for training.
+
+    Attributes:
+        mean: float64, the input's shape.
+        std: float64, the same shape, above 0.
+    """
+
+    mean: npt.NDArray[np.float64]
+    std: npt.NDArray[np.float64]
+
+    def of(self, inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Scaled inputs, [n, *input_shape]."""
+        scaled: npt.NDArray[np.float32] = ((inputs - self.mean) / self.std).astype(np.float32)
+        return scaled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FederatedDataset:
-    """Train and test devices, each in the order of their ids.
+    """Devices that train, that choose and that test, each in the order of their ids.
 
     They are disjoint, or the same devices with disjoint samples (`SplitBy`).
 
@@ -101,6 +123,9 @@ class FederatedDataset:
         rule: the rule, in words.
         embedding: the frozen vectors of the tokens, float32 of shape [vocabulary, dimension], for
             models that read text through them; None where there is nothing to look up.
+        validation: the devices by which settings and models are chosen; there may be none
+            (`deltafl.fl.data.validation`).
+        scale: how inputs were scaled, where all were scaled alike; None where they were not.
     """
 
     name: str
@@ -111,6 +136,19 @@ class FederatedDataset:
     dropped: int
     rule: str
     embedding: npt.NDArray[np.float32] | None = None
+    validation: Sequence[DeviceData] = ()
+    scale: Scale | None = None
+
+    @property
+    def sides(self) -> Mapping[str, Sequence[DeviceData]]:
+        """All devices by what they are for: "train", "validation" (if there are any) and "test"."""
+        held_out = {VALIDATION: self.validation} if len(self.validation) else {}
+        return {TRAIN: self.train, **held_out, TEST: self.test}
+
+    def with_sides(self, sides: Mapping[str, Sequence[DeviceData]]) -> "FederatedDataset":
+        """The same with other devices, by what they are for."""
+        held_out = sides.get(VALIDATION, ())
+        return replace(self, train=sides[TRAIN], validation=held_out, test=sides[TEST])
 
 
 class SplitBy(StrEnum):
@@ -154,8 +192,8 @@ def with_numbers(dataset: FederatedDataset) -> FederatedDataset:
     """The data with int64 inputs as float32, for models that take numbers; others as they are."""
     if dataset.train[0].x.dtype != np.int64:
         return dataset
-    train, test = (tuple(map(as_numbers, one)) for one in (dataset.train, dataset.test))
-    return replace(dataset, train=train, test=test)
+    sides = dataset.sides.items()
+    return dataset.with_sides({name: tuple(map(as_numbers, side)) for name, side in sides})
 
 
 def as_numbers(device: DeviceData) -> DeviceData:
@@ -204,19 +242,58 @@ def federate(
             f"{name}: {len(train)} train and {len(test)} test devices are left by the rule "
             f"'{rule}': {'lower the number' if split.more_than else 'give data of both'}"
         )
-    num_classes = 0
-    if not devices[0].has_numbers:
-        highest = max(int(device.y.max()) for device in devices)
-        num_classes = split.num_classes or max(highest + 1, 2)
     return FederatedDataset(
         name=name,
         train=train,
         test=test,
-        num_classes=num_classes,
+        num_classes=_classes_of(devices, split),
         input_shape=devices[0].x.shape[1:],
         dropped=len(devices) - len(kept),
         rule=rule,
     )
+
+
+def federate_sides(
+    name: str, sides: Mapping[str, Sequence[DeviceData]], split: Split
+) -> FederatedDataset:
+    """A split that the data came with: nobody is drawn, and nobody is dropped.
+
+    Args:
+        name: what to call the data set.
+        sides: its devices by what they are for, "train", "test" and perhaps "validation", in any
+            order; the same device may be on several, with other samples.
+        split: only its number of classes counts.
+
+    Raises:
+        DataError: as `federate`, or a side is empty.
+    """
+    for side, devices in sides.items():
+        if not devices:
+            raise DataError(f"{name}: nobody is in {side}: give at least one device")
+        _check_together(name, devices, split.num_classes)
+    everybody = {device.id: device for devices in sides.values() for device in devices}
+    _check_together(name, [*everybody.values()], split.num_classes)
+    ordered = {
+        side: tuple(sorted(devices, key=lambda device: device.id))
+        for side, devices in sides.items()
+    }
+    return FederatedDataset(
+        name=name,
+        train=ordered[TRAIN],
+        validation=ordered.get(VALIDATION, ()),
+        test=ordered[TEST],
+        num_classes=_classes_of([one for side in sides.values() for one in side], split),
+        input_shape=sides[TRAIN][0].x.shape[1:],
+        dropped=0,
+        rule="as the data are divided",
+    )
+
+
+def _classes_of(devices: Sequence[DeviceData], split: Split) -> int:
+    """How many classes there are; 0 where numbers are to be predicted."""
+    if devices[0].has_numbers:
+        return 0
+    return split.num_classes or max(2, 1 + max(int(device.y.max()) for device in devices))
 
 
 def too_few(name: str, sizes: Sequence[int], kept: int, rule: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltafl.fl.data.checks import checked_device, rows_by_user
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.files import bounded
-from deltafl.fl.data.image_folder import read_image
+from deltafl.fl.data.image_folder import pixels, read_image
 from deltafl.fl.data.registry import Format
 from deltafl.fl.data.tables import Columns, check_whole, numbers_of, texts_of
 from deltafl.fl.errors import DataError
@@ -56,8 +56,8 @@ def load_hub(
         label_column: the column of the labels, likewise.
 
     Returns:
-        Images as uint8 [n, height, width] (or [n, height, width, 3] if in colour), lists of
-        numbers as float32 [n, length], of whole numbers as int64.
+        Images as uint8 [n, channels, height, width], lists of numbers as float32 [n, length], of
+        whole numbers as int64.
 
     Raises:
         DataError: the source is none of these, a column is missing or holds something else, or
@@ -144,7 +144,7 @@ def _pixels(source: str, row: int, data: bytes) -> npt.NDArray[np.uint8]:
         image = read_image(data, ("PNG", "JPEG"))
     except ValueError as error:
         raise DataError(f"{source}: row {row} is {error}: write it anew") from error
-    return np.array(image, np.uint8)
+    return pixels(image)
 
 
 def _tables(source: str) -> Iterator[pa.Table]:

@@ -2,7 +2,7 @@
 
     photos/ann/cat/1.png    photos/ann/dog/2.jpg    photos/bob/cat/7.png
 
-All are PNG or JPEG, and have one size and either are grey or in colour.
+All have one size and either are grey or in colour.
 """
 
 import io
@@ -35,7 +35,9 @@ _TOO_LARGE: Final = (
     Image.DecompressionBombWarning,  # where warnings are errors
 )
 
-_SUFFIXES: Final = (".png", ".jpg", ".jpeg")
+_FORMATS: Final = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
+_SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+_LEFT_BY_SYSTEMS: Final = frozenset({"thumbs.db", "desktop.ini"})
 
 
 def read_image(data: bytes, formats: tuple[str, ...]) -> Image.Image:
@@ -60,7 +62,7 @@ def read_image(data: bytes, formats: tuple[str, ...]) -> Image.Image:
                 )
             if image.mode.startswith(_DEEP):
                 raise ValueError("an image of more than 8 bits for each pixel")
-            if (frames := getattr(image, "n_frames", 1)) > 1 and image.format == "PNG":
+            if (frames := getattr(image, "n_frames", 1)) > 1 and image.format != "JPEG":
                 raise ValueError(f"an image of {frames} frames, and one is wanted")
             upright = ImageOps.exif_transpose(image)
             if upright.mode == "P":  # its colours may have degrees of transparency
@@ -71,7 +73,16 @@ def read_image(data: bytes, formats: tuple[str, ...]) -> Image.Image:
     except ValueError:
         raise
     except (MemoryError, *RAISED) as error:
-        raise ValueError(f"not a readable {' or '.join(formats)}") from error
+        raise ValueError(f"no readable image ({', '.join(formats)})") from error
+
+
+def pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
+    """The pixels of an image, uint8 [channels, height, width], as torch's convolutions take them.
+
+    A grey image has one channel, one in colour three.
+    """
+    array = np.array(image, np.uint8)
+    return array[None] if array.ndim == 2 else np.moveaxis(array, 2, 0)
 
 
 def read_image_folder(
@@ -84,7 +95,7 @@ def read_image_folder(
         size: height and width to which every image is brought; None leaves them as they are.
 
     Returns:
-        Each user's images, uint8 [n, height, width] (or [n, height, width, 3] if in colour), and
+        Each user's images, uint8 [n, channels, height, width] as of `pixels`, and
         the names of the classes, in alphabetical order, whose places are the labels.
 
     Raises:
@@ -113,7 +124,8 @@ def read_image_folder(
                 if image.shape != first[1]:
                     raise DataError(
                         f"{file}: an image of shape {image.shape}, and {first[0]} has {first[1]}: "
-                        "bring them to one size, and all to grey or to colour"
+                        "bring them to one size (size=(height, width)), and all to grey or to "
+                        "colour"
                     )
                 images.append(image)
                 labels.append(classes.index(kind))
@@ -148,24 +160,28 @@ def _check_size(size: tuple[int, int] | None) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    files = [one for one in sorted(folder.iterdir()) if not one.name.startswith(".")]
+    files = [
+        one
+        for one in sorted(folder.iterdir())
+        if not one.name.startswith(".") and one.name.lower() not in _LEFT_BY_SYSTEMS
+    ]
     for file in files:
         if file.suffix.lower() not in _SUFFIXES or not file.is_file():
             raise DataError(
-                f"{file}: neither a PNG nor a JPEG file, and only these may be in the folder of a "
-                "class"
+                f"{file}: no image that is read ({', '.join(_SUFFIXES)}), and only these may be in "
+                "the folder of a class"
             )
     return files
 
 
 def _image(file: Path, size: tuple[int, int] | None) -> npt.NDArray[np.uint8]:
     try:
-        image = read_image(read_regular(file, MAX_IMAGE_BYTES), ("PNG", "JPEG"))
+        image = read_image(read_regular(file, MAX_IMAGE_BYTES), _FORMATS)
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: {error}: write it anew, or remove it") from error
     if size is not None:
         image = image.resize((size[1], size[0]))
-    return np.array(image, np.uint8)
+    return pixels(image)
 
 
 def load_image_folder(folder: Path, split: Split) -> FederatedDataset:
@@ -176,7 +192,7 @@ def load_image_folder(folder: Path, split: Split) -> FederatedDataset:
 
 FORMAT: Final = Format(
     "images",
-    "a folder of images: users, in them classes, in them PNG or JPEG files",
+    "a folder of images: users, in them classes, in them files such as PNG or JPEG",
     load_image_folder,
     needs="a folder with a folder for each user, in it one for each class",
 )

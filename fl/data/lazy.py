@@ -153,10 +153,11 @@ def federate_lazily(
     if len(kept) < 2:
         raise DataError(too_few(name, devices.sizes.tolist(), len(kept), rule))
     if split.by is SplitBy.SAMPLES:
-        train, test = (_side(devices, kept, split, number) for number in (0, 1))
+        train, test = (divided_samples(devices, kept, split, side) for side in (0, 1))
     else:
         num_train = max(1, int(len(kept) * split.train_fraction))
-        train, test = _some(devices, kept[:num_train]), _some(devices, kept[num_train:])
+        train = some_devices(devices, kept[:num_train])
+        test = some_devices(devices, kept[num_train:])
     return FederatedDataset(
         name=name,
         train=train,
@@ -168,7 +169,8 @@ def federate_lazily(
     )
 
 
-def _some(devices: LazyDevices, numbers: npt.NDArray[np.int64]) -> LazyDevices:
+def some_devices(devices: LazyDevices, numbers: npt.NDArray[np.int64]) -> LazyDevices:
+    """Some of the devices, by their numbers."""
     ids = [devices.ids[number] for number in numbers]
     first, last = (ids[0], ids[-1]) if ids else ("", "")
     return LazyDevices(
@@ -179,10 +181,11 @@ def _some(devices: LazyDevices, numbers: npt.NDArray[np.int64]) -> LazyDevices:
     )
 
 
-def _side(
+def divided_samples(
     devices: LazyDevices, numbers: npt.NDArray[np.int64], split: Split, side: int
 ) -> LazyDevices:
-    whole = _some(devices, numbers)
+    """Some of the devices, with the samples of one side of `split_samples`: 0 or 1."""
+    whole = some_devices(devices, numbers)
     num_train = np.clip(
         (whole.sizes * split.train_fraction.numerator) // split.train_fraction.denominator,
         1,

@@ -14,6 +14,7 @@ by the mean instead of the deviation, and scales test devices by the constants o
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from fractions import Fraction
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,12 +23,14 @@ import numpy.typing as npt
 from deltafl.fl.data.federated import (
     DeviceData,
     FederatedDataset,
+    Scale,
     Split,
     federate,
     with_numbers,
 )
 from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.registry import DEFAULTS, Format, Options, format_of
+from deltafl.fl.data.validation import hold_out
 from deltafl.fl.errors import DataError
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -85,6 +88,7 @@ class DatasetSpec:
         options: what the loader is told beside.
         partitioner: who gets which samples; the split's seed decides.
         concentration: α of the partitioner, above 0.
+        validation: the share of the training side that is held out to choose by, in [0, 1).
     """
 
     source: str
@@ -94,6 +98,7 @@ class DatasetSpec:
     options: Options = DEFAULTS
     partitioner: Partitioner = Partitioner.NATURAL
     concentration: float = 1.0
+    validation: Fraction = Fraction(0)
 
 
 def load_dataset(spec: DatasetSpec) -> FederatedDataset:
@@ -109,7 +114,7 @@ def load_dataset(spec: DatasetSpec) -> FederatedDataset:
         dataset = kind.read(spec.source, spec.split, spec.options)
     else:
         dataset = _assigned_anew(spec, kind)
-    return standardise(dataset, spec.standardise)
+    return standardise(hold_out(dataset, spec.validation, spec.split), spec.standardise)
 
 
 def _assigned_anew(spec: DatasetSpec, kind: Format) -> FederatedDataset:
@@ -268,18 +273,17 @@ def standardise(
     if mode is Standardise.DEVICE:
         return _by_device(dataset)
     if mode is Standardise.LEGACY:
-        train, test = _mean(dataset.train), _mean(dataset.test)
-        return replace(
-            dataset,
-            train=_scaled(dataset.train, train, _signed_floor(train), mode),
-            test=_scaled(dataset.test, test, _signed_floor(test), mode),
+        means = {name: _mean(side) for name, side in dataset.sides.items()}
+        return dataset.with_sides(
+            {
+                name: _scaled(side, means[name], _signed_floor(means[name]), mode)
+                for name, side in dataset.sides.items()
+            }
         )
-    mean, std = scaling_constants(dataset.train)
-    return replace(
-        dataset,
-        train=_scaled(dataset.train, mean, std, mode),
-        test=_scaled(dataset.test, mean, std, mode),
-    )
+    scale = Scale(*scaling_constants(dataset.train))
+    sides = dataset.sides.items()
+    scaled = {name: _scaled(side, scale.mean, scale.std, mode) for name, side in sides}
+    return replace(dataset.with_sides(scaled), scale=scale)
 
 
 def scaling_constants(devices: Sequence[DeviceData]) -> tuple[_Numbers, _Numbers]:
@@ -306,10 +310,8 @@ def _by_device(dataset: FederatedDataset) -> FederatedDataset:
         place = places.get(device.id)
         return _scale(device, *scaling_constants([device if place is None else train[place]]))
 
-    return replace(
-        dataset,
-        train=_changed(train, change, Standardise.DEVICE),
-        test=_changed(dataset.test, change, Standardise.DEVICE),
+    return dataset.with_sides(
+        {name: _changed(side, change, Standardise.DEVICE) for name, side in dataset.sides.items()}
     )
 
 
@@ -345,5 +347,4 @@ def _changed(
 
 
 def _scale(device: DeviceData, mean: _Numbers, divisor: _Numbers) -> DeviceData:
-    x = ((device.inputs() - mean) / divisor).astype(np.float32)
-    return DeviceData(device.id, x, device.y)
+    return DeviceData(device.id, Scale(mean, divisor).of(device.inputs()), device.y)

@@ -4,6 +4,7 @@ The names are in `deltafl.fl.registry`; each loader's file says the rest, in a `
 `Format.split` is what the data set's paper did, so a person need not look it up.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -39,6 +40,9 @@ class Options:
         input_column: hub: the column of the inputs, likewise.
         label_column: hub, csv, parquet: the column of the labels, likewise.
         feature_columns: csv, parquet: the columns of the inputs; empty for all others.
+        missing: csv, parquet: "refuse" or "leave-out" rows in which something is missing.
+        separator: csv: what stands between columns: ",", ";", "|" or "tab".
+        decimal: csv: what stands before the fractions of numbers, "." or ",".
     """
 
     vectors: Path | None = None
@@ -56,6 +60,9 @@ class Options:
     input_column: str = ""
     label_column: str = ""
     feature_columns: tuple[str, ...] = ()
+    missing: str = "refuse"
+    separator: str = ","
+    decimal: str = "."
 
 
 DEFAULTS: Final = Options()
@@ -178,6 +185,10 @@ GLOVE: Final = Download(
 
 
 _BY_SUFFIX: Final = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
+_IN_FOLDERS: Final = {
+    **dict.fromkeys(_BY_SUFFIX, "folder"),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff"), "images"),
+}
 
 
 def format_of(source: str, name: str = _AUTO) -> Format:
@@ -198,7 +209,7 @@ def format_of(source: str, name: str = _AUTO) -> Format:
     if (suffix := path.suffix.lower()) in _BY_SUFFIX:
         return FORMATS[_BY_SUFFIX[suffix]]
     if path.is_dir():
-        return FORMATS["leaf"]
+        return FORMATS[_folder_of(path)]
     if known is not None and known.downloads:
         raise DataError(
             f"{source}: no such folder: fetch the data with `deltafl data fetch {source}`, and "
@@ -211,6 +222,17 @@ def format_of(source: str, name: str = _AUTO) -> Format:
         meant(source, made) or f": check the path, or name data that need none: {', '.join(made)}"
     )
     raise DataError(f"{source}: there is no such file{mend}")
+
+
+def _folder_of(folder: Path) -> str:
+    """The format of a folder, by the first file in it that says so; LEAF's if none does."""
+    for _, _, names in os.walk(folder):
+        if any(name.endswith((".json", ".json.gz")) for name in names):
+            return "leaf"
+        suffixes = [Path(name).suffix.lower() for name in names if not name.startswith(".")]
+        if found := next((one for one in suffixes if one in _IN_FOLDERS), ""):
+            return _IN_FOLDERS[found]
+    return "leaf"
 
 
 def _no_format(path: Path) -> str:

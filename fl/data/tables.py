@@ -7,7 +7,7 @@ those of `deltafl.fl.data.hub`.)
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BufferedReader, TextIOWrapper
@@ -20,15 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltafl.fl.data.checks import (
-    check_column,
-    checked_device,
-    rows_by_user,
-)
+from deltafl.fl.data.checks import check_column, rows_by_user
 from deltafl.fl.data.csv_file import csv_names, csv_table
-from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split, check_classes, federate
+from deltafl.fl.data.federated import MAX_NAME, check_classes
 from deltafl.fl.data.files import bounded
-from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,9 +36,18 @@ MAX_COLUMNS: Final = 1 << 16
 """Most columns of a table."""
 
 _MEND: Final = (
-    "correct the line; the file must be UTF-8 with commas between its columns, and numbers have "
-    "decimal points, nothing between thousands, and 1 and 0 for true and false"
+    "correct the line, or say how the file is written (data.separator, data.decimal); it must be "
+    "UTF-8, and numbers have nothing between thousands, and 1 and 0 for true and false"
 )
+SEPARATORS: Final = {",": ",", ";": ";", "|": "|", "tab": "\t"}
+"""What may stand between the columns of a CSV file, by its name in settings."""
+
+MISSING: Final = ("refuse", "leave-out")
+"""What may be done with a row in which something is missing that is used."""
+
+_NAMELESS: Final = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")
+"""What a column without a name is called; pandas writes such a one for its row numbers."""
+
 _PIECE: Final = 1 << 20
 _LATE_QUOTE: Final = re.compile(r'\s+"')
 _SHOWN: Final = 20  # names of columns in a message
@@ -51,23 +55,43 @@ _NUMBER: Final = re.compile(
     r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
 )
 """A number as programs write it. 02134 and 1_000 are none: they are codes, and no two are one."""
+_NUMBER_WITH_COMMA: Final = re.compile(_NUMBER.pattern.replace(r"\.", ","))
 _NOTHING: Final = frozenset({"-", "?", "inf", "-inf", "n/a", "na", "nan", "none", "null"})
 """What stands, in small letters, where a table of numbers has nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column is what.
+    """Which column is what, and how it is written.
 
     Attributes:
-        user: whose a sample is.
+        user: whose a sample is; "" if all samples of the table are one user's.
         labels: its label; several are numbers that are to be predicted.
         features: its numbers; empty for all other columns.
+        missing: one of `MISSING`: what to do with a row that is not whole.
+        separator: CSV: one of `SEPARATORS`.
+        decimal: CSV: "." or ",", what stands before the fractions of numbers.
+        is_one: whether the table may be one user's.
     """
 
     user: str
     labels: tuple[str, ...]
     features: tuple[str, ...] = ()
+    missing: str = MISSING[0]
+    separator: str = ","
+    decimal: str = "."
+    is_one: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("missing", self.missing, MISSING),
+            ("separator", self.separator, tuple(SEPARATORS)),
+            ("decimal", self.decimal, (".", ",")),
+        ):
+            if value not in allowed:
+                raise ValueError(
+                    f"{name}={value!r}: must be one of {', '.join(map(repr, allowed))}"
+                )
 
     def found_in(self, source: str, names: Sequence[str]) -> "Columns":
         """The same, with all features named, if a table has such columns.
@@ -77,14 +101,24 @@ class Columns:
         """
         if len(names) > MAX_COLUMNS:
             raise DataError(f"{source}: more than {MAX_COLUMNS:,} columns: divide the table")
-        if not (self.user and all(self.labels) and self.labels):
-            raise DataError(
-                f"{source}: the columns of the user and of the label have no name: say which they "
-                f"are (data.user_column, data.label_column); there are {_few(names)}"
-            )
-        taken = {self.user, *self.labels}
+        for setting, is_said in (
+            ("data.user_column", self.user or self.is_one),
+            ("data.label_column", self.labels and all(self.labels)),
+        ):
+            if not is_said:
+                raise DataError(
+                    f"{source}: which column is the {setting[5:-7]}'s is not said: add --set "
+                    f"{setting}=NAME; there are {_few(names)}"
+                )
+        taken = {*self.users, *self.labels}
         features = self.features or tuple(name for name in names if name not in taken)
-        used = (self.user, *self.labels, *features)
+        used = (*self.users, *self.labels, *features)
+        if nameless := [name for name in features if _NAMELESS.fullmatch(name)]:
+            raise DataError(
+                f"{source}: a column has no name ({nameless[0]!r}), as pandas writes its row "
+                "numbers: write the table without them (to_csv(…, index=False)), or name the "
+                "columns of the inputs (data.feature_columns, or features=[…])"
+            )
         for name in used:
             if name not in names:
                 raise DataError(f"{source}: no column {name!r:.200}: there are {_few(names)}")
@@ -101,9 +135,14 @@ class Columns:
         return replace(self, features=features)
 
     @property
+    def users(self) -> tuple[str, ...]:
+        """The column of the user, if there is one."""
+        return (self.user,) if self.user else ()
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """Columns that may hold texts; of several labels, each is a number."""
-        return (self.user,) if len(self.labels) > 1 else (self.user, *self.labels)
+        return self.users if len(self.labels) > 1 else (*self.users, *self.labels)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -140,11 +179,15 @@ class Rows:
         users: whose each sample is.
         x: its numbers, float32 [n, features]; int64 if all columns are of whole numbers.
         labels: its labels: float64 [n], or [n, labels] if there are several columns; or texts.
+        features: the columns of x.
+        left_out: how many rows were left out, for they were not whole.
     """
 
     users: Texts
     x: Inputs
     labels: npt.NDArray[np.float64] | Texts
+    features: tuple[str, ...]
+    left_out: int = 0
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -172,14 +215,22 @@ def read_csv_table(path: Path, columns: Columns) -> Rows:
             is no number; it says in which row.
     """
     with bounded(path, "CSV file", MAX_CSV_BYTES, _MEND) as file:
-        _check_quotes(file)
-        written = csv_names(file)
+        separator = SEPARATORS[columns.separator]
+        _check_separator(path, file, columns.separator)
+        _check_quotes(file, separator)
+        written = csv_names(file, separator)
         names = [name.strip() for name in written]
-        _check_commas(path, names)
         found = columns.found_in(str(path), names)
         types = dict.fromkeys(found.texts, str) | dict.fromkeys(found.numbers, float)
+        form = partial(csv_table, file, (), delimiter=separator, decimal=columns.decimal)
         # the first row is not always the first line: pyarrow finds it once more
-        table = csv_table(file, (), {written[names.index(name)]: types[name] for name in types})
+        kinds = {written[names.index(name)]: types[name] for name in types}
+        try:
+            table = form(kinds)
+        except ValueError:
+            file.seek(0)
+            _check_numbers(path, found, form(dict.fromkeys(kinds, str)).rename_columns(list(types)))
+            raise
     return _rows_of(str(path), found, table.rename_columns(list(types)))
 
 
@@ -221,12 +272,46 @@ def read_frame(source: str, frame: "pd.DataFrame", columns: Columns) -> Rows:
     return _rows_of(source, found, table)
 
 
-def _check_quotes(file: BufferedReader) -> None:
+def _check_numbers(path: Path, found: Columns, texts: pa.Table) -> None:
+    """Say which column of numbers has something else, and what helps.
+
+    Raises:
+        DataError: there is such a column.
+    """
+    number = _NUMBER if found.decimal == "." else _NUMBER_WITH_COMMA
+    for name in found.numbers:
+        values = texts.column(name).to_pylist()
+        wrong = (
+            row
+            for row, text in enumerate(values, start=1)
+            if text.lower() not in _NOTHING and text and not number.fullmatch(text)
+        )
+        if row := next(wrong, 0):
+            text = values[row - 1]
+            raise DataError(
+                f"{path}: column {name!r:.200} has {text!r:.40} in row {row} of the samples, which "
+                f"is no number: {_mend_of(text)}"
+            )
+
+
+def _mend_of(text: str) -> str:
+    """What helps where this stands in a column of numbers."""
+    if _NUMBER_WITH_COMMA.fullmatch(text):
+        return "say that its numbers have decimal commas (--set data.decimal=, or decimal=',')"
+    if text.lower() in ("true", "false"):
+        return "write 1 and 0 for true and false"
+    return (
+        "encode it as numbers (pandas.get_dummies), or name the columns of the inputs without it "
+        "(--set data.feature_columns=… or features=[…])"
+    )
+
+
+def _check_quotes(file: BufferedReader, separator: str) -> None:
     """Refuse quotes other than those of RFC 4180: an open one makes pyarrow lose rows in a text."""
     if any(b'"' in piece for piece in iter(partial(file.read, _PIECE), b"")):
         file.seek(0)
         text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
-        rows = csv.reader(text, strict=True)
+        rows = csv.reader(text, strict=True, delimiter=separator)
         try:
             for row in rows:
                 if '"' in "".join(row) and any(map(_LATE_QUOTE.match, row)):
@@ -237,30 +322,63 @@ def _check_quotes(file: BufferedReader) -> None:
     file.seek(0)
 
 
-def _check_commas(path: Path, names: Sequence[str]) -> None:
-    """Refuse a first row that another program has divided by something else than commas."""
-    for divider, said in (";", "semicolons"), ("\t", "tabs"), ("|", "bars"):
-        if len(names) == 1 and divider in names[0]:
+def _check_separator(path: Path, file: BufferedReader, said: str) -> None:
+    """Refuse a first row that another program has divided by something else."""
+    row = next((one for one in iter(partial(file.readline, _PIECE), b"") if one.strip()), b"")
+    file.seek(0)
+    if SEPARATORS[said].encode() in row:
+        return
+    for name, separator in SEPARATORS.items():
+        if separator.encode() in row:
             raise DataError(
-                f"{path}: its first row has {said} and no commas: write it anew with commas, or "
-                f"read it in Python (Federation.from_pandas(pd.read_csv(path, sep={divider!r}), …))"
+                f"{path}: its first row is not divided by {said!r} but by {name!r}: say so (--set "
+                f"'data.separator={name}', or separator={name!r})"
             )
 
 
 def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
     if not table.num_rows:
         raise DataError(f"{source}: no rows under the names of the columns: give some")
+    before = table.num_rows
+    if found.missing == MISSING[1]:
+        table = _whole_rows(source, table)
     check_whole(source, table)
-    users = texts_of(source, found.user, table)
+    users = (
+        texts_of(source, found.user, table)
+        if found.user
+        else Texts((Path(source).name,), np.zeros(table.num_rows, np.int64))
+    )
     numbers = numbers_of(source, found.features, table)
     is_whole = all(pa.types.is_integer(table.column(name).type) for name in found.features)
     x: Inputs = numbers.astype(np.int64) if is_whole else numbers.astype(np.float32)
+    read = partial(Rows, users, x, features=found.features, left_out=before - table.num_rows)
     if len(found.labels) > 1:
-        return Rows(users, x, numbers_of(source, found.labels, table))
+        return read(numbers_of(source, found.labels, table))
     labels = as_labels(texts_of(source, found.labels[0], table))
     if isinstance(labels, Texts):
         check_classes(source, labels.names)
-    return Rows(users, x, labels)
+    return read(labels)
+
+
+def _whole_rows(source: str, table: pa.Table) -> pa.Table:
+    """The rows in which nothing is missing: no value is null, NaN or an empty text.
+
+    Raises:
+        DataError: there is none.
+    """
+    table = table.combine_chunks()
+    whole = np.ones(table.num_rows, bool)
+    for column in table.columns:
+        kind = column.type
+        there = pc.is_valid(column)
+        if pa.types.is_floating(kind):
+            there = pc.and_(there, pc.invert(pc.is_nan(pc.fill_null(column, 0))))
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            there = pc.and_(there, pc.not_equal(pc.fill_null(column, "x"), ""))
+        whole &= there.to_numpy()
+    if not whole.any():
+        raise DataError(f"{source}: no row is whole: fill what is missing, or name fewer columns")
+    return table.filter(pa.array(whole))
 
 
 def check_whole(source: str, table: pa.Table) -> None:
@@ -278,7 +396,7 @@ def check_whole(source: str, table: pa.Table) -> None:
             row = int(np.argmax(column.is_null().to_numpy())) + 1
             raise DataError(
                 f"{source}: column {name!r:.200} has nothing in row {row} of the samples: fill it, "
-                "or leave the row out"
+                "or leave such rows out (--set data.missing=leave-out, or missing='leave-out')"
             )
 
 
@@ -370,40 +488,6 @@ def name_of(value: object) -> str:
     return str(value)
 
 
-def _format(name: str, title: str, needs: str, read: Callable[[Path, Columns], Rows]) -> Format:
-    """The format of a kind of tables, whose columns the settings name."""
-
-    def load(
-        path: Path,
-        split: Split,
-        *,
-        user_column: str,
-        label_column: str,
-        feature_columns: tuple[str, ...],
-    ) -> FederatedDataset:
-        rows = read(path, Columns(user_column, (label_column,), feature_columns))
-        file = path.stem
-        devices = [checked_device(file, *one, keeps_whole=True) for one in rows.by_user()]
-        return federate(file, devices, split)
-
-    return Format(name, title, load, needs=needs)
-
-
 def _few(names: Sequence[str]) -> str:
     shown = ", ".join(f"{name:.40}" for name in names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
-
-
-CSV: Final = _format(
-    "csv",
-    "a CSV file with a row for each sample",
-    "a .csv file whose first row names the columns",
-    read_csv_table,
-)
-
-PARQUET: Final = _format(
-    "parquet",
-    "a Parquet file with a row for each sample",
-    "a .parquet file with a column for each number",
-    read_parquet_table,
-)

@@ -8,26 +8,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from torch import nn
 
 from deltafl.fl.bundle import read_stored
+from deltafl.fl.criterion import tensor_of
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import as_numbers
 from deltafl.fl.errors import DataError
 from deltafl.fl.models import seeded
 from deltafl.fl.parameters import load_vector
-from deltafl.fl.registry import ABSOLUTE, ERROR, OWN
+from deltafl.fl.registry import ABSOLUTE, CROSS_ENTROPY, ERROR, OWN
 from deltafl.fl.strategies.levels import split_models
+from deltafl.fl.vectors import Vector
 from deltafl.sim.api.modules import factory
 from deltafl.sim.charts.chart import Chart
 from deltafl.sim.charts.runs import curve
 from deltafl.sim.errors import RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
+from deltafl.sim.record.best import Best, read_best
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.labels import name_of, named_runs, read_comparison
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.statistics import Estimate, statistic_of
+from deltafl.sim.run.accounting import account_of, rounded_up, spent_by
 from deltafl.sim.run.summary import Summary
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file
@@ -112,6 +120,22 @@ class Result:
         """What was measured beside the loss: "error", "mae", or "metric" for one of your own."""
         return _COLUMNS[self._config.training.metric]
 
+    @property
+    def privacy(self) -> dict[str, float]:
+        """What a device has lost so far to the server: "epsilon" at "delta", over all seeds.
+
+        All seeds train on the same devices, so they add up. Empty if sums have no noise.
+        """
+        measured = self.final()
+        if not self._config.dp.noise or not measured:
+            return {}
+        devices, spent = len(measured[0].train), []
+        for one in self._checkpoints().values():
+            account = account_of(self._config, devices, one.state.model.size)
+            if account is not None:
+                spent.append(account.after(one.state.round))
+        return {"epsilon": spent_by(spent), "delta": self._config.dp.delta}
+
     def devices(self) -> "pd.DataFrame":
         """The last model that was measured, on every device: a row for each device and seed.
 
@@ -136,24 +160,21 @@ class Result:
         names = ["seed", "round", "split", "device", "num_samples", "loss", self.metric]
         return pd.DataFrame(rows, columns=names)
 
-    def module(self, seed: int | None = None) -> nn.Module:
+    def module(self, seed: int | None = None, *, best: bool = False) -> nn.Module:
         """The trained module.
 
         Args:
             seed: of which run; by default the first.
+            best: that which did best on the validation devices, in place of the last.
 
         Raises:
             ValueError: there is no run with this seed.
-            RunError: no run has begun, or it is not known what was trained.
+            RunError: no run has begun, it is not known what was trained, or there is no best one,
+                for there are no validation devices.
         """
-        checkpoints = self._checkpoints()
-        if not checkpoints:
-            raise RunError(f"{self.path} has no checkpoint of any seed")
-        if seed not in (None, *checkpoints):
-            raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, checkpoints))}")
-        chosen = next(iter(checkpoints)) if seed is None else seed
+        chosen = self._chosen(seed)
         module = self._own_module() if self._build is None else self._build(0)
-        load_vector(module, split_models(checkpoints[chosen].state.model, 1)[0])
+        load_vector(module, self._best(chosen).model if best else self._last(chosen))
         return module.eval()
 
     def _own_module(self) -> nn.Module:
@@ -162,6 +183,41 @@ class Result:
             return read_stored(RunDirectory(self.path).bundle).architecture.build()
         except (DataError, ValueError) as error:
             raise RunError(f"pass Result.open the `model` that was trained: {error}") from error
+
+    def best_rounds(self) -> dict[int, int]:
+        """The round of the best model, by seed.
+
+        Raises:
+            RunError: there are no validation devices.
+        """
+        return {seed: self._best(seed).round for seed in self.rounds}
+
+    def predict(
+        self, x: npt.ArrayLike, seed: int | None = None, *, best: bool = False
+    ) -> npt.NDArray[np.generic]:
+        """What a trained module says of new inputs, scaled as those that it was trained on are.
+
+        Args:
+            x: inputs, [n, ...], as they were given to the federation.
+            seed: as of `module`.
+            best: likewise.
+
+        Returns:
+            The number of the likeliest class for each, int64 [n]; or the numbers that it predicts.
+        """
+        module, given = self.module(seed, best=best), np.asarray(x)
+        labels = np.zeros(len(given), np.int64)
+        device = checked_device("x", "new", given, labels, keeps_whole=True)
+        scale = read_stored(RunDirectory(self.path).bundle).scale
+        numbers = as_numbers(device).inputs()
+        try:  # as in training, whole numbers are first given as such
+            outputs = _outputs(module, scale.of(numbers) if scale else device.inputs())
+        except (RuntimeError, TypeError, ValueError):
+            if numbers.dtype == device.x.dtype:
+                raise
+            outputs = _outputs(module, numbers)
+        is_of_classes = self._config.training.loss == CROSS_ENTROPY and outputs.ndim == 2
+        return outputs.argmax(axis=1) if is_of_classes else outputs
 
     def audit(self) -> Verdict:
         """What an auditor says of what the server saw, in the run of the first seed."""
@@ -205,6 +261,27 @@ class Result:
         }
         return {seed: one for seed, one in found.items() if one is not None}
 
+    def _chosen(self, seed: int | None) -> int:
+        rounds = self.rounds
+        if not rounds:
+            raise RunError(f"{self.path} has no checkpoint of any seed")
+        if seed not in (None, *rounds):
+            raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, rounds))}")
+        return next(iter(rounds)) if seed is None else seed
+
+    def _last(self, seed: int) -> Vector:
+        return split_models(self._checkpoints()[seed].state.model, 1)[0]
+
+    def _best(self, seed: int) -> Best:
+        (folder,) = self._directories()[seed].metrics_of(self._config.federation).values()
+        best = read_best(folder)
+        if best is None:
+            raise RunError(
+                f"{self.path} has no best model, for it has no validation devices: hold some out, "
+                "as in from_devices(…, validation=0.2)"
+            )
+        return best
+
     def _evaluations(self) -> Iterator[tuple[int, Evaluation]]:
         for seed, directory in self._directories().items():
             (folder,) = directory.metrics_of(self._config.federation).values()
@@ -226,6 +303,12 @@ class Result:
         return f"<p><b>{html.escape(self.label)}</b></p><table>{rows}</table>"
 
 
+def _outputs(module: nn.Module, inputs: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    with torch.inference_mode():
+        outputs: npt.NDArray[np.generic] = tensor_of(module(torch.tensor(inputs))).numpy()
+    return outputs
+
+
 def _said(result: Result) -> str:
     errors = result.test_errors()
     if not errors.size:
@@ -233,10 +316,12 @@ def _said(result: Result) -> str:
     tail = np.percentile(errors, _TAIL, axis=1).mean()
     number = "{:.1%}" if result.metric == ERROR else "{:.4g}"
     stopped = "" if result.is_finished else "; stopped before its last round"
+    spent = result.privacy
+    cost = f", ε = {rounded_up(spent['epsilon'])}" if spent else ""
     return (
         f"{_TITLES[result.metric]} {number.format(errors.mean())} on average over devices, "
         f"{number.format(tail)} at the {_TAIL}th percentile, over {errors.shape[1]} devices and "
-        f"{len(errors)} seeds{stopped}"
+        f"{len(errors)} seeds{cost}{stopped}"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.federated import VALIDATION, DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format, Published
 from deltafl.fl.errors import DataError
@@ -202,16 +202,16 @@ def measured(dataset: FederatedDataset) -> dict[str, Any]:
         many devices the rule left out, and the rule; the most memory of this process so far, in MB
         (10^6 bytes).
     """
-    train, test = _sizes(dataset.train), _sizes(dataset.test)
-    kept = Counter(train)
-    kept.update(test)
+    sides = {name: _sizes(devices) for name, devices in dataset.sides.items()}
+    kept = Counter[str]()
+    for sizes in sides.values():
+        kept.update(sizes)
     return {
         "name": dataset.name,
         "num_classes": dataset.num_classes,
         "input_shape": dataset.input_shape,
         "input_dtype": dataset.train[0].x.dtype.name,
-        "train": _spread(train),
-        "test": _spread(test),
+        **{name: _spread(sizes) for name, sizes in sides.items()},
         "kept": _spread(kept),
         "dropped": dataset.dropped,
         "rule": dataset.rule,
@@ -260,9 +260,13 @@ def beside_paper(
     """What is counted, the count, and the paper's."""
     paper = published or _SILENT
     train, kept = counts["train"], counts["kept"]
+    held_out = [
+        (f"{name} devices", counts[name]["devices"], None) for name in counts.keys() & {VALIDATION}
+    ]
     return [
         ("classes", counts["num_classes"], paper.num_classes),
         ("train devices", train["devices"], paper.train_devices),
+        *held_out,
         ("test devices", counts["test"]["devices"], paper.test_devices),
         ("samples per train device: median", train["median"], paper.median),
         ("samples per train device: min", train["smallest"], paper.smallest),

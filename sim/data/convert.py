@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -49,7 +50,7 @@ def convert(dataset: FederatedDataset, to: Path, kind: str | None) -> str:
     if dataset.train[0].is_tokens:
         raise UserError(f"{kind} files hold numbers, and {dataset.name} has tokens")
     numbers = int(np.prod(dataset.input_shape)) * sum(
-        device.num_samples for side in (dataset.train, dataset.test) for device in side
+        device.num_samples for side in dataset.sides.values() for device in side
     )
     if numbers > MAX_NUMBERS:
         raise UserError(
@@ -85,7 +86,7 @@ def as_archive(devices: Sequence[DeviceData]) -> bytes:
 def _everybody(dataset: FederatedDataset) -> list[DeviceData]:
     """Each device once, with its train and its test samples."""
     parts: dict[str, list[DeviceData]] = {}
-    for device in (*dataset.train, *dataset.test):
+    for device in chain.from_iterable(dataset.sides.values()):
         parts.setdefault(device.id, []).append(device)
     return [
         DeviceData(name, np.concatenate([p.x for p in own]), np.concatenate([p.y for p in own]))
@@ -94,7 +95,9 @@ def _everybody(dataset: FederatedDataset) -> list[DeviceData]:
 
 
 def _to_leaf(dataset: FederatedDataset, folder: Path) -> str:
-    sides = {folder / "train": dataset.train, folder / "test": dataset.test}
+    if len(dataset.validation):
+        raise UserError("LEAF has no validation devices: leave data.validation_fraction out")
+    sides = {folder / name: devices for name, devices in dataset.sides.items()}
     for path in sides:
         if path.exists():
             raise UserError(f"{path} exists: give another --out")

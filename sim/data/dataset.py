@@ -84,6 +84,7 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
         options=Options(**{**same, **own}),
         partitioner=Partitioner(config.partitioner),
         concentration=config.concentration,
+        validation=config.validation_fraction,
     )
 
 
@@ -103,7 +104,7 @@ def dataset_digest(dataset: FederatedDataset) -> str:
     device, so that 100,000 devices need not be generated.
     """
     digest = hashlib.sha256()
-    for split in (dataset.train, dataset.test):
+    for split in dataset.sides.values():
         digest.update(len(split).to_bytes(8, "big"))
         devices = split
         if isinstance(split, LazyDevices):

@@ -322,7 +322,7 @@ class _Lines:
     def played(self, event: Event) -> None:
         say(_line(event, self._rounds))
 
-    def evaluated(self, round_number: int, test_error: Summary) -> None:
+    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         pass
 
 

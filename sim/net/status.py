@@ -85,7 +85,7 @@ class Status:
             dropped = cast("Mapping[str, int]", event.get("dropped_by_stage") or {})
             self._totals["dropped"] += sum(dropped.values())
 
-    def evaluated(self, round_number: int, test_error: Summary) -> None:
+    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         """Nothing: the server of a federation evaluates nothing."""
 
     def measured(self, sums: SummedMetrics) -> None:

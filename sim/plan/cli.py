@@ -27,9 +27,10 @@ examples:
       with the number of devices that train, all is refused that a run refuses
 
 bytes are those of the messages themselves, by the code that writes them, in a
-round in which nobody is lost; TLS and WebSocket come on top. typical: the search
-starts afresh, on losses drawn at random; later rounds start from the last η, and
-ask less. most: the search asks as often as it may.
+round in which nobody is lost; TLS and WebSocket come on top. a round: searches
+are played on losses of several kinds, from equal to very unequal ones and from
+untrained to trained models; the mean of each kind is in the range. at most: the
+search asks as often as it may.
 exit codes: 0 the settings work, 2 they do not.
 """
 

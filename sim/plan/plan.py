@@ -8,8 +8,9 @@ each and counts.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median_high
+from statistics import fmean
 from typing import Final
 
 import numpy as np
@@ -35,9 +36,15 @@ from deltafl.sim.run.arms import (
 )
 from deltafl.sim.settings.config import RunConfig
 
-_DEVICES_DRAWN: Final = 600  # in all draws together: playing takes microseconds for each and query
-_DRAWS: Final = 5
-_SPREAD: Final = 0.5
+_DEVICES_DRAWN: Final = 300  # for each kind of losses: playing takes microseconds for each query
+_DRAWS: Final = 15
+_KINDS: Final = ((0.01, 0.1), (0.03, 0.1), (0.1, 0.5), (1.0, 0.5), (1.0, 1.5), (2.0, 0.02))
+"""Losses that searches are played on: their median in nats, and the deviation of their logarithms.
+A search asks more where they are small, as of trained models, or nearly equal, as at first."""
+
+_UNTRAINED: Final = (2.3, 0.0)
+"""Before the first round, devices' losses are nearly equal."""
+
 _MAX_SAMPLES: Final = 100
 _WORD_BYTES: Final = {True: 4, False: 8}  # of a sum, by whether its ring fits 32 bits
 
@@ -153,7 +160,9 @@ class Costs:
     """What a round takes, and what the server has to hold.
 
     Attributes:
-        typical: a round whose searches start afresh.
+        few: a round whose searches are short: the fewest, on average, over kinds of losses.
+        many: one whose searches are long: the most, likewise.
+        first: the first round, in which devices' losses are equal.
         most: a round whose searches ask as often as they may.
         ring_bits: ring of an update's sum.
         numbers: in the sum of an update.
@@ -161,7 +170,9 @@ class Costs:
         vectors_at_once: bytes of the longest vectors, if all arrive at the same moment.
     """
 
-    typical: RoundCost
+    few: RoundCost
+    many: RoundCost
+    first: RoundCost
     most: RoundCost
     ring_bits: int
     numbers: int
@@ -288,9 +299,13 @@ def _search(config: RunConfig, levels: Levels, params: SessionParams) -> SearchP
 
 def _costs(levels: Levels, params: SessionParams, num_parameters: int) -> Costs:
     longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
+    played = [[_queries(one, kind) for one in levels.rounds] for kind in _KINDS]
+    cost = partial(_cost, levels, params, num_parameters)
     return Costs(
-        typical=_cost(levels, params, num_parameters, [_typical_queries(c) for c in levels.rounds]),
-        most=_cost(levels, params, num_parameters, [c.num_query_slots for c in levels.rounds]),
+        few=cost([*map(math.floor, min(played, key=sum))]),
+        many=cost([*map(math.ceil, max(played, key=sum))]),
+        first=cost([math.ceil(_queries(one, _UNTRAINED)) for one in levels.rounds]),
+        most=cost([one.num_query_slots for one in levels.rounds]),
         ring_bits=levels.common.update_layout.ring_bits,
         numbers=levels.common.update_layout.length,
         server_memory=_memory(params, num_parameters * len(levels.rounds)),
@@ -325,31 +340,32 @@ def _cost(
     )
 
 
-def _typical_queries(config: RoundConfig) -> int:
-    """Queries until a search that starts afresh is done: the median over a few draws.
+def _queries(config: RoundConfig, kind: tuple[float, float]) -> float:
+    """Queries until a search is done: the mean over draws.
 
-    Losses are log-normal about one nat, as those of a model that has learnt something; weights are
-    uniform. A search that starts from the last round's η asks fewer.
+    Losses are log-normal; weights are uniform.
 
     Args:
         config: of the round; its search has no noise, or asks as often as it may.
+        kind: of losses, one of `_KINDS`.
     """
     if not config.selects or config.noise is not None:
         return config.num_query_slots
     draws = max(1, min(_DRAWS, _DEVICES_DRAWN // config.cohort_size))
-    return median_high(_played(config, draws))
+    return fmean(_played(config, kind, draws))
 
 
-def _played(config: RoundConfig, draws: int) -> Iterator[int]:
+def _played(config: RoundConfig, kind: tuple[float, float], draws: int) -> Iterator[int]:
     random = np.random.default_rng(0)
     num = min(config.cohort_size, _DEVICES_DRAWN)
+    (median, spread), num_weights = kind, min(_MAX_SAMPLES, config.update.max_weight)
     params, layout = config.search_config, config.search_layout
-    most = min(_MAX_SAMPLES, config.update.max_weight)
     for _ in range(draws):
-        losses = random.lognormal(0, _SPREAD, num).tolist()
+        losses = random.lognormal(math.log(median), spread, num).tolist()
         ticks = [config.search.grid.tick(loss)[0] for loss in losses]
         weights = [
-            config.search.weighting.of(int(n)) for n in random.integers(1, most, num, endpoint=True)
+            config.search.weighting.of(int(n))
+            for n in random.integers(1, num_weights, num, endpoint=True)
         ]
         search = config.start_search()
         while (query := search.query) is not None:

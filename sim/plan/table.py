@@ -43,7 +43,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "rings", _rings(plan)
     if plan.looser:
         yield "devices accept", f"{', '.join(plan.looser)}; others would refuse"
-    yield "", "typical round / at most"
+    yield "", "a round / at most"
     yield "secure sums", _both(plan, lambda cost: f"{cost.secure_sums}")
     yield "trips", _both(plan, lambda cost: f"{cost.trips}")
     if plan.masked:
@@ -109,15 +109,19 @@ def _rings(plan: Plan) -> str:
 
 
 def _both(plan: Plan, show: Callable[[RoundCost], str]) -> str:
-    typical, most = show(plan.costs.typical), show(plan.costs.most)
-    return typical if typical == most else f"{typical} / {most}"
+    costs = plan.costs
+    few, many, most = show(costs.few), show(costs.many), show(costs.most)
+    usual = few if few == many else f"{few} to {many}"
+    return usual if few == many == most else f"{usual} / {most}"
 
 
 def _revealed(plan: Plan) -> str:
     costs = plan.costs
-    typical, most = (one.secure_sums * plan.rounds for one in (costs.typical, costs.most))
-    limit = "" if most == typical else f", {most:,} at most"
-    return f"{typical:,} secure sums{limit}, each over {plan.session.quorum:,} devices or more"
+    few, many, most = (one.secure_sums * plan.rounds for one in (costs.few, costs.many, costs.most))
+    many = min(most, many + max(0, costs.first.secure_sums - costs.many.secure_sums))
+    usual = f"{few:,}" if few == many else f"{few:,} to {many:,}"
+    limit = "" if few == many == most else f", {most:,} at most"
+    return f"{usual} secure sums{limit}, each over {plan.session.quorum:,} devices or more"
 
 
 def _privacy(plan: Plan) -> str:

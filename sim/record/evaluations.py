@@ -1,8 +1,8 @@
 """How a model performs on every device: one CSV file per evaluation, one row per device.
 
-Columns: round, split ("train" or "test"), device (its id), num_samples, loss (mean cross-entropy in
-nats), error (share misclassified). Numbers have as many digits as they need to be read again to the
-bit.
+Columns: round, split ("train", "validation" or "test"), device (its id), num_samples, loss (mean
+cross-entropy in nats), error (share misclassified). Numbers have as many digits as they need to be
+read again to the bit.
 
 A run's files may have been changed by others. Text takes no more memory than its size explains, and
 nothing in a row says how much there is.
@@ -11,12 +11,12 @@ nothing in a row says how much there is.
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deltafl.fl.data.federated import MAX_NAME
+from deltafl.fl.data.federated import MAX_NAME, TEST, TRAIN, VALIDATION
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.read.exact import shortened
 from deltafl.fl.read.regular import read_regular
@@ -37,11 +37,18 @@ class Evaluation:
         round: how many rounds the model has seen.
         train: the training devices, in the data set's order.
         test: the test devices, in the data set's order.
+        validation: the devices that settings and models are chosen by, likewise; there may be none.
     """
 
     round: int
     train: Sequence[DeviceMetrics]
     test: Sequence[DeviceMetrics]
+    validation: Sequence[DeviceMetrics] = ()
+
+    @property
+    def sides(self) -> Mapping[str, Sequence[DeviceMetrics]]:
+        """All devices by what they are for, in the order of the file."""
+        return {TRAIN: self.train, VALIDATION: self.validation, TEST: self.test}
 
 
 def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
@@ -54,7 +61,7 @@ def evaluation_bytes(evaluation: Evaluation) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(_COLUMNS)
-    for split, devices in (("train", evaluation.train), ("test", evaluation.test)):
+    for split, devices in evaluation.sides.items():
         for one in devices:
             writer.writerow((evaluation.round, split, one.id, one.num_samples, one.loss, one.error))
     return text.getvalue().encode()
@@ -121,7 +128,7 @@ def read_evaluation(path: Path) -> Evaluation:
 
 
 def _evaluation(rows: Iterator[Sequence[str]]) -> Evaluation:
-    """Sort the rows of a file into the two splits.
+    """Sort the rows of a file into its splits.
 
     Raises:
         ValueError: a row is none of an evaluation.
@@ -129,14 +136,14 @@ def _evaluation(rows: Iterator[Sequence[str]]) -> Evaluation:
     if next(rows, None) != _COLUMNS:
         raise ValueError(f"its first row is not {','.join(_COLUMNS)}")
     rounds = set[int]()
-    metrics: dict[str, list[DeviceMetrics]] = {"train": [], "test": []}
+    metrics: dict[str, list[DeviceMetrics]] = {TRAIN: [], VALIDATION: [], TEST: []}
     for number, split, device, count, loss, error in rows:
         if split not in metrics:
-            raise ValueError(f"its split {shortened(split)} is neither train nor test")
+            raise ValueError(f"its split {shortened(split)} is none of {', '.join(metrics)}")
         if not 0 <= int(count) < _MAX_COUNT or len(device) > MAX_NAME:
             raise ValueError(f"it has {shortened(count)} samples of {shortened(device)}")
         rounds.add(int(number))
         metrics[split].append(DeviceMetrics(device, int(count), float(loss), float(error)))
     if len(rounds) != 1 or not 0 <= min(rounds) < _MAX_COUNT:
         raise ValueError("it is not of one round")
-    return Evaluation(rounds.pop(), metrics["train"], metrics["test"])
+    return Evaluation(rounds.pop(), **metrics)

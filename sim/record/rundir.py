@@ -187,7 +187,8 @@ class RunDirectory:
             return None
         if not resume:
             raise RunDirectoryError(
-                f"{self.path} already exists: add --resume to continue it, or choose another --out"
+                f"{self.path} already exists: add --resume (resume=True in Python) to continue "
+                "it, or choose another --out"
             )
         if not self.path.is_dir():
             raise RunDirectoryError(f"{self.path} is not a directory: choose another --out")

@@ -91,7 +91,10 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
         CROSS_DEVICE,
         ("average", "worst 10 %", "best 10 %", "Gini", "parity gap"),
     ),
-    _silo("heart", f"{_A}, Table 7, with the methods of Table 2"),
+    _silo(
+        "heart",
+        f"{_A}, Table 7 (there by the area under the ROC curve), with the methods of Table 2",
+    ),
     _silo("berka", f"{_A}, Tables 2 and 5 (there by the area under the ROC curve)"),
     _silo("mqp", f"{_A}, Tables 2 and 5 (there with a fine-tuned DistilBERT)"),
     _silo("adult", "Agnostic Federated Learning (ICML 2019), with the methods of AAggFF, Table 2"),

@@ -154,6 +154,8 @@ def _run(work: Sequence[tuple[Cell, RunDirectory]], jobs: int, *, quiet: bool) -
     if not work:
         return reasons
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    first = os.getpid() % max(1, len(cores))  # or two commands of one job would share a core
+    cores = cores[first:] + cores[:first]
     queue = list(reversed(work))
     running: list[_Running] = []
     bar = Bar(

@@ -342,5 +342,5 @@ FAIRNESS: Final = {
         ("heart",), {FEDAVG: (65.22, 9.78), FEDPROX: (65.44, 9.77), AAGGFF_S: (66.56, 10.81)}
     ),
 }
-"""A Table 7, accuracy on the average and of the worst client, of the methods as they are and of
-AAggFF on top of FedAvg."""
+"""A Table 7: the area under the ROC curve, in %, on the average and of the worst client, of the
+methods as they are and of AAggFF on top of FedAvg."""

@@ -115,7 +115,8 @@ class FairnessTable(Experiment):
 
     Attributes:
         metrics: its columns, of `METRICS`.
-        published: the paper's numbers, from the metric and the task to the label of the method.
+        published: the paper's numbers, from the metric and the task to the label of the method:
+            areas under the ROC curve, to which our accuracies have no distance.
     """
 
     metrics: tuple[str, ...] = ()
@@ -141,8 +142,8 @@ class FairnessTable(Experiment):
             best = min if arrow == "↓" else max
             columns.append((f"{name} {arrow}", _texts(request, one, methods, own, best)))
             if printed:
-                columns += [(f"{name}: paper", _paper(own, None)), ("off by", _off(own))]
-            records.append(own)
+                columns.append((f"{name}: the paper's AUROC", _paper(own, None)))
+            records.append([{**one, "off_by": None} for one in own])
         several = len(self.tasks) > 1
         of = f", {one.label}" if several or one.data.is_stand_in else ""
         return Table(

@@ -26,7 +26,7 @@ its composition; conversion to (ε, δ) by the library dp-accounting.
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -165,6 +165,14 @@ class Spent:
     def event(self) -> Event:
         """What the event of a round says of it."""
         return dict(zip(SPENT, (self.epsilon, self.delta), strict=True))
+
+
+def spent_by(runs: Sequence[Spent]) -> float:
+    """ε of several runs over the same devices together, at the δ of the first."""
+    if len(runs) == 1:
+        return runs[0].epsilon
+    rho = sum(one.participations * (one.rho_search + one.rho_update) for one in runs)
+    return _epsilon(rho, runs[0].delta)
 
 
 @dataclass(frozen=True, slots=True)

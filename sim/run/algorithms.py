@@ -282,6 +282,7 @@ def _asked_limits(config: RunConfig) -> dict[str, float | Fraction]:
         "max_loss_resolution_bits": quantile.resolution_bits,
         "max_loss_bound": quantile.loss_bound,
         "max_weight": privacy.max_weight,
+        "min_threshold": max(2, privacy.min_cohort - 1),  # of three devices, two others
         "min_update_resolution_bits": privacy.update_resolution_bits,
         "min_update_clip": privacy.update_clip,
         "max_update_clip": privacy.update_clip,

@@ -81,7 +81,7 @@ def check_data(config: RunConfig, data: KnownData) -> None:
         rule = data.rule and f" ({data.rule})"
         raise ConfigError(
             f"federation.cohort_size = {size} is more than the {available} training devices of "
-            f"{data.name}{rule}: lower it to {available} or less"
+            f"{data.name}{rule}: lower it (--set federation.cohort_size={available})"
         )
     _check_attackers(config.attackers, data)
 

@@ -9,6 +9,7 @@ import json
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,14 @@ from deltafl.sim.errors import RunError, UserError, damaged
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import BACKENDS, RunConfig, Search, Sums
+from deltafl.sim.settings.config import (
+    ALGORITHMS,
+    BACKENDS,
+    MODELS,
+    RunConfig,
+    Search,
+    Sums,
+)
 from deltafl.sim.settings.config_io import read_config_file
 from deltafl.sim.settings.given import (
     add_flags,
@@ -53,6 +61,10 @@ every one is explained in docs/data-and-results.md and sim/settings/config.py.
 θ (federation.theta) is the share of the devices, by weight, that training
 keeps: those with the largest losses. 1 is FedAvg; a smaller θ favours the
 worst-off devices more.
+algorithms (--set federation.algorithm=NAME):
+{algorithms}
+models (--set model.name=NAME):
+{models}
 exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
 """
 
@@ -87,10 +99,17 @@ _FLAGS: Final = {
 }
 
 
+def _listed(names: Sequence[str]) -> str:
+    text = ", ".join(names)
+    return textwrap.fill(
+        text, 76, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = "Simulate federated training; write the results to a run directory."
-    parser.epilog = _EXAMPLES
+    parser.epilog = _EXAMPLES.format(algorithms=_listed(ALGORITHMS), models=_listed(MODELS))
     parser.usage = "deltafl run [CONFIG.toml] [--preset NAME] [--out DIR] [more flags]"
     add_settings(parser)
 

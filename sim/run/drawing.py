@@ -43,12 +43,14 @@ class Measured(NamedTuple):
     Attributes:
         train: on those that train.
         test: on those that test it.
+        validation: on those that it is chosen by.
         backdoor: share of test samples with a trigger that get its label; None without attackers
             that use one.
     """
 
     train: Sequence[DeviceMetrics]
     test: Sequence[DeviceMetrics]
+    validation: Sequence[DeviceMetrics] = ()
     backdoor: float | None = None
 
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -40,6 +41,7 @@ from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
+from deltafl.sim.record.best import drop_best, keep_if_best
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -90,8 +92,8 @@ class Progress(Protocol):
     def played(self, event: Event) -> None:
         """A round was played and its checkpoint is on the disk."""
 
-    def evaluated(self, round_number: int, test_error: Summary) -> None:
-        """A model was evaluated on all devices."""
+    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
+        """A model was evaluated on all devices: their errors, by what devices are for."""
 
 
 def play(
@@ -125,6 +127,7 @@ def play(
     for folder in directory.metrics_of(federation).values():
         last_round = checkpoint.state.round if checkpoint else None
         drop_evaluations(folder, last_round, federation.evaluate_every, federation.rounds)
+        drop_best(folder, last_round)
     events_size = checkpoint.events_size if checkpoint else 0
     beyond = _beyond(config, directory, checkpoint, num_devices)
     if len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
@@ -277,7 +280,7 @@ class _Run:
             self.previous = self._model_before(state.round)
         for folder in self._metrics.values():
             if last := read_last_evaluation(folder):
-                progress.evaluated(last.round, summarise_test_error(last.test))
+                progress.evaluated(last.round, _errors_of(last))
         is_finished = state.round == self.config.federation.rounds
         has_more = not is_finished or beyond.rounds or beyond.torn
         if self.transcript is not None and not beyond.goes_on and has_more:
@@ -385,15 +388,16 @@ class _Run:
             self._evaluate(state)
 
     def _evaluate(self, state: TrainingState) -> None:
-        measured = self.asked.devices.evaluate(self._models(state.model), state.round)
+        models = self._models(state.model)
+        measured = self.asked.devices.evaluate(models, state.round)
         if measured is None:
             return
-        for folder, one in zip(self._metrics.values(), measured, strict=True):
-            self._note(state.round, one, folder)
+        for folder, one, model in zip(self._metrics.values(), measured, models, strict=True):
+            self._note(state.round, one, folder, model)
 
-    def _note(self, round_number: int, measured: Measured, folder: Path) -> None:
-        evaluation = Evaluation(round_number, measured.train, measured.test)
-        for one in (*evaluation.train, *evaluation.test):
+    def _note(self, round_number: int, measured: Measured, folder: Path, model: Vector) -> None:
+        evaluation = Evaluation(round_number, measured.train, measured.test, measured.validation)
+        for one in chain.from_iterable(evaluation.sides.values()):
             if not math.isfinite(one.loss):
                 why = _why_not_finite(self.config.training, round_number)
                 raise DivergenceError(
@@ -409,7 +413,8 @@ class _Run:
             self.attacks.add_backdoor(round_number, measured.backdoor)
             self.attacks.flush()  # before the evaluation, after which it is not made again
         write_evaluation(folder, evaluation)
-        self.progress.evaluated(round_number, summarise_test_error(evaluation.test))
+        keep_if_best(folder, evaluation, model, self.config.experiment.best_by)
+        self.progress.evaluated(round_number, _errors_of(evaluation))
 
     def _save(self, state: TrainingState) -> None:
         """Save the state; done last, because a checkpoint vouches for all that it counts."""
@@ -449,6 +454,11 @@ def report_as_dict(report: RoundReport) -> dict[str, object]:
     if isinstance(report, LevelsReport):
         named["levels"] = {show(theta): report_as_dict(one) for theta, one in report.levels.items()}
     return named
+
+
+def _errors_of(evaluation: Evaluation) -> Mapping[str, Summary]:
+    """The errors over the devices of each side that there is."""
+    return {name: summarise_test_error(one) for name, one in evaluation.sides.items() if one}
 
 
 def _lost_after(lost: list[str], event: Event) -> list[str]:

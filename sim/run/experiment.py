@@ -6,15 +6,16 @@ The first run is at the top of the directory, the others are below `arms/`; each
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
-from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
+from deltafl.fl.bundle import Architecture, Bundle, embedding_sha256
 from deltafl.fl.criterion import CLASSIFIES, Criterion
-from deltafl.fl.data.federated import FederatedDataset, with_numbers
+from deltafl.fl.data.federated import FederatedDataset, Scale, with_numbers
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.models import READ_TOKENS
 from deltafl.fl.optimizers import MakeOptimizer
@@ -145,13 +146,16 @@ def run_experiment(
             # somebody may have resumed an arm by itself, and still be at it
             with directory.claim(arm, resume=True) if number else contextlib.nullcontext():
                 write_json(directory.versions, versions)
+                directory.bundle.unlink(missing_ok=True)  # until now that of a run that was stopped
+                keep = partial(_write_bundle, arm, directory, subject, versions)
                 try:
                     play(arm, directory, population, progress, subject.strategy)
                 except Stop as stop:
                     stopped = stop
+                    keep()
                     continue
                 summaries.append(summarise_run(arm, directory, data))
-                _write_bundle(arm, directory, subject, str(versions["data_sha256"]))
+                keep()
                 if number:
                     write_json(directory.summary, summarise_experiment(summaries[-1:]))
         if stopped is not None:
@@ -200,15 +204,14 @@ def _usually_here(training: TrainingConfig) -> TrainingConfig:
 
 
 def _write_bundle(
-    config: RunConfig, directory: RunDirectory, subject: Subject, data_sha256: str
+    config: RunConfig,
+    directory: RunDirectory,
+    subject: Subject,
+    versions: Mapping[str, object],
 ) -> None:
-    """Write the final models to one file, for `deltafl predict`."""
-    scale = None
-    if config.data.standardise == "train":
-        # the data set is already scaled; compute the constants from the unscaled data
-        scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
-    about = {"data": subject.dataset.name, "data_sha256": data_sha256}
-    write_bundle(config, directory, subject.spec(config), scale, about)
+    """Write the models to one file, for `deltafl predict`."""
+    about = {"data": subject.dataset.name, "data_sha256": str(versions["data_sha256"])}
+    write_bundle(config, directory, subject.spec(config), subject.dataset.scale, about)
 
 
 def write_bundle(

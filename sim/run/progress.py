@@ -1,10 +1,11 @@
 """Progress bars on stderr: one per run, with the results of the last round and evaluation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from tqdm import tqdm
 
+from deltafl.fl.data.federated import TEST
 from deltafl.fl.metrics import Summary
 from deltafl.fl.registry import ERROR
 from deltafl.sim.progress import Bar
@@ -32,10 +33,10 @@ class Several:
         for one in self._each:
             one.played(event)
 
-    def evaluated(self, round_number: int, test_error: Summary) -> None:
+    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         """See `Progress`."""
         for one in self._each:
-            one.evaluated(round_number, test_error)
+            one.evaluated(round_number, errors)
 
 
 class ClippingNote(Several):
@@ -120,11 +121,11 @@ class ProgressBars:
             self._show(refresh=False)
             self._bar.update()
 
-    def evaluated(self, round_number: int, test_error: Summary) -> None:
+    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         """Show an evaluation."""
         del round_number
         number = "{:.1%}" if self._metric == ERROR else "{:.4g}"
-        mean, tail = test_error.mean, test_error.percentiles[90]
+        mean, tail = errors[TEST].mean, errors[TEST].percentiles[90]
         self._error = f"{self._metric} {number.format(mean)}, p90 {number.format(tail)}"
         self._show(refresh=True)
 

@@ -244,8 +244,10 @@ class SimulatedDevices:
         del round_number
         return [
             Measured(
-                train=self._honest(self._backend.evaluate(model, self._dataset.train)),
-                test=self._honest(self._backend.evaluate(model, self._dataset.test)),
+                **{
+                    name: self._honest(self._backend.evaluate(model, side))
+                    for name, side in self._dataset.sides.items()
+                },
                 backdoor=self._success(model),
             )
             for model in models

@@ -33,7 +33,7 @@ from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.events import Event, dropped, read_events, values_of
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
-from deltafl.sim.run.accounting import account_of, privacy_of
+from deltafl.sim.run.accounting import account_of, epsilon_of, privacy_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -132,6 +132,7 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
     }
     return {
         **first,
+        **_privacy_of_all([one for one in arms if "privacy" in one]),
         **groups[algorithm],
         "noteworthy": {
             f"{arm['algorithm']}, seed {arm['seed']}": counts
@@ -204,6 +205,17 @@ def _run_privacy(config: RunConfig, rounds: int, data: DataSize, update_length: 
     if account is None:
         return {}
     return {"privacy": {"noise": float(config.dp.noise), **asdict(account.after(rounds))}}
+
+
+def _privacy_of_all(arms: Sequence[Summary]) -> Summary:
+    """What all runs together cost a device: they are over the same ones, so they add up."""
+    if not arms:
+        return {}
+    told = [_numbers(arm["privacy"]) for arm in arms]
+    rho = sum(one["participations"] * (one["rho_search"] + one["rho_update"]) for one in told)
+    each, delta = told[0]["epsilon"], told[0]["delta"]
+    total = each if len(told) == 1 else epsilon_of(rho, delta)
+    return {"privacy": {**told[0], "epsilon": total, "epsilon_of_a_run": each}}
 
 
 def _distribution(mean: float, percentiles: Mapping[int, float]) -> Summary:

@@ -40,7 +40,9 @@ def describe(summary: Mapping[str, object]) -> str:
         f"{'test error of devices':<26}{'mean':>9}{'90th percentile':>18}{'spread over seeds':>20}",
     ]
     if summary["test_error"] is None:
-        lines[-1] = "Test errors are known to the devices alone: `deltafl predict` has the model."
+        lines[-1] = (
+            "Errors of single devices are known to them alone: `deltafl predict` has the model."
+        )
     for name in (algorithm, *baseline) if summary["test_error"] is not None else ():
         error = _numbers((summary if name == algorithm else baseline[name])["test_error"])
         spread = f"{error['spread']:.1%}" if num_seeds > 1 else "–"
@@ -74,18 +76,16 @@ def _mean_share(values: list[float | None]) -> str:
 
 def _privacy(spent: Mapping[str, float], num_runs: int) -> str:
     """What the runs of all seeds reveal: they are over the same devices."""
-    from deltafl.sim.run.accounting import epsilon_of, rounded_up
+    from deltafl.sim.run.accounting import rounded_up
 
-    each, delta, times = spent["epsilon"], spent["delta"], spent["participations"]
-    rho = num_runs * times * (spent["rho_search"] + spent["rho_update"])
-    epsilon = each if num_runs == 1 else epsilon_of(rho, delta)
+    epsilon, delta, times = spent["epsilon"], spent["delta"], spent["participations"]
     told = f"Privacy of a device against the server: ε = {rounded_up(epsilon)} at δ = {delta:g}"
     rounds = f"none was invited to more than {times} of the rounds"
     if num_runs == 1:
         return f"{told}; {rounds}."
     return (
         f"{told}: {num_runs} runs over the same devices add up. One run has "
-        f"ε = {rounded_up(each)}; {rounds} of a run."
+        f"ε = {rounded_up(spent['epsilon_of_a_run'])}; {rounds} of a run."
     )
 
 

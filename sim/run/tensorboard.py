@@ -80,9 +80,9 @@ class TensorBoard:
         self._note_round(event)
         self._writer.flush()
 
-    def evaluated(self, round_number: int, test_error: Summary) -> None:
+    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         """Write the scalars and the histogram of an evaluation, which is on the disk by now."""
-        del test_error
+        del errors
         for prefix, metrics in self._folders.items():
             last = read_last_evaluation(metrics)
             if last is not None and last.round == round_number:

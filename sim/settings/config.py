@@ -109,6 +109,8 @@ class DataConfig:
         min_samples: keep only devices with strictly more than this many samples.
         test_fraction: share of the devices that only evaluate and never train, or share of each
             device's samples used for testing, depending on `split`.
+        validation_fraction: share of the others that are held out of training, to choose settings
+            and models by.
         split: what is divided into train and test: the "devices", or the "samples" of each device.
         split_seed: seed of the split and of everything assigned or generated at random; the same
             for all seeds of an experiment, so that devices can be compared one by one.
@@ -138,6 +140,10 @@ class DataConfig:
         label_column: csv, parquet, hub: the column of the labels; empty for a known data set of
             hub.
         feature_columns: csv, parquet: the columns of the inputs, numbers; empty for all others.
+        missing: csv, parquet: "refuse" rows in which something is missing that is used, or
+            "leave-out" such rows.
+        separator: csv: what stands between columns.
+        decimal: csv: what stands before the fractions of numbers.
         cache: store the data after reading in $DELTAFL_CACHE or ~/.cache/deltafl, and read them
             from there next time.
     """
@@ -147,6 +153,7 @@ class DataConfig:
     rule: Annotated[str, OneOf(("given", "published"))] = "given"
     min_samples: CountOrZero = 0
     test_fraction: Annotated[Fraction, Interval("(0, 1)")] = Fraction(1, 2)
+    validation_fraction: Annotated[Fraction, Interval("[0, 1)")] = Fraction(0)
     split: Annotated[str, OneOf(("devices", "samples"))] = "devices"
     split_seed: Seed = 0
     num_classes: Annotated[int, Interval("[0, 100000]")] = 0
@@ -169,6 +176,9 @@ class DataConfig:
     input_column: str = ""
     label_column: str = ""
     feature_columns: tuple[str, ...] = ()
+    missing: Annotated[str, OneOf(("refuse", "leave-out"))] = "refuse"
+    separator: Annotated[str, OneOf((",", ";", "|", "tab"))] = ","
+    decimal: Annotated[str, OneOf((".", ","))] = "."
     cache: bool = False
 
 
@@ -497,12 +507,15 @@ class ExperimentConfig:
             zeros.
         num_seeds: number of seeds, counting up from the first.
         baselines: other algorithms to run with the same seeds and therefore the same cohorts.
+        best_by: what the best model is chosen by, where there are validation devices: the "mean" of
+            their errors, or the 90th percentile, "p90".
     """
 
     seed: Seed = 1
     nonce: Annotated[str, Pattern("[0-9A-Za-z]{0,64}", "up to 64 letters and digits")] = ""
     num_seeds: Annotated[int, Interval("[1, 10000]")] = 1
     baselines: Annotated[tuple[str, ...], OneOf(ALGORITHMS)] = ()
+    best_by: Annotated[str, OneOf(learning.BEST_BY)] = learning.BEST_BY[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.constraints import Constraint, OneOf
+from deltafl.sim.settings.idle import idle
 from deltafl.sim.settings.rules import broken
 
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
@@ -141,11 +142,13 @@ def merge(layers: Iterable[Table]) -> RunConfig:
     """Merge the layers over the defaults, later ones winning, and check every value by itself.
 
     Raises:
-        ConfigError: an unknown key, a wrong type, or a value out of range.
+        ConfigError: an unknown section or key, a wrong type, or a value out of range.
     """
     merged: dict[str, dict[str, object]] = {name: {} for name in _SECTIONS}
     for layer in layers:
         for name, values in layer.items():
+            if name not in merged:
+                raise ConfigError(f"unknown section {name!r:.60}: {nearest(name, _SECTIONS)}")
             merged[name].update(values)
     sections = {name: _section(name, values) for name, values in merged.items()}
     return RunConfig(**sections)  # type: ignore[arg-type]  # each was built by its own class
@@ -159,6 +162,11 @@ def check_together(config: RunConfig) -> None:
     """
     for rule, one in broken(config):
         raise ConfigError(rule.refusal(one, _shown))
+    for unused in idle(config):
+        raise ConfigError(
+            f"{unused.setting} = {_shown(unused.value)} does nothing here: {unused.because}; "
+            "leave it out"
+        )
     training, rounds = config.training, config.federation.rounds
     if training.schedule.rate(rounds - 1) == 0:
         raise ConfigError(

@@ -154,7 +154,8 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "strategy.server_learning_rate = 1": "the levels share one session",
     },
     'federation.algorithm begins with "private-"': {
-        "federation.cohort_size ≥ privacy.min_cohort": "fewer devices are never summed",
+        "federation.cohort_size ≥ privacy.min_cohort": "fewer devices are never summed; with "
+        "so few, lower privacy.min_cohort, which then hides each among fewer",
         'strategy.aggregation ≠ "rfa"': "the difference of two sums of the same updates may be one "
         "device's; 'clipped' takes one sum",
     },
@@ -171,9 +172,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     'federation.algorithm not in ["delta-fl", "private-delta-fl"]': {
         "federation.levels = []": "only delta-fl and private-delta-fl have conformity levels",
-    },
-    'federation.algorithm ≠ "delta-fl"': {
-        "strategy.eta_every = 1": "only 'delta-fl' can keep its threshold for several rounds",
     },
     'federation.algorithm ≠ "private-delta-fl"': {
         "dp.noise = 0": "only 'private-delta-fl' adds noise to updates, and no baseline does",
@@ -202,6 +200,9 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     'quantile.votes = "proved" and privacy.adversary = "curious"': {
         'quantile.search = "verified"': "devices prove what they have committed to",
+    },
+    f'{_SEARCH} and quantile.method = "noisy"': {
+        'quantile.weights = "equal"': "its noise hides a device that counts one",
     },
     'quantile.method = "noisy"': {
         "quantile.noise > 0": "noise is all that hides devices in it",

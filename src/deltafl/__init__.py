@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from deltafl.fl.batch_norm import with_group_norm
     from deltafl.fl.criterion import DeviceMetric
     from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
-    from deltafl.sim.api.callbacks import Callback, Stop
+    from deltafl.sim.api.callbacks import Callback, EarlyStopping, Stop
     from deltafl.sim.api.federation import Federation
     from deltafl.sim.api.methods import DeltaFL, FedAvg, Method, OwnMethod, PrivateDeltaFL
     from deltafl.sim.api.results import Comparison, Result
     from deltafl.sim.api.training import compare, train
+    from deltafl.sim.api.tuning import Tuned, tune
 
 __version__: Final = "0.2.0"
 
@@ -29,6 +30,7 @@ __all__ = [
     "Comparison",
     "DeltaFL",
     "DeviceMetric",
+    "EarlyStopping",
     "FedAvg",
     "Federation",
     "Method",
@@ -37,10 +39,12 @@ __all__ = [
     "Result",
     "Share",
     "Stop",
+    "Tuned",
     "WeightedMean",
     "__version__",
     "compare",
     "train",
+    "tune",
     "with_group_norm",
 ]
 
@@ -49,6 +53,7 @@ _API: Final = {
     "Comparison": "sim.api.results",
     "DeltaFL": "sim.api.methods",
     "DeviceMetric": "fl.criterion",
+    "EarlyStopping": "sim.api.callbacks",
     "FedAvg": "sim.api.methods",
     "Federation": "sim.api.federation",
     "Method": "sim.api.methods",
@@ -60,6 +65,8 @@ _API: Final = {
     "WeightedMean": "fl.strategies.weighted_mean",
     "compare": "sim.api.training",
     "train": "sim.api.training",
+    "Tuned": "sim.api.tuning",
+    "tune": "sim.api.tuning",
     "with_group_norm": "fl.batch_norm",
 }
 """Where each name of the Python interface is; imported once it is used, for torch takes seconds."""

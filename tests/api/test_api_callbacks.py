@@ -24,8 +24,9 @@ class Noting(dfl.Callback):
     def played(self, event):
         self.said.append(("played", event["round"]))
 
-    def evaluated(self, round_number, test_error):
-        self.said.append(("evaluated", round_number, 0 <= test_error.mean <= 1))
+    def evaluated(self, round_number, errors):
+        assert list(errors) == ["train", "test"]
+        self.said.append(("evaluated", round_number, 0 <= errors["test"].mean <= 1))
 
 
 class Ending(dfl.Callback):

@@ -227,7 +227,7 @@ def test_images_lie_in_folders(tmp_path):
         Image.fromarray(image).save(tmp_path / name / "1.png")
     federation = Federation.from_folder(tmp_path, size=(2, 3))
     assert federation.classes == ("cat", "dog")
-    assert federation.dataset.input_shape == (2, 3)
+    assert federation.dataset.input_shape == (1, 2, 3)
     assert sides(federation)["bob"].y.tolist() == [1]
 
 

@@ -234,3 +234,21 @@ def test_a_model_that_does_not_fit_the_data_is_told_before_anything_is_written(
     with pytest.raises(ConfigError):
         dfl.train(lambda: nn.Linear(5, 2), federation, out=tmp_path / "run", **FEW)
     assert not (tmp_path / "run").exists()
+
+
+def test_three_sites_sum_if_so_few_are_accepted(tmp_path):
+    rng = np.random.default_rng(0)
+    sites = {name: (rng.normal(size=(12, 4)), rng.integers(0, 2, 12)) for name in "abc"}
+    federation = dfl.Federation.from_devices(sites, split="samples")
+    options = FEW | {"cohort_size": 3, "strategy": "private-fedavg", "out": tmp_path / "run"}
+    with pytest.raises(UserError, match=r"with so few, lower privacy\.min_cohort"):
+        dfl.train(network, federation, **options)
+    accepted = {"privacy": {"min_cohort": 3}}
+    found = dfl.train(network, federation, settings=accepted, **options)
+    assert found.summary["secure_sums"] == 3
+    assert found.summary["lost_rounds"] == 0
+
+
+def test_sections_that_are_not_there_are_named(federation):
+    with pytest.raises(UserError, match="unknown section 'optimizer': known are data, model"):
+        dfl.train(network, federation, settings={"optimizer": {}}, **FEW)

@@ -14,7 +14,7 @@ class Silent:
     def played(self, event):
         pass
 
-    def evaluated(self, round_number, test_error):
+    def evaluated(self, round_number, errors):
         pass
 
 

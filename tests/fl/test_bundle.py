@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
-from deltafl.fl.data.federated import DeviceData, FederatedDataset
-from deltafl.fl.data.load import standardise
+from deltafl.fl.bundle import Architecture, Bundle, embedding_sha256
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Scale
+from deltafl.fl.data.load import scaling_constants, standardise
 from deltafl.fl.errors import DataError
 from deltafl.fl.local import Learner
 from deltafl.fl.models import MODELS, READ_TOKENS, build_model
@@ -153,7 +153,7 @@ def test_features_are_scaled_by_the_constants_of_the_train_devices():
     ]
     dataset = FederatedDataset("d", tuple(devices[:2]), tuple(devices[2:]), 4, (2, 3), 0, "")
     scaled = standardise(dataset)
-    bundle, plain = make_bundle(scale=Scale.of(dataset.train)), make_bundle()
+    bundle, plain = make_bundle(scale=Scale(*scaling_constants(dataset.train))), make_bundle()
     expected = plain.predict(scaled.test[0].x, 0.5)
     assert np.allclose(bundle.predict(devices[2].x, 0.5), expected, atol=1e-6)
     assert not np.allclose(plain.predict(devices[2].x, 0.5), expected)

@@ -408,8 +408,9 @@ def test_sources_of_no_known_kind_are_refused(tmp_path):
         (tmp_path / "files" / name).write_bytes(b"")
         with pytest.raises(DataError, match=mend):
             load_dataset(DatasetSpec(str(tmp_path / "files" / name)))
+    (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"no \.json or \.json\.gz file"):
-        load_dataset(DatasetSpec(str(tmp_path)))
+        load_dataset(DatasetSpec(str(tmp_path / "empty")))
 
 
 def test_digits_are_a_source():

@@ -35,7 +35,7 @@ def test_a_folder_is_a_user_and_a_folder_in_it_a_class(photos):
     assert classes == ("cat", "dog")
     ann, bob = devices
     assert (ann.id, ann.y.tolist(), bob.id, bob.y.tolist()) == ("ann", [0, 1], "bob", [0])
-    assert np.array_equal(ann.x, [pixels(4, 5, seed=3), pixels(4, 5, seed=2)])
+    assert np.array_equal(ann.x, [[pixels(4, 5, seed=3)], [pixels(4, 5, seed=2)]])
     assert bob.x.dtype == np.uint8
 
 
@@ -43,10 +43,30 @@ def test_images_in_colour_keep_it_and_can_be_brought_to_one_size(photos):
     for name in ("bob/cat/1.png", "ann/dog/2.png"):
         photos(name, pixels(7, 6, 3))
     photos("ann/cat/3.PNG", pixels(9, 9, 3))
-    with pytest.raises(DataError, match=r"an image of shape \(7, 6, 3\), and .* has \(9, 9, 3\)"):
+    with pytest.raises(DataError, match=r"an image of shape \(3, 7, 6\), and .* has \(3, 9, 9\)"):
         read_image_folder(photos.folder)
     devices, _ = read_image_folder(photos.folder, size=(4, 8))
-    assert devices[0].x.shape == (2, 4, 8, 3)
+    assert devices[0].x.shape == (2, 3, 4, 8)
+
+
+def test_the_channels_of_a_pixel_come_first(photos):
+    """As torch's convolutions take them."""
+    coloured = pixels(4, 5, 3, seed=7)
+    for path in ("bob/cat/1.png", "ann/dog/2.png", "ann/cat/3.PNG"):
+        photos(path, coloured)
+    devices, _ = read_image_folder(photos.folder)
+    assert np.array_equal(devices[0].x[0], [coloured[..., channel] for channel in range(3)])
+
+
+@pytest.mark.parametrize("suffix", ["webp", "bmp", "tif"])
+def test_other_kinds_of_images_are_read(photos, suffix):
+    for path in ("bob/cat/1.png", "ann/dog/2.png", "ann/cat/3.PNG"):
+        photos(path, pixels(4, 5, 3))  # WebP has colours only
+    wanted = pixels(4, 5, 3, seed=9)
+    Image.fromarray(wanted).save(photos.folder / "bob" / "cat" / f"4.{suffix}", lossless=True)
+    (photos.folder / "bob" / "cat" / "Thumbs.db").write_bytes(b"left by a system")
+    _, bob = read_image_folder(photos.folder)[0]
+    assert np.array_equal(bob.x[1], np.moveaxis(wanted, 2, 0))
 
 
 def test_grey_among_coloured_is_told(photos):
@@ -58,12 +78,12 @@ def test_grey_among_coloured_is_told(photos):
 def test_what_is_no_image_is_refused_with_its_name(photos, tmp_path):
     note = photos.folder / "bob" / "cat" / "note.txt"
     note.write_text("x")
-    with pytest.raises(DataError, match=r"note\.txt: neither a PNG nor a JPEG"):
+    with pytest.raises(DataError, match=r"note\.txt: no image that is read"):
         read_image_folder(photos.folder)
     note.unlink()
     broken = photos.folder / "bob" / "cat" / "b.png"
     broken.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
-    with pytest.raises(DataError, match=r"b\.png: not a readable PNG or JPEG"):
+    with pytest.raises(DataError, match=r"b\.png: no readable image \(PNG, JPEG,"):
         read_image_folder(photos.folder)
     with broken.open("wb") as file:
         file.truncate(MAX_IMAGE_BYTES + 1)
@@ -79,7 +99,7 @@ def test_what_is_no_image_is_refused_with_its_name(photos, tmp_path):
 
 def test_the_settings_read_it_too(photos):
     data = load_dataset(DatasetSpec(str(photos.folder), format="images"))
-    assert (data.input_shape, data.num_classes, data.name) == ((4, 5), 2, "photos")
+    assert (data.input_shape, data.num_classes, data.name) == ((1, 4, 5), 2, "photos")
 
 
 def test_images_that_would_change_on_the_way_are_refused(photos):
@@ -92,7 +112,7 @@ def test_images_that_would_change_on_the_way_are_refused(photos):
     with pytest.raises(DataError, match=r"1\.png: an image of 2 frames, and one is wanted"):
         read_image_folder(photos.folder)
     photos("bob/cat/1.png", (deep // 3000).astype(np.uint8))
-    assert read_image_folder(photos.folder)[0][1].x[0, 3, 4] == 19
+    assert read_image_folder(photos.folder)[0][1].x[0, 0, 3, 4] == 19
 
 
 def test_photos_are_turned_the_way_up_that_the_camera_says(photos):
@@ -102,7 +122,7 @@ def test_photos_are_turned_the_way_up_that_the_camera_says(photos):
         exif[0x112] = 6  # turned by 90 degrees
         image.save(path, exif=exif)
     devices, _ = read_image_folder(photos.folder)
-    assert np.array_equal(devices[1].x[0], np.rot90(pixels(5, 4, seed=1), -1))
+    assert np.array_equal(devices[1].x[0, 0], np.rot90(pixels(5, 4, seed=1), -1))
 
 
 def test_colours_of_a_palette_may_be_transparent(photos):
@@ -110,7 +130,7 @@ def test_colours_of_a_palette_may_be_transparent(photos):
         if path.is_file():
             image = Image.fromarray(pixels(4, 5, 3)).convert("P")
             image.save(path, transparency=b"\x00\x01")
-    assert read_image_folder(photos.folder)[0][0].x.shape == (2, 4, 5, 3)
+    assert read_image_folder(photos.folder)[0][0].x.shape == (2, 3, 4, 5)
 
 
 @pytest.mark.parametrize("name", ["ann/4.png", "4.jpg"])

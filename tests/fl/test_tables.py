@@ -66,12 +66,12 @@ def test_several_labels_are_numbers(tmp_path):
     [
         ("", "people.csv: not a readable CSV file .Empty CSV file"),
         ("who,answer,height\nann,yes\n", "Expected 3 columns, got 2: ann,yes"),
-        ("who,answer,height\nann,yes,tall\n", "Row #2: .*invalid value 'tall'.*: correct the line"),
+        ("who,answer,height\nann,yes,tall\n", "'height' has 'tall' in row 1 .*feature_columns"),
         ("who,answer,height\nann,yes,\n", "'height' has nothing in row 1 .*fill it"),
-        ("who,answer,height\nann,yes,True\n", "invalid value 'True'.*1 and 0 for true"),
-        ('who,answer,height\nann,yes,"1,5"\n', "invalid value '1,5'.*decimal points"),
-        ("who;answer;height\nann;yes;1\n", r"semicolons and no commas.*sep=';'"),
-        ("who\tanswer\theight\nann\tyes\t1\n", "tabs and no commas"),
+        ("who,answer,height\nann,yes,True\n", "'True' in row 1 .*1 and 0 for true"),
+        ('who,answer,height\nann,yes,"1,5"\n', "'1,5' in row 1 .*data.decimal"),
+        ("who;answer;height\nann;yes;1\n", r"not divided by ',' but by ';'.*data.separator=;"),
+        ("who\tanswer\theight\nann\tyes\t1\n", "but by 'tab'.*separator='tab'"),
         ("who,answer,height\nann,1,2\nbob,NA,3\n", "'answer' has 'NA' in row 2.*numbers elsewhere"),
         ("who,answer,height\n7,1,2\nnan,1,3\n", "'who' has 'nan' in row 2.*numbers elsewhere"),
         ("who,answer,height\na,\u00e9,2\nb,e\u0301,3\n", "classes .*are one, written in two ways"),
@@ -97,7 +97,7 @@ def test_the_settings_name_the_columns(tmp_path):
     data = load_dataset(DatasetSpec(str(path), split=Split(), options=options))
     assert (data.name, data.num_classes, data.input_shape) == ("people", 3, (1,))
     assert len(data.train) == len(data.test) == 4
-    with pytest.raises(DataError, match="have no name"):
+    with pytest.raises(DataError, match=r"the user.s is not said: add --set data\.user_column"):
         load_dataset(DatasetSpec(str(path)))
     with pytest.raises(DataError, match="no rows"):
         load_dataset(
@@ -210,7 +210,11 @@ def test_all_columns_that_are_nothing_else_are_features():
         (Columns("who", ("who",)), NAMES, "'who' is named twice"),
         (Columns("who", ("answer",)), [*NAMES, "who"], "several columns are called 'who'"),
         (Columns("who", ("answer",)), ["who", "answer"], "no column is left for the inputs"),
-        (Columns("", ("",)), NAMES, r"have no name: .*data\.user_column, data\.label_column"),
+        (
+            Columns("", ("",)),
+            NAMES,
+            r"the user's is not said: add --set data\.user_column=NAME; there are",
+        ),
         (Columns("a", ("b",)), list(map(str, range(MAX_COLUMNS + 1))), "more than 65,536 columns"),
         (Columns("a", ("b",)), list(map(str, range(30))), "19 and 10 more"),
     ],

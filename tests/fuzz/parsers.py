@@ -23,9 +23,9 @@ import targets
 from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
-from deltafl.fl.bundle import Architecture, Bundle, Scale
+from deltafl.fl.bundle import Architecture, Bundle
 from deltafl.fl.data.cache import SourceKey, cached
-from deltafl.fl.data.federated import DeviceData, Split, federate
+from deltafl.fl.data.federated import DeviceData, Scale, Split, federate
 from deltafl.fl.data.femnist import load_femnist
 from deltafl.fl.data.image_folder import read_image_folder
 from deltafl.fl.data.leaf import load_leaf

@@ -124,7 +124,10 @@ def test_the_server_optimiser_is_under_any_algorithm(run):
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("fedavg", {"strategy": {"eta_every": 5}}), "only 'delta-fl' can keep its threshold"),
+        (
+            ("fedavg", {"strategy": {"eta_every": 5}}),
+            "only federation.algorithm = 'delta-fl' reads it",
+        ),
         (
             ("private-q-ffl", {"privacy": {"truth": True}}),
             "records numbers of samples as the devices' weights",

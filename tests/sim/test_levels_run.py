@@ -371,7 +371,7 @@ def test_one_level_is_no_framework():
 def test_noise_of_every_level_is_accounted_for(played):
     from deltafl.sim.run.summary import search_privacy
 
-    noisy = {"method": "noisy", "noise": 4}
+    noisy = {"method": "noisy", "noise": 4, "weights": "equal"}
     three = search_privacy(settings(quantile=noisy), 2)
     alone = settings(quantile=noisy, federation={"levels": [], "theta": "0.8"})
     one = search_privacy(alone, 6)

@@ -2,6 +2,7 @@
 
 import json
 from math import comb
+from statistics import fmean
 
 import pytest
 from fresh_python import loaded_by
@@ -52,8 +53,9 @@ def test_every_preset_has_a_plan_that_fits_the_terminal(preset, capsys):
     session, costs = plan["session"], plan["costs"]
     assert session["survives"] == plan["cohort"] - session["quorum"] > 0
     assert session["quorum"] >= max(session["threshold"], config.privacy.min_cohort)
-    assert costs["typical"]["bytes_up"] <= costs["most"]["bytes_up"]
-    assert costs["typical"]["secure_sums"] <= costs["most"]["secure_sums"]
+    for what in ("bytes_up", "secure_sums"):
+        few, many, most = (costs[name][what] for name in ("few", "many", "most"))
+        assert few <= many <= most
 
 
 @pytest.mark.slow
@@ -208,7 +210,7 @@ def test_noise_is_accounted_for(capsys):
     }
     _, out, _ = planned(capsys, *as_flags(noisy), "--json")
     plan = json.loads(out)
-    assert plan["costs"]["typical"]["queries"] == plan["costs"]["most"]["queries"] == 1
+    assert plan["costs"]["few"]["queries"] == plan["costs"]["most"]["queries"] == 1
     assert 0 < plan["privacy"]["epsilon"] < float("inf")
     _, out, _ = planned(capsys, *as_flags(noisy))
     assert f"and {rounded_up(plan['privacy']['epsilon'])} for one that is in all" in " ".join(
@@ -259,3 +261,33 @@ def test_a_plan_says_how_many_rounds_may_be_lost(capsys, devices, lost, said):
     assert said is None or said in told
     _, told, _ = planned(capsys, "--preset", "quickstart", "--json", *devices)
     assert json.loads(told)["session"]["losable_rounds"] == lost
+
+
+PLAYED = {
+    "quickstart": ["--preset", "quickstart", "--set", "federation.rounds=12"],
+    "by writer": ["--preset", "digits-by-writer", "--set", "federation.rounds=8"],
+    "mm": ["--set", "quantile.method=mm", "--set", "federation.rounds=6"],
+    "histogram": ["--set", "quantile.method=histogram", "--set", "federation.rounds=6"],
+    "a large tail": ["--set", "federation.theta=0.8", "--set", "federation.rounds=6"],
+    "levels": ["--set", 'federation.levels=["0.9","0.4"]', "--set", "federation.rounds=6"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", PLAYED.values(), ids=PLAYED)
+def test_runs_take_as_many_sums_and_bytes_as_were_planned(words, tmp_path, capsys):
+    words = [*words, "--set", "experiment.num_seeds=1", "--set", "experiment.baselines=[]"]
+    code, out, _ = planned(capsys, *words, "--json")
+    assert code == 0
+    plan = json.loads(out)
+    assert main(["run", *words, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    lines = (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [json.loads(line) for line in lines]
+    costs = plan["costs"]
+    later = max(0, costs["first"]["secure_sums"] - costs["many"]["secure_sums"])
+    for what, name in (("secure_sums", "secure_sums"), ("bytes_up", "bytes_up_per_device")):
+        mean = fmean(event[name] for event in events)
+        few, many = costs["few"][what], costs["many"][what]
+        slack = later / len(events) if what == "secure_sums" else 0.15 * many
+        assert 0.85 * few <= mean <= many + slack

@@ -191,8 +191,10 @@ class TestFairnessTable:
         wanted = {"data": {"heart": Path("heart")}, "methods": ("fedavg", "aaggff-s")}
         report = report_of(tmp_path, "heart", lambda _: [0.1, 0.2, 0.2, 0.3], **wanted)
         (table,) = report.tables
-        column = table.columns.index("worst: paper")
+        column = table.columns.index("worst: the paper's AUROC")
         assert [row[column] for row in table.rows] == ["65.22 ± 9.78", "66.56 ± 10.81"]
+        assert "off by" not in table.columns  # ours are accuracies
+        assert all(record["off_by"] is None for record in table.records)
 
 
 class TestDataTable:

@@ -21,7 +21,7 @@ def played(config):
     bars = ProgressBars()
     bars.begin(config, 0)
     bars.played(ROUND)
-    bars.evaluated(1, FOUND)
+    bars.evaluated(1, {"test": FOUND})
     bars.played(ROUND)
     bars.close()
 

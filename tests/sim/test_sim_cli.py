@@ -16,6 +16,7 @@ from fresh_python import ROOT, loaded_by
 from deltafl.sim.cli import main
 from deltafl.sim.run import drawing, experiment
 from deltafl.sim.run.cli import called
+from deltafl.sim.settings.config import ALGORITHMS, MODELS
 from deltafl.sim.settings.config_io import build_config, flatten, preset_text
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -564,3 +565,10 @@ def test_percent_signs_are_printed_once(capsys):
     out = capsys.readouterr().out
     assert "R|P%" in out
     assert "%%" not in out
+
+
+def test_the_help_of_run_lists_algorithms_and_models(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["run", "--help"])
+    words = capsys.readouterr().out.replace(",", " ").split()
+    assert {*ALGORITHMS, *MODELS} <= set(words)

@@ -12,10 +12,18 @@ from doubles import Silent
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.sim.cohort.sampling import dealt, participations
 from deltafl.sim.errors import ConfigError, RunError
-from deltafl.sim.run.accounting import Account, account_of, epsilon_of, rho_of_update, rounded_up
+from deltafl.sim.run.accounting import (
+    Account,
+    account_of,
+    epsilon_of,
+    rho_of_update,
+    rounded_up,
+    spent_by,
+)
 from deltafl.sim.run.algorithms import build_strategy
 from deltafl.sim.run.arms import check_arms
 from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.run.summary import _privacy_of_all
 from deltafl.sim.run.table import _privacy
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table
 
@@ -165,7 +173,9 @@ def test_runs_of_several_seeds_add_up():
     account = account_of(config_of(), 30, 650)
     spent = account.after(8)
     rho = spent.participations * (spent.rho_search + spent.rho_update)
-    one, three = (_privacy(asdict(spent), number) for number in (1, 3))
+    arms = [{"privacy": asdict(spent)}] * 3
+    one, three = (_privacy(_privacy_of_all(arms[:number])["privacy"], number) for number in (1, 3))
+    assert spent_by([spent] * 3) == pytest.approx(epsilon_of(3 * rho, 1e-5))
     assert f"ε = {rounded_up(spent.epsilon)} at δ = 1e-05; none was invited to more than 3" in one
     assert f"ε = {rounded_up(epsilon_of(3 * rho, 1e-5))} at δ = 1e-05: 3 runs over" in three
     assert f"One run has ε = {rounded_up(spent.epsilon)}" in three

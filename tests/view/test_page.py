@@ -201,11 +201,18 @@ def test_results_have_differences_settings_and_versions(pages, all_shown):
     ("settings", "spent", "said"),
     [
         (
-            {"dp": {"noise": "1.5"}, "quantile": {"method": "noisy", "noise": 4}},
+            {
+                "dp": {"noise": "1.5"},
+                "quantile": {"method": "noisy", "weights": "equal", "noise": 4},
+            },
             {"epsilon": 2.0, "delta": 1e-5},
             "all sums of 4 rounds cost",
         ),
-        ({"quantile": {"method": "noisy", "noise": 4}}, {}, "the searches of 4 rounds cost"),
+        (
+            {"quantile": {"method": "noisy", "weights": "equal", "noise": 4}},
+            {},
+            "the searches of 4 rounds cost",
+        ),
         ({}, {}, ""),
     ],
 )

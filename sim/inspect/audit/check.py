@@ -238,5 +238,5 @@ class Check(ABC):
             tally: The rounds of the transcript.
         """
         made = self.coverage(tally)
-        outcome = outcome_of(self.rules, findings, made.rounds, tally)
+        outcome = outcome_of(self.rules, findings, made, tally)
         return CheckResult(self.name, outcome, made.detail)

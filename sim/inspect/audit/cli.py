@@ -6,6 +6,7 @@ Exit codes: 0 nothing found at or above `--fail-on`, 1 something found, 2 nothin
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,18 +16,21 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.expected import DEFAULT_FALSE_ALARM_RATE
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.html import render
 from deltafl.sim.inspect.audit.html.verdict import verdict
+from deltafl.sim.inspect.audit.in_clear import BY_DESIGN
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.inspect.audit.preface import NOT_AUDITED
 from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.inspect.audit.source import find_source
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.record.rundir import check_output
+from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.visible import visible
+from deltafl.sim.writing import count
 
 _DIGEST_HEX: Final = 64
 _LEVELS: Final = tuple(severity.name.lower() for severity in Severity)
@@ -35,6 +39,7 @@ _MARKS: Final = {
     Outcome.FAILED: "FAILED ",
     Outcome.PARTIAL: "partial",
     Outcome.SKIPPED: "skipped",
+    Outcome.EMPTY: "nothing",
 }
 _SHOWN: Final = 20
 
@@ -157,17 +162,64 @@ def main(options: argparse.Namespace) -> int:
         check_output(options.html, [path for path in (source, chosen.truth) if path is not None])
     with _Progress(quiet=options.quiet or options.json) as bar:
         report = audit(source, chosen, bar)
+    with _Progress(quiet=options.quiet or options.json) as bar:
+        others = [
+            _as_baseline(audit(one, dataclasses.replace(chosen, truth=None), bar))
+            for one in _arms(source)
+        ]
     if options.html is not None:
         write_file(options.html, render(report).encode())
     if options.json:
-        reached = dataclasses.asdict(verdict(report))
-        print(json.dumps({"verdict": reached, **report.to_json()}, indent=2, allow_nan=False))
+        told = {**_as_json(report), "arms": [_as_json(one) for one in others]}
+        print(json.dumps(told, indent=2, allow_nan=False))
     else:
         print(visible(describe(report)))
+        if others:
+            print(visible(_describe_others(report, others)))
         if options.html is not None:
-            print(f"\nThe whole report is in {options.html}.")
-    worst = max((finding.severity for finding in report.findings), default=None)
-    return int(worst is not None and worst >= Severity[options.fail_on.upper()])
+            print(f"\nThe whole report on {source} is in {options.html}.")
+    found = [finding.severity for one in (report, *others) for finding in one.findings]
+    return int(any(one >= Severity[options.fail_on.upper()] for one in found))
+
+
+def _arms(source: Path) -> list[Path]:
+    """The directories of the further runs of an experiment."""
+    if not source.is_dir():
+        return []
+    top = RunDirectory(source)
+    runs = find_source(source).arms[1:]
+    folders = [top.arm(one.federation.algorithm, one.experiment.seed) for one in runs]
+    return [one.path for one in folders if one.config.exists()]
+
+
+def _as_baseline(report: AuditReport) -> AuditReport:
+    """The same without what a baseline is by design: a run in clear that the settings ask for."""
+    kept = tuple(one for one in report.findings if one.rule != BY_DESIGN)
+    if len(kept) == len(report.findings):
+        return report
+    checks = tuple(one for one in report.checks if one.name != ValuesInClear.name)
+    return dataclasses.replace(report, findings=kept, checks=checks)
+
+
+def _as_json(report: AuditReport) -> dict[str, object]:
+    return {"verdict": dataclasses.asdict(verdict(report)), **report.to_json()}
+
+
+def _describe_others(report: AuditReport, others: Sequence[AuditReport]) -> str:
+    """A line for each further run of the experiment with its findings, and the verdict on all."""
+    lines = ["", f"The {count(len(others), 'further run')} of this experiment:"]
+    for one in others:
+        lines.append(f"  {one.source}: {verdict(one).sentence}")
+        told = [finding for finding in one.findings if finding.severity > Severity.INFO]
+        for finding in told[:_SHOWN]:
+            lines += [f"  {line}" for line in _finding(finding)]
+    worst = max((report, *others), key=_worst)
+    runs = count(1 + len(others), "run")
+    return "\n".join([*lines, "", f"Verdict on all {runs}: {verdict(worst).sentence}"])
+
+
+def _worst(report: AuditReport) -> Severity:
+    return max((finding.severity for finding in report.findings), default=Severity.INFO)
 
 
 def describe(report: AuditReport) -> str:
@@ -179,7 +231,6 @@ def describe(report: AuditReport) -> str:
         f"alarms: {report.statistics.false_alarm_rate:g}",
         "",
     ]
-    lines[-1:] = [f"{name}: {value}" for name, value in report.facts if name == NOT_AUDITED] + [""]
     width = max(len(check.name) for check in report.checks)
     lines += [f"  {_MARKS[c.outcome]}  {c.name:<{width}}  {c.detail}" for c in report.checks]
     lines.append("")

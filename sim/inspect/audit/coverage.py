@@ -38,28 +38,32 @@ class Coverage:
     Attributes:
         rounds: Rounds that it covered, from 0 to all.
         detail: What it looked at, a phrase with the figures.
+        cases: How many things it looked at, where they are counted; with 0 it says nothing.
     """
 
     rounds: int
     detail: str
+    cases: int = 1
 
 
 def outcome_of(
-    rules: Container[str], findings: Iterable[Finding], rounds: int, tally: Tally
+    rules: Container[str], findings: Iterable[Finding], coverage: Coverage, tally: Tally
 ) -> Outcome:
     """The outcome of a check.
 
     Args:
         rules: The ids of its rules.
         findings: All findings of the audit.
-        rounds: Rounds that it covered.
+        coverage: What it covered.
         tally: All rounds.
     """
     if any(f.severity >= Severity.MEDIUM and f.rule in rules for f in findings):
         return Outcome.FAILED
-    if not rounds:
+    if not coverage.rounds:
         return Outcome.SKIPPED
-    return Outcome.PARTIAL if rounds < tally.rounds or tally.is_cut else Outcome.PASSED
+    if not coverage.cases:
+        return Outcome.EMPTY
+    return Outcome.PARTIAL if coverage.rounds < tally.rounds or tally.is_cut else Outcome.PASSED
 
 
 def uncovered(results: Iterable[CheckResult], tally: Tally, sums: tuple[int, int]) -> Iterator[str]:

@@ -19,6 +19,8 @@ class Outcome(StrEnum):
     """It covered a part: the transcript does not hold what the rest needs."""
     SKIPPED = "skipped"
     """It could not cover anything."""
+    EMPTY = "empty"
+    """The run has nothing of what it looks at."""
 
 
 @dataclass(frozen=True, slots=True)

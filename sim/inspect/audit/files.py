@@ -35,6 +35,8 @@ FILES: Final = (
     ),
     FileRow("metrics/*.csv", "the rounds that must be evaluated, and the summary", ""),
     FileRow("metrics/*/*.csv", "the rounds that must be evaluated, and the summary", ""),
+    FileRow("metrics/best.npz", "", "the model that did best on the validation devices"),
+    FileRow("metrics/*/best.npz", "", "the models that did best on the validation devices"),
     FileRow("bundle.npz", "the models that the sums lead to", "the constants of the scaling"),
     FileRow(
         "checkpoints/round-*.npz",
@@ -48,7 +50,9 @@ FILES: Final = (
     FileRow("attackers.jsonl", "", "who lies, which the simulation alone knows"),
     FileRow("plots/*", "", "the figures"),
     FileRow("summary.json", "what the other files add up to", "the memory that was used"),
-    FileRow("arms/*", "the first run's summary", "the further runs; audit each by its directory"),
+    FileRow(
+        "arms/*", "the first run's summary", "the further runs, which have reports of their own"
+    ),
     FileRow(".lock", "", "nothing is in it"),
 )
 """What a run leaves behind. A file without a row fails the tests, and is named by an audit."""

@@ -2,21 +2,29 @@
 
 from typing import Final
 
+from deltafl.sim.inspect.audit.checks.account import RULES as RECORD
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.facts import CheckResult, Outcome, no_facts
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run
 from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.inspect.audit.results import files_differ
 from deltafl.sim.inspect.audit.source import Source
 
+BY_DESIGN: Final = "clear.by-design"
+"""The rule that a run in clear breaks."""
+
 IN_CLEAR: Final = (
-    "everything else: a run in clear has no masks, and nothing in its directory was compared",
+    "what devices sent: a run in clear has no record of it, so events, losses and models were only "
+    "compared with each other",
 )
+
+_FILES: Final = "the run's own account"
 
 
 def report_in_clear(source: Source, options: Options) -> AuditReport:
-    """The report on a run whose algorithm has no masks; its transcript, if any, is not read.
+    """The report on a run whose algorithm has no masks: its files are compared with each other.
 
     Args:
         source: The run.
@@ -24,6 +32,12 @@ def report_in_clear(source: Source, options: Options) -> AuditReport:
     """
     algorithm = source.config.federation.algorithm if source.config else "unknown"
     detail = f"the run's algorithm is {algorithm}, which has no masks"
+    disagrees = [
+        RECORD.found("record.disagrees", one, [Evidence()]) for one in files_differ(source)
+    ]
+    compared = CheckResult(
+        _FILES, Outcome.FAILED if disagrees else Outcome.PASSED, "its files, with each other"
+    )
     facts = no_facts(options.false_alarm_rate)
     return AuditReport(
         source=str(source.given),
@@ -37,8 +51,11 @@ def report_in_clear(source: Source, options: Options) -> AuditReport:
         sums_released=facts["sums_released"],
         sums_replayed=facts["sums_replayed"],
         has_truth=False,
-        checks=(CheckResult(ValuesInClear.name, Outcome.FAILED, detail),),
-        findings=(ValuesInClear.rules.found("clear.by-design", detail, [Evidence()]),),
+        checks=(CheckResult(ValuesInClear.name, Outcome.FAILED, detail), compared),
+        findings=(
+            ValuesInClear.rules.found(BY_DESIGN, detail, [Evidence()]),
+            *disagrees,
+        ),
         observed=(),
         timeline=(),
         timeline_round=None,

@@ -6,9 +6,6 @@ from deltafl.sim.inspect.audit.expected import Expected
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.record.transcript import Opening
 
-NOT_AUDITED: Final = "not audited here"
-"""Name of the fact that says that an experiment has more runs."""
-
 LIMITS: Final = (
     "Secure aggregation is not differential privacy: the server knows every sum exactly. A sum "
     "may reveal its members if they are few, if something is already known about them, or if "
@@ -53,7 +50,7 @@ def facts_of_run(
             rate = f"{strategy.server_optimizer}, learning rate {strategy.server_learning_rate:g}"
             facts.append(("server optimiser", f"{rate}; by the run's own settings"))
     if source.num_others:
-        facts.append((NOT_AUDITED, f"{source.num_others} further runs, in arms/"))
+        facts.append(("not in this report", f"{source.num_others} further runs, in arms/"))
     policy = expected.policy
     facts += [
         ("adversary", str(policy.adversary)),

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final, cast
 
@@ -138,6 +139,28 @@ def _are_levels_of(models: Sequence[Vector], joined: Vector) -> bool:
     return all(map(same_bits, models, split_models(joined, len(models))))
 
 
+def files_differ(source: Source) -> Iterator[str]:
+    """Say what of a run's files does not follow from its other files; no messages are read."""
+    directory, config = source.directory, source.config
+    if directory is None or config is None:
+        return
+    checkpoints, problems = read_checkpoints(directory)
+    yield from problems
+    yield from unknown_of_versions(directory)
+    last, is_finished = max(checkpoints, default=None), source.summary is not None
+    if last is None:
+        return
+    yield from versions_differ(directory)
+    events = set(source.events or {})
+    if missing := sorted(set(range(1, last + 1)) ^ events):
+        yield f"the events are not those of {last} rounds: see round {missing[0]}"
+    followed = Followed(rounds=last)
+    if is_finished or directory.bundle.exists():
+        yield from bundle_differs(config, directory, followed, checkpoints[last])
+    yield from evaluations_differ(config, directory, last, is_finished=is_finished)
+    yield from summary_differs(source, last)
+
+
 def bundle_differs(
     config: RunConfig, directory: RunDirectory, followed: Followed, last: Checkpoint | None
 ) -> Iterator[str]:
@@ -241,8 +264,10 @@ def evaluations_differ(
 
 
 def _devices(evaluation: Evaluation) -> tuple[tuple[str, int], ...]:
-    rows = [*evaluation.train, *evaluation.test]
-    return ((str(len(evaluation.train)), 0), *((row.id, row.num_samples) for row in rows))
+    sides = evaluation.sides
+    sizes = ",".join(str(len(rows)) for rows in sides.values())
+    rows = chain.from_iterable(sides.values())
+    return ((sizes, 0), *((row.id, row.num_samples) for row in rows))
 
 
 def _impossible(evaluation: Evaluation, is_share: bool) -> Iterator[str]:
@@ -252,7 +277,7 @@ def _impossible(evaluation: Evaluation, is_share: bool) -> Iterator[str]:
         evaluation: One model on all devices.
         is_share: Whether the error is the share misclassified, and not another measure.
     """
-    for row in (*evaluation.train, *evaluation.test):
+    for row in chain.from_iterable(evaluation.sides.values()):
         if not is_share:
             if not (row.num_samples >= 1 and 0 <= row.loss < math.inf and math.isfinite(row.error)):
                 yield f"device {row.id} cannot have a loss of {row.loss} and {row.error} beside it"
@@ -284,10 +309,20 @@ def summary_differs(source: Source, rounds: int) -> Iterator[str]:
     memory = source.summary.get("peak_memory_mb", 0)
     if type(memory) not in (int, float) or not 0 <= cast(float, memory) <= _MOST_MB:
         yield f"peak_memory_mb is {_short(memory)} in the summary"
+    for path, said, value in _differing("", source.summary, wanted):
+        yield f"{path} is {_short(said)} in the summary, but {_short(value)} by the run's files"
+
+
+def _differing(
+    path: str, said: Mapping[str, object], wanted: Mapping[str, object]
+) -> Iterator[tuple[str, object, object]]:
+    """The places at which two tables differ, with both values."""
     for key, value in wanted.items():
-        said = source.summary.get(key)
-        if not same(said, value):
-            yield f"{key} is {_short(said)} in the summary, but {_short(value)} by the run's files"
+        told, place = said.get(key), f"{path}{key}"
+        if isinstance(told, dict) and isinstance(value, dict) and told.keys() == value.keys():
+            yield from _differing(f"{place}.", told, value)
+        elif not same(told, value):
+            yield place, told, value
 
 
 def unknown_of_summary(source: Source) -> list[str]:

@@ -47,8 +47,8 @@ RULES: Final = Rules(
     {
         "record.disagrees": Rule(
             Severity.HIGH,
-            "the run's own record disagrees with its messages",
-            "The run published results that do not follow from what its server received.",
+            "what the run says of itself does not fit together",
+            "The run's results do not follow from what its server received, or from each other.",
             "Find out which of the two was changed. Until then, trust neither.",
             A24,
         ),

@@ -29,9 +29,10 @@ RULES: Final = Rules(
     {
         "clear.by-design": Rule(
             Severity.CRITICAL,
-            "the algorithm shows the server every device's loss",
-            "The server reads every loss and knows who passed the filter.",
-            "Use `private-delta-fl`, which needs sums only.",
+            "the server sees what each device sends",
+            "It reads every device's update, and its loss where the algorithm asks for losses.",
+            "Use the private algorithm of the same name, such as `private-delta-fl` or "
+            "`private-fedavg`, which needs sums only.",
             A15,
         ),
         "clear.values": Rule(

@@ -93,7 +93,8 @@ class SharedMasks(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Only whole messages contain vectors."""
-        return Coverage(tally.whole, f"what is left of {self._tests.num_vectors} vectors")
+        number = self._tests.num_vectors
+        return Coverage(tally.whole, f"what is left of {number} vectors", number)
 
     def _late(
         self,

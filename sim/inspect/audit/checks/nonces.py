@@ -51,7 +51,7 @@ class Nonces(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Signatures are in whole messages only."""
-        return Coverage(tally.whole, f"{self._tried} signatures")
+        return Coverage(tally.whole, f"{self._tried} signatures", self._tried)
 
 
 def _signed(session: SessionView) -> Iterator[Signed]:

@@ -54,7 +54,8 @@ class ParticipationOverRounds(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
-        return Coverage(tally.told, f"{self._result.sums} sums of updates")
+        number = self._result.sums
+        return Coverage(tally.told, f"{number} sums of updates", number)
 
     def facts(self) -> CheckFacts:
         """What the participation matrix says."""

@@ -187,7 +187,7 @@ class Proofs(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """Proofs are kept whole in all transcripts; the devices' keys may not be."""
         detail = f"{self._examined} of {self._examined + self._unknown} proofs examined"
-        return Coverage(tally.told, detail)
+        return Coverage(tally.told, detail, self._examined + self._unknown)
 
 
 def _unproved(session: SessionView) -> Iterator[Finding]:

@@ -75,7 +75,8 @@ class Searches(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """All transcripts keep every word of a query's sum."""
         exact, noisy = len(self._searches), self._noisy.total()
-        return Coverage(tally.told, f"{exact} searches by exact sums, {noisy} by noisy ones")
+        detail = f"{exact} searches by exact sums, {noisy} by noisy ones"
+        return Coverage(tally.told, detail, exact + noisy)
 
     def unchecked(self) -> Iterator[str]:
         """Attacks that were not made."""

@@ -77,7 +77,8 @@ class Sharing(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Only whole messages contain shares."""
-        return Coverage(tally.whole, f"the polynomials of {self._tests.num_secrets} secrets")
+        number = self._tests.num_secrets
+        return Coverage(tally.whole, f"the polynomials of {number} secrets", number)
 
     def _look(self, session: SessionView, index: int) -> Iterator[Finding]:
         positions, ids = session.positions, session.ids.tolist()

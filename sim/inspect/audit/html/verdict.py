@@ -46,11 +46,14 @@ def verdict(report: AuditReport) -> Verdict:
     worst = max((finding.severity for finding in report.findings), default=Severity.INFO)
     if Outcome.FAILED in outcomes:
         worst = max(worst, Severity.MEDIUM)
+    empty = outcomes.count(Outcome.EMPTY)
+    made = len(outcomes) - empty
     in_full = sum(outcome in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes)
-    is_all = 0 < len(outcomes) == in_full and report.sums_replayed == report.sums_released
+    is_all = 0 < made == in_full and report.sums_replayed == report.sums_released
     complete = is_all and not report.not_checked
     coverage = (
-        f"{number(in_full)} of {count(len(outcomes), 'check')} made in full. "
+        f"{number(in_full)} of {count(made, 'check')} made in full"
+        f"{f', {number(empty)} more had nothing to check' if empty else ''}. "
         f"{number(report.sums_replayed)} of {count(report.sums_released, 'released sum')} "
         "computed again from the messages, and equal."
     )

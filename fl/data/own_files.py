@@ -1,0 +1,314 @@
+"""Files of one's own: a table of everybody, or a folder with a file for each device.
+
+    visits.csv                                   a column says whose each row is
+    silos/north.csv        silos/south.csv       a file is a device, called by its name
+    silos/ann/2024.csv     silos/ann/2025.csv    so is a folder, with all that is in it
+    silos/train/0.npz      silos/test/0.npz      a split that is already made; validation/, too
+
+Files of a folder are CSV, Parquet or .npz files (arrays x and y), and have the same inputs. Where a
+column says whose each row is, one person may be in several files.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    DeviceData,
+    FederatedDataset,
+    Split,
+    as_numbers,
+    check_classes,
+    federate,
+    federate_sides,
+)
+from deltafl.fl.data.npz import read_arrays
+from deltafl.fl.data.registry import Format
+from deltafl.fl.data.tables import (
+    MISSING,
+    Columns,
+    Rows,
+    name_of,
+    read_csv_table,
+    read_parquet_table,
+)
+from deltafl.fl.errors import DataError
+
+_READERS: Final = {".csv": read_csv_table, ".parquet": read_parquet_table}
+SUFFIXES: Final = (*_READERS, ".npz")
+"""Of files of a folder that are read; others are refused, but for hidden ones."""
+
+
+def load_parquet(
+    path: Path,
+    split: Split,
+    *,
+    user_column: str,
+    label_column: str,
+    feature_columns: tuple[str, ...],
+    missing: str = MISSING[0],
+) -> FederatedDataset:
+    """Read a Parquet file whose columns the settings name.
+
+    Args:
+        path: the file.
+        split: the rule for small devices, and who trains.
+        user_column: the column of the user.
+        label_column: that of the label.
+        feature_columns: those of the inputs; empty for all others.
+        missing: one of `MISSING`.
+
+    Raises:
+        DataError: as `read_parquet_table`, and as `deltafl.fl.data.federated.federate`.
+    """
+    columns = Columns(user_column, (label_column,), feature_columns, missing)
+    return _federated(path, read_parquet_table(path, columns), split)
+
+
+def load_csv(
+    path: Path,
+    split: Split,
+    *,
+    user_column: str,
+    label_column: str,
+    feature_columns: tuple[str, ...],
+    missing: str = MISSING[0],
+    separator: str = ",",
+    decimal: str = ".",
+) -> FederatedDataset:
+    """Read a CSV file whose columns the settings name; as `load_parquet`.
+
+    Args:
+        path: the file.
+        split: the rule for small devices, and who trains.
+        user_column: the column of the user.
+        label_column: that of the label.
+        feature_columns: those of the inputs; empty for all others.
+        missing: one of `MISSING`.
+        separator: one of `SEPARATORS`.
+        decimal: "." or ",".
+
+    Raises:
+        DataError: as `read_csv_table`, and as `deltafl.fl.data.federated.federate`.
+    """
+    columns = Columns(user_column, (label_column,), feature_columns, missing, separator, decimal)
+    return _federated(path, read_csv_table(path, columns), split)
+
+
+def _federated(path: Path, rows: Rows, split: Split) -> FederatedDataset:
+    name = path.stem
+    devices = [checked_device(name, *samples, keeps_whole=True) for samples in rows.by_user()]
+    return without_rows(federate(name, devices, split), rows.left_out)
+
+
+def without_rows(dataset: FederatedDataset, left_out: int) -> FederatedDataset:
+    """The same, with a rule that says how many rows of its tables were left out."""
+    if not left_out:
+        return dataset
+    rows = "1 row with a gap" if left_out == 1 else f"{left_out:,} rows with gaps"
+    return replace(dataset, rule=f"{dataset.rule}; {rows} left out")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Samples of one device, from one file.
+
+    Attributes:
+        user: whose they are.
+        x: inputs, [n, ...].
+        labels: as they are written: numbers, or texts.
+    """
+
+    user: str
+    x: npt.NDArray[np.generic]
+    labels: npt.NDArray[np.generic]
+
+
+def load_folder(
+    folder: Path,
+    split: Split,
+    *,
+    user_column: str = "",
+    label_column: str = "",
+    feature_columns: tuple[str, ...] = (),
+    missing: str = MISSING[0],
+    separator: str = ",",
+    decimal: str = ".",
+) -> FederatedDataset:
+    """Read a folder with a file, or a folder of files, for each device.
+
+    Args:
+        folder: the folder.
+        split: the rule for small devices, and who trains, where the folder does not say that.
+        user_column: the column of the user; "" if each entry of the folder is one.
+        label_column: that of the label.
+        feature_columns: those of the inputs; empty for all others.
+        missing: one of `MISSING`.
+        separator: one of `deltafl.fl.data.tables.SEPARATORS`.
+        decimal: "." or ",".
+
+    Raises:
+        DataError: there is no such folder, a file cannot be read, files do not go together, or too
+            few devices remain.
+    """
+    columns = Columns(
+        user_column, (label_column,), feature_columns, missing, separator, decimal, is_one=True
+    )
+    made = {side: folder / side for side in (TRAIN, VALIDATION, TEST) if (folder / side).is_dir()}
+    if made and not {TRAIN, TEST} <= made.keys():
+        raise DataError(f"{folder}: {', '.join(made)} alone is no split: give train/ and test/")
+    reader = _Reader(columns)
+    sides = {side: [*reader.parts(place)] for side, place in (made or {"": folder}).items()}
+    devices, num_classes = _devices(folder, sides)
+    whole = replace(split, num_classes=split.num_classes or num_classes)
+    if made:
+        dataset = federate_sides(folder.name, devices, whole)
+    else:
+        dataset = federate(folder.name, devices[""], whole)
+    return without_rows(dataset, reader.left_out)
+
+
+class _Reader:
+    """Reads files whose inputs are alike.
+
+    Args:
+        columns: of tables.
+
+    Attributes:
+        left_out: how many rows with gaps have been left out so far.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.left_out = 0
+        self._columns = columns
+        self._features: tuple[str, ...] = ()
+
+    def parts(self, folder: Path) -> Iterator[_Part]:
+        """All samples in a folder."""
+        for entry in sorted(folder.iterdir()):
+            if entry.name.startswith("."):
+                continue
+            files = sorted(_files(entry)) if entry.is_dir() else [entry]
+            for file in files:
+                yield from self._read(file, entry.stem if entry.is_file() else entry.name)
+
+    def _read(self, file: Path, user: str) -> Iterator[_Part]:
+        suffix = file.suffix.lower()
+        if suffix == ".npz":
+            arrays = read_arrays(file, ("x", "y"))
+            yield _Part(user, arrays["x"], arrays["y"])
+            return
+        if suffix not in _READERS:
+            raise DataError(
+                f"{file}: a folder of devices has {', '.join(SUFFIXES)} files: write it so, or "
+                "take it out"
+            )
+        rows = self._alike(file, _READERS[suffix](file, self._columns))
+        self.left_out += rows.left_out
+        for name, x, labels in rows.by_user():
+            texts = _written(rows, labels)
+            yield _Part(name if self._columns.user else user, x, texts)
+
+    def _alike(self, file: Path, rows: Rows) -> Rows:
+        """The same with the columns in the order of the first file.
+
+        Raises:
+            DataError: there are other columns.
+        """
+        first = self._features = self._features or rows.features
+        if set(first) != set(rows.features):
+            odd = ", ".join(sorted(set(first) ^ set(rows.features))[:5])
+            raise DataError(
+                f"{file}: its columns are not those of the files before ({odd}): name the columns "
+                "of the inputs that all have (--set data.feature_columns=…)"
+            )
+        order = [rows.features.index(name) for name in first]
+        return replace(rows, x=rows.x[:, order], features=first)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files in a folder of one device, at any depth, but for hidden ones."""
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _files(entry)
+        else:
+            yield entry
+
+
+def _written(rows: Rows, labels: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Labels as they are written in the file."""
+    return np.array(rows.classes)[labels] if rows.classes else labels
+
+
+def _devices(
+    folder: Path, sides: Mapping[str, Sequence[_Part]]
+) -> tuple[dict[str, list[DeviceData]], int | None]:
+    """Each side's devices, and how many classes there are if labels are texts.
+
+    Labels are numbered over all files together: one that a device lacks counts for it as well.
+    """
+    parts = [part for side in sides.values() for part in side]
+    classes: tuple[str, ...] = ()
+    if any(part.labels.dtype.kind == "U" for part in parts):
+        named = [[*map(name_of, part.labels.tolist())] for part in parts]
+        classes = tuple(sorted({name for names in named for name in names}))
+        check_classes(str(folder), classes)
+        numbers = {name: number for number, name in enumerate(classes)}
+        parts = [
+            replace(part, labels=np.array([numbers[name] for name in names]))
+            for part, names in zip(parts, named, strict=True)
+        ]
+    left, made = iter(parts), {}
+    for name, side in sides.items():
+        made[name] = _joined(folder, [next(left) for _ in side])
+    if any(device.x.dtype == np.float32 for side in made.values() for device in side):
+        made = {name: [*map(as_numbers, side)] for name, side in made.items()}
+    return made, len(classes) or None
+
+
+def _joined(folder: Path, parts: Sequence[_Part]) -> list[DeviceData]:
+    """One device for all parts of one user."""
+    by_user: dict[str, list[_Part]] = {}
+    for part in parts:
+        by_user.setdefault(part.user, []).append(part)
+    devices = []
+    for user, own in by_user.items():
+        if len({(part.x.dtype, part.x.shape[1:]) for part in own}) > 1:
+            raise DataError(
+                f"{folder}: inputs of {user!r} have several shapes or types: bring its files to one"
+            )
+        x, y = (np.concatenate([getattr(part, name) for part in own]) for name in ("x", "labels"))
+        devices.append(checked_device(folder.name, user, x, y, keeps_whole=True))
+    return devices
+
+
+CSV: Final = Format(
+    "csv",
+    "a CSV file with a row for each sample",
+    load_csv,
+    needs="a .csv file whose first row names the columns",
+)
+
+PARQUET: Final = Format(
+    "parquet",
+    "a Parquet file with a row for each sample",
+    load_parquet,
+    needs="a .parquet file with a column for each number",
+)
+
+FOLDER: Final = Format(
+    "folder",
+    "a folder with a file, or a folder of files, for each device",
+    load_folder,
+    needs="a folder of .csv, .parquet or .npz files, one for each device; or train/ and test/",
+)

@@ -1,0 +1,134 @@
+"""Try settings, choose by validation devices, and report on test devices."""
+
+import itertools
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deltafl.fl.metrics import summarise_test_error
+from deltafl.fl.registry import BEST_BY
+from deltafl.fl.strategies.base import Strategy
+from deltafl.sim.api.federation import Federation
+from deltafl.sim.api.methods import Method, Settings
+from deltafl.sim.api.modules import Model
+from deltafl.sim.api.results import Result
+from deltafl.sim.api.training import train
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.record.best import score_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """What was tried, and what it came to.
+
+    Attributes:
+        points: the settings that were tried, by their names.
+        results: what training came to, one for each point; test devices have chosen nothing.
+        scores: what points were chosen by: the error over validation devices, averaged over seeds.
+    """
+
+    points: Sequence[Mapping[str, object]]
+    results: Sequence[Result]
+    scores: Sequence[float]
+
+    @property
+    def chosen(self) -> int:
+        """The place of the point with the lowest score; of equals, the first."""
+        return int(np.argmin(self.scores))
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The settings that were chosen."""
+        return self.points[self.chosen]
+
+    @property
+    def best(self) -> Result:
+        """What they came to; its test errors have chosen nothing."""
+        return self.results[self.chosen]
+
+    def table(self) -> "pd.DataFrame":
+        """A row for each point: its settings and its score; without test errors."""
+        import pandas as pd
+
+        pairs = zip(self.points, self.scores, strict=True)
+        return pd.DataFrame([{**point, "validation": score} for point, score in pairs])
+
+    def __repr__(self) -> str:
+        return f"<Tuned: {_said(self.settings)} of {len(self.points)} points; {self.best!r}>"
+
+
+def _said(point: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in point.items())
+
+
+def tune(
+    model: Model,
+    federation: Federation,
+    strategy: Method | str | Strategy = "private-delta-fl",
+    *,
+    grid: Mapping[str, Sequence[object]],
+    by: str = BEST_BY[0],
+    out: str | Path | None = None,
+    settings: Settings | None = None,
+    **options: Any,  # noqa: ANN401 those of `train`
+) -> Tuned:
+    """Train at every point of a grid, and choose by the validation devices.
+
+    Args:
+        model: as of `train`.
+        federation: likewise; it must have validation devices.
+        strategy: likewise.
+        grid: what to try, by name: arguments of `train`, such as "learning_rate", or settings, such
+            as "strategy.proximal".
+        by: what must be lowest over validation devices after the last round: the "mean" of their
+            errors, or "p90", their 90th percentile.
+        out: a folder with a run directory for each point.
+        settings: as of `train`, for all points.
+        options: all others of `train`.
+
+    Raises:
+        ConfigError: there are no validation devices, or nothing to try; or as `train`.
+    """
+    if not len(federation.dataset.validation):
+        raise ConfigError(
+            "tune: the federation has no validation devices: hold some out, as in "
+            "from_devices(…, validation=0.2); the test must not choose"
+        )
+    if by not in BEST_BY or not grid or not all(map(len, grid.values())):
+        raise ConfigError(
+            f"tune: by={by!r} must be one of {', '.join(BEST_BY)}, and grid must give values of at "
+            "least one setting, such as {'learning_rate': [0.03, 0.1]}"
+        )
+    folder = Path(tempfile.mkdtemp(prefix="deltafl-")) if out is None else Path(out)
+    points = [dict(zip(grid, one, strict=True)) for one in itertools.product(*grid.values())]
+    results = []
+    for number, point in enumerate(points):
+        arguments = {name: value for name, value in point.items() if "." not in name}
+        tables = _with(settings or {}, {n: v for n, v in point.items() if "." in n})
+        place, told = folder / str(number), options | arguments
+        found = train(model, federation, strategy, settings=tables, out=place, **told)
+        results.append(replace(found, label=_said(point)))
+    scores = [_score(one, by) for one in results]
+    return Tuned(points, results, scores)
+
+
+def _with(settings: Settings, point: Mapping[str, object]) -> Settings:
+    """Settings with those of a point, by section and name."""
+    tables = {section: dict(values) for section, values in settings.items()}
+    for name, value in point.items():
+        section, _, key = name.partition(".")
+        tables.setdefault(section, {})[key] = value
+    return tables
+
+
+def _score(result: Result, by: str) -> float:
+    """The error over validation devices of the last models, averaged over seeds."""
+    errors = [summarise_test_error(one.validation) for one in result.final()]
+    return float(np.mean([score_of(one, by) for one in errors]))

@@ -1,0 +1,205 @@
+"""Validation devices choose: when to stop, which model is best, which settings are taken."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import deltafl as dfl
+from deltafl.fl.errors import DataError
+from deltafl.fl.parameters import to_vector
+from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.record.evaluations import read_evaluations
+
+FEW = {"rounds": 6, "cohort_size": 10, "progress": False}
+
+
+def devices(count=40, seed=0):
+    rng = np.random.default_rng(seed)
+    found = {}
+    for number in range(count):
+        x = rng.normal(size=(10, 3)).astype(np.float32)
+        found[f"p{number:02}"] = x, (x[:, 0] + rng.normal() > 0).astype(int)
+    return found
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    return dfl.Federation.from_devices(devices(), validation=0.2)
+
+
+def net():
+    return nn.Linear(3, 2)
+
+
+@pytest.fixture(scope="module")
+def found(held_out, tmp_path_factory):
+    out = tmp_path_factory.mktemp("chosen") / "run"
+    return dfl.train(net, held_out, "fedavg", seeds=2, learning_rate=2.0, out=out, **FEW)
+
+
+def test_the_model_that_did_best_on_validation_devices_can_be_had(found, held_out):
+    folders = [found.path / "metrics", found.path / "arms" / "fedavg-seed-2" / "metrics"]
+    for seed, folder in zip(found.seeds, folders, strict=True):
+        means = {
+            one.round: np.mean([device.error for device in one.validation])
+            for one in read_evaluations(folder)
+        }
+        wanted = min(means, key=lambda number: (means[number], number))
+        assert found.best_rounds()[seed] == wanted
+        module = found.module(seed, best=True)
+        errors = [
+            (module(torch.from_numpy(one.x)).argmax(1).numpy() != one.y).mean()
+            for one in held_out.dataset.validation
+        ]
+        assert np.mean(errors) == pytest.approx(means[wanted])
+
+
+def test_a_resumed_run_keeps_the_same_best_model(held_out, tmp_path):
+    options = FEW | {"learning_rate": 2.0}
+    whole = dfl.train(net, held_out, "fedavg", out=tmp_path / "whole", **options)
+    part = tmp_path / "part"
+    dfl.train(net, held_out, "fedavg", out=part, **(options | {"rounds": 3}))
+    with pytest.warns(UserWarning, match="from 3 to 6 rounds"):
+        again = dfl.train(net, held_out, "fedavg", out=part, resume=True, **options)
+    assert again.best_rounds() == whole.best_rounds()
+    models = [to_vector(one.module(best=True)).tobytes() for one in (whole, again)]
+    assert len(set(models)) == 1
+
+
+def test_without_validation_devices_nothing_is_best(tmp_path):
+    federation = dfl.Federation.from_devices(devices())
+    found = dfl.train(net, federation, "fedavg", out=tmp_path / "run", **FEW)
+    with pytest.raises(RunError, match="has no best model, for it has no validation devices"):
+        found.module(best=True)
+    for call in (
+        lambda: dfl.train(net, federation, "fedavg", callbacks=[dfl.EarlyStopping()], **FEW),
+        lambda: dfl.tune(net, federation, "fedavg", grid={"learning_rate": [0.1]}, **FEW),
+    ):
+        with pytest.raises(ConfigError, match="no validation devices: hold some out"):
+            call()
+
+
+def test_training_stops_when_validation_gets_no_better(held_out, tmp_path):
+    stopping = dfl.EarlyStopping(patience=2)
+    options = FEW | {"rounds": 30, "settings": {"federation": {"evaluate_every": 1}}}
+    found = dfl.train(
+        net, held_out, "fedavg", out=tmp_path / "run", callbacks=[stopping], **options
+    )
+    history = [
+        np.mean([device.error for device in one.validation])
+        for one in read_evaluations(found.path / "metrics")
+    ]
+    best = int(np.argmin(history))
+    assert len(history) == best + 3 < 31
+
+
+@pytest.mark.parametrize("arguments", [{"patience": 0}, {"by": "median"}])
+def test_stopping_out_of_range_is_refused(arguments):
+    with pytest.raises(ValueError, match="must be at least 1, and one of mean, p90"):
+        dfl.EarlyStopping(**arguments)
+
+
+def test_settings_are_chosen_by_validation_and_not_by_the_test(held_out, tmp_path):
+    grid = {"learning_rate": [0.001, 0.5], "training.l2": [0.0, 0.1]}
+    tuned = dfl.tune(net, held_out, "fedavg", grid=grid, out=tmp_path / "grid", **FEW)
+    assert len(tuned.points) == 4
+    by_hand = [
+        np.mean([device.error for device in one.final()[0].validation]) for one in tuned.results
+    ]
+    assert tuned.scores == pytest.approx(by_hand)
+    assert tuned.best is tuned.results[int(np.argmin(by_hand))]
+    assert tuned.settings["learning_rate"] == 0.5
+    table = tuned.table()
+    assert list(table.columns) == ["learning_rate", "training.l2", "validation"]
+    assert tuned.best.label == f"learning_rate=0.5, training.l2={tuned.settings['training.l2']}"
+    assert "of 4 points" in repr(tuned)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"grid": {}}, {"grid": {"rounds": []}}, {"grid": {"rounds": [1]}, "by": "best"}]
+)
+def test_grids_of_nothing_are_refused(held_out, arguments):
+    with pytest.raises(ConfigError, match="tune: by="):
+        dfl.tune(net, held_out, "fedavg", **arguments)
+
+
+def test_new_inputs_are_scaled_as_those_that_were_trained_on(tmp_path):
+    shifted = {name: (x * 50 + 1000, y) for name, (x, y) in devices().items()}
+    federation = dfl.Federation.from_devices(shifted, standardise="train")
+    found = dfl.train(net, federation, "fedavg", out=tmp_path / "run", **FEW)
+    device = federation.dataset.test[0]
+    table = found.devices()
+    error = table[(table["split"] == "test") & (table["device"] == device.id)]["error"].item()
+    assert (found.predict(shifted[device.id][0]) != device.y).mean() == pytest.approx(error)
+    with pytest.raises(DataError, match="not a finite"):
+        found.predict([[np.nan, 0, 0]])
+
+
+def test_a_data_set_of_torch_is_a_devices_samples():
+    given = {n: TensorDataset(torch.tensor(x), torch.tensor(y)) for n, (x, y) in devices().items()}
+    ours, theirs = dfl.Federation.from_devices(devices()), dfl.Federation.from_devices(given)
+    for one, other in zip(ours.dataset.train, theirs.dataset.train, strict=True):
+        assert np.array_equal(one.x, other.x)
+        assert np.array_equal(one.y, other.y)
+
+
+def test_who_tests_may_be_named_or_given():
+    everybody = devices(8)
+    names = list(everybody)
+    named = dfl.Federation.from_devices(everybody, test=names[4:], validation=names[3:4])
+    given = dfl.Federation.from_devices(
+        {name: everybody[name] for name in names[:3]},
+        validation={names[3]: everybody[names[3]]},
+        test={name: everybody[name] for name in names[4:]},
+    )
+    for one in (named, given):
+        sides = {name: [d.id for d in side] for name, side in one.dataset.sides.items()}
+        assert sides == {"train": names[:3], "validation": names[3:4], "test": names[4:]}
+    assert "3 training, 1 validation and 4 test devices" in repr(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"test": ["nobody"]}, DataError, "test names 'nobody', which is no device that trains"),
+        ({"validation": ["nobody"]}, DataError, "validation names 'nobody'"),
+        ({"validation": 1.0}, ValueError, "validation=1.0: must be a share from 0 and below 1"),
+        ({"validation": devices(1)}, ValueError, "give both so"),
+        ({"test": ["p00"], "split": "samples"}, ValueError, "divides none: give a share"),
+        ({"standardise": "legacy"}, ValueError, "standardise='legacy': must be one of none"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused(options, error, said):
+    with pytest.raises(error, match=said):
+        dfl.Federation.from_devices(devices(8), **options)
+
+
+NOISY = {
+    "dp": {"noise": "1.5"},
+    "quantile": {"method": "noisy", "noise": 4, "weights": "equal"},
+    "privacy": {"max_weight": 1, "sums": "ideal"},
+}
+
+
+class StopAfterTwo(dfl.Callback):
+    def played(self, event):
+        if event["round"] == 2:
+            raise dfl.Stop
+
+
+def test_what_noise_has_cost_is_over_all_seeds_and_known_of_a_run_that_stopped(tmp_path):
+    federation = dfl.Federation.from_devices(devices(60))
+    options = FEW | {"cohort_size": 15, "settings": NOISY, "rounds": 3}
+    one, two = (
+        dfl.train(net, federation, seeds=seeds, out=tmp_path / str(seeds), **options)
+        for seeds in (1, 2)
+    )
+    assert two.privacy["epsilon"] > 1.2 * one.privacy["epsilon"] > 0
+    for found in (one, two):
+        assert found.privacy["epsilon"] == found.summary["privacy"]["epsilon"]
+        assert "ε = " in repr(found)
+    stopped = dfl.train(net, federation, out=tmp_path / "s", callbacks=[StopAfterTwo()], **options)
+    assert stopped.summary == {}
+    assert 0 < stopped.privacy["epsilon"] <= one.privacy["epsilon"]
