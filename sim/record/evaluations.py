@@ -146,4 +146,4 @@ def _evaluation(rows: Iterator[Sequence[str]]) -> Evaluation:
         metrics[split].append(DeviceMetrics(device, int(count), float(loss), float(error)))
     if len(rounds) != 1 or not 0 <= min(rounds) < _MAX_COUNT:
         raise ValueError("it is not of one round")
-    return Evaluation(rounds.pop(), **metrics)
+    return Evaluation(rounds.pop(), metrics[TRAIN], metrics[TEST], metrics[VALIDATION] or ())

@@ -242,6 +242,8 @@ class _Run:
         state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
         lost: list[str] = []
         begun = beyond.goes_on
+        if state.round < rounds:
+            self.directory.bundle.unlink(missing_ok=True)  # that of a run that was stopped
         while state.round < rounds:
             if self.asked.account is not None:  # lost rounds cost as much
                 self.asked.account.check(state.round + 1)

@@ -146,7 +146,6 @@ def run_experiment(
             # somebody may have resumed an arm by itself, and still be at it
             with directory.claim(arm, resume=True) if number else contextlib.nullcontext():
                 write_json(directory.versions, versions)
-                directory.bundle.unlink(missing_ok=True)  # until now that of a run that was stopped
                 keep = partial(_write_bundle, arm, directory, subject, versions)
                 try:
                     play(arm, directory, population, progress, subject.strategy)
