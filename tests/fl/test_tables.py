@@ -1,6 +1,7 @@
 """CSV and Parquet files with a row for each sample; columns by name, texts that are kept once."""
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -261,3 +262,25 @@ def test_a_user_who_is_a_whole_number_has_one_name():
     assert [name_of(one) for one in (1, 1.0, np.float32(1), "1", 1.5)] == ["1"] * 4 + ["1.5"]
     assert name_of(1e300) == "1e+300"
     assert name_of(float("nan")) == "nan"
+
+
+def test_row_numbers_that_pandas_has_written_are_no_input(tmp_path):
+    frame = pd.DataFrame({"who": ["a", "b"], "answer": [0, 1], "height": [1.0, 2.0]})
+    columns = Columns("who", ("answer",))
+    frame.to_csv(tmp_path / "with.csv")
+    with pytest.raises(DataError, match=r"a column has no name \(''\), as pandas writes"):
+        read_csv_table(tmp_path / "with.csv", columns)
+    with pytest.raises(DataError, match=r"a column has no name \('Unnamed: 0'\)"):
+        read_frame("t", pd.read_csv(tmp_path / "with.csv"), columns)
+    chosen = Columns("who", ("answer",), ("height",))
+    assert read_csv_table(tmp_path / "with.csv", chosen).x.tolist() == [[1.0], [2.0]]
+
+
+def test_separators_and_decimal_commas_may_be_said(tmp_path):
+    frame = pd.DataFrame({"who": ["a", "b"], "answer": ["no", "yes"], "height": [1.25, 2.5]})
+    for said, separator in ((";", ";"), ("|", "|"), ("tab", "\t")):
+        frame.to_csv(tmp_path / "t.csv", index=False, sep=separator, decimal=",")
+        columns = Columns("who", ("answer",), separator=said, decimal=",")
+        assert read_csv_table(tmp_path / "t.csv", columns).x.tolist() == [[1.25], [2.5]]
+    with pytest.raises(ValueError, match="separator='&': must be one of ',', ';'"):
+        Columns("who", ("answer",), separator="&")

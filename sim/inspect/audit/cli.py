@@ -160,13 +160,13 @@ def main(options: argparse.Namespace) -> int:
     chosen, source = _options(options), options.source
     if options.html is not None:
         check_output(options.html, [path for path in (source, chosen.truth) if path is not None])
-    with _Progress(quiet=options.quiet or options.json) as bar:
+    quiet = options.quiet or options.json
+    with _Progress(quiet=quiet) as bar:
         report = audit(source, chosen, bar)
-    with _Progress(quiet=options.quiet or options.json) as bar:
-        others = [
-            _as_baseline(audit(one, dataclasses.replace(chosen, truth=None), bar))
-            for one in _arms(source)
-        ]
+    others, bare = [], dataclasses.replace(chosen, truth=None)
+    for arm in _arms(source):
+        with _Progress(quiet=quiet) as bar:
+            others.append(_as_baseline(audit(arm, bare, bar)))
     if options.html is not None:
         write_file(options.html, render(report).encode())
     if options.json:
