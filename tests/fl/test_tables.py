@@ -17,6 +17,7 @@ from deltafl.fl.data.tables import (
     check_filled,
     name_of,
     read_csv_table,
+    read_frame,
     read_parquet_table,
 )
 from deltafl.fl.errors import DataError
