@@ -219,6 +219,24 @@ class Result:
         is_of_classes = self._config.training.loss == CROSS_ENTROPY and outputs.ndim == 2
         return outputs.argmax(axis=1) if is_of_classes else outputs
 
+    def export(self, path: str | Path, seed: int | None = None, *, best: bool = False) -> None:
+        """Write a trained module's parameters and buffers to an .npz archive, by their names.
+
+        `torch.from_numpy` of each is what `load_state_dict` takes; nothing is pickled.
+
+        Args:
+            path: the file; it must not be there.
+            seed: as of `module`.
+            best: likewise.
+
+        Raises:
+            FileExistsError: there is such a file.
+            RunError: as `module`.
+        """
+        state = self.module(seed, best=best).state_dict()
+        with Path(path).open("xb") as file:
+            np.savez(file, **{name: tensor.numpy() for name, tensor in state.items()})
+
     def audit(self) -> Verdict:
         """What an auditor says of what the server saw, in the run of the first seed."""
         return verdict(audit(next(iter(self._directories().values())).path))

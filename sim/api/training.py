@@ -153,9 +153,9 @@ def train(
 
 
 def compare(
-    strategies: Sequence[Method | str | Strategy],
     model: Model,
     federation: Federation,
+    strategies: Sequence[Method | str | Strategy],
     *,
     out: str | Path | None = None,
     **options: Any,  # noqa: ANN401 those of `train`
@@ -163,9 +163,9 @@ def compare(
     """Train by several methods, with the same initial models and cohorts.
 
     Args:
-        strategies: the methods; the last is what the others are compared with.
         model: as of `train`.
         federation: likewise.
+        strategies: the methods; the last is what the others are compared with.
         out: a folder with a run directory for each method; `Comparison.open` reads it, and
             `deltafl compare` and `deltafl report` take it.
         options: all others of `train`.

@@ -137,6 +137,17 @@ def test_new_inputs_are_scaled_as_those_that_were_trained_on(tmp_path):
         found.predict([[np.nan, 0, 0]])
 
 
+def test_a_module_is_exported_without_pickle(found, tmp_path):
+    found.export(tmp_path / "model.npz", best=True)
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as archive:
+        state = {name: torch.from_numpy(archive[name]) for name in archive.files}
+    again = net()
+    again.load_state_dict(state)
+    assert np.array_equal(to_vector(again), to_vector(found.module(best=True)))
+    with pytest.raises(FileExistsError):
+        found.export(tmp_path / "model.npz")
+
+
 def test_a_data_set_of_torch_is_a_devices_samples():
     given = {n: TensorDataset(torch.tensor(x), torch.tensor(y)) for n, (x, y) in devices().items()}
     ours, theirs = dfl.Federation.from_devices(devices()), dfl.Federation.from_devices(given)

@@ -111,7 +111,7 @@ def test_a_mean_by_secure_sums_passes_the_audit(federation, tmp_path):
 
 
 def test_a_strategy_that_sees_updates_is_trained_by_and_compared(federation, tmp_path):
-    found = dfl.compare([Median(), "fedavg"], network(), federation, out=tmp_path, **FEW)
+    found = dfl.compare(network(), federation, [Median(), "fedavg"], out=tmp_path, **FEW)
     assert list(found.table().index) == ["median", "fedavg"]
     ours, theirs = (to_vector(one.module()) for one in found.results)
     assert not np.array_equal(ours, theirs)

@@ -91,7 +91,7 @@ def test_a_module_written_anew_comes_to_the_same_model(tmp_path, strategy):
 @pytest.mark.slow
 def test_methods_are_compared_with_the_same_cohorts(federation, tmp_path):
     methods = [dfl.PrivateDeltaFL(0.5), dfl.FedAvg(private=True), "fedavg"]
-    found = dfl.compare(methods, network, federation, seeds=2, out=tmp_path / "both", **FEW)
+    found = dfl.compare(network, federation, methods, seeds=2, out=tmp_path / "both", **FEW)
     table = found.table()
     assert list(table.index) == ["private-delta-fl, θ = 0.5", "private-fedavg", "fedavg"]
     assert table.loc["fedavg", ["difference", "p"]].isna().all()
@@ -217,7 +217,7 @@ def test_what_cannot_be_trained_is_refused_with_what_would_be_right(
 def test_methods_that_cannot_be_told_apart_are_refused(federation):
     for methods in (["fedavg"], ["fedavg", dfl.FedAvg()]):
         with pytest.raises(ValueError, match="give two or more, each once"):
-            dfl.compare(methods, network, federation, **FEW)
+            dfl.compare(network, federation, methods, **FEW)
 
 
 def test_the_command_line_says_that_it_has_no_module(trained, tmp_path, capsys):
