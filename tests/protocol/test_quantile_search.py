@@ -295,10 +295,12 @@ def test_the_smallest_tail_that_is_large_enough_need_not_be_everybody():
     for method in METHODS:
         heavy = searches(method, config, ticks, weights)[-1].result()
         assert (kept(heavy, ticks), heavy.ended) == (ticks[4:], Ended.LAST_DEVICE)
+        assert heavy.certified
         for least in (2, 3, 5):
             counted = changed_search(config, min_tail=least)
             result = searches(method, counted, ticks, weights)[-1].result()
             assert (kept(result, ticks), result.ended) == (ticks[-least:], Ended.WIDENED)
+            assert not result.certified  # another tail than Algorithm 2's
 
 
 @EVERY_METHOD
