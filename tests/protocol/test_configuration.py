@@ -106,6 +106,11 @@ def test_bindings_are_equal_if_and_only_if_context_and_question_are(one, other, 
     assert (binding(one, first) == binding(other, second)) == same
 
 
+def test_a_question_is_bound_to_its_context():
+    query = Query("", ())
+    assert binding(bytes(32), query) != binding(b"\1" * 32, query)
+
+
 def test_questions_of_different_kinds_and_the_same_bytes_are_bound_differently():
     threshold = Threshold(0, 0)
     query = Query("", ())

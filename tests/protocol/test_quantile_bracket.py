@@ -97,6 +97,7 @@ def mm_sums(beta, signed_weight, count_below=1):
         (sums(beta=5, weight=4), "do not fit"),
         (sums(beta=5, signed_weight=[2, 0], weight=4), "do not fit"),
         ({"beta": np.zeros(2, np.int64)}, "do not fit"),
+        (mm_sums([5, 0], signed_weight=2), "do not fit"),
     ],
 )
 def test_mm_refuses_sums_that_contradict_themselves(answer, message):

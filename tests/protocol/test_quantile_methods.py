@@ -114,13 +114,13 @@ def test_searches_are_short(method, cold, warm, worst):
 
 @pytest.mark.parametrize("epsilon", [66, 655, 6554, 65_536])  # 0.001 to 1 nat
 def test_an_epsilon_costs_few_queries(epsilon):
-    # Without the halving of narrow brackets, nearly all of these take the 30 that there are.
+    # Without the halving of narrow brackets, some of these take 23.
     method = MajoriseMinimise()
     for theta in THETAS:
-        for warm, median in ((False, 22), (True, 15)):
+        for warm, median in ((False, 12), (True, 6)):
             numbers = num_queries(method, 50, theta, warm=warm, num_cohorts=20, epsilon=epsilon)
             assert np.median(numbers) <= median
-            assert max(numbers) <= 30
+            assert max(numbers) <= 18
 
 
 def test_equal_weights_whose_minimisers_form_an_interval_are_no_slower():

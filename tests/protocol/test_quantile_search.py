@@ -295,10 +295,23 @@ def test_the_smallest_tail_that_is_large_enough_need_not_be_everybody():
     for method in METHODS:
         heavy = searches(method, config, ticks, weights)[-1].result()
         assert (kept(heavy, ticks), heavy.ended) == (ticks[4:], Ended.LAST_DEVICE)
+        assert heavy.certified
         for least in (2, 3, 5):
             counted = changed_search(config, min_tail=least)
             result = searches(method, counted, ticks, weights)[-1].result()
             assert (kept(result, ticks), result.ended) == (ticks[-least:], Ended.WIDENED)
+            assert not result.certified  # another tail than Algorithm 2's
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("theta", [Fraction(1, 5), Fraction(1, 2), Fraction(4, 5)])
+def test_a_verified_search_that_ends_early_keeps_whoever_may_be_in_the_tail(method, theta):
+    ticks, weights = [1000 * (number + 1) ** 2 for number in range(9)], [1] * 9
+    config = search_of(theta, GRID, MAX_WEIGHT, 9, method.default_max_queries, min_tail=2)
+    tail = expected(changed_search(config, min_tail=0), ticks, weights)
+    for state in searches(method, config, ticks, weights)[1:]:
+        early = changed_state(state, verified=True).result(shrank=True, num_lost=0)
+        assert set(tail) <= set(kept(early, ticks, weights))
 
 
 @EVERY_METHOD

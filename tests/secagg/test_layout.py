@@ -65,7 +65,9 @@ def test_the_decoded_sum_is_the_exact_sum_of_what_was_encoded(layout, data):
 
 
 @pytest.mark.parametrize("cohort_size", [1, 2, 3, 7, 8, 1000])
-@pytest.mark.parametrize(("low", "high"), [(0, 5), (-4, 3), (-3, 4), (-1, 0), (3, 3), (0, 1)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 5), (-4, 3), (-3, 4), (-1, 0), (3, 3), (0, 1), (-4, -1)]
+)
 def test_the_ring_is_as_narrow_as_it_can_be(low, high, cohort_size):
     field = Field("x", 1, low, high, 0)
     layout = Layout((field,), cohort_size)
@@ -78,6 +80,8 @@ def test_the_ring_is_as_narrow_as_it_can_be(low, high, cohort_size):
     assert [decoded(total, layout.ring_bits) for total in sums] == sums
     words = ring_sum(layout, [layout.encode({"x": high})[0]] * cohort_size)
     assert layout.decode(words)["x"].tolist() == [cohort_size * high]
+    nobody = np.zeros(1, np.uint64)
+    assert layout.decode(nobody)["x"].tolist() == [0]
     if layout.ring_bits > 1:  # one bit fewer overflows
         assert [decoded(total, layout.ring_bits - 1) for total in sums] != sums
 
