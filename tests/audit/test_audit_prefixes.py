@@ -42,6 +42,15 @@ def test_the_beginning_of_a_message_is_the_beginning_of_its_fields(fields, data)
         assert fields[len(before)] == last
 
 
+def test_every_beginning_of_a_message_tells_whole_numbers_alone():
+    fields = [0x7F, 0x80, 0xFF, 0x10000, 2**32, b"abc", 5]
+    whole = write_fields(fields)
+    assert scan(whole).fields == tuple(fields)
+    for cut in range(1, len(whole)):
+        for told, field in zip(scan(whole[:cut]).fields, fields, strict=False):
+            assert field[: len(told)] == told if isinstance(field, bytes) else field == told
+
+
 @given(FIELDS, st.integers(0, 500))
 def test_more_bytes_tell_more(fields, cut):
     whole = write_fields(fields)
