@@ -374,7 +374,7 @@ def _privacy(snapshots: Sequence[Snapshot]) -> list[str]:
             if isinstance(epsilon, float) and isinstance(delta, float):
                 found.append(
                     f"{first.path}: all sums of {count(rounds, 'round')} cost a device at most "
-                    f"ε = {rounded_up(epsilon)} at δ = {quantity(delta)}."
+                    f"ε = {rounded_up(epsilon)} at δ = {quantity(delta)}, in this run alone."
                 )
             continue
         spent = search_privacy(arm, rounds) if rounds else None

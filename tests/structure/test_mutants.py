@@ -119,6 +119,7 @@ def test_faults_are_numbered_and_named():
 
 # --- that these checks, and the runner, can fail -------------------------------------------------
 
+SLOW = "test_a_fault_is_one_line_of_todays_source"
 FAULT = run.Fault(
     id=1,
     name="a-fault",
@@ -235,6 +236,16 @@ def test_slow_tests_kill_no_fault_that_does_not_say_so(toy_tree, why, verdict):
     path.write_text(f"import pytest\n\n{marked}")
     outcome = toy_tree.run(FAULT.tests, tier=replace(FAULT, thorough=why).tier)
     assert outcome.verdict == verdict
+
+
+def test_a_test_that_is_slow_is_noticed_beside_a_fast_one():
+    here = "tests/structure/test_mutants.py"
+    fast, slow = f"{here}::test_faults_are_numbered_and_named", f"{here}::{SLOW}"
+    assert slow_tests((here, fast, f"{slow}[a case]")) == []
+    assert slow_tests((fast, slow, "tests/net/test_net_remote.py")) == [
+        slow,
+        "tests/net/test_net_remote.py",
+    ]
 
 
 def test_a_fault_belongs_to_a_change_by_its_file_or_its_tests(monkeypatch):

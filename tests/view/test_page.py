@@ -228,6 +228,8 @@ def test_what_noise_has_cost_is_told(tmp_path, settings, spent, said):
     text = words(page.page_of_results(Page([Reader(tmp_path / "run").read()])))
     assert ("rounds cost a device" in text) == bool(said)
     assert said in text
+    assert ("at most ε = 2.00 at δ = 10⁻⁵, in this run alone" in text) == ("epsilon" in spent)
+    assert ("No sum so far has noise" in text) == (not said)
 
 
 def test_a_run_that_is_quiet_for_long_may_have_stopped(tmp_path):

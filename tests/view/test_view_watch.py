@@ -238,7 +238,7 @@ def test_an_audit_of_another_run_is_not_that_of_this_one(tmp_path, monkeypatch):
     assert (watched.page().audit.state, watched.audit_report()) == ("ready", None)
 
 
-def test_an_audit_says_how_far_it_is_what_it_found_and_why_it_failed(tmp_path, monkeypatch):
+def test_an_audit_says_how_far_it_is_and_why_it_failed(tmp_path, monkeypatch):
     what = {"algorithm": "private-delta-fl", "finished": True, "federation": {"cohort_size": 10}}
     make_run(tmp_path / "run", **what)
     said, done = [], threading.Event()
