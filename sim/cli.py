@@ -46,13 +46,13 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "inspect.canaries.cli",
         "measure a lower bound on ε, beside what a differentially private run claims",
     ),
-    ("audit",): ("inspect.audit.cli", "show what the server of a run saw and what it can infer"),
+    ("audit",): ("inspect.audit.flags", "show what the server of a run saw and what it can infer"),
     ("reproduce",): ("reproduce.cli", "reproduce the papers' tables and figures"),
     ("predict",): (
-        "run.predict",
+        "run.predict_flags",
         "predict with the models of a finished run, at a conformity level you choose",
     ),
-    ("watch",): ("view.watch", "show a run in progress, or a finished one, as a page"),
+    ("watch",): ("view.watch_flags", "show a run in progress, or a finished one, as a page"),
     ("report",): ("view.report_cli", "write results as one page to send, and figures for a paper"),
     ("compare",): (
         "compare.cli",
@@ -63,10 +63,10 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "run attacks by the server, a device or the network against live sessions",
     ),
     ("serve",): (
-        "net.serve_cli",
+        "net.serve_flags",
         "run the server of a federation of devices on machines of their own",
     ),
-    ("device",): ("net.device_cli", "take part in a federation as one device"),
+    ("device",): ("net.device_flags", "take part in a federation as one device"),
     ("enrol",): ("net.enrol_cli", "make the identity of a device"),
     ("federation",): (
         "net.federation_cli",
@@ -78,10 +78,13 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "bench.secagg",
         "the cost of one secure sum, optionally compared with Flower",
     ),
-    ("bench", "audit"): ("bench.audit", "time and memory to audit a transcript"),
-    ("bench", "net"): ("bench.net", "one round with devices that are connected over the network"),
+    ("bench", "audit"): ("bench.audit_flags", "time and memory to audit a transcript"),
+    ("bench", "net"): (
+        "bench.net_flags",
+        "one round with devices that are connected over the network",
+    ),
     ("bench", "sim"): (
-        "bench.sim",
+        "bench.sim_flags",
         "the simulator compared with other simulators, or private rounds with non-private ones",
     ),
     ("bench", "votes"): (

@@ -23,8 +23,8 @@ from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import GraphKind
-from deltafl.sim.bench.harness import Report, command, timed
+from deltafl.sim.bench.audit_flags import AuditBenchmark
+from deltafl.sim.bench.harness import Report, timed
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
@@ -35,19 +35,6 @@ from deltafl.sim.record.transcript import TranscriptWriter
 
 _MAX_SAMPLES: Final = 400
 _UPDATE_SCALE: Final = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class AuditBenchmark:
-    """What to measure."""
-
-    clients: int = 100
-    dim: int = 115_646
-    rounds: int = 1
-    transcript: str = "full"
-    method: str = "mm"
-    graph: GraphKind = GraphKind.SPARSE
-    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,11 +103,3 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
             transcript.end_round(report.aborted)
         transcript.finish(benchmark.rounds)
         transcript.flush()
-
-
-add_arguments, main = command(
-    AuditBenchmark,
-    measure,
-    "Record rounds of simulated devices that do not train, audit the transcript, and print the "
-    "cost: total seconds, seconds per round, and peak memory.",
-)

@@ -8,14 +8,12 @@ as many sums in one process, without connections.
 """
 
 import asyncio
-import os
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
@@ -31,15 +29,13 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import ClientId, GraphKind, Stage, Step, TrustedKeys
-from deltafl.secagg.identity import Identity, generate
+from deltafl.secagg import ClientId, Stage, Step
 from deltafl.secagg.ledger import MemoryLedger
-from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.wire import max_bytes
-from deltafl.sim.bench.harness import Report, command, timed
+from deltafl.sim.bench.harness import Report, timed
+from deltafl.sim.bench.net_flags import NetBenchmark
 from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
 from deltafl.sim.net.app import Tls, allow_connections, make_certificate, serving
 from deltafl.sim.net.device import DeviceSide
@@ -51,74 +47,11 @@ from deltafl.sim.net.remote import RemotePopulation
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.memory import peak_memory_mb
 from deltafl.sim.run.algorithms import check_session, policy_of, strategy_of
-from deltafl.sim.settings.config import REMOTE, RunConfig
-from deltafl.sim.settings.config_io import build_config
 
 _HOST: Final = "127.0.0.1"
 _UPDATE: Final = 2.0**-6  # every number of every update; exact after rounding
 _CONNECTING_S: Final = 300.0
 _ENDING_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class NetBenchmark:
-    """What to measure.
-
-    Half of the devices that vanish do so at the first query, the others when their update is due.
-    """
-
-    clients: int = 100
-    dim: int = 115_646
-    queries: int = 24
-    graph: GraphKind = GraphKind.SPARSE
-    signed: bool = False
-    dropout: float = 0.0
-    processes: int = os.cpu_count() or 1
-    no_tls: bool = False
-    wait: float | None = None
-    seed: int = 1
-
-    @property
-    def patience(self) -> float:
-        """Seconds that the server waits for an answer."""
-        usual = 30.0 if self.dropout else 600.0
-        return usual if self.wait is None else self.wait
-
-    def config(self) -> RunConfig:
-        """The settings of the round, whose devices accept as long a search as is asked for."""
-        sums = str(self.queries)
-        settings: dict[str, dict[str, object]] = {
-            "federation": {"rounds": 1, "cohort_size": self.clients, "devices": REMOTE},
-            "quantile": {"max_queries": self.queries, "method": "mm"},
-            "privacy": {"graph": str(self.graph), "signed": self.signed, "min_cohort": 5},
-            "policy": {"max_pivots": self.queries, "max_mm_pivots_per_device": sums},
-            "training": {"device": "cpu"},
-            "experiment": {"seed": self.seed},
-        }
-        return build_config([settings])
-
-    def identity(self, index: int) -> Identity:
-        """A device's identity, which both sides of the benchmark work out."""
-        seed = sha256(b"deltafl bench net %d %d" % (self.seed, index)).digest()
-        return generate(SeededRandomness(seed))
-
-    def directory(self) -> TrustedKeys:
-        """The federation's list."""
-        each = range(self.clients)
-        return TrustedKeys({ClientId(i): self.identity(i).public for i in each})
-
-    def losses(self) -> tuple[list[float], list[int]]:
-        """The loss and the weight of each device."""
-        generator = Seeds(self.seed).generator(Purpose.COHORT)
-        losses = generator.gamma(2.0, 1.0, self.clients)
-        return losses.tolist(), generator.integers(1, 200, self.clients).tolist()
-
-    def vanishing(self) -> tuple[frozenset[int], frozenset[int]]:
-        """Who vanishes at the first query, and who when an update is due."""
-        number = round(self.dropout * self.clients)
-        drawn = Seeds(self.seed).generator(Purpose.DROPOUT).permutation(self.clients)[:number]
-        gone = [int(index) for index in drawn]
-        return frozenset(gone[: number // 2]), frozenset(gone[number // 2 :])
 
 
 def measure(benchmark: NetBenchmark) -> Report:
@@ -356,13 +289,3 @@ def _slow(benchmark: NetBenchmark) -> str:
         "On a machine that is busy or slow, devices do not answer within "
         f"{benchmark.patience:g} s: pass a longer --wait"
     )
-
-
-add_arguments, main = command(
-    NetBenchmark,
-    measure,
-    "Measure one round of private Δ-FL with N devices that are connected over loopback: wall clock "
-    "and the server's CPU by stage, bytes, and peak memory of the server. The devices are "
-    "coroutines in a few processes, which share this machine with the server. Half of the devices "
-    "that vanish do so at the first query, the others when their update is due.",
-)

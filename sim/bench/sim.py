@@ -23,7 +23,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -31,10 +31,11 @@ import numpy as np
 
 from deltafl.fl.vectors import Vector
 from deltafl.sim.bench import privacy
-from deltafl.sim.bench.harness import Report, command, in_turns, ratios, spread
+from deltafl.sim.bench.harness import Report, in_turns, ratios, spread
 from deltafl.sim.bench.peers import flower, ours, pfl_research, plain
 from deltafl.sim.bench.peers.party import Party
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask
+from deltafl.sim.bench.sim_flags import SimulationBenchmark
 from deltafl.sim.errors import RunError, UserError
 
 TOLERANCE: Final = 0.01
@@ -44,22 +45,6 @@ the other way, which has made 2e-3 of forty clients' ConvNet. Another shuffle ma
 
 _PRIVATE_CLIENTS: Final = 100
 _EXTRA: Final = "pip install '.[bench]'"
-_EXAMPLES: Final = """\
-examples:
-  deltafl bench sim --task cnn
-      the paper's ConvNet, 40 clients: ours compared with every installed peer
-  deltafl bench sim --task linear --peers plain --repeats 20
-      compared only with the plain PyTorch loop, with more rounds
-  deltafl bench sim --task cnn --private --methods histogram,mm
-      the cost of privacy: private rounds compared with the same rounds without it
-
-peers: "plain" is the textbook loop in one process with one thread per core. "plain-warm" (only if
-named) is the same after one evaluation, which makes glibc keep freed memory. "flower" is flwr's
-simulation on Ray with one single-threaded actor per core. "pfl" is the simulated backend of
-pfl-research with one single-threaded process per core. flower and pfl need the extra: pip install
-'.[bench]'; pfl needs Python 3.12 or older.
-Run this on an otherwise idle machine, and trust ratios more than numbers from a single machine.
-"""
 
 
 class Peer(NamedTuple):
@@ -91,26 +76,12 @@ PEERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationBenchmark:
-    """What to measure; without clients or samples, as many as the task has."""
-
-    task: str = "cnn"
-    backend: str = "auto"
-    peers: Sequence[str] | None = None
-    clients: int | None = None
-    samples: int | None = None
-    private: bool = False
-    methods: Sequence[str] = ("histogram", "bracketed", "mm")
-    repeats: int = 5
-    seed: int = 1
-
-    def played(self) -> BenchmarkTask:
-        """The task in its size."""
-        task = TASKS[self.task]
-        usual = _PRIVATE_CLIENTS if self.private else task.clients
-        samples = self.samples or task.samples
-        return replace(task, clients=self.clients or usual, samples=samples, seed=self.seed)
+def played(benchmark: SimulationBenchmark) -> BenchmarkTask:
+    """The task in its size."""
+    task = TASKS[benchmark.task]
+    usual = _PRIVATE_CLIENTS if benchmark.private else task.clients
+    samples, clients = benchmark.samples or task.samples, benchmark.clients or usual
+    return replace(task, clients=clients, samples=samples, seed=benchmark.seed)
 
 
 def measure(benchmark: SimulationBenchmark) -> Report:
@@ -121,7 +92,7 @@ def measure(benchmark: SimulationBenchmark) -> Report:
         UserError: a peer that was asked for by name is unknown or not installed.
         RunError: a party fails, or its model is not ours after the first round.
     """
-    task = benchmark.played()
+    task = played(benchmark)
     if benchmark.private:
         return privacy.measure(task, benchmark.methods, benchmark.repeats, benchmark.backend)
     peers, absent = peers_of(benchmark.peers)
@@ -219,14 +190,3 @@ def peers_of(asked: Sequence[str] | None) -> tuple[list[str], dict[str, list[str
             raise UserError(f"--peers: {sentence}")
         print(f"deltafl: note: {sentence}; the others go on", file=sys.stderr)
     return [name for name in dict.fromkeys(names) if name not in absent], absent
-
-
-add_arguments, main = command(
-    SimulationBenchmark,
-    measure,
-    "Measure client updates per second in synchronous rounds of FedAvg. Our simulator and each "
-    "peer take turns on the same samples. With --private, measure instead how much private rounds "
-    "cost compared with rounds without secure aggregation. Clients and samples are by default "
-    "those of the task; with --private, there are 100 clients.",
-    _EXAMPLES,
-)

@@ -24,14 +24,13 @@ from websockets.typing import Subprotocol
 from deltafl.secagg import DecodeError
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.device import DeviceSide
+from deltafl.sim.net.device_flags import MAX_FRAME
 from deltafl.sim.net.identities import certificate_hash
 
 PATH: Final = "/devices"
 """Where a server has devices connect."""
 
 SUBPROTOCOL: Final = Subprotocol("deltafl.net.v1")
-MAX_FRAME: Final = 1 << 28
-"""Bytes of the longest frame that a device takes by default: a model has to fit."""
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 60.0

@@ -1,4 +1,7 @@
-"""`deltafl federation up`: a whole federation on this machine, each device a process of its own."""
+"""`deltafl federation up`: a whole federation on this machine, each device a process of its own.
+
+What is heavy is loaded when it runs, so that help is instant.
+"""
 
 import argparse
 import json
@@ -12,11 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Final
 
-from deltafl.secagg import ClientId, TrustedKeys
-from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.net.app import make_certificate
-from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.settings.config import RunConfig
@@ -104,6 +103,8 @@ def _config(options: argparse.Namespace) -> RunConfig:
         otherwise=(quickstart(), read_table(_TRIAL, "federation up")),
         always=(read_table(_ALONE, "federation up"),),
     )
+    from deltafl.sim.data.dataset import build_dataset
+
     available, cohort = len(build_dataset(config.data).train), config.federation.cohort_size
     if not cohort <= options.devices <= available:
         raise UserError(
@@ -115,6 +116,10 @@ def _config(options: argparse.Namespace) -> RunConfig:
 
 def _prepare(out: Path, config: RunConfig, number: int) -> None:
     """Write what server and devices need, but for what is there."""
+    from deltafl.secagg import ClientId, TrustedKeys
+    from deltafl.sim.net.app import make_certificate
+    from deltafl.sim.net.identities import OwnIdentity
+
     out.mkdir(parents=True, exist_ok=True)
     listed = {}
     for index in range(number):

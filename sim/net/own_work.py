@@ -43,6 +43,7 @@ from deltafl.sim.cohort.backends.in_process import open_in_process
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.work import BackendDevices, CohortWork, Devices
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.net.device_flags import MAX_STEPS
 from deltafl.sim.net.frames import Task
 from deltafl.sim.run.algorithms import weighing_of
 from deltafl.sim.run.simulated import training_in
@@ -196,10 +197,6 @@ class MeasuringWork:
                 raise ValueError("the announced model is not marked as one to be measured")
             (self._measured[announced],) = self._backend().evaluate(vector[:-1], [self._samples])
         return self._measured[announced]
-
-
-MAX_STEPS: Final = 100_000
-"""Most steps of SGD in a round that a device takes, unless it is told otherwise."""
 
 
 WorkOf: TypeAlias = Callable[[Task, RoundClient], OwnWork]

@@ -1,4 +1,4 @@
-"""`deltafl serve`: the server of a federation."""
+"""What `deltafl serve` does: the server of a federation. Its arguments are in `serve_flags`."""
 
 import argparse
 import contextlib
@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from threading import Event as Flag
 from threading import current_thread, main_thread
 from types import FrameType
@@ -22,7 +21,6 @@ from deltafl.secagg.wire import max_bytes
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError, RunError, UserError
-from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.net.app import Tls, served, serving
 from deltafl.sim.net.frames import OVERHEAD, Reason
 from deltafl.sim.net.identities import read_directory
@@ -41,8 +39,6 @@ from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import Table, read_config_file
 from deltafl.sim.settings.given import (
-    add_flags,
-    add_settings,
     address,
     config_of,
     joined,
@@ -50,76 +46,8 @@ from deltafl.sim.settings.given import (
 )
 from deltafl.sim.visible import say, visible
 
-_DESCRIPTION: Final = """\
-Run the server of a federation: devices connect to it, train, and give nothing but masked sums.
-
-Rounds begin as soon as enough devices of the list are connected. SIGTERM or Ctrl-C ends the server
-after the current round, a second one at once. Killed at any moment and started again with --resume,
-it goes on with the round that it was in. It never asks a device two things where it asked one.
-"""
-
-_EXAMPLES: Final = """\
-examples:
-  deltafl serve --preset quickstart --devices devices.txt \\
-      --tls-cert server.pem --tls-key server.key --out runs/first
-      serve the list of devices over TLS, on port 8443 of all addresses
-  deltafl serve my.toml --devices devices.txt --listen 127.0.0.1:8443 --no-tls --out runs/trial
-      without TLS, for devices on this machine
-  deltafl serve --out runs/first --devices devices.txt --tls-cert server.pem \\
-      --tls-key server.key --resume
-      go on after the server was stopped
-
-The page with the state of the run is at http://127.0.0.1:8081 (--status), and its metrics, for
-Prometheus, are at /metrics there. `deltafl audit DIR` shows afterwards what the server saw.
-exit codes: 0 the run is over, or a signal has ended the server between rounds; 1 the run failed,
-2 invalid request, 130 ended at once by a second signal.
-"""
-
-_USUAL: Final = Waiting()
-_FLAGS: Final = {
-    "--listen": ("HOST:PORT", "for devices", "0.0.0.0:8443"),
-    "--tls-cert": ("FILE", "certificate chain (PEM)", Path),
-    "--tls-key": ("FILE", "its private key (PEM)", Path),
-    "--status": (
-        "HOST:PORT",
-        "page and metrics for the operator, without TLS; 'off' for none",
-        "127.0.0.1:8081",
-    ),
-    "--input-shape": (
-        "N,N,…",
-        "shape of one input, such as 28,28; by default that of the data in the settings",
-        str,
-    ),
-    "--num-classes": ("N", "how many classes there are", int),
-    "--most-wait": ("S", "seconds to wait for an answer before durations are known", _USUAL.most),
-    "--least-wait": ("S", "seconds to wait for an answer at least", _USUAL.least),
-    "--patience": ("S", "seconds to wait until enough devices are connected", 3600.0),
-    "--gather": (
-        "S",
-        "seconds to wait before each round until all devices are connected; by default, a round "
-        "begins with the first that are enough",
-        0.0,
-    ),
-}
 _STOPPING: Final = b"stopping after this round; a second signal stops at once\n"
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    add_settings(parser)
-    parser.add_argument(
-        "--devices", type=Path, required=True, metavar="FILE", help="the list of devices"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory")
-    parser.add_argument("--resume", action="store_true", help="continue the run in DIR")
-    add_json(parser)
-    add_quiet(parser)
-    parser.add_argument(
-        "--no-tls", action="store_true", help="serve without TLS, on this machine alone"
-    )
-    add_flags(parser, _FLAGS)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -55,6 +55,7 @@ from deltafl.sim.errors import ChainError, Damage, RunError
 from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Answer, Post
+from deltafl.sim.net.serve_flags import LEAST_WAIT_S, MOST_WAIT_S
 from deltafl.sim.record.chain import DIGEST_BYTES, ChainWriter, Format, Link, Mark, read_chain
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import RunConfig
@@ -237,8 +238,8 @@ class Waiting:
         factor: how many times as long as nine in ten devices took of late.
     """
 
-    most: float = 600.0
-    least: float = 10.0
+    most: float = MOST_WAIT_S
+    least: float = LEAST_WAIT_S
     factor: float = 4.0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`deltafl predict`: predictions by a finished run, at a conformity level you choose."""
+"""What `deltafl predict` does: predictions by a finished run, at a conformity level you choose."""
 
 import argparse
 import csv
@@ -24,38 +24,11 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.flags import add_json
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.settings.config import WITH_LEVELS
 from deltafl.sim.settings.config_io import build_config, read_config_file, show
 from deltafl.sim.visible import visible
-
-_EXAMPLES: Final = """\
-The tuning knob. A run trains one model for each conformity level θ. A user's conformity says how
-similar the user's data are to those of the population: it is near 1 for most users, and small for
-users with unusual data. Nobody else can measure yours, because your data stay with you. So try
-several levels and keep the one with the smallest error. Start with the largest level, the model for
-the average user. If its error is large, try smaller levels: they train on the devices with the
-largest losses. If a level was not trained, the next smaller trained level is used, or the smallest
-one if there is none: the model of θ is trained for conformity θ and above.
-
-examples:
-  deltafl predict runs/mine --list
-      the levels of a run, and the origin of its models
-  deltafl predict runs/mine --conformity 0.5 --data mine.npz --out predictions.csv
-      a class and its probability for every sample; also the error, if the file has labels
-  deltafl predict runs/mine --data mine.npz --user anna
-      the error of every level on one user's samples, to compare the levels
-  deltafl predict runs/quickstart/arms/fedavg-seed-1 --data digits
-      the one model of a baseline, on the test devices of the run's own data
-
-data: an .npz file with x and, if known, y (labels) and user (the index of each sample's user, with
-the names in users); a folder of LEAF JSON files; or digits, or a synthetic data set, if the run
-has it. Give features as they were before the run
-scaled them. Models for text take tokens; models that use word vectors also need --vectors.
-exit codes: 0 success, 2 invalid request.
-"""
 
 _COLUMNS: Final = ("user", "sample", "class", "probability", "label")
 
@@ -85,39 +58,6 @@ class Samples:
             known = ", ".join(sorted(set(self.users))[:10])
             raise UserError(f"--user {user}: there is no such user; the data have {known}")
         return Samples(self.x[rows], None if self.y is None else self.y[rows], (user,) * len(rows))
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.description = (
-        "Predict with the models of a finished run: of Δ-FL at a level you choose, of other "
-        "algorithms with their one model (RUN/arms has the baselines)."
-    )
-    parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "bundle", metavar="BUNDLE", type=Path, help="bundle.npz, or the run directory with it"
-    )
-    parser.add_argument("--list", action="store_true", help="only list the trained levels")
-    parser.add_argument(
-        "--conformity",
-        metavar="θ",
-        help="conformity level in (0, 1] (default: compare all trained levels)",
-    )
-    parser.add_argument("--data", metavar="PATH", type=Path, help="samples to predict")
-    parser.add_argument(
-        "--vectors",
-        metavar="FILE",
-        type=Path,
-        help="the run's word vectors (data.vectors), for models that use them",
-    )
-    parser.add_argument("--user", metavar="U", help="predict only the samples of this user")
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        type=Path,
-        help="write predictions to this .csv or .jsonl file; needs --conformity",
-    )
-    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> int:

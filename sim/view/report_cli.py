@@ -1,22 +1,19 @@
-"""The command `deltafl report`."""
+"""The command `deltafl report`. What is heavy is loaded when it runs, so that help is instant."""
 
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.errors import UserError
-from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.labels import named_runs
 from deltafl.sim.record.rundir import RunDirectory, check_output
-from deltafl.sim.record.snapshot import Method, Reader
-from deltafl.sim.view.page import page_of_results
-from deltafl.sim.view.pairs import pairs_of
-from deltafl.sim.view.sections import AuditState, Page
 from deltafl.sim.visible import say
+
+if TYPE_CHECKING:
+    from deltafl.sim.record.snapshot import Method
 
 _DESCRIPTION: Final = """\
 Write the results of runs as one page that can be sent to somebody: a single HTML file that loads
@@ -66,6 +63,12 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: a run is not there, or a file of a run would be replaced.
     """
+    from deltafl.sim.inspect.audit.auditor import audit
+    from deltafl.sim.inspect.audit.html.verdict import verdict
+    from deltafl.sim.record.snapshot import Reader
+    from deltafl.sim.view.page import page_of_results
+    from deltafl.sim.view.sections import AuditState, Page
+
     runs = named_runs(options.runs)
     snapshots = [Reader(one.path, one.given).read() for one in runs]
     files = [file for one in snapshots for file in RunDirectory(one.path).files]
@@ -85,9 +88,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _draw(
-    folder: Path, methods: Sequence[Method], baseline: Method | None, files: Sequence[Path]
+    folder: Path, methods: "Sequence[Method]", baseline: "Method | None", files: Sequence[Path]
 ) -> None:
     from deltafl.sim.charts.files import write_paper  # loads the plotting library
+    from deltafl.sim.view.pairs import pairs_of
 
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--figures {folder}: it is not a folder; name another")

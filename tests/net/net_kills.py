@@ -36,7 +36,7 @@ from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.seen import Decoder
-from deltafl.sim.net import device_cli, federation_cli, serve_cli
+from deltafl.sim.net import device_flags, federation_cli, serve_flags
 from deltafl.sim.record.transcript import Message, read_transcript
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.progress import Several
@@ -121,7 +121,7 @@ class Processes:
             self.start(name)
 
     def start(self, name):
-        module = serve_cli if name == "server" else device_cli
+        module = serve_flags if name == "server" else device_flags
         arguments = self.commands[name]
         if name == "server":
             arguments = [*arguments, "--least-wait", "4", "--most-wait", "20"]

@@ -13,7 +13,7 @@ import pytest
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.net import device_cli, federation_cli, serve_cli
+from deltafl.sim.net import device_cli, device_flags, federation_cli, serve_cli, serve_flags
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.settings.config_io import build_config
@@ -61,12 +61,12 @@ def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, cap
     codes = {}
 
     def serve():
-        codes["server"] = serve_cli.main(parsed(serve_cli, arguments))
+        codes["server"] = serve_cli.main(parsed(serve_flags, arguments))
 
     def take_part(index):
         url = seen["Devices connect to"]
         options = argparse.Namespace(out=prepared, port=int(url.rpartition(":")[2]))
-        given = parsed(device_cli, federation_cli._device(options, index)[4:])
+        given = parsed(device_flags, federation_cli._device(options, index)[4:])
         codes[index] = device_cli.main(given)
 
     server = threading.Thread(target=serve)
@@ -115,7 +115,7 @@ def test_what_the_server_cannot_do_is_said(prepared, arguments, said):
             place = given.index(flag)
             del given[place : place + 2]
     with pytest.raises(UserError, match=said):
-        serve_cli.main(parsed(serve_cli, [*given, *arguments]))
+        serve_cli.main(parsed(serve_flags, [*given, *arguments]))
     assert not (prepared / "run").exists()
 
 
@@ -133,7 +133,7 @@ def test_what_the_server_cannot_do_is_said(prepared, arguments, said):
 def test_what_a_device_cannot_do_is_said(prepared, arguments, said):
     given = [*federation_cli._device(argparse.Namespace(out=prepared, port=1), 3)[4:], *arguments]
     with pytest.raises(UserError, match=said):
-        device_cli.main(parsed(device_cli, given))
+        device_cli.main(parsed(device_flags, given))
 
 
 def test_a_device_that_is_not_on_its_list_says_which_line_is_missing(prepared):
@@ -142,7 +142,7 @@ def test_a_device_that_is_not_on_its_list_says_which_line_is_missing(prepared):
     (prepared / "devices.txt").write_text("\n".join(x for x in lines if x != own) + "\n")
     options = argparse.Namespace(out=prepared, port=1)
     with pytest.raises(UserError, match=own.replace("+", r"\+")):
-        device_cli.main(parsed(device_cli, federation_cli._device(options, 3)[4:]))
+        device_cli.main(parsed(device_flags, federation_cli._device(options, 3)[4:]))
 
 
 def test_a_federation_needs_as_many_devices_as_a_round(tmp_path):
@@ -221,7 +221,7 @@ def test_how_a_server_was_ended_is_its_exit_code(prepared, monkeypatch, capsys, 
         raise ends
 
     monkeypatch.setattr(serve_cli, "run_federation", ended)
-    assert serve_cli.main(parsed(serve_cli, server_arguments(prepared))) == code
+    assert serve_cli.main(parsed(serve_flags, server_arguments(prepared))) == code
     told = capsys.readouterr().err
     assert f"{said}" in told
     assert "continue with --out" in told
@@ -266,7 +266,7 @@ def test_a_device_ends_by_a_signal_between_two_messages(prepared, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     options = argparse.Namespace(out=prepared, port=1)
     try:
-        assert device_cli.main(parsed(device_cli, federation_cli._device(options, 3)[4:])) == 0
+        assert device_cli.main(parsed(device_flags, federation_cli._device(options, 3)[4:])) == 0
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -11,7 +11,8 @@ from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.protocol.losses import LossGrid
 from deltafl.sim.bench import net
 from deltafl.sim.bench.harness import as_text
-from deltafl.sim.bench.net import NetBenchmark, measure
+from deltafl.sim.bench.net import measure
+from deltafl.sim.bench.net_flags import NetBenchmark
 from deltafl.sim.cli import main
 from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import strategy_of

@@ -8,7 +8,7 @@ import pytest
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.secagg import GraphKind
-from deltafl.sim.bench import sim
+from deltafl.sim.bench import sim_flags
 from deltafl.sim.bench.peers.tasks import TASKS
 from deltafl.sim.bench.privacy import check_filter, config_of, measure
 from deltafl.sim.errors import RunError
@@ -68,12 +68,12 @@ def test_another_filter_is_found_out(monkeypatch):
 
 def test_the_command_prints_either_form(capsys):
     parser = argparse.ArgumentParser()
-    sim.add_arguments(parser)
+    sim_flags.add_arguments(parser)
     words = ["--task", "linear", "--private", "--clients", "24", "--samples", "12"]
     words += ["--repeats", "1", "--methods", "histogram", "--backend", "reference"]
-    assert sim.main(parser.parse_args(words)) == 0
+    assert sim_flags.main(parser.parse_args(words)) == 0
     assert "protocol cpu s" in capsys.readouterr().out
-    assert sim.main(parser.parse_args([*words, "--json"])) == 0
+    assert sim_flags.main(parser.parse_args([*words, "--json"])) == 0
     measured = json.loads(capsys.readouterr().out)
     assert list(measured["rounds"]) == ["clear", "histogram"]
     assert measured["machine"]["cores"] >= 1

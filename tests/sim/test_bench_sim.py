@@ -15,17 +15,17 @@ import torch
 from running import is_running
 
 from deltafl.fl.parameters import load_vector, to_vector
-from deltafl.sim.bench import sim
+from deltafl.sim.bench import sim, sim_flags
 from deltafl.sim.bench.peers import ours, plain
 from deltafl.sim.bench.peers.party import Conversation, Party, tree, usage
 from deltafl.sim.bench.peers.tasks import TASKS
 from deltafl.sim.bench.sim import (
     PEERS,
-    SimulationBenchmark,
     check_agreement,
     differences_from,
     measure,
 )
+from deltafl.sim.bench.sim_flags import SimulationBenchmark
 from deltafl.sim.errors import RunError, UserError
 
 
@@ -35,8 +35,8 @@ def tiny(name, clients=2, samples=20):
 
 def run(*words):
     parser = argparse.ArgumentParser()
-    sim.add_arguments(parser)
-    return sim.main(parser.parse_args(words))
+    sim_flags.add_arguments(parser)
+    return sim_flags.main(parser.parse_args(words))
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -88,6 +88,12 @@ def test_names_and_help_load_nothing_heavy():
     assert loaded & HEAVY == set()
 
 
+def test_the_help_of_no_command_loads_what_trains_or_draws():
+    loaded = loaded_by("from deltafl.sim.cli import commands\ncommands(whole=True)")
+    assert {"deltafl.sim.view.watch_flags", "deltafl.sim.net.serve_flags"} <= loaded
+    assert loaded & {*HEAVY - {"numpy", "cryptography"}, "pandas", "pyarrow", "jinja2"} == set()
+
+
 @pytest.mark.slow
 def test_what_is_loaded_is_seen():
     assert {"numpy", "torch"} <= loaded_by("from deltafl.fl.models import build_model")

@@ -1,4 +1,4 @@
-"""The command `deltafl audit`.
+"""What `deltafl audit` does and prints; its arguments are in `flags`.
 
 Exit codes: 0 nothing found at or above `--fail-on`, 1 something found, 2 nothing to be audited.
 """
@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 from deltafl.sim.errors import UserError
-from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
-from deltafl.sim.inspect.audit.expected import DEFAULT_FALSE_ALARM_RATE
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.html import render
@@ -33,7 +30,6 @@ from deltafl.sim.visible import visible
 from deltafl.sim.writing import count
 
 _DIGEST_HEX: Final = 64
-_LEVELS: Final = tuple(severity.name.lower() for severity in Severity)
 _MARKS: Final = {
     Outcome.PASSED: "passed ",
     Outcome.FAILED: "FAILED ",
@@ -42,112 +38,6 @@ _MARKS: Final = {
     Outcome.EMPTY: "nothing",
 }
 _SHOWN: Final = 20
-
-_DESCRIPTION: Final = """\
-Read what the server of a run sent and received, and find out what it saw, which guarantees held,
-and what follows from the sums that were released.
-
-A transcript is all that is needed: every message is decoded, every sum is computed again from the
-messages, every question and every model from the sums; lists, keys, shares, signatures, cohorts and
-sizes are compared; masked bytes are tested. With a run directory, the run's own account is compared
-too; with a truth file, which only simulations write, masked bytes are compared with what they hide.
-"""
-
-_EXAMPLES: Final = """\
-examples:
-  deltafl audit runs/quickstart
-      a run of this program, by its settings
-  deltafl audit transcript.bin --adversary active --min-cohort 20 --head 5f0a…
-      a transcript by itself, held to what you know of it
-  deltafl audit runs/audited --truth runs/audited/truth.bin --html report.html
-      a simulation that kept the truth (`deltafl run --transcript full --truth`)
-  deltafl audit leakage --methods all --cohort 3,5,10,30,100
-      what the methods of the search give away, measured
-
-exit codes: 0 nothing found at or above --fail-on; 1 something found; 2 nothing that can be audited
-(no such file, another format or version, a truth file of another run).
-Every finding is explained in docs/audit.md.
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.add_argument(
-        "source",
-        type=Path,
-        metavar="RUN_OR_TRANSCRIPT",
-        help="a run directory or transcript.bin",
-    )
-    parser.add_argument("--truth", type=Path, metavar="FILE", help="truth file of the same run")
-    add_json(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page")
-    parser.add_argument(
-        "--fail-on",
-        choices=_LEVELS,
-        default=Severity.MEDIUM.name.lower(),
-        help="severity from which findings make the exit code 1 (medium)",
-    )
-    parser.add_argument(
-        "--head", metavar="HEX", help="digest that the transcript must end with, 64 hex digits"
-    )
-    parser.add_argument(
-        "--adversary",
-        choices=[str(adversary) for adversary in Adversary],
-        help="what the server may be (by the run's settings, else curious)",
-    )
-    parser.add_argument(
-        "--colluding",
-        type=float,
-        metavar="SHARE",
-        help="devices that may collude with it (by the run's settings, else 0.1)",
-    )
-    parser.add_argument(
-        "--min-cohort",
-        type=int,
-        metavar="M",
-        help="fewest devices in a sum, and in a search (by the run's settings, else "
-        f"{RoundPolicy().min_cohort} and {RoundPolicy().min_search_cohort})",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="policy.KEY=VALUE",
-        help="another limit of the devices, such as policy.max_pivots=320; repeat as needed",
-    )
-    parser.add_argument(
-        "--sparse-if-active",
-        action="store_true",
-        help="accept sparse graphs from an active server too (docs/limitations.md, item 8)",
-    )
-    parser.add_argument(
-        "--unverified-if-active",
-        action="store_true",
-        help="accept searches from an active server too whose sums devices cannot check",
-    )
-    parser.add_argument(
-        "--min-difference",
-        type=int,
-        default=3,
-        metavar="M",
-        help="fewest devices by which two sums of the same inputs may differ (3)",
-    )
-    parser.add_argument(
-        "--min-honest-tail",
-        type=int,
-        metavar="M",
-        help="fewest devices of a tail beside those that may collude (as the run's settings say)",
-    )
-    parser.add_argument(
-        "--false-alarms",
-        type=float,
-        default=DEFAULT_FALSE_ALARM_RATE,
-        metavar="P",
-        help="probability that the tests of masked bytes, all together, report perfect ones "
-        f"({DEFAULT_FALSE_ALARM_RATE:g})",
-    )
-    add_quiet(parser)
 
 
 def main(options: argparse.Namespace) -> int:

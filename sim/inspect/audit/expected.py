@@ -1,12 +1,10 @@
 """The limits that the auditor applies to a run, set by somebody other than the server."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
-
-DEFAULT_FALSE_ALARM_RATE: Final = 1e-6
+from deltafl.sim.inspect.audit.flags import FALSE_ALARMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class Expected:
 
     policy: RoundPolicy
     min_difference: int
-    false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
+    false_alarm_rate: float = FALSE_ALARMS
     looser: tuple[str, ...] = ()
 
     @property

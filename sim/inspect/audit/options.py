@@ -9,10 +9,8 @@ from typing import Any
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.inspect.audit.expected import (
-    DEFAULT_FALSE_ALARM_RATE,
-    Expected,
-)
+from deltafl.sim.inspect.audit.expected import Expected
+from deltafl.sim.inspect.audit.flags import FALSE_ALARMS
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.run.algorithms import looser_limits, policy_of
 from deltafl.sim.settings.config_io import assignment, build_config
@@ -49,7 +47,7 @@ class Options:
     unverified_if_active: bool = False
     min_difference: int = 3
     min_honest_tail: int | None = None
-    false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
+    false_alarm_rate: float = FALSE_ALARMS
 
 
 def expected_of(source: Source, options: Options) -> Expected:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.losses import LossGrid
@@ -64,6 +63,8 @@ class Prior:
         if self.shape == 2:
             above = (1 + scaled) * np.exp(-np.maximum(scaled, 0))
         else:
+            from scipy import special  # not for the help of the command
+
             above = special.gammaincc(self.shape, np.maximum(scaled, 0))
         inside = np.where(position > self.grid.max_tick, 0.0, above)
         return np.asarray(np.where(position <= 0, 1.0, inside), dtype=np.float64)
