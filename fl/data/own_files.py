@@ -42,8 +42,8 @@ from deltafl.fl.data.tables import (
 )
 from deltafl.fl.errors import DataError
 
-_READERS: Final = {".csv": read_csv_table, ".parquet": read_parquet_table}
-SUFFIXES: Final = (*_READERS, ".npz")
+READERS: Final = {".csv": read_csv_table, ".parquet": read_parquet_table}
+SUFFIXES: Final = (*READERS, ".npz")
 """Of files of a folder that are read; others are refused, but for hidden ones."""
 
 
@@ -206,12 +206,12 @@ class _Reader:
             arrays = read_arrays(file, ("x", "y"))
             yield _Part(user, arrays["x"], arrays["y"])
             return
-        if suffix not in _READERS:
+        if suffix not in READERS:
             raise DataError(
                 f"{file}: a folder of devices has {', '.join(SUFFIXES)} files: write it so, or "
                 "take it out"
             )
-        rows = self._alike(file, _READERS[suffix](file, self._columns))
+        rows = self._alike(file, READERS[suffix](file, self._columns))
         self.left_out += rows.left_out
         for name, x, labels in rows.by_user():
             texts = _written(rows, labels)

@@ -66,7 +66,7 @@ class Columns:
 
     Attributes:
         user: whose a sample is; "" if all samples of the table are one user's.
-        labels: its label; several are numbers that are to be predicted.
+        labels: its label; several are numbers that are to be predicted. None if it has none.
         features: its numbers; empty for all other columns.
         missing: one of `MISSING`: what to do with a row that is not whole.
         separator: CSV: one of `SEPARATORS`.
@@ -103,7 +103,7 @@ class Columns:
             raise DataError(f"{source}: more than {MAX_COLUMNS:,} columns: divide the table")
         for setting, is_said in (
             ("data.user_column", self.user or self.is_one),
-            ("data.label_column", self.labels and all(self.labels)),
+            ("data.label_column", all(self.labels)),
         ):
             if not is_said:
                 raise DataError(
@@ -178,7 +178,7 @@ class Rows:
     Attributes:
         users: whose each sample is.
         x: its numbers, float32 [n, features]; int64 if all columns are of whole numbers.
-        labels: its labels: float64 [n], or [n, labels] if there are several columns; or texts.
+        labels: its labels: float64 [n], or [n, columns] if there are several or none; or texts.
         features: the columns of x.
         left_out: how many rows were left out, for they were not whole.
     """
@@ -232,6 +232,24 @@ def read_csv_table(path: Path, columns: Columns) -> Rows:
             _check_numbers(path, found, form(dict.fromkeys(kinds, str)).rename_columns(list(types)))
             raise
     return _rows_of(str(path), found, table.rename_columns(list(types)))
+
+
+def column_names(path: Path, separator: str) -> list[str]:
+    """The names of the columns of a CSV or Parquet file.
+
+    Args:
+        path: the file.
+        separator: CSV: one of `SEPARATORS`.
+
+    Raises:
+        DataError: the file is missing, too large or damaged.
+    """
+    if path.suffix.lower() == ".csv":
+        with bounded(path, "CSV file", MAX_CSV_BYTES, _MEND) as file:
+            return [name.strip() for name in csv_names(file, SEPARATORS[separator])]
+    with bounded(path, "Parquet file", mend="write it anew") as file:
+        names: list[str] = pq.ParquetFile(file).schema_arrow.names
+        return names
 
 
 def read_parquet_table(path: Path, columns: Columns) -> Rows:
@@ -352,7 +370,7 @@ def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
     is_whole = all(pa.types.is_integer(table.column(name).type) for name in found.features)
     x: Inputs = numbers.astype(np.int64) if is_whole else numbers.astype(np.float32)
     read = partial(Rows, users, x, features=found.features, left_out=before - table.num_rows)
-    if len(found.labels) > 1:
+    if len(found.labels) != 1:
         return read(numbers_of(source, found.labels, table))
     labels = as_labels(texts_of(source, found.labels[0], table))
     if isinstance(labels, Texts):

@@ -23,10 +23,8 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.engine import Progress, Stop
 from deltafl.sim.run.experiment import Subject, run_experiment
 from deltafl.sim.run.progress import ClippingNote, ProgressBars, Several
-from deltafl.sim.settings.config import REMOTE, RunConfig
+from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_config_file
-
-_LEAST_COHORT: Final = 10  # of secure rounds, by default
 
 _INSTEAD: Final = {
     "data": "the data are those of the federation",
@@ -77,7 +75,7 @@ def train(
         optimizer: by what devices train: "sgd", "adam", or a function of parameters and a learning
             rate that makes an optimiser of torch, such as torch.optim.AdamW.
         rounds: how many.
-        cohort_size: devices of a round; by default a third of those that train, and at least 10.
+        cohort_size: devices of a round; by default 20, or all that train if they are fewer.
         learning_rate: of the devices' optimiser.
         batch_size: samples of a step.
         epochs: passes over a device's samples in a round.
@@ -102,7 +100,7 @@ def train(
     own, criterion = factory(model), _criterion(federation, model, loss, metric)
     devices = len(federation.dataset.train)
     if cohort_size is None:
-        cohort_size = min(devices, max(_LEAST_COHORT, devices // 3))
+        cohort_size = min(devices, FederationConfig().cohort_size)
     present = RunDirectory(Path(out)).config if resume and out is not None else None
     usual: Table = {
         "data": {"source": federation.dataset.name, "format": OWN},
@@ -122,7 +120,6 @@ def train(
             "evaluate_every": _evaluate_every(rounds, present),
         },
         "experiment": {"num_seeds": seeds, "baselines": []},
-        "privacy": {"transcript": "every=10"},
     }
     config = build_config([usual, _plain(settings), _plain(method.settings)])
     _check_alone(config)

@@ -56,7 +56,7 @@ examples:
 
 settings: defaults < --preset < CONFIG.toml < --set < the flags (later ones win);
 with neither --preset nor CONFIG.toml, the quickstart's, or with data of your own
-the defaults: 30 rounds of 20 devices, private Δ-FL at θ = 0.5, one seed;
+the defaults: 100 rounds of 20 devices, private Δ-FL at θ = 0.5, one seed;
 every one is explained in docs/data-and-results.md and sim/settings/config.py.
 θ (federation.theta) is the share of the devices, by weight, that training
 keeps: those with the largest losses. 1 is FedAvg; a smaller θ favours the

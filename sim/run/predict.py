@@ -19,14 +19,16 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.data.leaf import numeric_device, read_leaf
 from deltafl.fl.data.npz import read_arrays
+from deltafl.fl.data.own_files import READERS
 from deltafl.fl.data.registry import FORMATS
+from deltafl.fl.data.tables import Columns, Texts, column_names
 from deltafl.fl.errors import DataError
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
-from deltafl.sim.settings.config import WITH_LEVELS
+from deltafl.sim.settings.config import WITH_LEVELS, DataConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, show
 from deltafl.sim.visible import visible
 
@@ -84,7 +86,8 @@ def main(options: argparse.Namespace) -> int:
             "way",
             file=sys.stderr,
         )
-    samples = _made_up(path, options.data) or read_samples(options.data)
+    samples = _made_up(path, options.data) or _of_table(path, options.data)
+    samples = samples or read_samples(options.data)
     _check_finite(samples, options.data)
     if options.user is not None:
         samples = samples.of(options.user)
@@ -155,6 +158,58 @@ def _of_devices(devices: Sequence[DeviceData]) -> Samples:
         np.concatenate([device.y for device in devices]),
         tuple(device.id for device in devices for _ in range(device.num_samples)),
     )
+
+
+def _of_table(run: Path, data: Path) -> Samples | None:
+    """The rows of a table, read as the run read its own; None if `--data` is no table.
+
+    Raises:
+        UserError: what the columns are is not known.
+        DataError: the table cannot be read.
+    """
+    read = READERS.get(data.suffix.lower())
+    if read is None or not data.is_file():
+        return None
+    config = RunDirectory(run).config
+    if not config.exists():
+        raise UserError(f"--data {data}: name the run's directory, which says what columns are")
+    settings = build_config([read_config_file(config)]).data
+    names = column_names(data, settings.separator)
+    users, labels = (
+        [one] * (one in names) for one in (settings.user_column, settings.label_column)
+    )
+    columns = Columns(
+        "".join(users),
+        tuple(labels),
+        settings.feature_columns or _features(settings),
+        settings.missing,
+        settings.separator,
+        settings.decimal,
+        is_one=True,
+    )
+    rows = read(data, columns)
+    users = [rows.users.names[code] for code in rows.users.codes.tolist()]
+    if labels and isinstance(rows.labels, Texts):
+        told = "labels are texts, which the model counts in alphabetical order from 0: not compared"
+        print(f"deltafl: note: {told}", file=sys.stderr)
+    is_known = labels and not isinstance(rows.labels, Texts)
+    return Samples(rows.x, rows.labels.astype(np.int64) if is_known else None, tuple(users))
+
+
+def _features(settings: DataConfig) -> tuple[str, ...]:
+    """The inputs of the table that a run was trained on, in its order.
+
+    Raises:
+        UserError: the settings do not name them, and the table is there no more.
+    """
+    source = Path(settings.source)
+    if source.suffix.lower() not in READERS or not source.exists():
+        raise UserError(
+            f"the order of the inputs is not known: the run names no data.feature_columns, and "
+            f"{source} is no table; give the samples as an .npz file"
+        )
+    taken = {settings.user_column, settings.label_column}
+    return tuple(one for one in column_names(source, settings.separator) if one not in taken)
 
 
 def read_samples(path: Path) -> Samples:

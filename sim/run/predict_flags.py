@@ -26,8 +26,9 @@ examples:
       the one model of a baseline, on the test devices of the run's own data
 
 data: an .npz file with x and, if known, y (labels) and user (the index of each sample's user, with
-the names in users); a folder of LEAF JSON files; or digits, or a synthetic data set, if the run
-has it. Give features as they were before the run
+the names in users); a .csv or .parquet file with the columns of the run's own table, with or
+without users and labels; a folder of LEAF JSON files; or digits, or a synthetic data set, if the
+run has it. Give features as they were before the run
 scaled them. Models for text take tokens; models that use word vectors also need --vectors.
 exit codes: 0 success, 2 invalid request.
 """

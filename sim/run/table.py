@@ -74,8 +74,13 @@ def _mean_share(values: list[float | None]) -> str:
     return f"{sum(known) / len(known):.1%}" if known else "–"
 
 
-def _privacy(spent: Mapping[str, float], num_runs: int) -> str:
-    """What the runs of all seeds reveal: they are over the same devices."""
+def spent_by_all(spent: Mapping[str, float], num_runs: int) -> str:
+    """What the runs of all seeds reveal: they are over the same devices.
+
+    Args:
+        spent: "privacy" of summary.json.
+        num_runs: how many seeds there are.
+    """
     from deltafl.sim.run.accounting import rounded_up
 
     epsilon, delta, times = spent["epsilon"], spent["delta"], spent["participations"]
@@ -107,7 +112,7 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
     if "privacy" in summary:
         seeds = cast("dict[str, dict[str, Summary]]", summary["seeds"])
         num_runs = len(seeds[str(summary["algorithm"])])
-        lines.append(_privacy(_numbers(summary["privacy"]), num_runs))
+        lines.append(spent_by_all(_numbers(summary["privacy"]), num_runs))
     if "peak_memory_mb" in summary:  # earlier versions did not record it
         lines.append(f"Peak memory: {summary['peak_memory_mb']:,.0f} MB.")
     noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])

@@ -227,12 +227,12 @@ class TrainingConfig:
             may depend on it.
     """
 
-    learning_rate: Rate = 0.5
+    learning_rate: Rate = 0.1
     decay: Annotated[float, Interval("(0, 1]")] = 1.0
     decay_every: Count = 100
     decay_shape: Annotated[str, OneOf(("steps", COSINE))] = "steps"
     warmup: CountOrZero = 0
-    batch_size: Count = 16
+    batch_size: Count = 10
     epochs: Count = 1
     local_steps: CountOrZero = 0
     l2: Penalty = 0.0
@@ -272,7 +272,7 @@ class FederationConfig:
     """
 
     algorithm: Annotated[str, OneOf((*ALGORITHMS, *OWN_STRATEGIES))] = "private-delta-fl"
-    rounds: Count = 30
+    rounds: Count = 100
     cohort_size: Count = 20
     theta: Annotated[Fraction, Interval("(0, 1]")] = Fraction(1, 2)
     levels: Annotated[tuple[str, ...], FallingLevels()] = ()
@@ -449,7 +449,7 @@ class PrivacyConfig:
     max_weight: Count = 8192
     transcript: Annotated[
         str, Pattern(MODE, "'headers', 'full' or 'every=N', N from 1 to 999999999")
-    ] = "headers"
+    ] = "every=10"
     truth: bool = False
 
     @property

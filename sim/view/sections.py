@@ -19,6 +19,7 @@ from deltafl.sim.record.labels import labels_of
 from deltafl.sim.record.snapshot import Method, Snapshot, Trained
 from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
+from deltafl.sim.run.table import spent_by_all
 from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.config import WITH_LEVELS
 from deltafl.sim.settings.config_io import show, to_toml
@@ -369,19 +370,24 @@ def _privacy(snapshots: Sequence[Snapshot]) -> list[str]:
         first: Trained = one.methods[0].runs[0]
         arm = one.config.arms()[0]
         rounds = len(first.events)
+        if spent := one.summary.get("privacy"):
+            told = spent_by_all(cast("dict[str, float]", spent), one.config.experiment.num_seeds)
+            found.append(f"{one.path}: {told}")
+            continue
         if arm.dp.noise and rounds:
             epsilon, delta = (first.events[-1].get(key) for key in SPENT)
             if isinstance(epsilon, float) and isinstance(delta, float):
                 found.append(
                     f"{first.path}: all sums of {count(rounds, 'round')} cost a device at most "
-                    f"ε = {rounded_up(epsilon)} at δ = {quantity(delta)}, in this run alone."
+                    f"ε = {rounded_up(epsilon)} at δ = {quantity(delta)}, in this run alone. Runs "
+                    "of further seeds are over the same devices, and add up."
                 )
             continue
-        spent = search_privacy(arm, rounds) if rounds else None
-        if spent is not None:
+        searches = search_privacy(arm, rounds) if rounds else None
+        if searches is not None:
             found.append(
                 f"{first.path}: the searches of {count(rounds, 'round')} cost a device that is in "
-                f"every round ε = {rounded_up(cast('float', spent['epsilon']))} at δ = "
+                f"every round ε = {rounded_up(cast('float', searches['epsilon']))} at δ = "
                 f"{quantity(DELTA)}. This is not the privacy of the run as a whole."
             )
     return found

@@ -232,6 +232,24 @@ def test_what_noise_has_cost_is_told(tmp_path, settings, spent, said):
     assert ("No sum so far has noise" in text) == (not said)
 
 
+def test_what_the_noise_of_a_finished_run_has_cost_is_over_all_seeds(tmp_path):
+    make_run(
+        tmp_path / "run",
+        algorithm="private-delta-fl",
+        baselines=(),
+        federation={"cohort_size": 10},
+        dp={"noise": "1.5"},
+        quantile={"method": "noisy", "weights": "equal", "noise": 4},
+    )
+    seeds = Reader(tmp_path / "run").read().config.experiment.num_seeds
+    spent = {"epsilon": 3.5, "delta": 1e-5, "participations": 4, "epsilon_of_a_run": 2.0}
+    (tmp_path / "run" / "summary.json").write_text(json.dumps({"privacy": spent}))
+    text = words(page.page_of_results(Page([Reader(tmp_path / "run").read()])))
+    assert seeds > 1
+    assert f"ε = 3.50 at δ = 1e-05: {seeds} runs over the same devices add up" in text
+    assert "in this run alone" not in text
+
+
 def test_a_run_that_is_quiet_for_long_may_have_stopped(tmp_path):
     make_run(tmp_path / "run", played=[2, None, None, None])
     found = Reader(tmp_path / "run").read()

@@ -1,0 +1,92 @@
+"""`deltafl predict` on tables, as the run read its own: columns by their names, labels if known."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from deltafl.fl.bundle import Bundle
+from deltafl.sim.cli import main
+
+DRAWN = np.random.default_rng(5)
+INPUTS = DRAWN.normal(size=(60, 2)).round(3).astype(np.float32)
+LABELS = (INPUTS[:, 0] > INPUTS[:, 1]).astype(int)
+
+
+def table(path, columns, separator=";"):
+    rows = [separator.join(columns)]
+    rows += [separator.join(map(str, row)).replace(".", ",") for row in zip(*columns.values())]  # noqa: B905
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def whole():
+    site = [f"site {row % 3}" for row in range(60)]
+    return {"site": site, "low": INPUTS[:, 0], "high": INPUTS[:, 1], "sick": LABELS}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    data = {"source": str(table(folder / "visits.csv", whole())), "user_column": "site"}
+    data |= {"label_column": "sick", "separator": ";", "decimal": ",", "split": "samples"}
+    given = {f"data.{name}": value for name, value in data.items() if name != "source"}
+    given |= {"federation.algorithm": "fedavg", "federation.cohort_size": 2}
+    given |= {"experiment.baselines": "[]", "experiment.num_seeds": 1, "training.device": "cpu"}
+    words = [f"--set={name}={value}" for name, value in given.items()]
+    words += ["--rounds", "2", "--quiet", "--no-plots", "--out", str(folder / "run")]
+    assert main(["run", "--data", data["source"], *words]) == 0
+    return folder / "run"
+
+
+def predicted(capsys, run, path, code=0):
+    capsys.readouterr()
+    assert main(["predict", str(run), "--data", str(path)]) == code
+    out, err = capsys.readouterr()
+    return list(csv.DictReader(io.StringIO(out))), err
+
+
+def expected(run):
+    (level,) = Bundle.load(run / "bundle.npz").levels
+    return Bundle.load(run / "bundle.npz").predict(INPUTS, level).argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("without", [(), ("site",), ("sick",), ("site", "sick")])
+def test_columns_are_found_by_their_names_in_any_order(run, tmp_path, capsys, without):
+    columns = dict(reversed(whole().items()))
+    kept = {name: values for name, values in columns.items() if name not in without}
+    rows, err = predicted(capsys, run, table(tmp_path / "new.csv", kept))
+    assert [int(row["class"]) for row in rows] == expected(run)
+    assert ("label" in rows[0]) == ("sick" not in without)
+    assert {row["user"] for row in rows} == (
+        {"new.csv"} if "site" in without else {"site 0", "site 1", "site 2"}
+    )
+    assert ("error" in err) == ("sick" not in without)
+
+
+def test_a_column_that_is_missing_is_named(run, tmp_path, capsys):
+    columns = whole()
+    del columns["high"]
+    _, err = predicted(capsys, run, table(tmp_path / "new.csv", columns), code=2)
+    assert "no column 'high'" in err
+
+
+def test_labels_that_are_texts_are_not_compared(run, tmp_path, capsys):
+    columns = whole() | {"sick": [("no", "yes")[one] for one in LABELS]}
+    rows, err = predicted(capsys, run, table(tmp_path / "new.csv", columns))
+    assert [int(row["class"]) for row in rows] == expected(run)
+    assert "alphabetical order" in err
+    assert "label" not in rows[0]
+
+
+def test_what_columns_are_is_said_by_the_run(run, tmp_path, capsys):
+    file = table(tmp_path / "new.csv", whole())
+    _, err = predicted(capsys, run / "bundle.npz", file, code=2)
+    assert "name the run's directory" in err
+    (run.parent / "visits.csv").rename(run.parent / "visits.bak")
+    try:
+        _, err = predicted(capsys, run, file, code=2)
+    finally:
+        (run.parent / "visits.bak").rename(run.parent / "visits.csv")
+    assert "the order of the inputs is not known" in err
