@@ -7,7 +7,7 @@ is hidden from anybody. docs/secagg.md says how the same session runs between ma
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,11 @@ from deltafl.secagg.states import Stage, Step, Vanish
 from deltafl.secagg.threat import ThreatModel
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Name: TypeAlias = int | str
+"""What a device is called: its id, or a name."""
+
 T = TypeVar("T")
+ByDevice: TypeAlias = Mapping[int, T] | Mapping[str, T]
 
 _VECTOR: Final = "vector"
 _WEIGHT: Final = "weight"
@@ -39,12 +43,12 @@ class SecureSum:
     Attributes:
         vector: The sum, of the vectors' shape; int64 if all of them are integers, else float64.
             With weights, each vector counts as many times as its weight says.
-        contributors: The devices in the sum, ascending.
+        contributors: The devices in the sum, ascending; of names, in the order of the vectors.
         total_weight: The sum of their weights; without weights, their number.
     """
 
     vector: Numbers
-    contributors: tuple[ClientId, ...]
+    contributors: tuple[Name, ...]
     total_weight: int
 
     @property
@@ -60,11 +64,11 @@ class SecureSum:
 
 
 def secure_sum(
-    vectors: Mapping[int, npt.ArrayLike] | Iterable[npt.ArrayLike],
+    vectors: ByDevice[npt.ArrayLike] | Iterable[npt.ArrayLike],
     *,
-    weights: Mapping[int, int] | Iterable[int] | None = None,
+    weights: ByDevice[int] | Iterable[int] | None = None,
     min_cohort: int | None = None,
-    dropouts: Mapping[int, Stage] | None = None,
+    dropouts: ByDevice[Stage] | None = None,
     threat: ThreatModel | None = None,
     graph: GraphKind = GraphKind.COMPLETE,
 ) -> SecureSum:
@@ -86,7 +90,7 @@ def secure_sum(
     Args:
         vectors: One for each device, at least 2: arrays, lists or numbers, all of one shape, of
             booleans, finite floats, or integers within ±(2^53 − 1). Either by id, a whole number in
-            [0, 2^32), or one after the other; the ids are then 0, 1, 2 and so on.
+            [0, 2^32), or by name, a text; or one after the other, with the ids 0, 1, 2 and so on.
         weights: A whole number ≥ 0 for each device, given like the vectors. Weights are summed in
             the same way as vectors, so the server learns none of them.
         min_cohort: Fewest devices to sum over, from 2 to their number. With fewer, the session ends
@@ -104,8 +108,9 @@ def secure_sum(
         PeerError: the session is larger than devices accept by default (`DevicePolicy`).
         SessionAborted: too few devices are left.
     """
-    arrays = {client: _array(client, value) for client, value in _by_id(vectors, "vectors").items()}
+    arrays = {name: _array(name, value) for name, value in _by_name(vectors, "vectors").items()}
     _check_alike(arrays)
+    clients = _clients(arrays)
     counts = None if weights is None else _checked_weights(weights, arrays)
     threat = ThreatModel() if threat is None else threat
     if not isinstance(threat, ThreatModel):
@@ -130,50 +135,67 @@ def secure_sum(
     )
     policy.check(params)  # before anything of that size is made
 
-    def encoded(client: ClientId) -> npt.NDArray[np.uint32] | npt.NDArray[np.uint64]:
-        numbers = arrays[client].ravel()
+    def encoded(name: Name) -> npt.NDArray[np.uint32] | npt.NDArray[np.uint64]:
+        numbers = arrays[name].ravel()
         if exponent is not None:
             numbers = np.ldexp(numbers.astype(np.float64), -exponent)
         if counts is None:
             return layout.encode({_VECTOR: numbers})[0]
-        weight = counts[client]
+        weight = counts[name]
         return layout.encode({_VECTOR: Multiple(numbers, weight), _WEIGHT: weight})[0]
 
-    inputs = {client: [encoded(client)] for client in arrays}
-    [total] = run_session(params, inputs, [b""], vanishing=vanishing, policy=policy)
+    inputs = {client: [encoded(name)] for name, client in clients.items()}
+    gone = {clients[name]: where for name, where in vanishing.items()}
+    [total] = run_session(params, inputs, [b""], vanishing=gone, policy=policy)
+    names = {client: name for name, client in clients.items()}
     sums = layout.decode(total.vector)
     added: Numbers = sums[_VECTOR]
     if exponent is not None:
         added = np.ldexp(layout.to_float(_VECTOR, sums[_VECTOR]), exponent)
     return SecureSum(
         added.reshape(next(iter(arrays.values())).shape),
-        total.contributors,
+        tuple(names[client] for client in total.contributors),
         int(sums[_WEIGHT][0]) if counts else len(total.contributors),
     )
 
 
-def _by_id(values: Mapping[int, T] | Iterable[T], name: str) -> dict[ClientId, T]:
-    """The values by id, in the order in which they were given."""
+def _by_name(values: ByDevice[T] | Iterable[T], name: str) -> dict[Name, T]:
+    """The values by device, in the order in which they were given."""
     if isinstance(values, Mapping):
-        return {ClientId(client): value for client, value in values.items()}
+        return dict(values)
     try:
-        return {ClientId(place): value for place, value in enumerate(values)}
+        return dict(enumerate(values))
     except TypeError:
         raise UsageError(
-            f"{name} of type {type(values).__name__}: give a dictionary by id, or a sequence"
+            f"{name} of type {type(values).__name__}: give a dictionary by device, or a sequence"
         ) from None
 
 
-def _array(client: ClientId, value: npt.ArrayLike) -> Numbers:
+def _clients(names: Iterable[Name]) -> dict[Name, ClientId]:
+    """The id of each device: its own, or the place of its name.
+
+    Raises:
+        UsageError: some are names, and others are not.
+    """
+    kinds = {isinstance(name, str) for name in names}
+    if len(kinds) > 1:
+        raise UsageError("devices are called by ids and by names: give all an id, or all a name")
+    is_named = kinds == {True}
+    return {
+        name: ClientId(place if is_named else cast("int", name)) for place, name in enumerate(names)
+    }
+
+
+def _array(name: Name, value: npt.ArrayLike) -> Numbers:
     """A device's vector: integers of up to 53 bits and a sign, or finite float64."""
-    array = real_numbers(f"device {client}", value, UsageError)
+    array = real_numbers(f"device {name}", value, UsageError)
     if not array.size:
-        raise UsageError(f"device {client}: an array of shape {array.shape} has no elements")
+        raise UsageError(f"device {name}: an array of shape {array.shape} has no elements")
     if array.dtype.kind != "f":
         largest = max(int(array.max()), -int(array.min()))
         if largest > _LARGEST:
             raise UsageError(
-                f"device {client}: integers of magnitude {largest}, more than 2^53 − 1; give "
+                f"device {name}: integers of magnitude {largest}, more than 2^53 − 1; give "
                 "floats, or sum several parts of each number"
             )
         return array.astype(np.int64)
@@ -182,40 +204,39 @@ def _array(client: ClientId, value: npt.ArrayLike) -> Numbers:
     if not np.isfinite(numbers).all():
         index = int(np.argmin(np.isfinite(numbers)))
         raise UsageError(
-            f"device {client}: element {index} is {numbers.flat[index]}; only finite numbers can "
+            f"device {name}: element {index} is {numbers.flat[index]}; only finite numbers can "
             "be summed: leave this device out"
         )
     return numbers
 
 
-def _check_alike(arrays: Mapping[ClientId, Numbers]) -> None:
+def _check_alike(arrays: Mapping[Name, Numbers]) -> None:
     if len(arrays) < 2:
         raise UsageError(f"{len(arrays)} vectors: a secure sum is over at least 2 devices")
     first = next(iter(arrays))
-    for client, array in arrays.items():
+    for name, array in arrays.items():
         if array.shape != arrays[first].shape:
             raise UsageError(
-                f"device {client}: shape {array.shape} is not that of device {first}, "
+                f"device {name}: shape {array.shape} is not that of device {first}, "
                 f"{arrays[first].shape}"
             )
 
 
 def _checked_weights(
-    weights: Mapping[int, int] | Iterable[int], arrays: Mapping[ClientId, object]
-) -> dict[ClientId, int]:
-    counts = _by_id(weights, "weights")
+    weights: ByDevice[int] | Iterable[int], arrays: Mapping[Name, object]
+) -> dict[Name, int]:
+    counts = _by_name(weights, "weights")
     if counts.keys() != arrays.keys():
-        missing, unknown = arrays.keys() - counts.keys(), counts.keys() - arrays.keys()
+        missing = sorted(arrays.keys() - counts.keys(), key=str)
+        unknown = sorted(counts.keys() - arrays.keys(), key=str)
         raise UsageError(
-            f"weights are missing for devices {sorted(missing)} and have no vector for devices "
-            f"{sorted(unknown)}: give one for each vector"
+            f"weights are missing for devices {missing} and have no vector for devices "
+            f"{unknown}: give one for each vector"
         )
-    for client, weight in counts.items():
+    for name, weight in counts.items():
         if not isinstance(weight, int | np.integer) or not 0 <= weight <= _LARGEST:
-            raise UsageError(
-                f"device {client}: weight {weight!r} is not a whole number in [0, 2^53)"
-            )
-    return {client: int(weight) for client, weight in counts.items()}
+            raise UsageError(f"device {name}: weight {weight!r} is not a whole number in [0, 2^53)")
+    return {name: int(weight) for name, weight in counts.items()}
 
 
 def _policy(threat: ThreatModel, min_cohort: int | None, num_devices: int) -> DevicePolicy:
@@ -241,25 +262,22 @@ def _policy(threat: ThreatModel, min_cohort: int | None, num_devices: int) -> De
     return policy
 
 
-def _vanishing(
-    dropouts: Mapping[int, Stage], arrays: Mapping[ClientId, object]
-) -> dict[ClientId, Vanish]:
+def _vanishing(dropouts: ByDevice[Stage], arrays: Mapping[Name, object]) -> dict[Name, Vanish]:
     if not isinstance(dropouts, Mapping):
         raise UsageError(f"dropouts are stages by device, not a {type(dropouts).__name__}")
     vanishing = {}
-    for number, stage in dropouts.items():
-        client = ClientId(number)
-        if client not in arrays:
-            raise UsageError(f"dropouts: there is no device {client}")
+    for name, stage in dropouts.items():
+        if name not in arrays:
+            raise UsageError(f"dropouts: there is no device {name}")
         if not isinstance(stage, Stage):
             raise UsageError(
-                f"dropouts: device {client}: {stage!r} is no Stage: {', '.join(Stage.__members__)}"
+                f"dropouts: device {name}: {stage!r} is no Stage: {', '.join(Stage.__members__)}"
             )
-        vanishing[client] = Vanish(Step(stage))
+        vanishing[name] = Vanish(Step(stage))
     return vanishing
 
 
-def _integer_field(arrays: Mapping[ClientId, Numbers], heaviest: int) -> Field:
+def _integer_field(arrays: Mapping[Name, Numbers], heaviest: int) -> Field:
     """The field of integers, as wide as the largest of them times the largest weight."""
     largest = max(max(int(array.max()), -int(array.min())) for array in arrays.values()) * heaviest
     if largest > _LARGEST:
@@ -270,7 +288,7 @@ def _integer_field(arrays: Mapping[ClientId, Numbers], heaviest: int) -> Field:
     return Field(_VECTOR, next(iter(arrays.values())).size, -largest, largest, 0)
 
 
-def _float_field(arrays: Mapping[ClientId, Numbers], heaviest: int) -> tuple[int, Field]:
+def _float_field(arrays: Mapping[Name, Numbers], heaviest: int) -> tuple[int, Field]:
     """The exponent e of the first power of two above all products, and the field of x / 2^e."""
     largest = max(float(np.abs(array.astype(np.float64)).max()) for array in arrays.values())
     exponent = math.frexp(largest)[1] + (heaviest - 1).bit_length()

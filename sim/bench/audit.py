@@ -24,7 +24,7 @@ from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.sim.bench.audit_flags import AuditBenchmark
-from deltafl.sim.bench.harness import Report, timed
+from deltafl.sim.bench.harness import MOST_PIVOTS, Report, timed
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
@@ -92,8 +92,9 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
     with TranscriptWriter(path, benchmark.transcript) as transcript:
         search = SearchParams(default_max_queries(benchmark.method))
         strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(benchmark.method, search))
-        pivots = Fraction(search.max_queries)  # by default, `mm` is asked less of so few devices
-        policy = RoundPolicy(max_mm_pivots_per_device=pivots)
+        policy = RoundPolicy(
+            max_pivots=MOST_PIVOTS, max_mm_pivots_per_device=Fraction(MOST_PIVOTS)
+        )
         masked = MaskedRounds(Sessions(policy, graph=benchmark.graph), observer=transcript)
         state = TrainingState(np.zeros(benchmark.dim, dtype=np.float32))
         for number in Bar(range(1, benchmark.rounds + 1), desc="recording"):

@@ -51,6 +51,9 @@ class Flag(NamedTuple):
     choices: Sequence[str] | None = None
 
 
+MOST_PIVOTS: Final = 320
+"""Of `histogram`; devices of a benchmark accept as many of any method."""
+
 _ANY: Final = within("[1, inf)")
 
 FLAGS: Final = {

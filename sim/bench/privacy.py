@@ -30,7 +30,7 @@ from typing import Final
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.bench.harness import Report, in_turns, ratios, spread
+from deltafl.sim.bench.harness import MOST_PIVOTS, Report, in_turns, ratios, spread
 from deltafl.sim.bench.peers.ours import Simulator
 from deltafl.sim.bench.peers.party import usage
 from deltafl.sim.bench.peers.tasks import BenchmarkTask
@@ -46,7 +46,6 @@ from deltafl.sim.settings.config import (
 from deltafl.sim.settings.policy import PolicyConfig
 
 _ROUNDS_BEFORE: Final = 3
-_MOST_PIVOTS: Final = 320  # of `histogram`; devices of a benchmark accept them, of `mm` too
 _CLEAR: Final = "clear"
 _THETA: Final = Fraction(1, 2)
 
@@ -101,7 +100,7 @@ def config_of(task: BenchmarkTask, method: str) -> RunConfig:
         quantile=QuantileConfig(method=method) if private else QuantileConfig(),
         privacy=PrivacyConfig(graph="sparse", min_cohort=least),
         policy=PolicyConfig(
-            max_pivots=_MOST_PIVOTS, max_mm_pivots_per_device=Fraction(_MOST_PIVOTS)
+            max_pivots=MOST_PIVOTS, max_mm_pivots_per_device=Fraction(MOST_PIVOTS)
         ),
     )
 

@@ -19,7 +19,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config, read_table, to_toml
+from deltafl.sim.settings.config_io import Table, build_config, read_table, to_toml
 from deltafl.sim.settings.given import add_flags, add_settings, config_of, quickstart
 from deltafl.sim.visible import visible
 
@@ -41,13 +41,8 @@ examples:
 exit codes: those of `deltafl serve`; 1 also if the audit finds something.
 """
 
-_TRIAL: Final = """\
-[data]
-num_devices = 60
-split = "samples" # every device has test data too
-[privacy]
-transcript = "full"
-"""
+_MADE: Final = 60
+_COHORT: Final = 20
 _ALONE: Final = """\
 [experiment]
 baselines = []
@@ -60,7 +55,7 @@ _PAUSE_S: Final = 0.2
 _GOODBYE_S: Final = 15.0
 
 _FLAGS: Final = {
-    "--devices": ("N", "how many", 20),
+    "--devices": ("N", "how many; at most twenty of them are asked in a round", 20),
     "--out": ("DIR", "where everything goes", Path("runs/federation")),
     "--port": ("P", "for devices", 8443),
     "--status": (
@@ -100,7 +95,7 @@ def _config(options: argparse.Namespace) -> RunConfig:
         return build_config([read_table(own.read_text(encoding="utf-8"), str(own))])
     config = config_of(
         options,
-        otherwise=(quickstart(), read_table(_TRIAL, "federation up")),
+        otherwise=(quickstart(), _trial(options.devices)),
         always=(read_table(_ALONE, "federation up"),),
     )
     from deltafl.sim.data.dataset import build_dataset
@@ -112,6 +107,16 @@ def _config(options: argparse.Namespace) -> RunConfig:
             f"(federation.cohort_size), to {available}, the training devices of the data"
         )
     return config
+
+
+def _trial(devices: int) -> Table:
+    """What differs from the quickstart, where no settings are given."""
+    return {
+        # every device has test data too
+        "data": {"num_devices": max(devices, _MADE), "split": "samples"},
+        "federation": {"cohort_size": min(devices, _COHORT)},
+        "privacy": {"transcript": "full"},
+    }
 
 
 def _prepare(out: Path, config: RunConfig, number: int) -> None:

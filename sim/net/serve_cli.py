@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
         if options.status != "off":
             page = address(options.status, "--status")
             shown = stack.enter_context(served(status.application(), *page))
-            say(f"The state of the run is at http://{joined(*shown)}")
+            say(f"Until it is over, the state of the run is at http://{joined(*shown)}")
         url = stack.enter_context(serving(post, devices, at, tls=tls, max_frame=max_frame))
         say(f"Devices connect to {url}")
         say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
@@ -143,7 +143,8 @@ def _serve(
         return 0
     print(visible(describe(summary)))
     print(
-        f"\nResults are in {options.out}. To see what the server saw: deltafl audit {options.out}"
+        f"\nResults are in {options.out}. To see the run as a page: deltafl watch {options.out}; "
+        f"to see what the server saw: deltafl audit {options.out}"
     )
     return 0
 

@@ -49,7 +49,7 @@ def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, cap
     ports, seen = threading.Event(), {}
 
     def said(sentence):
-        for what in ("Devices connect to", "The state of the run is at"):
+        for what in ("Devices connect to", "Until it is over, the state of the run is at"):
             if sentence.startswith(what):
                 seen[what] = sentence.removeprefix(what).strip()
         if len(seen) == 2:
@@ -72,7 +72,7 @@ def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, cap
     server = threading.Thread(target=serve)
     server.start()
     assert ports.wait(60)
-    with urllib.request.urlopen(seen["The state of the run is at"]) as page:  # noqa: S310 our own
+    with urllib.request.urlopen(seen["Until it is over, the state of the run is at"]) as page:  # noqa: S310 our own
         assert b"of 10 on the list" in page.read()
     devices = [threading.Thread(target=take_part, args=(i,)) for i in range(NUMBER)]
     for one in devices:
@@ -147,14 +147,23 @@ def test_a_device_that_is_not_on_its_list_says_which_line_is_missing(prepared):
 
 def test_a_federation_needs_as_many_devices_as_a_round(tmp_path):
     given = ["up", "--out", str(tmp_path / "new"), "--devices", "3"]
-    with pytest.raises(UserError, match="--devices 3: must be from 20"):
+    with pytest.raises(UserError, match=r"federation\.cohort_size = 3 is below privacy\.min_cohort"):
         federation_cli.main(parsed(federation_cli, given))
+    preset = [*given, "--preset", "quickstart"]
+    with pytest.raises(UserError, match="--devices 3: must be from 20"):
+        federation_cli.main(parsed(federation_cli, preset))
     (tmp_path / "new").mkdir()
     with pytest.raises(UserError, match="already exists: add --resume"):
         federation_cli.main(parsed(federation_cli, given))
     (tmp_path / "new" / "ca.pem").touch()  # which devices trusted before
     with pytest.raises(UserError, match="earlier version of this program: choose another --out"):
         federation_cli.main(parsed(federation_cli, [*given, "--resume"]))
+
+
+@pytest.mark.parametrize(("devices", "cohort"), [(12, 12), (70, 20)])
+def test_cohort_and_data_follow_the_number_of_devices(devices, cohort, tmp_path):
+    given = parsed(federation_cli, ["up", "--out", str(tmp_path), "--devices", str(devices)])
+    assert federation_cli._config(given).federation.cohort_size == cohort
 
 
 def test_what_was_prepared_is_kept(prepared):

@@ -130,6 +130,15 @@ def test_vectors_are_left_alone():
     assert [vector.tolist() for vector in vectors.values()] == [[n, -n] for n in range(5)]
 
 
+def test_devices_may_have_names():
+    values = {"eve": 1.0, "ann": 2.0, "dan": 4.0, "ben": 8.0, "cat": 16.0, "fay": 32.0}
+    result = secure_sum(
+        values, weights=dict.fromkeys(values, 1) | {"ann": 2}, dropouts={"cat": Stage.MASK}
+    )
+    assert result.contributors == ("eve", "ann", "dan", "ben", "fay")
+    assert (float(result.vector), result.total_weight) == (49.0, 6)
+
+
 def test_a_mean_is_over_those_who_stayed():
     values = {n: float(n) for n in range(10)}
     result = secure_sum(
@@ -225,7 +234,10 @@ class Tensor:
         ([1e300] * 5, {"weights": [2**40] * 5}, r"numbers up to 1e\+300 times"),
         ([2**50] * 5, {"weights": [8] * 5}, "integers times weights up to 9007199254740992"),
         ([np.ma.array([1, 2], mask=[True, False])] * 5, {}, "device 0: a masked array"),
-        ({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}, {}, "id 'a' of a device"),
+        ({"a": 1, "b": 2, "c": 3, "d": 4, 0: 5}, {}, "called by ids and by names"),
+        ({None: 1, "b": 2, "c": 3, "d": 4, "e": 5}, {}, "called by ids and by names"),
+        ({0: 1, 1: 2, 2: 3, 3: 4, None: 5}, {}, "id None of a device"),
+        ({"ann": 1, "ben": [2], "c": 3, "d": 4, "e": 5}, {}, "device ben: shape"),
         ({0: 1, 1: 1, 2: 1, 3: 1, -4: 1}, {}, "ids -4…3 are not in"),
         ({0: 1, 1: 1, 2: 1, 3: 1, 2**32: 1}, {}, "are not in"),
         (FIVE, {"weights": [1] * 4}, r"missing for devices \[4\] and have no vector .* \[\]"),

@@ -8,8 +8,10 @@ from deltafl.sim.cli import main
 
 
 @pytest.mark.slow
-def test_an_audit_of_a_recorded_round_is_measured(capsys):
+@pytest.mark.parametrize("method", ["mm", "histogram", "bracketed", "bisection"])
+def test_an_audit_of_a_recorded_round_is_measured(method, capsys):
     arguments = ["bench", "audit", "--dim", "20", "--graph", "complete", "--clients", "60"]
+    arguments += ["--method", method]
     assert main([*arguments, "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["sums_replayed"] == measured["sums_released"] > 1
