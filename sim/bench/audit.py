@@ -92,9 +92,7 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
     with TranscriptWriter(path, benchmark.transcript) as transcript:
         search = SearchParams(default_max_queries(benchmark.method))
         strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(benchmark.method, search))
-        policy = RoundPolicy(
-            max_pivots=MOST_PIVOTS, max_mm_pivots_per_device=Fraction(MOST_PIVOTS)
-        )
+        policy = RoundPolicy(max_pivots=MOST_PIVOTS, max_mm_pivots_per_device=Fraction(MOST_PIVOTS))
         masked = MaskedRounds(Sessions(policy, graph=benchmark.graph), observer=transcript)
         state = TrainingState(np.zeros(benchmark.dim, dtype=np.float32))
         for number in Bar(range(1, benchmark.rounds + 1), desc="recording"):

@@ -99,9 +99,7 @@ def config_of(task: BenchmarkTask, method: str) -> RunConfig:
         ),
         quantile=QuantileConfig(method=method) if private else QuantileConfig(),
         privacy=PrivacyConfig(graph="sparse", min_cohort=least),
-        policy=PolicyConfig(
-            max_pivots=MOST_PIVOTS, max_mm_pivots_per_device=Fraction(MOST_PIVOTS)
-        ),
+        policy=PolicyConfig(max_pivots=MOST_PIVOTS, max_mm_pivots_per_device=Fraction(MOST_PIVOTS)),
     )
 
 

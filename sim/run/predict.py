@@ -189,11 +189,11 @@ def _of_table(run: Path, data: Path) -> Samples | None:
     )
     rows = read(data, columns)
     users = [rows.users.names[code] for code in rows.users.codes.tolist()]
-    if labels and isinstance(rows.labels, Texts):
+    known = None if isinstance(rows.labels, Texts) or not labels else rows.labels.astype(np.int64)
+    if labels and known is None:
         told = "labels are texts, which the model counts in alphabetical order from 0: not compared"
         print(f"deltafl: note: {told}", file=sys.stderr)
-    is_known = labels and not isinstance(rows.labels, Texts)
-    return Samples(rows.x, rows.labels.astype(np.int64) if is_known else None, tuple(users))
+    return Samples(rows.x, known, tuple(users))
 
 
 def _features(settings: DataConfig) -> tuple[str, ...]:
