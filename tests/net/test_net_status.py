@@ -115,7 +115,7 @@ def test_a_run_that_is_over_is_not_reloaded(status):
 
 
 def test_noise_is_accounted():
-    noise = {"method": "noisy", "noise": "4"}
+    noise = {"method": "noisy", "noise": "4", "weights": "equal"}
     shown = Status(noisy := build_config([{"quantile": noise}]), Post(time.monotonic, 50), 30)
     shown.begin(noisy, 10)
     assert "ε = " in shown.page() or "ε is not bounded" in shown.page()

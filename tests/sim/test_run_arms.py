@@ -49,7 +49,7 @@ def plan_refuses(config, num_devices=DEVICES):
 
 
 def merged(*layers):
-    return build_config(layers)
+    return build_config([{"federation": {"rounds": 30}}, *layers])
 
 
 # --- drawn at random ------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def test_theta_is_the_decimal_that_was_written():
 def test_the_first_difference_is_named():
     other = build_config([assignment("federation.rounds=7")])
     assert first_difference(RunConfig(), RunConfig()) is None
-    assert first_difference(RunConfig(), other) == ("federation.rounds", 30, 7)
+    assert first_difference(RunConfig(), other) == ("federation.rounds", 100, 7)
 
 
 def test_arms_are_seeds_by_algorithms_the_main_run_first():

@@ -24,7 +24,7 @@ from deltafl.sim.run.algorithms import build_strategy
 from deltafl.sim.run.arms import check_arms
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.summary import _privacy_of_all
-from deltafl.sim.run.table import _privacy
+from deltafl.sim.run.table import spent_by_all
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table
 
 RUN = {
@@ -174,7 +174,7 @@ def test_runs_of_several_seeds_add_up():
     spent = account.after(8)
     rho = spent.participations * (spent.rho_search + spent.rho_update)
     arms = [{"privacy": asdict(spent)}] * 3
-    one, three = (_privacy(_privacy_of_all(arms[:number])["privacy"], number) for number in (1, 3))
+    one, three = (spent_by_all(_privacy_of_all(arms[:number])["privacy"], number) for number in (1, 3))
     assert spent_by([spent] * 3) == pytest.approx(epsilon_of(3 * rho, 1e-5))
     assert f"ε = {rounded_up(spent.epsilon)} at δ = 1e-05; none was invited to more than 3" in one
     assert f"ε = {rounded_up(epsilon_of(3 * rho, 1e-5))} at δ = 1e-05: 3 runs over" in three

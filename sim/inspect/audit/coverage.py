@@ -61,7 +61,7 @@ def outcome_of(
         return Outcome.FAILED
     if not coverage.rounds:
         return Outcome.SKIPPED
-    if not coverage.cases:
+    if not coverage.cases and not tally.is_cut:
         return Outcome.EMPTY
     return Outcome.PARTIAL if coverage.rounds < tally.rounds or tally.is_cut else Outcome.PASSED
 

@@ -102,7 +102,7 @@ def directory_of(
     save(directory, mark, size, state)
     write_json(directory.versions, {**(platform or {}), "data_sha256": DATA_SHA256})
     if finished and config.federation.thetas == CONFIG.federation.thetas:
-        write_file(directory.bundle, bundle_of(state).to_bytes())
+        write_file(directory.bundle, bundle_of(state, config.federation.algorithm).to_bytes())
         summary = summarise_experiment([summarise_run(config, directory, DATA)])
         write_json(directory.summary, summary)
     elif finished:
@@ -118,12 +118,12 @@ def evaluation_of(number):
     return Evaluation(number, train, [row(f"test{i}", 4) for i in range(DATA.test_devices)])
 
 
-def bundle_of(state):
+def bundle_of(state, algorithm=CONFIG.federation.algorithm):
     return Bundle(
         Architecture("linear", (30,), 2),
         {CONFIG.federation.theta: state.model},
         provenance={
-            "algorithm": "private-delta-fl",
+            "algorithm": algorithm,
             "seed": str(SEED),
             "round": "2",
             "data": DATA.name,

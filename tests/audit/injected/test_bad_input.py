@@ -77,7 +77,7 @@ def test_checks_of_a_file_that_is_cut_are_partial(tiny, tmp_path):
     whole, cut = audit(tiny), audited(tmp_path / "t.bin", tiny.read_bytes()[: starts_of(tiny)[53]])
     of_a_directory = {Account.name, FirstModel.name}  # a transcript alone says nothing of itself
     done = {check.outcome for check in whole.checks if check.name not in of_a_directory}
-    assert done == {Outcome.PASSED}
+    assert done == {Outcome.PASSED, Outcome.EMPTY}
     failed, *others = (check for check in cut.checks if check.name not in of_a_directory)
     assert failed.outcome is Outcome.FAILED
     assert {check.outcome for check in others} == {Outcome.PARTIAL}
