@@ -534,6 +534,36 @@ def test_whoever_is_lost_after_the_threshold_may_have_been_in_the_tail(any_theta
             assert_fails(parties.machine, data, Refusal.TAIL_TOO_SMALL, "1 devices")
 
 
+def test_whoever_is_lost_before_the_threshold_may_have_been_in_the_tail(any_theta):
+    """They were in the last sum of the search, and are not asked for updates."""
+    config = changed_round(CONFIG, theta=Fraction(2, 5))
+    policy = replace(POLICY, min_honest_tail=2)
+
+    def at_the_threshold(num_lost, last=None):
+        """The parties as the threshold comes, and after how many trips."""
+        devices = devices_of(CONFIG, [1, 2, 3, 4, 5])
+        parties = RoundParties(config, devices=devices, policy=policy)
+        outgoing, trips = parties.server.start(), 0
+        while True:
+            asked = wire.decode(outgoing[parties.victim])
+            if isinstance(asked, Ask) and isinstance(asked.question, Threshold):
+                return parties, outgoing, trips
+            lost = tuple(devices)[:num_lost] if trips == last else ()
+            replies = {c: parties.answer(c, d) for c, d in outgoing.items() if c not in lost}
+            outgoing, trips = parties.collect(replies), trips + 1
+
+    *_, trips = at_the_threshold(0)
+    for num_lost in (0, 1, 2):
+        parties, outgoing, _ = at_the_threshold(num_lost, last=trips - 1)
+        assert len(outgoing) == 5 - num_lost
+        data = outgoing[parties.victim]
+        if 3 - num_lost >= 2:
+            assert parties.machine.receive(data) is LocalWork.TRAIN
+            assert parties.machine.tail == Tail(3, 3)
+        else:
+            assert_fails(parties.machine, data, Refusal.TAIL_TOO_SMALL, "1 devices")
+
+
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
 def test_devices_without_weight_hide_nobody_in_the_tail(method, any_theta):
     config = changed_round(CONFIG, **METHODS[method], theta=Fraction(1, 2))
