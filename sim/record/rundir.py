@@ -179,18 +179,19 @@ class RunDirectory:
             How many rounds the run here has by its settings, if `config` makes it longer.
 
         Raises:
-            RunDirectoryError: something exists and `resume` is off, or it is no run directory, or
+            RunDirectoryError: it exists, is not empty, and `resume` is off, or it is no run directory, or
                 the run in it has other settings, apart from fewer rounds, or is to be longer and
                 an earlier version has evaluated it.
         """
-        if not self.path.exists():
+        is_folder = self.path.is_dir()
+        if not self.path.exists() or (is_folder and not any(self.path.iterdir())):
             return None
         if not resume:
             raise RunDirectoryError(
                 f"{self.path} already exists: add --resume (resume=True in Python) to continue "
                 "it, or choose another --out"
             )
-        if not self.path.is_dir():
+        if not is_folder:
             raise RunDirectoryError(f"{self.path} is not a directory: choose another --out")
         if not self.config.exists():
             # a run that was killed before it wrote its settings leaves hidden files at most

@@ -2,6 +2,8 @@
 
 import json
 import threading
+from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from deltafl.fl.parameters import to_vector
 from deltafl.sim.cli import main
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.events import read_events
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config, read_config_file
 
 FEW = {"rounds": 3, "cohort_size": 10, "progress": False}
 
@@ -36,6 +40,25 @@ class Linear(nn.Module):
 def trained(federation, tmp_path_factory):
     out = tmp_path_factory.mktemp("api") / "run"
     return dfl.train(network, federation, dfl.PrivateDeltaFL(0.5), seeds=2, out=out, **FEW)
+
+
+def test_python_and_settings_have_one_set_of_defaults(federation, tmp_path):
+    given = {name: one.default for name, one in signature(dfl.train).parameters.items()}
+    config = RunConfig()
+    training, rounds = config.training, config.federation.rounds
+    assert given["rounds"] == rounds
+    assert given["seeds"] == config.experiment.num_seeds
+    for name in ("learning_rate", "batch_size", "epochs", "optimizer"):
+        assert given[name] == getattr(training, name)
+    result = dfl.train("linear", federation, "fedavg", rounds=1, out=tmp_path, progress=False)
+    written = read_config_file(tmp_path / "config.toml")
+    same = {"data": {"source": federation.dataset.name}, "federation": {"algorithm": "fedavg"}}
+    same["federation"] |= {"rounds": 1, "evaluate_every": 1}
+    by_python, by_settings = (
+        replace(build_config([one]), data=None, experiment=None) for one in (written, same)
+    )
+    assert by_python == by_settings
+    assert result.is_finished
 
 
 @pytest.mark.slow

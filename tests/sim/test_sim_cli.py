@@ -111,7 +111,9 @@ def test_cuda_is_refused_where_there_is_none(capsys, tiny_arguments, monkeypatch
 
 
 def test_an_existing_directory_is_left_as_it_was(capsys, tiny_arguments, tmp_path):
+    """One that is empty is as good as a new one."""
     arguments = ["run", *tiny_arguments, "--out=a"]
+    (tmp_path / "a").mkdir()
     assert call(capsys, *arguments)[0] == 0
     before = snapshot(tmp_path)
     for extra, expected in (
