@@ -7,12 +7,20 @@ from dataclasses import asdict
 
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json
-from deltafl.sim.settings.given import add_settings, config_of, is_of_own_data, quickstart, within
+from deltafl.sim.settings.given import (
+    RUN_FLAGS,
+    add_run_flags,
+    add_settings,
+    config_of,
+    is_of_own_data,
+    quickstart,
+    within,
+)
 
 _DESCRIPTION = """\
 Say what a run would be like, before it is run: how many drop-outs a round
 survives, trips and bytes, what the server learns, and what would be possible.
-It takes the settings of `deltafl run`, reads no data and trains nothing. Settings
+It takes settings and flags of `deltafl run`, reads no data and trains nothing. Settings
 that a run would refuse are refused, with those that would work, as far as that
 does not depend on the data.
 """
@@ -38,8 +46,9 @@ exit codes: 0 the settings work, 2 they do not.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
-    parser.usage = "deltafl plan [CONFIG.toml] [--preset NAME] [--set SECTION.KEY=VALUE] [--json]"
+    parser.usage = "deltafl plan [CONFIG.toml] [--preset NAME] [--data PATH] [more flags]"
     add_settings(parser)
+    add_run_flags(parser)
     parser.add_argument(
         "--parameters",
         metavar="N",
@@ -61,7 +70,8 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         ConfigError: the settings are wrong, or cannot work.
     """
-    config = config_of(options, otherwise=() if is_of_own_data(options) else (quickstart(),))
+    otherwise = () if is_of_own_data(options) else (quickstart(),)
+    config = config_of(options, otherwise=otherwise, flags=RUN_FLAGS)
     if not config.federation.is_private:
         raise ConfigError(
             f"federation.algorithm = {config.federation.algorithm!r} runs in clear: the server "

@@ -20,15 +20,13 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import (
     ALGORITHMS,
-    BACKENDS,
     MODELS,
     RunConfig,
-    Search,
-    Sums,
 )
 from deltafl.sim.settings.config_io import read_config_file
 from deltafl.sim.settings.given import (
-    add_flags,
+    RUN_FLAGS,
+    add_run_flags,
     add_settings,
     config_of,
     is_of_own_data,
@@ -68,36 +66,6 @@ models (--set model.name=NAME):
 exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
 """
 
-_TRAINING: Final = {
-    "rounds": ("federation.rounds", "N", "number of rounds"),
-    "seed": ("experiment.seed", "S", "first seed"),
-    "dropout": ("faults.dropout", "P", "probability that a device drops out in a round"),
-    "backend": ("training.backend", "NAME", f"one of {', '.join(BACKENDS)}"),
-    "workers": ("training.workers", "N", "of processes (default: one per core)"),
-    "device": ("training.device", "auto|cpu|cuda", "where to train"),
-}
-_PRIVACY: Final = {
-    "sums": (
-        "privacy.sums",
-        "|".join(Sums),
-        "secure sums with cryptography, or without (faster)",
-    ),
-    "search": (
-        "quantile.search",
-        "KIND",
-        f"whether devices check the search: {', '.join(Search)}",
-    ),
-    "transcript": (
-        "privacy.transcript",
-        "KIND",
-        "messages that are recorded: full, every=N, headers",
-    ),
-}
-_FLAGS: Final = {
-    **{flag: setting for flag, (setting, *_) in (_TRAINING | _PRIVACY).items()},
-    "truth": "privacy.truth",
-}
-
 
 def _listed(names: Sequence[str]) -> str:
     text = ", ".join(names)
@@ -113,19 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "deltafl run [CONFIG.toml] [--preset NAME] [--out DIR] [more flags]"
     add_settings(parser)
 
-    training = parser.add_argument_group("training")
-    privacy = parser.add_argument_group("privacy")
-    for group, rows in ((training, _TRAINING), (privacy, _PRIVACY)):
-        add_flags(
-            group, {f"--{flag}": (metavar, told, str) for flag, (_, metavar, told) in rows.items()}
-        )
-    privacy.add_argument(
-        "--truth",
-        action="store_const",
-        const="true",
-        help="also write devices' private values, for audits",
-    )
-
+    add_run_flags(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--out", metavar="DIR", help="run directory (default: in runs/, of its name)"
@@ -246,12 +202,12 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
             f"{out}: there is no run to continue: check --out; to start a new run, or continue "
             "it if it exists, also give its settings, as in --preset quickstart --resume"
         )
-    return config_of(options, otherwise=otherwise, flags=_FLAGS)
+    return config_of(options, otherwise=otherwise, flags=RUN_FLAGS)
 
 
 def _names_settings(options: argparse.Namespace) -> bool:
     """Whether any flag gives a setting."""
-    flags = (getattr(options, flag) for flag in _FLAGS)
+    flags = (getattr(options, flag) for flag in RUN_FLAGS)
     return bool(options.assignments) or any(value is not None for value in (options.data, *flags))
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.parser import Parser
-from deltafl.sim.settings.config import FORMATS, RunConfig
+from deltafl.sim.settings.config import BACKENDS, FORMATS, RunConfig, Search, Sums
 from deltafl.sim.settings.config_io import (
     Table,
     assignment,
@@ -23,6 +23,38 @@ from deltafl.sim.settings.constraints import Interval
 
 DIGITS: Final = "digits"
 """The data of the quickstart, which come with scikit-learn."""
+
+
+_TRAINING: Final = {
+    "rounds": ("federation.rounds", "N", "number of rounds"),
+    "seed": ("experiment.seed", "S", "first seed"),
+    "dropout": ("faults.dropout", "P", "probability that a device drops out in a round"),
+    "backend": ("training.backend", "NAME", f"one of {', '.join(BACKENDS)}"),
+    "workers": ("training.workers", "N", "of processes (default: one per core)"),
+    "device": ("training.device", "auto|cpu|cuda", "where to train"),
+}
+_PRIVACY: Final = {
+    "sums": (
+        "privacy.sums",
+        "|".join(Sums),
+        "secure sums with cryptography, or without (faster)",
+    ),
+    "search": (
+        "quantile.search",
+        "KIND",
+        f"whether devices check the search: {', '.join(Search)}",
+    ),
+    "transcript": (
+        "privacy.transcript",
+        "KIND",
+        "messages that are recorded: full, every=N, headers",
+    ),
+}
+RUN_FLAGS: Final = {
+    **{flag: setting for flag, (setting, *_) in (_TRAINING | _PRIVACY).items()},
+    "truth": "privacy.truth",
+}
+"""The flags of `deltafl run` and `deltafl plan` that give a setting, and which."""
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +78,22 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a file, a folder or 'digits' (formats: deltafl data list); NAME=PATH names the "
         "format",
+    )
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Declare `RUN_FLAGS`."""
+    training = parser.add_argument_group("training")
+    privacy = parser.add_argument_group("privacy")
+    for group, rows in ((training, _TRAINING), (privacy, _PRIVACY)):
+        add_flags(
+            group, {f"--{flag}": (metavar, told, str) for flag, (_, metavar, told) in rows.items()}
+        )
+    privacy.add_argument(
+        "--truth",
+        action="store_const",
+        const="true",
+        help="also write devices' private values, for audits",
     )
 
 

@@ -264,12 +264,12 @@ def test_a_plan_says_how_many_rounds_may_be_lost(capsys, devices, lost, said):
 
 
 PLAYED = {
-    "quickstart": ["--preset", "quickstart", "--set", "federation.rounds=12"],
-    "by writer": ["--preset", "digits-by-writer", "--set", "federation.rounds=8"],
-    "mm": ["--set", "quantile.method=mm", "--set", "federation.rounds=6"],
-    "histogram": ["--set", "quantile.method=histogram", "--set", "federation.rounds=6"],
-    "a large tail": ["--set", "federation.theta=0.8", "--set", "federation.rounds=6"],
-    "levels": ["--set", 'federation.levels=["0.9","0.4"]', "--set", "federation.rounds=6"],
+    "quickstart": ["--preset", "quickstart", "--rounds", "12"],
+    "by writer": ["--preset", "digits-by-writer", "--rounds", "8"],
+    "mm": ["--set", "quantile.method=mm", "--rounds", "6"],
+    "histogram": ["--set", "quantile.method=histogram", "--rounds", "6"],
+    "a large tail": ["--set", "federation.theta=0.8", "--rounds", "6"],
+    "levels": ["--set", 'federation.levels=["0.9","0.4"]', "--rounds", "6"],
 }
 
 

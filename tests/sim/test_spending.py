@@ -174,7 +174,9 @@ def test_runs_of_several_seeds_add_up():
     spent = account.after(8)
     rho = spent.participations * (spent.rho_search + spent.rho_update)
     arms = [{"privacy": asdict(spent)}] * 3
-    one, three = (spent_by_all(_privacy_of_all(arms[:number])["privacy"], number) for number in (1, 3))
+    one, three = (
+        spent_by_all(_privacy_of_all(arms[:number])["privacy"], number) for number in (1, 3)
+    )
     assert spent_by([spent] * 3) == pytest.approx(epsilon_of(3 * rho, 1e-5))
     assert f"ε = {rounded_up(spent.epsilon)} at δ = 1e-05; none was invited to more than 3" in one
     assert f"ε = {rounded_up(epsilon_of(3 * rho, 1e-5))} at δ = 1e-05: 3 runs over" in three
