@@ -179,8 +179,8 @@ class RunDirectory:
             How many rounds the run here has by its settings, if `config` makes it longer.
 
         Raises:
-            RunDirectoryError: it is not empty and `resume` is off, or it is no run directory, or the
-                run in it has other settings, apart from fewer rounds, or is to be longer and
+            RunDirectoryError: it is not empty and `resume` is off, or it is no run directory, or
+                the run in it has other settings, apart from fewer rounds, or is to be longer and
                 an earlier version has evaluated it.
         """
         is_folder = self.path.is_dir()

@@ -147,9 +147,7 @@ def test_a_device_that_is_not_on_its_list_says_which_line_is_missing(prepared):
 
 def test_a_federation_needs_as_many_devices_as_a_round(tmp_path):
     given = ["up", "--out", str(tmp_path / "new"), "--devices", "3"]
-    with pytest.raises(
-        UserError, match=r"cohort_size = 3: must be at least privacy\.min_cohort"
-    ):
+    with pytest.raises(UserError, match=r"cohort_size = 3: must be at least privacy\.min_cohort"):
         federation_cli.main(parsed(federation_cli, given))
     preset = [*given, "--preset", "quickstart"]
     with pytest.raises(UserError, match="--devices 3: must be from 20"):
