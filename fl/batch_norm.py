@@ -42,12 +42,20 @@ def with_group_norm(module: nn.Module) -> nn.Module:
         module: is left as it is.
 
     Raises:
+        TypeError: it is no module.
         ValueError: a layer is of one number only, which has nothing to be compared with; or the
             module is lazy.
 
     >>> with_group_norm(nn.BatchNorm2d(64)).num_groups
     4
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"a {type(module).__name__} is no torch.nn.Module: call what makes it, as in "
+            "with_group_norm(network())"
+        )
+    if any(isinstance(one, nn.modules.lazy.LazyModuleMixin) for one in module.modules()):
+        raise ValueError("a lazy module does not know its channels: give it a batch first")
     copied = copy.deepcopy(module)
     if isinstance(copied, _BatchNorm):
         return _group_norm("it", copied)

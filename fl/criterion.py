@@ -122,9 +122,10 @@ class Criterion:
         exact = outputs if self.loss == OWN else tensor_of(outputs).double()
         losses = _of_samples("loss", self.losses(exact, targets), count).double()
         if (losses < 0).any():
+            lowest = losses[losses < 0].min().item()
             raise ValueError(
-                f"a sample has the loss {losses.min().item():.6g}: losses must be at least 0, for "
-                "the search for the worst-served devices begins there; add a constant to the loss"
+                f"a sample has the loss {lowest:.6g}: losses must be at least 0, for the search "
+                "for the worst-served devices begins there; add a constant to the loss"
             )
         if isinstance(self.measures, DeviceMetric):
             return losses, torch.zeros_like(losses)

@@ -28,7 +28,8 @@ def csv_names(file: BufferedReader, separator: str = ",") -> list[str]:
     form = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     # a copy: pyarrow reads on by itself, and would move the position
     copy = pa.BufferReader(file.read(2 * _BLOCK))
-    names: list[str] = csv.open_csv(copy, options, form).schema.names
+    with csv.open_csv(copy, options, form) as reader:  # its threads would outlive the program
+        names: list[str] = reader.schema.names
     file.seek(0)
     return names
 

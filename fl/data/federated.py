@@ -126,6 +126,8 @@ class FederatedDataset:
         validation: the devices by which settings and models are chosen; there may be none
             (`deltafl.fl.data.validation`).
         scale: how inputs were scaled, where all were scaled alike; None where they were not.
+        classes: the texts that the labels were, by their numbers; empty if they were numbers.
+        scaled: how features were scaled: a `deltafl.fl.data.load.Standardise`.
     """
 
     name: str
@@ -138,6 +140,8 @@ class FederatedDataset:
     embedding: npt.NDArray[np.float32] | None = None
     validation: Sequence[DeviceData] = ()
     scale: Scale | None = None
+    classes: tuple[str, ...] = ()
+    scaled: str = "none"
 
     @property
     def sides(self) -> Mapping[str, Sequence[DeviceData]]:
@@ -449,10 +453,10 @@ def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int |
         if num_classes is not None and highest >= num_classes:
             raise DataError(
                 f"{name}: label {highest} of user {device.id!r} is not in 0..{num_classes - 1}: "
-                f"raise num_classes or correct the label"
+                f"raise data.num_classes or correct the label"
             )
         if num_classes is None and highest >= MAX_INFERRED_CLASSES:
             raise DataError(
                 f"{name}: label {highest} of user {device.id!r} would make {highest + 1} classes: "
-                f"correct the label, or say how many classes there are (num_classes)"
+                f"correct the label; where so many are meant, say how many (data.num_classes)"
             )

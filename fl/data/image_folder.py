@@ -7,6 +7,7 @@ All have one size and either are grey or in colour.
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -124,8 +125,8 @@ def read_image_folder(
                 if image.shape != first[1]:
                     raise DataError(
                         f"{file}: an image of shape {image.shape}, and {first[0]} has {first[1]}: "
-                        "bring them to one size (size=(height, width)), and all to grey or to "
-                        "colour"
+                        "bring them to one size, as from_folder(…, size=(height, width)) does, "
+                        "and all to grey or to colour"
                     )
                 images.append(image)
                 labels.append(classes.index(kind))
@@ -186,8 +187,8 @@ def _image(file: Path, size: tuple[int, int] | None) -> npt.NDArray[np.uint8]:
 
 def load_image_folder(folder: Path, split: Split) -> FederatedDataset:
     """Read all images, and split the users; see `read_image_folder`."""
-    devices, _ = read_image_folder(folder)
-    return federate(folder.name, devices, split)
+    devices, classes = read_image_folder(folder)
+    return replace(federate(folder.name, devices, split), classes=classes)
 
 
 FORMAT: Final = Format(

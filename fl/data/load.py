@@ -270,6 +270,7 @@ def standardise(
     dataset = with_numbers(dataset)
     if dataset.train[0].is_tokens:
         return dataset
+    dataset = replace(dataset, scaled=mode)
     if mode is Standardise.DEVICE:
         return _by_device(dataset)
     if mode is Standardise.LEGACY:

@@ -106,7 +106,8 @@ def load_csv(
 def _federated(path: Path, rows: Rows, split: Split) -> FederatedDataset:
     name = path.stem
     devices = [checked_device(name, *samples, keeps_whole=True) for samples in rows.by_user()]
-    return without_rows(federate(name, devices, split), rows.left_out)
+    made = replace(federate(name, devices, split), classes=rows.classes)
+    return without_rows(made, rows.left_out)
 
 
 def without_rows(dataset: FederatedDataset, left_out: int) -> FederatedDataset:
@@ -167,13 +168,13 @@ def load_folder(
         raise DataError(f"{folder}: {', '.join(made)} alone is no split: give train/ and test/")
     reader = _Reader(columns)
     sides = {side: [*reader.parts(place)] for side, place in (made or {"": folder}).items()}
-    devices, num_classes = _devices(folder, sides)
-    whole = replace(split, num_classes=split.num_classes or num_classes)
+    devices, classes = _devices(folder, sides)
+    whole = replace(split, num_classes=split.num_classes or len(classes) or None)
     if made:
         dataset = federate_sides(folder.name, devices, whole)
     else:
         dataset = federate(folder.name, devices[""], whole)
-    return without_rows(dataset, reader.left_out)
+    return without_rows(replace(dataset, classes=classes), reader.left_out)
 
 
 class _Reader:
@@ -193,12 +194,20 @@ class _Reader:
 
     def parts(self, folder: Path) -> Iterator[_Part]:
         """All samples in a folder."""
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such folder: check the path")
+        seen: dict[str, Path] = {}
         for entry in sorted(folder.iterdir()):
             if entry.name.startswith("."):
                 continue
-            files = sorted(_files(entry)) if entry.is_dir() else [entry]
-            for file in files:
-                yield from self._read(file, entry.stem if entry.is_file() else entry.name)
+            user = entry.stem if entry.is_file() else entry.name
+            if not self._columns.user and seen.setdefault(user, entry) != entry:
+                raise DataError(
+                    f"{entry}: {seen[user].name} is called alike: give each device one file or one "
+                    "folder, so that no sample counts twice"
+                )
+            for file in sorted(_files(entry)) if entry.is_dir() else [entry]:
+                yield from self._read(file, user)
 
     def _read(self, file: Path, user: str) -> Iterator[_Part]:
         suffix = file.suffix.lower()
@@ -252,8 +261,8 @@ def _written(rows: Rows, labels: npt.NDArray[np.generic]) -> npt.NDArray[np.gene
 
 def _devices(
     folder: Path, sides: Mapping[str, Sequence[_Part]]
-) -> tuple[dict[str, list[DeviceData]], int | None]:
-    """Each side's devices, and how many classes there are if labels are texts.
+) -> tuple[dict[str, list[DeviceData]], tuple[str, ...]]:
+    """Each side's devices, and what the classes are called if labels are texts.
 
     Labels are numbered over all files together: one that a device lacks counts for it as well.
     """
@@ -273,7 +282,7 @@ def _devices(
         made[name] = _joined(folder, [next(left) for _ in side])
     if any(device.x.dtype == np.float32 for side in made.values() for device in side):
         made = {name: [*map(as_numbers, side)] for name, side in made.items()}
-    return made, len(classes) or None
+    return made, classes
 
 
 def _joined(folder: Path, parts: Sequence[_Part]) -> list[DeviceData]:
@@ -283,6 +292,8 @@ def _joined(folder: Path, parts: Sequence[_Part]) -> list[DeviceData]:
         by_user.setdefault(part.user, []).append(part)
     devices = []
     for user, own in by_user.items():
+        if len({part.x.dtype for part in own} - {np.dtype(np.uint8)}) > 1:
+            own = [replace(part, x=part.x.astype(np.float32)) for part in own]
         if len({(part.x.dtype, part.x.shape[1:]) for part in own}) > 1:
             raise DataError(
                 f"{folder}: inputs of {user!r} have several shapes or types: bring its files to one"

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from deltafl.fl.data.checks import check_column, rows_by_user
@@ -58,6 +59,7 @@ _NUMBER: Final = re.compile(
 _NUMBER_WITH_COMMA: Final = re.compile(_NUMBER.pattern.replace(r"\.", ","))
 _NOTHING: Final = frozenset({"-", "?", "inf", "-inf", "n/a", "na", "nan", "none", "null"})
 """What stands, in small letters, where a table of numbers has nothing."""
+_GAPS: Final = (*pcsv.ConvertOptions().null_values, "-", "?", "None", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Columns:
             raise DataError(
                 f"{source}: a column has no name ({nameless[0]!r}), as pandas writes its row "
                 "numbers: write the table without them (to_csv(…, index=False)), or name the "
-                "columns of the inputs (data.feature_columns, or features=[…])"
+                "columns of the inputs (features=[…]; as a setting, data.feature_columns)"
             )
         for name in used:
             if name not in names:
@@ -222,7 +224,9 @@ def read_csv_table(path: Path, columns: Columns) -> Rows:
         names = [name.strip() for name in written]
         found = columns.found_in(str(path), names)
         types = dict.fromkeys(found.texts, str) | dict.fromkeys(found.numbers, float)
-        form = partial(csv_table, file, (), delimiter=separator, decimal=columns.decimal)
+        form = partial(
+            csv_table, file, (), delimiter=separator, decimal=columns.decimal, nothing=_GAPS
+        )
         # the first row is not always the first line: pyarrow finds it once more
         kinds = {written[names.index(name)]: types[name] for name in types}
         try:
@@ -320,7 +324,7 @@ def _mend_of(text: str) -> str:
         return "write 1 and 0 for true and false"
     return (
         "encode it as numbers (pandas.get_dummies), or name the columns of the inputs without it "
-        "(--set data.feature_columns=… or features=[…])"
+        "(features=[…]; as a setting, data.feature_columns)"
     )
 
 
@@ -360,6 +364,8 @@ def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
     before = table.num_rows
     if found.missing == MISSING[1]:
         table = _whole_rows(source, table)
+        if left_out := before - table.num_rows:
+            source = f"{source} without {left_out} rows with gaps"  # so rows are counted then
     check_whole(source, table)
     users = (
         texts_of(source, found.user, table)
@@ -372,7 +378,7 @@ def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
     read = partial(Rows, users, x, features=found.features, left_out=before - table.num_rows)
     if len(found.labels) != 1:
         return read(numbers_of(source, found.labels, table))
-    labels = as_labels(texts_of(source, found.labels[0], table))
+    labels = as_labels(texts_of(source, found.labels[0], table), found.decimal)
     if isinstance(labels, Texts):
         check_classes(source, labels.names)
     return read(labels)
@@ -459,24 +465,31 @@ def numbers_of(source: str, names: Sequence[str], table: pa.Table) -> npt.NDArra
         column, types = table.column(name), pa.types
         kind = column.type
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            told = "categories" if types.is_dictionary(kind) else f"{kind!s:.40}"
             raise DataError(
-                f"{source}: column {name!r:.200} has {kind!s:.40}, not numbers: encode it, or "
-                "leave it out of the features (data.feature_columns); images and lists are read "
-                "with data.format = 'hub'"
+                f"{source}: column {name!r:.200} has {told}, not numbers: encode it "
+                "(pandas.get_dummies), or name the columns of the inputs without it (features=[…]; "
+                "as a setting, data.feature_columns); images and lists are read with data.format = "
+                "'hub'"
             )
         numbers[:, place] = column.to_numpy()
         check_column(source, name, numbers[:, place])
     return numbers
 
 
-def as_labels(texts: Texts) -> npt.NDArray[np.float64] | Texts:
+def as_labels(texts: Texts, decimal: str = ".") -> npt.NDArray[np.float64] | Texts:
     """Labels as numbers, if all of them are; else as they are, in alphabetical order.
 
     Codes with zeros in front, such as 02134, are texts: as numbers, 01 and 1 would be one class.
+
+    Args:
+        texts: the labels.
+        decimal: what stands before the fractions of numbers, "." or ",".
     """
-    if not all(map(_NUMBER.fullmatch, texts.names)):
+    number = _NUMBER if decimal == "." else _NUMBER_WITH_COMMA
+    if not all(map(number.fullmatch, texts.names)):
         return texts.in_order()
-    values = np.array([float(name) for name in texts.names], np.float64)
+    values = np.array([float(name.replace(",", ".")) for name in texts.names], np.float64)
     return values[texts.codes] if np.isfinite(values).all() else texts.in_order()
 
 

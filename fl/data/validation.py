@@ -96,6 +96,11 @@ def _of_samples(dataset: FederatedDataset, split: Split) -> FederatedDataset:
             "training: divide devices (data.split = 'devices')"
         )
     if isinstance(train, LazyDevices):
+        if int(train.sizes.min()) < 2:
+            raise DataError(
+                f"{dataset.name}: a device has one training sample, and validation needs one more: "
+                "divide devices (data.split = 'devices'), or leave the share for validation out"
+            )
         everybody = np.arange(len(train))
         kept, held = (divided_samples(train, everybody, split, side) for side in (0, 1))
         return replace(dataset, train=kept, validation=held)

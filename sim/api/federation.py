@@ -50,11 +50,9 @@ class Federation:
 
     Attributes:
         dataset: who trains, and who tests.
-        classes: the texts that the labels were, by their numbers; empty if they were numbers.
     """
 
     dataset: FederatedDataset
-    classes: tuple[str, ...] = ()
 
     @classmethod
     def from_devices(
@@ -106,7 +104,8 @@ class Federation:
         parts = {TRAIN: devices, VALIDATION: validation, TEST: test}
         dataset, classes = federation_of(name, parts, how, of_numbers=targets == "numbers")
         vectors = None if embedding is None else array_of(f"{name}: embedding", embedding)
-        return cls(with_embedding(scale(dataset, scaled), vectors), classes)
+        named = replace(scale(dataset, scaled), classes=classes)
+        return cls(with_embedding(named, vectors))
 
     @classmethod
     def from_arrays(
@@ -270,7 +269,7 @@ class Federation:
         devices, classes = read_image_folder(Path(path), size)
         options.setdefault("name", Path(path).name)
         made = cls.from_devices({one.id: (one.x, one.y) for one in devices}, **options)
-        return replace(made, classes=classes)
+        return replace(made, dataset=replace(made.dataset, classes=classes))
 
     @classmethod
     def from_hub(
@@ -324,8 +323,8 @@ class Federation:
             raise DataError(f"{source}: labels such as {shown} are no numbers (targets='numbers')")
         check_several(source, rows.classes)
         made = cls.from_devices({name: (x, y) for name, x, y in rows.by_user()}, **options)
-        dataset = without_rows(made.dataset, rows.left_out)
-        return replace(made, dataset=dataset, classes=rows.classes)
+        dataset = replace(without_rows(made.dataset, rows.left_out), classes=rows.classes)
+        return replace(made, dataset=dataset)
 
     @classmethod
     def from_function(
@@ -366,6 +365,11 @@ class Federation:
 
     def _repr_html_(self) -> str:
         return f"<p><b>Federation</b> {html.escape(self._said())}</p>"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The texts that the labels were, by their numbers; empty if they were numbers."""
+        return self.dataset.classes
 
     @property
     def has_numbers(self) -> bool:

@@ -16,9 +16,10 @@ from deltafl.fl.bundle import read_stored
 from deltafl.fl.criterion import tensor_of
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import as_numbers
+from deltafl.fl.data.load import Standardise
 from deltafl.fl.errors import DataError
 from deltafl.fl.models import seeded
-from deltafl.fl.parameters import load_vector
+from deltafl.fl.parameters import load_vector, num_parameters
 from deltafl.fl.registry import ABSOLUTE, CROSS_ENTROPY, ERROR, OWN
 from deltafl.fl.strategies.levels import split_models
 from deltafl.fl.vectors import Vector
@@ -169,12 +170,18 @@ class Result:
 
         Raises:
             ValueError: there is no run with this seed.
-            RunError: no run has begun, it is not known what was trained, or there is no best one,
-                for there are no validation devices.
+            RunError: no run has begun, it is not known what was trained, or it is another module;
+                or there is no best one, for there are no validation devices.
         """
         chosen = self._chosen(seed)
         module = self._own_module() if self._build is None else self._build(0)
-        load_vector(module, self._best(chosen).model if best else self._last(chosen))
+        vector = self._best(chosen).model if best else self._last(chosen)
+        if len(vector) != num_parameters(module):
+            raise RunError(
+                f"the module has {num_parameters(module)} parameters, and the one that was trained "
+                f"in {self.path} {len(vector)}: pass that one"
+            )
+        load_vector(module, vector)
         return module.eval()
 
     def _own_module(self) -> nn.Module:
@@ -204,11 +211,33 @@ class Result:
 
         Returns:
             The number of the likeliest class for each, int64 [n]; or the numbers that it predicts.
+
+        Raises:
+            DataError: the inputs have another shape, or are not finite; or as `module`.
         """
         module, given = self.module(seed, best=best), np.asarray(x)
+        bundle = RunDirectory(self.path).bundle
+        if not bundle.exists():
+            raise RunError(
+                f"{self.path}: the run was interrupted, and how inputs are scaled is written at "
+                "its end: go on with resume=True, or take the module and scale by yourself"
+            )
+        stored = read_stored(bundle)
+        if stored.provenance.get("scaled") in (Standardise.DEVICE, Standardise.LEGACY):
+            raise RunError(
+                f"inputs of {self.path} were scaled by each device's own numbers: scale new ones "
+                "so, and take the module"
+            )
+        expected = stored.architecture.input_shape
+        if given.shape[1:] != expected:
+            raise DataError(
+                f"x of shape {given.shape}: must be [{', '.join(map(str, ('n', *expected)))}]"
+            )
+        if given.dtype == np.uint8 and stored.provenance.get("inputs") != "uint8":
+            given = given.astype(np.int64)  # numbers of a small type, and no pixels
         labels = np.zeros(len(given), np.int64)
         device = checked_device("x", "new", given, labels, keeps_whole=True)
-        scale = read_stored(RunDirectory(self.path).bundle).scale
+        scale = stored.scale
         numbers = as_numbers(device).inputs()
         try:  # as in training, whole numbers are first given as such
             outputs = _outputs(module, scale.of(numbers) if scale else device.inputs())

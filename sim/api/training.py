@@ -2,7 +2,9 @@
 
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from inspect import signature
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +27,16 @@ from deltafl.sim.run.experiment import Subject, run_experiment
 from deltafl.sim.run.progress import ClippingNote, ProgressBars, Several
 from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_config_file
+
+_SETTINGS: Final = {
+    "rounds": ("federation", "rounds"),
+    "cohort_size": ("federation", "cohort_size"),
+    "learning_rate": ("training", "learning_rate"),
+    "batch_size": ("training", "batch_size"),
+    "epochs": ("training", "epochs"),
+    "seeds": ("experiment", "num_seeds"),
+}
+"""The settings that arguments of `train` give."""
 
 _INSTEAD: Final = {
     "data": "the data are those of the federation",
@@ -97,6 +109,24 @@ def train(
     """
     method = method_of(strategy)
     _check_settings(settings, method.settings)
+    if not isinstance(federation, Federation):
+        raise ConfigError(
+            f"federation of type {type(federation).__name__}: make one of your data, as in "
+            "Federation.from_pandas(table, user='…', label='…')"
+        )
+    if not isinstance(callbacks, Sequence):
+        raise ConfigError("callbacks: must be a list, such as [EarlyStopping()]")
+    _check_once(
+        settings,
+        {
+            "rounds": rounds,
+            "cohort_size": cohort_size,
+            "learning_rate": learning_rate,
+            "batch_size": batch_size,
+            "epochs": epochs,
+            "seeds": seeds,
+        },
+    )
     own, criterion = factory(model), _criterion(federation, model, loss, metric)
     devices = len(federation.dataset.train)
     if cohort_size is None:
@@ -146,7 +176,10 @@ def train(
         raise
     finally:
         bars.close()
-    return Result(str(method), folder, config, build)
+    result = Result(str(method), folder, config, build)
+    if resume and result.rounds:
+        result.module()  # of a finished run, nothing has compared it yet
+    return result
 
 
 def compare(
@@ -170,10 +203,15 @@ def compare(
     Raises:
         ValueError: two methods have one label, or there are fewer than two.
     """
+    if isinstance(strategies, str | Method):
+        raise ConfigError(f"strategies = {strategies!r:.100}: must be a list of two or more")
     methods = [method_of(one) for one in strategies]
     labels = [str(one) for one in methods]
     if len(set(labels)) < max(2, len(labels)):
-        raise ValueError(f"strategies are {', '.join(labels)}: give two or more, each once")
+        raise ValueError(
+            f"strategies are {', '.join(labels)}: give two or more, and where two are called alike "
+            "a label of its own, as in Method('fedavg', {…}, label='small steps')"
+        )
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) if out is None else Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     runs = [f"{number}-{one.algorithm}" for number, one in enumerate(methods)]
@@ -213,6 +251,22 @@ def _check_settings(*given: Settings | None) -> None:
                     raise ConfigError(f"settings: {section}.{name} cannot be set: {instead}")
 
 
+def _check_once(settings: Settings | None, given: Mapping[str, object]) -> None:
+    """Check that nothing is said twice, as an argument and as a setting, with different values.
+
+    Raises:
+        ConfigError: it is.
+    """
+    for name, (section, key) in _SETTINGS.items():
+        usual, value = signature(train).parameters[name].default, given[name]
+        other = (settings or {}).get(section, {}).get(key, value)
+        if value != usual and other != value:
+            raise ConfigError(
+                f"{name}={value!r:.50} and settings with {section}.{key} = {other!r:.50} "
+                "contradict each other: give one"
+            )
+
+
 def _check_alone(config: RunConfig) -> None:
     """Check that a run is of one model and method, on simulated devices.
 
@@ -240,7 +294,7 @@ def _check_alone(config: RunConfig) -> None:
 def _evaluate_every(rounds: int, present: Path | None) -> int:
     """Twenty evaluations; in a run that goes on, as often as until now, however long it gets."""
     if present is None or not present.exists():
-        return max(1, rounds // 20)
+        return max(1, rounds // 20) if isinstance(rounds, Integral) else 1
     return build_config([read_config_file(present)]).federation.evaluate_every
 
 
@@ -253,7 +307,8 @@ def _criterion(
     if loss is None:
         loss = "mse" if federation.has_numbers else CROSS_ENTROPY
     for name, given in (("loss", loss), ("metric", metric)):
-        if isinstance(given, type) or not (given is None or isinstance(given, str | Callable)):
+        is_name = isinstance(given, str) and name == "loss"
+        if isinstance(given, type) or not (given is None or is_name or callable(given)):
             raise ConfigError(
                 f"{name} = {given!r:.100}: must be a function (outputs, targets) -> a number for "
                 "each sample, such as torch.nn.HuberLoss(reduction='none')"

@@ -1,14 +1,17 @@
 """Try settings, choose by validation devices, and report on test devices."""
 
 import itertools
+import math
 import tempfile
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deltafl.fl.errors import DivergenceError
 from deltafl.fl.metrics import summarise_test_error
 from deltafl.fl.registry import BEST_BY
 from deltafl.fl.strategies.base import Strategy
@@ -17,7 +20,7 @@ from deltafl.sim.api.methods import Method, Settings
 from deltafl.sim.api.modules import Model
 from deltafl.sim.api.results import Result
 from deltafl.sim.api.training import train
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.record.best import score_of
 
 if TYPE_CHECKING:
@@ -31,7 +34,8 @@ class Tuned:
     Attributes:
         points: the settings that were tried, by their names.
         results: what training came to, one for each point; test devices have chosen nothing.
-        scores: what points were chosen by: the error over validation devices, averaged over seeds.
+        scores: what points were chosen by: the error over validation devices, averaged over seeds;
+            infinite where training diverged.
     """
 
     points: Sequence[Mapping[str, object]]
@@ -44,9 +48,9 @@ class Tuned:
         return int(np.argmin(self.scores))
 
     @property
-    def settings(self) -> Mapping[str, object]:
-        """The settings that were chosen."""
-        return self.points[self.chosen]
+    def settings(self) -> Mapping[str, Any]:
+        """What was chosen, as arguments of `train`."""
+        return _arguments(self.points[self.chosen], {})
 
     @property
     def best(self) -> Result:
@@ -61,7 +65,8 @@ class Tuned:
         return pd.DataFrame([{**point, "validation": score} for point, score in pairs])
 
     def __repr__(self) -> str:
-        return f"<Tuned: {_said(self.settings)} of {len(self.points)} points; {self.best!r}>"
+        chosen = _said(self.points[self.chosen])
+        return f"<Tuned: {chosen} of {len(self.points)} points; {self.best!r}>"
 
 
 def _said(point: Mapping[str, object]) -> str:
@@ -95,37 +100,59 @@ def tune(
 
     Raises:
         ConfigError: there are no validation devices, or nothing to try; or as `train`.
+        DivergenceError: training diverges at every point; at some, a warning says so.
     """
     if not len(federation.dataset.validation):
         raise ConfigError(
             "tune: the federation has no validation devices: hold some out, as in "
             "from_devices(…, validation=0.2); the test must not choose"
         )
-    if by not in BEST_BY or not grid or not all(map(len, grid.values())):
+    is_grid = isinstance(grid, Mapping) and all(
+        isinstance(one, Iterable) and not isinstance(one, str) for one in grid.values()
+    )
+    tried = {name: list(one) for name, one in grid.items()} if is_grid else {}
+    if by not in BEST_BY or not tried or not all(tried.values()):
         raise ConfigError(
             f"tune: by={by!r} must be one of {', '.join(BEST_BY)}, and grid must give values of at "
             "least one setting, such as {'learning_rate': [0.03, 0.1]}"
         )
+    if taken := sorted({"model", "federation", "strategy", "settings", "out"} & tried.keys()):
+        raise ConfigError(
+            f"tune: grid has {taken[0]!r}, which tune takes by itself: give settings by their "
+            "names, such as 'federation.theta', and call tune for each strategy"
+        )
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) if out is None else Path(out)
-    points = [dict(zip(grid, one, strict=True)) for one in itertools.product(*grid.values())]
-    results = []
+    points = [dict(zip(tried, one, strict=True)) for one in itertools.product(*tried.values())]
+    results, scores, failed = [], [], None
     for number, point in enumerate(points):
-        arguments = {name: value for name, value in point.items() if "." not in name}
-        tables = _with(settings or {}, {n: v for n, v in point.items() if "." in n})
-        place, told = folder / str(number), options | arguments
-        found = train(model, federation, strategy, settings=tables, out=place, **told)
+        told, place = options | _arguments(point, settings or {}), folder / str(number)
+        try:
+            found = train(model, federation, strategy, out=place, **told)
+        except ConfigError as error:
+            error.add_note(f"tune: at {_said(point)}")
+            raise
+        except (DivergenceError, RunError) as error:
+            warnings.warn(f"tune: {_said(point)}: {error}", stacklevel=2)
+            found = Result.open(place, None if isinstance(model, str) else model)
+            failed = error
+            scores.append(math.inf)
+        else:
+            scores.append(_score(found, by))
         results.append(replace(found, label=_said(point)))
-    scores = [_score(one, by) for one in results]
+    if failed is not None and min(scores) == math.inf:
+        raise failed
     return Tuned(points, results, scores)
 
 
-def _with(settings: Settings, point: Mapping[str, object]) -> Settings:
-    """Settings with those of a point, by section and name."""
+def _arguments(point: Mapping[str, object], settings: Settings) -> dict[str, Any]:
+    """What a point gives to `train`: arguments, and other settings with its own."""
     tables = {section: dict(values) for section, values in settings.items()}
     for name, value in point.items():
-        section, _, key = name.partition(".")
-        tables.setdefault(section, {})[key] = value
-    return tables
+        section, _, key = name.rpartition(".")
+        if section:
+            tables.setdefault(section, {})[key] = value
+    arguments = {name: value for name, value in point.items() if "." not in name}
+    return arguments | ({"settings": tables} if tables else {})
 
 
 def _score(result: Result, by: str) -> float:

@@ -259,10 +259,23 @@ class _Run:
             if self.transcript is not None:
                 self.transcript.end_round(None if aborted is None else str(aborted))
             self._save(state)
-            self._evaluate_if_due(state)
-            progress.played(event)
+            self._tell(state, event)
             lost = _lost_after(lost, event)
             self._give_up_if_hopeless(state.round, lost)
+
+    def _tell(self, state: TrainingState, event: Event) -> None:
+        """Measure and tell what was played; after the last round there is nothing to stop."""
+        stopped: Stop | None = None
+        for told in (
+            partial(self._evaluate_if_due, state),
+            partial(self.progress.played, event),
+        ):
+            try:
+                told()
+            except Stop as stop:
+                stopped = stop
+        if stopped is not None and state.round < self.config.federation.rounds:
+            raise stopped
 
     @property
     def _metrics(self) -> Mapping[Fraction, Path]:

@@ -209,7 +209,12 @@ def _write_bundle(
     versions: Mapping[str, object],
 ) -> None:
     """Write the models to one file, for `deltafl predict`."""
-    about = {"data": subject.dataset.name, "data_sha256": str(versions["data_sha256"])}
+    about = {
+        "data": subject.dataset.name,
+        "data_sha256": str(versions["data_sha256"]),
+        "scaled": str(subject.dataset.scaled),
+        "inputs": str(subject.dataset.train[0].x.dtype),
+    }
     write_bundle(config, directory, subject.spec(config), subject.dataset.scale, about)
 
 

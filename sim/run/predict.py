@@ -21,7 +21,7 @@ from deltafl.fl.data.leaf import numeric_device, read_leaf
 from deltafl.fl.data.npz import read_arrays
 from deltafl.fl.data.own_files import READERS
 from deltafl.fl.data.registry import FORMATS
-from deltafl.fl.data.tables import Columns, Texts, column_names
+from deltafl.fl.data.tables import Columns, Rows, Texts, column_names, name_of
 from deltafl.fl.errors import DataError
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.data.dataset import build_dataset
@@ -79,15 +79,17 @@ def main(options: argparse.Namespace) -> int:
         return 0
     if options.data is None:
         raise UserError("--data is missing: name the samples to predict, or use --list")
-    if bundle.provenance.get("standardise", "none") not in ("none", "train"):
+    made_up = _made_up(path, options.data)
+    if not made_up and bundle.provenance.get("standardise", "none") not in ("none", "train"):
         print(
             f"deltafl: note: the run trained with data.standardise = "
             f"{bundle.provenance['standardise']!r}: the features in --data must be scaled the same "
             "way",
             file=sys.stderr,
         )
-    samples = _made_up(path, options.data) or _of_table(path, options.data)
-    samples = samples or read_samples(options.data)
+    samples = made_up or _of_table(path, options.data) or read_samples(options.data)
+    if not samples.users:
+        raise DataError(f"{options.data}: no samples: give at least one")
     _check_finite(samples, options.data)
     if options.user is not None:
         samples = samples.of(options.user)
@@ -147,9 +149,9 @@ def _made_up(run: Path, data: Path) -> Samples | None:
     settings = build_config([read_config_file(config)]).data
     if settings.source != str(data):
         raise UserError(f"--data {data}: the run in {run} has the data {settings.source}")
-    # a bundle scales inputs itself
-    devices = build_dataset(replace(settings, standardise="none")).test
-    return _of_devices(devices)
+    if settings.standardise == "train":  # a bundle scales such inputs itself
+        settings = replace(settings, standardise="none")
+    return _of_devices(build_dataset(settings).test)
 
 
 def _of_devices(devices: Sequence[DeviceData]) -> Samples:
@@ -188,12 +190,37 @@ def _of_table(run: Path, data: Path) -> Samples | None:
         is_one=True,
     )
     rows = read(data, columns)
+    if rows.left_out:
+        _note(f"{rows.left_out} rows with gaps are left out, and the others counted without them")
     users = [rows.users.names[code] for code in rows.users.codes.tolist()]
-    known = None if isinstance(rows.labels, Texts) or not labels else rows.labels.astype(np.int64)
-    if labels and known is None:
-        told = "labels are texts, which the model counts in alphabetical order from 0: not compared"
-        print(f"deltafl: note: {told}", file=sys.stderr)
-    return Samples(rows.x, known, tuple(users))
+    return Samples(rows.x, _labels(rows, settings) if labels else None, tuple(users))
+
+
+def _labels(rows: Rows, settings: DataConfig) -> npt.NDArray[np.int64] | None:
+    """The labels of a table as the run has numbered them; None if that is not known.
+
+    Raises:
+        DataError: there is a label that the run's own data lack.
+    """
+    try:
+        classes = build_dataset(settings).classes
+    except DataError as error:
+        _note(f"labels are not compared, because the run's own data cannot be read: {error}")
+        return None
+    if isinstance(rows.labels, Texts):
+        labels = [rows.labels.names[code] for code in rows.labels.codes.tolist()]
+    else:
+        labels = list(map(name_of, rows.labels.tolist()))
+    known = {name: number for number, name in enumerate(classes)}
+    if not classes:
+        known = {name: int(name) for name in labels if name.isdecimal()}
+    if unknown := sorted(set(labels) - known.keys()):
+        raise DataError(f"a label is {unknown[0]!r:.60}, which no sample of the run's own data has")
+    return np.array([known[name] for name in labels], np.int64)
+
+
+def _note(sentence: str) -> None:
+    print(f"deltafl: note: {visible(sentence)}", file=sys.stderr)
 
 
 def _features(settings: DataConfig) -> tuple[str, ...]:
@@ -203,13 +230,19 @@ def _features(settings: DataConfig) -> tuple[str, ...]:
         UserError: the settings do not name them, and the table is there no more.
     """
     source = Path(settings.source)
-    if source.suffix.lower() not in READERS or not source.exists():
+    if source.is_dir():
+        source = next((one for one in sorted(source.rglob("*.*")) if _is_table(one)), source)
+    if not _is_table(source) or not source.exists():
         raise UserError(
             f"the order of the inputs is not known: the run names no data.feature_columns, and "
             f"{source} is no table; give the samples as an .npz file"
         )
     taken = {settings.user_column, settings.label_column}
     return tuple(one for one in column_names(source, settings.separator) if one not in taken)
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in READERS and not path.name.startswith(".")
 
 
 def read_samples(path: Path) -> Samples:

@@ -253,6 +253,8 @@ def _value(name: str, value: object, hint: object) -> object:
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
         constraints = tuple(extras)
+    if getattr(value, "shape", None) == ():  # a number of NumPy or torch
+        value = value.item()  # type: ignore[attr-defined]
     converted = _convert(name, value, hint)
     for constraint in constraints:
         if not constraint.holds(converted):

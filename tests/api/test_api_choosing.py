@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import deltafl as dfl
-from deltafl.fl.errors import DataError
+from deltafl.fl.errors import DataError, DivergenceError
 from deltafl.fl.parameters import to_vector
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.record.evaluations import read_evaluations
@@ -113,12 +113,50 @@ def test_settings_are_chosen_by_validation_and_not_by_the_test(held_out, tmp_pat
     assert tuned.settings["learning_rate"] == 0.5
     table = tuned.table()
     assert list(table.columns) == ["learning_rate", "training.l2", "validation"]
-    assert tuned.best.label == f"learning_rate=0.5, training.l2={tuned.settings['training.l2']}"
+    l2 = tuned.settings["settings"]["training"]["l2"]
+    assert tuned.best.label == f"learning_rate=0.5, training.l2={l2}"
     assert "of 4 points" in repr(tuned)
+    again = dfl.train(net, held_out, "fedavg", **FEW, **tuned.settings)
+    assert np.array_equal(again.test_errors(), tuned.best.test_errors())
+
+
+class Exploding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(3, 3) for _ in range(12)), nn.Linear(3, 2))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def test_points_at_which_training_diverges_are_the_worst(held_out, tmp_path):
+    with pytest.warns(UserWarning, match=r"learning_rate=1e\+30: .* diverged"):
+        tuned = dfl.tune(
+            Exploding, held_out, "fedavg", grid={"learning_rate": [1e30, 0.1]}, out=tmp_path, **FEW
+        )
+    assert tuned.scores[0] == np.inf
+    assert tuned.settings == {"learning_rate": 0.1}
+    with pytest.warns(UserWarning, match="diverged"), pytest.raises(DivergenceError):
+        dfl.tune(Exploding, held_out, "fedavg", grid={"learning_rate": [1e30]}, **FEW)
+
+
+def test_a_point_that_is_refused_is_named(held_out):
+    with pytest.raises(ConfigError, match=r"learning_rate = -1") as refused:
+        dfl.tune(net, held_out, "fedavg", grid={"learning_rate": np.array([0.1, -1])}, **FEW)
+    assert refused.value.__notes__ == ["tune: at learning_rate=-1.0"]
+    with pytest.raises(ConfigError, match="'strategy', which tune takes by itself"):
+        dfl.tune(net, held_out, "fedavg", grid={"strategy": ["fedavg"]}, **FEW)
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"grid": {}}, {"grid": {"rounds": []}}, {"grid": {"rounds": [1]}, "by": "best"}]
+    "arguments",
+    [
+        {"grid": {}},
+        {"grid": {"rounds": []}},
+        {"grid": {"rounds": 3}},
+        {"grid": {"optimizer": "adam"}},
+        {"grid": {"rounds": [1]}, "by": "best"},
+    ],
 )
 def test_grids_of_nothing_are_refused(held_out, arguments):
     with pytest.raises(ConfigError, match="tune: by="):
@@ -133,8 +171,52 @@ def test_new_inputs_are_scaled_as_those_that_were_trained_on(tmp_path):
     table = found.devices()
     error = table[(table["split"] == "test") & (table["device"] == device.id)]["error"].item()
     assert (found.predict(shifted[device.id][0]) != device.y).mean() == pytest.approx(error)
+    with pytest.raises(DataError, match=r"x of shape \(4, 2\): must be \[n, 3\]"):
+        found.predict(np.zeros((4, 2)))
     with pytest.raises(DataError, match="not a finite"):
         found.predict([[np.nan, 0, 0]])
+
+
+def test_numbers_of_a_small_type_are_no_pixels(tmp_path):
+    bytes_of = {name: (np.uint8(x * 20 + 128), y) for name, (x, y) in devices().items()}
+    table = {name: (x.astype(np.int64), y) for name, (x, y) in bytes_of.items()}
+    x = bytes_of[next(iter(bytes_of))][0]
+    for number, given in enumerate((bytes_of, table)):
+        federation = dfl.Federation.from_devices(given)
+        found = dfl.train(net, federation, "fedavg", out=tmp_path / str(number), **FEW)
+        scaled = torch.tensor(x / np.float32(255 if number == 0 else 1), dtype=torch.float32)
+        assert found.predict(x).tolist() == found.module()(scaled).argmax(1).tolist()
+
+
+def test_what_devices_scaled_by_themselves_cannot_be_scaled_again(tmp_path):
+    federation = dfl.Federation.from_devices(devices(), standardise="device")
+    found = dfl.train(net, federation, "fedavg", out=tmp_path / "run", **FEW)
+    with pytest.raises(RunError, match="each device's own numbers"):
+        found.predict(np.zeros((2, 3)))
+
+
+def test_after_the_last_round_there_is_nothing_to_stop(held_out, tmp_path):
+    class Late(dfl.Callback):
+        def __init__(self):
+            self.told = []
+
+        def played(self, event):
+            self.told.append(event["round"])
+
+        def evaluated(self, round_number, _errors):
+            if round_number == FEW["rounds"]:
+                raise dfl.Stop
+
+    late = Late()
+    found = dfl.train(net, held_out, "fedavg", out=tmp_path, callbacks=[late], **FEW)
+    assert found.is_finished
+    assert late.told == list(range(1, FEW["rounds"] + 1))
+
+
+def test_a_finished_run_is_not_taken_for_that_of_another_module(held_out, tmp_path):
+    dfl.train(net, held_out, "fedavg", out=tmp_path, **FEW)
+    with pytest.raises(RunError, match="pass that one"):
+        dfl.train(Exploding, held_out, "fedavg", out=tmp_path, resume=True, **FEW)
 
 
 def test_a_module_is_exported_without_pickle(found, tmp_path):

@@ -225,6 +225,14 @@ def test_a_module_that_cannot_be_sent_is_told_with_what_would_be_right(federatio
             "the papers' models are trained by cross-entropy",
         ),
         (network, {"loss": nn.HuberLoss}, "must be a function"),
+        (network, {"metric": "mae"}, "metric = 'mae': must be a function"),
+        (network, {"callbacks": dfl.EarlyStopping()}, "callbacks: must be a list"),
+        (network, {"rounds": "2"}, "federation.rounds = '2': must be a whole number"),
+        (
+            network,
+            {"learning_rate": 0.2, "settings": {"training": {"learning_rate": 0.3}}},
+            "learning_rate=0.2 and settings with training.learning_rate = 0.3 contradict",
+        ),
         (network, {"loss": "hinge"}, "hinge"),
         (network, {"cohort_size": 0}, "federation.cohort_size = 0"),
         (network, {"cohort_size": 41}, "cohort_size = 41 is more than the 20"),
@@ -239,8 +247,20 @@ def test_what_cannot_be_trained_is_refused_with_what_would_be_right(
 
 def test_methods_that_cannot_be_told_apart_are_refused(federation):
     for methods in (["fedavg"], ["fedavg", dfl.FedAvg()]):
-        with pytest.raises(ValueError, match="give two or more, each once"):
+        with pytest.raises(ValueError, match="give two or more, and where two are called alike"):
             dfl.compare(network, federation, methods, **FEW)
+
+
+def test_what_is_no_federation_and_no_list_is_told(federation):
+    with pytest.raises(ConfigError, match="federation of type dict: make one of your data"):
+        dfl.train(network, {}, **FEW)
+    with pytest.raises(ConfigError, match="strategies = 'fedavg': must be a list"):
+        dfl.compare(network, federation, "fedavg", **FEW)
+
+
+def test_numbers_of_numpy_are_numbers(federation, tmp_path):
+    more = FEW | {"rounds": np.int64(1), "out": tmp_path / "run"}
+    assert dfl.train(network, federation, "fedavg", **more).rounds == {1: 1}
 
 
 def test_the_command_line_says_that_it_has_no_module(trained, tmp_path, capsys):

@@ -26,10 +26,8 @@ def whole():
     return {"site": site, "low": INPUTS[:, 0], "high": INPUTS[:, 1], "sick": LABELS}
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    data = {"source": str(table(folder / "visits.csv", whole())), "user_column": "site"}
+def train(folder, file):
+    data = {"source": str(file), "user_column": "site"}
     data |= {"label_column": "sick", "separator": ";", "decimal": ",", "split": "samples"}
     given = {f"data.{name}": value for name, value in data.items() if name != "source"}
     given |= {"federation.algorithm": "fedavg", "federation.cohort_size": 2}
@@ -38,6 +36,12 @@ def run(tmp_path_factory):
     words += ["--rounds", "2", "--quiet", "--no-plots", "--out", str(folder / "run")]
     assert main(["run", "--data", data["source"], *words]) == 0
     return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return train(folder, table(folder / "visits.csv", whole()))
 
 
 def predicted(capsys, run, path, code=0):
@@ -72,12 +76,29 @@ def test_a_column_that_is_missing_is_named(run, tmp_path, capsys):
     assert "no column 'high'" in err
 
 
-def test_labels_that_are_texts_are_not_compared(run, tmp_path, capsys):
-    columns = whole() | {"sick": [("no", "yes")[one] for one in LABELS]}
-    rows, err = predicted(capsys, run, table(tmp_path / "new.csv", columns))
-    assert [int(row["class"]) for row in rows] == expected(run)
-    assert "alphabetical order" in err
-    assert "label" not in rows[0]
+@pytest.mark.parametrize("names", [("no", "yes"), ("1", "2")])
+def test_labels_count_as_the_run_has_numbered_them(tmp_path, capsys, names):
+    """The run has a third class, which the new file lacks; so 1 is a text there too."""
+    labels = [names[one] for one in LABELS]
+    more = whole() | {"sick": ["maybe", *labels[1:]]}
+    run = train(tmp_path, table(tmp_path / "visits.csv", more))
+    rows, err = predicted(capsys, run, table(tmp_path / "new.csv", whole() | {"sick": labels}))
+    known = sorted(["maybe", *names])
+    wrong = np.array([row["label"] != row["class"] for row in rows])
+    assert {row["label"] for row in rows} == {str(known.index(name)) for name in names}
+    sites = np.array([row["user"] for row in rows])
+    each = [wrong[sites == site].mean() for site in sorted(set(sites))]
+    assert f"error {np.mean(each):.1%} over 3 users" in err
+
+
+def test_a_label_that_the_run_lacks_is_refused(run, tmp_path, capsys):
+    _, err = predicted(capsys, run, table(tmp_path / "a.csv", whole() | {"sick": ["x"] * 60}), 2)
+    assert "a label is 'x'" in err
+
+
+def test_nothing_is_no_sample(run, tmp_path, capsys):
+    np.savez(tmp_path / "none.npz", x=np.zeros((0, 2), np.float32))
+    assert "no samples" in predicted(capsys, run, tmp_path / "none.npz", 2)[1]
 
 
 def test_what_columns_are_is_said_by_the_run(run, tmp_path, capsys):
