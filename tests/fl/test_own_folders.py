@@ -134,6 +134,38 @@ def test_inputs_of_one_person_are_of_one_kind(tmp_path):
         load(tmp_path, Options())
 
 
+def test_whole_numbers_and_others_of_one_person_go_together(tmp_path):
+    for user in "ab":
+        (tmp_path / user).mkdir()
+        for number, kind in enumerate((np.int64, np.float64)):
+            np.savez(tmp_path / user / f"{number}.npz", x=np.ones((2, 3), kind), y=[0, 1])
+    assert everybody(load(tmp_path, Options()))["a"].x.dtype == np.float32
+
+
+def test_one_device_is_no_two_entries_of_a_name(tmp_path):
+    for name in ("ann.csv", "ben.csv"):
+        frame(0).to_csv(tmp_path / name, index=False)
+    assert sorted(everybody(load(tmp_path))) == ["ann", "ben"]  # control
+    frame(0).to_parquet(tmp_path / "ann.parquet")
+    with pytest.raises(DataError, match=r"ann\.csv is called alike"):
+        load(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(DataError, match="no such folder"):
+        load(tmp_path / "none", format="folder")
+
+
+def test_the_names_of_classes_come_with_the_data(tmp_path):
+    for number in range(3):
+        frame(number).to_csv(tmp_path / f"{number}.csv", index=False)
+    assert load(tmp_path).classes == ("no", "yes")
+    whole = pd.concat([frame(number).assign(who=number) for number in range(3)])
+    whole.to_csv(tmp_path.with_suffix(".csv"), index=False)
+    options = Options(user_column="who", label_column="y")
+    assert load(tmp_path.with_suffix(".csv"), options).classes == ("no", "yes")
+
+
 @pytest.mark.parametrize(
     ("file", "wanted"), [("a.json", "leaf"), ("u/k/1.png", "images"), ("u/1.npz", "folder")]
 )

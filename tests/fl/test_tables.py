@@ -277,6 +277,30 @@ def test_row_numbers_that_pandas_has_written_are_no_input(tmp_path):
     assert read_csv_table(tmp_path / "with.csv", chosen).x.tolist() == [[1.0], [2.0]]
 
 
+def test_labels_may_have_decimal_commas(tmp_path):
+    (tmp_path / "t.csv").write_text("who;answer;height\na;0,5;1,5\nb;1,25;2,5\n")
+    columns = Columns("who", ("answer",), separator=";", decimal=",")
+    assert read_csv_table(tmp_path / "t.csv", columns).labels.tolist() == [0.5, 1.25]
+    points = Columns("who", ("answer",), separator=";")
+    (tmp_path / "t.csv").write_text("who;answer;height\na;0,5;1\nb;1,25;2\n")
+    assert read_csv_table(tmp_path / "t.csv", points).classes == ("0,5", "1,25")
+
+
+@pytest.mark.parametrize("gap", ["?", "-", "", "NA", "none"])
+def test_gaps_as_people_write_them_are_gaps(tmp_path, gap):
+    (tmp_path / "t.csv").write_text(f"who,answer,height\na,no,1\nb,yes,{gap}\nc,no,3\n")
+    with pytest.raises(DataError, match="column 'height' has nothing in row 2"):
+        read_csv_table(tmp_path / "t.csv", Columns("who", ("answer",)))
+    rows = read_csv_table(tmp_path / "t.csv", Columns("who", ("answer",), missing="leave-out"))
+    assert (rows.x.tolist(), rows.left_out) == ([[1.0], [3.0]], 1)
+
+
+def test_rows_are_counted_without_those_that_are_left_out(tmp_path):
+    (tmp_path / "t.csv").write_text("who,answer,height\na,no,\nb,yes,2\nc,no,1e300\n")
+    with pytest.raises(DataError, match="without 1 rows with gaps: .* row 2"):
+        read_csv_table(tmp_path / "t.csv", Columns("who", ("answer",), missing="leave-out"))
+
+
 def test_separators_and_decimal_commas_may_be_said(tmp_path):
     frame = pd.DataFrame({"who": ["a", "b"], "answer": ["no", "yes"], "height": [1.25, 2.5]})
     for said, separator in ((";", ";"), ("|", "|"), ("tab", "\t")):
