@@ -2,8 +2,10 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import chain
 
@@ -16,7 +18,7 @@ from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import to_vector
-from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
+from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference, Work
 from deltafl.sim.cohort.backends.choice import WORTH_PROCESSES_S, Choice, choose, open_backend
 from deltafl.sim.cohort.backends.pool import Pool
 from deltafl.sim.cohort.backends.processes import IN_FLIGHT, Done
@@ -161,6 +163,71 @@ def test_a_worker_that_dies_ends_the_run_with_a_sentence():
         backend.close()
 
 
+def in_time(call, rescue=lambda: None):
+    """What a call gives or raises; fails the test if it takes a minute, after the rescue."""
+    asked = Future()
+
+    def ask():
+        try:
+            asked.set_result(call())
+        except Exception as error:  # noqa: BLE001 (who waits raises it)
+            asked.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return asked.result(timeout=60)
+    except TimeoutError:
+        rescue()
+        pytest.fail("this hangs")
+
+
+def test_messages_may_be_longer_than_a_pipe_holds_in_both_directions(processes):
+    names = [f"{k:04d}" * 250 for k in range(2048)]
+    devices = [DeviceData(name, DEVICES[0].x[:1], DEVICES[0].y[:1]) for name in names]
+
+    def rescue():
+        for process in processes._crew._processes:
+            process.kill()
+
+    found = in_time(lambda: processes.evaluate(START, devices), rescue)
+    assert [one.id for one in found] == names
+
+
+def test_nobody_reads_the_samples_of_a_chunk_that_could_not_be_sent(processes):
+    def make(number):
+        if number:
+            raise OSError("the samples cannot be read")
+        return DEVICES[0]
+
+    crew = processes._crew
+    lazy = LazyDevices(["0", "1"], np.full(2, DEVICES[0].num_samples), make, "test")
+    with pytest.raises(OSError, match="cannot be read"):
+        processes.evaluate(START, lazy)
+    with pytest.raises(TypeError, match="pickle"):
+        crew.send(0, Work(START), refs(), [threading.Lock()])
+    assert not any(crew._flights)
+    assert crew._samples._readers == crew._models._readers == [0, 0]
+
+
+@pytest.mark.slow
+def test_a_crew_of_which_not_everybody_starts_leaves_nothing_behind(monkeypatch, capfd):
+    started = []
+
+    def start(*args, popen=subprocess.Popen, **settings):
+        if started:
+            raise OSError("no more processes")
+        started.append(popen(*args, **settings))
+        return started[0]
+
+    monkeypatch.setattr("deltafl.sim.cohort.backends.processes.subprocess.Popen", start)
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(OSError, match="no more processes"):
+        open_backend(Choice("processes", 2, 1), SPEC)
+    assert len(os.listdir("/dev/fd")) <= before
+    assert started[0].poll() is not None
+    assert capfd.readouterr().err == ""
+
+
 class FakeCrew:
     """Notes what it is sent, and finishes in the order that it is told, once it is let go."""
 
@@ -282,6 +349,33 @@ def test_what_was_forgotten_is_not_waited_for():
         with pytest.raises(RuntimeError, match="forgotten"):
             pending.result()
     pool.close()
+    pool.close()
+
+
+def test_whoever_waits_when_the_pool_is_closed_is_told():
+    pool = Pool(FakeCrew(1, np.random.default_rng(0)))
+    begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
+    pool.close()
+    for pending in begun:
+        with pytest.raises(RunError, match="ended before"):
+            in_time(pending.result)
+
+
+class Forgetful(FakeCrew):
+    """Leaves the last answer out."""
+
+    def collect(self):
+        return [done._replace(answers=done.answers[:-1]) for done in super().collect()]
+
+
+def test_nobody_waits_for_answers_that_a_worker_leaves_out():
+    crew = Forgetful(1, np.random.default_rng(0), at_once=3)
+    crew.is_let_go.set()
+    pool = Pool(crew)
+    begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()[:6]]
+    for pending in begun:
+        with pytest.raises(ValueError, match="shorter"):
+            in_time(pending.result)
     pool.close()
 
 

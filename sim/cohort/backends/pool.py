@@ -26,11 +26,12 @@ from deltafl.sim.cohort.backends.base import (
     Work,
 )
 from deltafl.sim.cohort.backends.processes import IN_FLIGHT, Crew
+from deltafl.sim.errors import RunError
 from deltafl.sim.settings.config import PROCESSES
 
 _LOSSES_AT_ONCE: Final = 16  # devices, at most, whose losses are measured in one chunk
 _EVALUATED_AT_ONCE: Final = 8192  # samples
-_LONGEST: Final = 512  # devices: what is said of a chunk must fit into a pipe
+_LONGEST: Final = 512  # devices, for each takes time, however few its samples are
 
 
 def open_pool(spec: ModelSpec, workers: int) -> "Pool":
@@ -143,28 +144,32 @@ class Pool(Backend):
 
     def _attend(self) -> None:
         """Take answers and give out chunks until the pool is closed."""
+        failure: Exception = RunError("the workers were ended before all work was done")
         try:
             while self._crew.wait():
                 with self._lock:
                     self._collect()
                     self._pump()
         except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
-            with self._lock:
-                self._failure = error
-                for sent in self._sent:
-                    _fail(chain.from_iterable(sent), error)
-                    sent.clear()
-                self._pump()  # nothing is sent any more
+            failure = error
+        with self._lock:
+            self._failure = failure
+            for sent in self._sent:
+                _fail(chain.from_iterable(sent), failure)
+                sent.clear()
+            self._pump()  # nothing is sent any more
 
     def _collect(self) -> None:
         for done in self._crew.collect():
             self.clock.elsewhere += done.cpu_s
-            jobs = self._sent[done.worker].popleft()
+            jobs = self._sent[done.worker][0]
             if done.error is not None:
                 _fail(jobs, done.error)
-                continue
-            for job, answer in zip(jobs, done.answers, strict=True):
-                job.answer.set_result(answer)
+            else:
+                # as a list, so that nobody has an answer if there are too few
+                for job, answer in list(zip(jobs, done.answers, strict=True)):
+                    job.answer.set_result(answer)
+            self._sent[done.worker].popleft()
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -2,12 +2,13 @@
 
 All workers share the memory that holds samples, models and updates; only short messages about the
 work go through pipes. Workers are fresh interpreters that run this module, and know only what they
-are told. They end when their pipe does.
+are told. They read at once whatever they are sent, so that to send never waits for a worker's own
+answer to be taken, however long both are. They end when their pipe does.
 """
 
 import contextlib
 import os
-import select
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,10 +17,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import cycle
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Final, NamedTuple, cast
+from queue import SimpleQueue
+from typing import Final, NamedTuple, Never, cast
 
 import numpy as np
 import torch
@@ -99,20 +100,24 @@ class Crew:
         self.size = size
         self.at_once = _AT_ONCE.get(spec.name, 1)
         self._length = num_parameters(spec.build())
-        self._samples = DoubleBuffer()
-        self._models = DoubleBuffer(_ROOM_FOR_MODELS)
-        self._updates = SharedMemory()
-        self._updates_size = self.at_once * self._length * _FLOAT.itemsize
-        self._updates.reserve(size * IN_FLIGHT * self._updates_size)
-        # a worker's chunks take turns at its places for updates
-        self._slots = [cycle(range(w * IN_FLIGHT, (w + 1) * IN_FLIGHT)) for w in range(size)]
         self._flights: list[deque[_Flight]] = [deque() for _ in range(size)]
+        # a worker's chunks take turns at its places for updates
+        self._slots = [deque(range(w * IN_FLIGHT, (w + 1) * IN_FLIGHT)) for w in range(size)]
+        self._updates_size = self.at_once * self._length * _FLOAT.itemsize
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
-        self._bell, self._cord = Pipe(duplex=False)
-        for _ in range(size):
-            self._start()
-        self._tell(told)
+        with contextlib.ExitStack() as opened:  # which closes all if not everything can be opened
+            self._samples = opened.enter_context(contextlib.closing(DoubleBuffer()))
+            self._models = opened.enter_context(contextlib.closing(DoubleBuffer(_ROOM_FOR_MODELS)))
+            self._updates = opened.enter_context(contextlib.closing(SharedMemory()))
+            self._updates.reserve(size * IN_FLIGHT * self._updates_size)
+            opened.callback(self._see_off)  # once their pipes are closed
+            self._bell, self._cord = map(opened.enter_context, Pipe(duplex=False))
+            for _ in range(size):
+                self._start(opened)
+            for worker in range(size):
+                self._tell(worker, told)
+            self._opened = opened.pop_all()
 
     def send(
         self, worker: int, work: Work, refs: Sequence[SampleReference], seeds: Sequence[int]
@@ -127,17 +132,21 @@ class Crew:
 
         Raises:
             RunError: the worker is gone.
+            Exception: whatever a device raises that cannot be made.
         """
-        locations = [self._samples.hold(ref.devices, ref.index, ref.data) for ref in refs]
         told = DeviceData("", work.model, _NOTHING)
         model = self._models.hold(work.model, 0, lambda: told)
-        flight = _Flight(locations, model, next(self._slots[worker]) * self._updates_size)
-        self._flights[worker].append(flight)
+        flight = _Flight([], model, self._slots[worker][0] * self._updates_size)
         try:
+            for ref in refs:
+                flight.locations.append(self._samples.hold(ref.devices, ref.index, ref.data))
             work = replace(work, model=_NOTHING)  # which lies in shared memory
-            self._pipes[worker].send((work, seeds, *flight))
-        except OSError:
-            raise self._gone(worker) from None
+            self._tell(worker, pickle.dumps((work, seeds, *flight)))
+        except BaseException:
+            self._release(flight)
+            raise
+        self._slots[worker].rotate(-1)
+        self._flights[worker].append(flight)
 
     def wait(self) -> bool:
         """Wait until something is finished, or a worker gone; False when the crew is to close."""
@@ -158,8 +167,9 @@ class Crew:
 
     def close(self) -> None:
         """End the workers."""
-        for pipe in (self._bell, self._cord, *self._pipes):
-            pipe.close()
+        self._opened.close()
+
+    def _see_off(self) -> None:
         deadline = time.monotonic() + _FAREWELL_S
         for process in self._processes:
             try:
@@ -167,37 +177,28 @@ class Crew:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._samples.close()
-        self._models.close()
-        self._updates.close()
 
-    def _start(self) -> None:
+    def _start(self, opened: contextlib.ExitStack) -> None:
         ours, theirs = Pipe()
-        files = [
-            theirs.fileno(),
-            *(memory.file for memory in (*self._samples.memories, *self._models.memories)),
-            self._updates.file,
-        ]
-        self._processes.append(
-            subprocess.Popen(  # noqa: S603 (this interpreter and a module of ours)
-                # -P, for -m would look for modules in the working directory first
-                [sys.executable, "-P", "-m", _WORKER, str(self.at_once), *map(str, files)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=files,
-                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": _same_modules()},
+        self._pipes.append(opened.enter_context(ours))
+        memories = *self._samples.memories, *self._models.memories, self._updates
+        with theirs:
+            files = [theirs.fileno(), *(memory.file for memory in memories)]
+            self._processes.append(
+                subprocess.Popen(  # noqa: S603 (this interpreter and a module of ours)
+                    # -P, for -m would look for modules in the working directory first
+                    [sys.executable, "-P", "-m", _WORKER, str(self.at_once), *map(str, files)],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=files,
+                    env={**os.environ, **_ONE_THREAD, "PYTHONPATH": _same_modules()},
+                )
             )
-        )
-        theirs.close()
-        self._pipes.append(ours)
 
-    def _tell(self, spec: bytes) -> None:
-        for worker, pipe in enumerate(self._pipes):
-            try:
-                pipe.send_bytes(spec)
-            except OSError:
-                error = self._gone(worker)
-                self.close()
-                raise error from None
+    def _tell(self, worker: int, told: bytes) -> None:
+        try:
+            self._pipes[worker].send_bytes(told)
+        except OSError:
+            raise self._gone(worker) from None
 
     def _receive(self, worker: int) -> Done:
         try:
@@ -205,14 +206,17 @@ class Crew:
         except (EOFError, OSError):
             raise self._gone(worker) from None
         flight = self._flights[worker].popleft()
-        for location in flight.locations:
-            self._samples.release(location)
-        self._models.release(flight.model)
+        self._release(flight)
         if answers is None:
             shape = len(flight.locations), self._length
             updates = self._updates.array(flight.updates, shape, _FLOAT)
             answers = [update.copy() for update in updates]
         return Done(worker, answers, cpu_s, error)
+
+    def _release(self, flight: "_Flight") -> None:
+        for location in flight.locations:
+            self._samples.release(location)
+        self._models.release(flight.model)
 
     def _gone(self, worker: int) -> RunError:
         status = self._processes[worker].wait()
@@ -241,19 +245,18 @@ class _Worker:
     """What runs in a process of a crew: does chunks, and finds all arrays in shared memory."""
 
     def __init__(self, at_once: int, pipe: Connection, memories: list[SharedMemory]) -> None:
-        spec = ModelSpec.of_bytes(pipe.recv_bytes())
+        self._pipe = pipe
+        self._told = SimpleQueue[bytes]()
+        threading.Thread(target=self._read_ahead, daemon=True).start()
+        spec = ModelSpec.of_bytes(self._told.get())
         self._length = num_parameters(spec.build())
         self._learner = learner_of(spec, torch.device("cpu"), many=at_once > 1)
         self._samples, self._models, self._updates = memories[:2], memories[2:4], memories[4]
-        self._pipe = pipe
 
-    def serve(self) -> None:
-        """Do chunks until there is nobody to send one."""
+    def serve(self) -> Never:
+        """Do chunks for as long as the process lasts."""
         while True:
-            try:
-                told = self._pipe.recv()
-            except (EOFError, OSError):  # the latter if answers were left lying, or in mid-message
-                return
+            told = pickle.loads(self._told.get())  # noqa: S301 (of who has started this process)
             start = time.process_time()
             answers: list[Answer] | None = None
             error: Exception | None = None
@@ -266,6 +269,18 @@ class _Worker:
             spent = time.process_time() - start
             with contextlib.suppress(OSError):
                 self._pipe.send((answers, spent, error))
+
+    def _read_ahead(self) -> None:
+        """Take what is sent, whatever the worker is at, so that the caller can always send.
+
+        The process ends as soon as the other end is closed, also in the middle of a chunk: nobody
+        wants it.
+        """
+        # OSError if answers were left lying, or in mid-message
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self._told.put(self._pipe.recv_bytes())
+        os._exit(0)  # nothing is left to be tidied up
 
     def _do(
         self,
@@ -287,14 +302,6 @@ class _Worker:
         return None
 
 
-def _end_with_the_caller(pipe: int) -> None:
-    """End as soon as the other end is closed, also in the middle of a chunk: nobody wants it."""
-    watched = select.poll()
-    watched.register(pipe, 0)  # which tells of a hang-up and of nothing else
-    watched.poll()
-    os._exit(0)
-
-
 def main() -> None:
     """Serve: most devices that train at once, and file descriptors are given as arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent to decide what ends
@@ -302,9 +309,7 @@ def main() -> None:
     os.nice(_NICENESS)
     torch.set_num_threads(1)
     at_once, pipe, *files = map(int, sys.argv[1:])
-    threading.Thread(target=_end_with_the_caller, args=(pipe,), daemon=True).start()
     _Worker(at_once, Connection(pipe), [SharedMemory(file) for file in files]).serve()
-    os._exit(0)  # nothing is left to be tidied up, and the interpreter takes its time over it
 
 
 if __name__ == "__main__":
