@@ -281,19 +281,18 @@ def thinned(size: int, most: int = MOST_ROWS) -> list[int]:
     return sorted({round(at) for at in np.linspace(0, size - 1, min(size, most)).tolist()})
 
 
-def round_ticks(first: int, last: int, most: int = 6) -> list[int]:
-    """Where to mark an axis of rounds: the first, the last, and round numbers between.
+def round_ticks(first: int, last: int) -> list[int]:
+    """Where to mark an axis of rounds: the first, the last, and about five round numbers between.
 
     Args:
         first: the first round on the axis.
         last: the last one; at least `first`.
-        most: intervals between marks, at most about so many; at least 1.
 
     >>> round_ticks(0, 60), round_ticks(0, 64), round_ticks(1, 97), round_ticks(3, 3)
     ([0, 10, 20, 30, 40, 50, 60], [0, 20, 40, 64], [1, 20, 40, 60, 80, 97], [3])
     """
     steps = (factor * 10**decade for decade in itertools.count() for factor in (1, 2, 5))
-    step = next(step for step in steps if last - first <= step * most)
+    step = next(step for step in steps if last - first <= 6 * step)
     inner = range(-(-first // step) * step, last + 1, step)
     apart = [at for at in inner if min(at - first, last - at) > step / 2]  # not on top of the ends
     return sorted({first, *apart, last})

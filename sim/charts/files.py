@@ -167,7 +167,7 @@ def line_style(number: int, *, marked: bool = True) -> dict[str, Any]:
 def _paired(found: Sequence[tuple[int, Pairs]]) -> list[Plan]:
     if not found:
         return []
-    told = " ".join(_balance(one) for _, one in found)
+    told = " ".join(_balance(one) for _, one in found[:_MOST_PAIRS])
     caption = (
         "Final test error of each test device under a method, against that under "
         f"{found[0][1].baseline}; means over seeds. Below the line, a device is helped. "
@@ -206,17 +206,17 @@ def _figure(plan: Plan, width: float) -> Figure:
 def _plan(name: str, caption: str, charts: Sequence[Chart]) -> Plan:
     """A figure of charts, which have the same methods."""
     curves = charts[-1].curves
+    bands = "One seed."
     if any(one.has_range for one in curves):
         bands = "Lines are means over seeds; bands reach from the lowest seed to the highest."
-    else:
-        bands = "One seed."
-    top = 1.05 * max(value for one in charts for value in one.values)  # one scale for all
-    panels = tuple(_lines(one, top) for one in charts)
+    values = [0.0, *(value for one in charts for value in one.values)]
+    scale = 1.05 * min(values), 1.05 * max(values)  # one for all; of a metric, also below zero
+    panels = tuple(_lines(one, scale if any(scale) else (0, 1)) for one in charts)
     legend = tuple((one.label, one.number) for one in curves)
     return Plan(name, f"{caption}. {bands}", panels, legend)
 
 
-def _lines(chart: Chart, top: float) -> Panel:
+def _lines(chart: Chart, scale: tuple[float, float]) -> Panel:
     def draw(axes: Axes) -> None:
         for one in chart.curves:
             _draw_curve(axes, one)
@@ -224,7 +224,7 @@ def _lines(chart: Chart, top: float) -> Panel:
         axes.set_xlabel("round")
         axes.set_ylabel(chart.unit)
         axes.set_xticks(round_ticks(*chart.span))
-        axes.set_ylim(0, top or 1)
+        axes.set_ylim(scale)
         if chart.write is percent:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 

@@ -60,6 +60,23 @@ def test_panels_of_errors_have_one_scale_that_begins_at_zero():
     assert {panel.get_ylim() for panel in error_figure(charts).axes} == {(0, 1.05 * 0.8)}
 
 
+@pytest.mark.parametrize(
+    ("values", "scale"), [((-0.4, -0.2), (-1.05 * 0.4, 0)), ((-1.0, 2.0), (-1.05, 2.1))]
+)
+def test_a_metric_below_zero_does_not_turn_the_axis_round(values, scale):
+    chart = Chart("t", "u", [Curve("m", 0, (0, 3), values, values, values)])
+    (panel,) = error_figure([chart]).axes
+    assert panel.get_ylim() == scale
+
+
+def test_the_caption_tells_of_the_pairs_that_are_drawn():
+    errors = np.array([0.1, 0.6])
+    found = [Pairs(f"m{at}", "b", errors, errors, errors, None, 1, 2) for at in range(8)]
+    (plan,) = files._paired([*enumerate(found)])
+    told = [f"m{at}" for at in range(8) if f"m{at}: 0 helped" in plan.caption]
+    assert told == [f"m{at}" for at in range(len(plan.panels))]
+
+
 def test_both_axes_of_pairs_are_alike():
     errors = np.array([0.1, 0.6])
     found = Pairs("a", "b", errors, errors / 2, np.array([errors] * 2), None, 1, 2)
