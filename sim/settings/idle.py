@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, SERVER_OPTIMIZERS, WEIGHTED_MEANS
 from deltafl.protocol.registry import Entry
 from deltafl.sim.settings.attackers import Kind
-from deltafl.sim.settings.config import PRIVATE, RunConfig
+from deltafl.sim.settings.config import ALGORITHMS, PRIVATE, RunConfig
 
 _CHOICES: Final = {
     "strategy": frozenset({"aggregation", "server_optimizer"}),
@@ -76,14 +76,14 @@ def idle(config: RunConfig) -> Iterator[Idle]:
 def _of_strategy(arm: RunConfig) -> frozenset[str]:
     """The constants that the algorithm of a run reads, its server and its aggregation."""
     algorithm, strategy = arm.federation.algorithm, arm.strategy
-    name = algorithm.removeprefix(PRIVATE)
-    if algorithm == PRIVATE + DELTA_FL:
-        own: frozenset[str] = frozenset()
-    else:
-        entry = _ALGORITHMS.get(name)
-        own = frozenset() if entry is None else frozenset(entry.arguments)
     server = frozenset(SERVER_OPTIMIZERS[strategy.server_optimizer].arguments)
-    return own | server | _OF_AGGREGATION.get(strategy.aggregation, frozenset())
+    by_mean = _OF_AGGREGATION.get(strategy.aggregation, frozenset())
+    return _of_algorithm(algorithm) | server | by_mean
+
+
+def _of_algorithm(name: str) -> frozenset[str]:
+    entry = None if name == PRIVATE + DELTA_FL else _ALGORITHMS.get(name.removeprefix(PRIVATE))
+    return frozenset(() if entry is None else entry.arguments)
 
 
 def _of_attackers(config: RunConfig) -> frozenset[str]:
@@ -95,7 +95,7 @@ def _because(section: str, name: str) -> str:
     """Who reads a setting."""
     if section == "attackers":
         return f"only attackers.kind = {_or(sorted(_OF_KIND[name]))} reads it"
-    algorithms = [one for one, entry in _ALGORITHMS.items() if name in entry.arguments]
+    algorithms = [one for one in ALGORITHMS if name in _of_algorithm(one)]
     servers = [one for one, entry in SERVER_OPTIMIZERS.items() if name in entry.arguments]
     means = [one for one, names in _OF_AGGREGATION.items() if name in names]
     for readers, by in (

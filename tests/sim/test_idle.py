@@ -62,6 +62,12 @@ def test_a_constant_of_one_of_the_compared_algorithms_is_read():
     assert build_config([layers]).strategy.proximal == 0.01
 
 
+def test_all_who_read_a_setting_are_named():
+    layers = {"federation": {"algorithm": "fedavg"}, "strategy": {"proximal": 0.01}}
+    with pytest.raises(ConfigError, match="algorithm = 'fedprox' or 'private-fedprox' reads it"):
+        build_config([layers])
+
+
 def test_what_lies_do_not_take_is_refused_where_devices_lie():
     lies = {"attackers": {"share": "0.1", "kind": "sign-flipped", "deviations": 2.0}}
     with pytest.raises(ConfigError, match=r"only attackers\.kind = 'little-is-enough' reads it"):
