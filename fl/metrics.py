@@ -79,7 +79,7 @@ class Fairness:
 
     Attributes:
         average: mean accuracy, in [0, 1].
-        worst_tenth: mean over the max(1, ⌊n / 10⌋) devices with the lowest accuracy.
+        worst_tenth: mean over the tenth of the devices with the lowest accuracy.
         best_tenth: mean over the same number of devices with the highest accuracy.
         worst: the lowest accuracy of a device.
         best: the highest accuracy of a device.
@@ -100,13 +100,16 @@ class Fairness:
     snr: float
 
 
-def summarise_fairness(devices: Sequence[DeviceMetrics], *, weighted: bool = True) -> Fairness:
+def tenth_of(size: int) -> int:
+    """How many devices are a tenth of `size`: rounded down, but never none."""
+    return max(1, size // 10)
+
+
+def summarise_fairness(devices: Sequence[DeviceMetrics]) -> Fairness:
     """Summarise how the accuracies of `devices` differ.
 
     Args:
         devices: the test devices; their order does not matter.
-        weighted: whether `average`, `worst_tenth` and `best_tenth` weigh a device by its number of
-            samples, as AAggFF does, or give each one vote, as the Δ-FL papers do.
 
     Raises:
         ValueError: no devices, a number of samples below 1, or an error outside [0, 1].
@@ -116,8 +119,8 @@ def summarise_fairness(devices: Sequence[DeviceMetrics], *, weighted: bool = Tru
     # them are among the worst
     ranked = sorted(devices, key=lambda device: (1 - device.error, device.num_samples))
     accuracies = 1 - np.array([device.error for device in ranked], dtype=np.float64)
-    weights = np.array([device.num_samples if weighted else 1 for device in ranked], np.float64)
-    tenth = max(1, len(ranked) // 10)
+    weights = np.array([device.num_samples for device in ranked], np.float64)
+    tenth = tenth_of(len(ranked))
     average = float(np.average(accuracies, weights=weights))
     std = float(accuracies.std())
     worst, best = float(accuracies[0]), float(accuracies[-1])

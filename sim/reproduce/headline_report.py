@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from deltafl.fl.metrics import tenth_of
 from deltafl.secagg.errors import present
 from deltafl.sim.charts.chart import LineStyle, Numbers
 from deltafl.sim.charts.files import line_style, new_figure
@@ -314,7 +315,7 @@ def changes_by_rank(
         return None
     changes = np.array([mine[one] - theirs[one] for one in devices])
     thirds = [float(part.mean()) for part in np.array_split(changes, 3)]
-    return (*thirds, float(changes[-len(changes) // 10 :].mean()))
+    return (*thirds, float(changes[-tenth_of(len(changes)) :].mean()))
 
 
 def device_means(evaluations: Iterable[Evaluation]) -> dict[str, float]:
@@ -376,7 +377,8 @@ def draw_devices(arms: Arms, at: int, users: str) -> Figure:
     ours, theirs = paired(arms, SMALL_STEPS, _SHOWN, at)
     if ours:
         x, y = device_means(theirs), device_means(ours)
-        pairs = 100 * np.array([[x[device], y[device]] for device in x if device in y])
+        shared = [[x[device], y[device]] for device in x if device in y]
+        pairs = 100 * np.array(shared).reshape(-1, 2)
         lower = pairs[:, 1] < pairs[:, 0]
         for chosen, number, word in ((lower, 0, "gain"), (~lower, 1, "lose, or are equal")):
             panel.scatter(
@@ -389,7 +391,7 @@ def draw_devices(arms: Arms, at: int, users: str) -> Figure:
                 marker=LineStyle(number).marker,
                 label=f"{int(chosen.sum())} {users} {word}",
             )
-        most = float(pairs.max()) * 1.03
+        most = float(pairs.max(initial=0.0)) * 1.03
         panel.plot([0, most], [0, most], color="0.5", linewidth=0.8)
         panel.legend(frameon=False, fontsize="small")
     panel.set_xlabel(f"test error of a {users.removesuffix('s')} with FedAvg (%)")
@@ -445,6 +447,9 @@ def draw_tests(tests: Sequence[Test], at: int) -> Figure:
         tail = _numbers("p90", test.tail)
         mean, low, high = (tail[f"p90_{key}"] for key in ("difference", "low", "high"))
         counts = present(test.tail.adjusted_p_seeds) < LEVEL
+        if not np.isfinite(high - low):  # it has no ends to draw, so it crosses the whole panel
+            panel.axhline(row, color="0.4", linewidth=1.2)
+            low = high = mean
         panel.errorbar(
             mean,
             row,

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from deltafl.fl.metrics import tenth_of
 from deltafl.sim.record.evaluations import Evaluation
 
 Numbers = npt.NDArray[np.float64]
@@ -76,7 +77,7 @@ class DeviceComparison:
         difference: of the statistic (percentile or mean over devices), averaged over seeds.
         low: lower end of the bootstrap interval.
         high: upper end.
-        p: two-sided; at least 2 / (resamples + 1), and 2^(1 − devices).
+        p: two-sided; at least 2 / (`RESAMPLES` + 1), and 2^(1 − devices).
     """
 
     difference: float
@@ -235,7 +236,6 @@ def compare_over_devices(
     *,
     rng: np.random.Generator,
     percentile: float | None = 90,
-    resamples: int = RESAMPLES,
     level: float = 0.95,
 ) -> DeviceComparison:
     """Compare a percentile over devices of two methods by the paired bootstrap.
@@ -264,7 +264,6 @@ def compare_over_devices(
         baseline: the same seeds and devices in the same order.
         rng: draws the resamples.
         percentile: in [0, 100]; None compares means.
-        resamples: how many, at least 1.
         level: coverage of the interval, in (0, 1).
 
     Raises:
@@ -274,13 +273,11 @@ def compare_over_devices(
     _paired(ours, baseline, ndim=2)
     if percentile is not None and not 0 <= percentile <= 100:
         raise ValueError(f"percentile={percentile} is not in [0, 100]")
-    if resamples < 1:
-        raise ValueError(f"resamples={resamples} is less than 1")
     size = ours.shape[1]
     chunk = max(1, _CHUNK // size)
     parts = []
-    for start in range(0, resamples, chunk):
-        drawn = rng.integers(size, size=(min(chunk, resamples - start), size))
+    for start in range(0, RESAMPLES, chunk):
+        drawn = rng.integers(size, size=(min(chunk, RESAMPLES - start), size))
         parts.append(
             np.mean(
                 [
@@ -293,7 +290,7 @@ def compare_over_devices(
     found = np.concatenate(parts)
     found[abs(found) <= _rounding(ours, baseline)] = 0.0
     fewer = float(min((found >= 0).sum(), (found <= 0).sum()))
-    beyond = math.floor((1 - level) / 2 * (1 + resamples))  # resamples on each side
+    beyond = math.floor((1 - level) / 2 * (1 + RESAMPLES))  # resamples on each side
     is_known = beyond > 0 and _smallest_p(size) <= 1 - level
     ends = np.sort(found)[[beyond - 1, -beyond]] if is_known else (-math.inf, math.inf)
     difference = statistic_of(ours, percentile) - statistic_of(baseline, percentile)
@@ -301,7 +298,7 @@ def compare_over_devices(
         difference=float(difference.mean()),
         low=float(ends[0]),
         high=float(ends[1]),
-        p=min(1.0, max(2 * (1 + fewer) / (1 + resamples), _smallest_p(size))),
+        p=min(1.0, max(2 * (1 + fewer) / (1 + RESAMPLES), _smallest_p(size))),
     )
 
 
@@ -352,7 +349,7 @@ def compare_worst_served(ours: Numbers, baseline: Numbers) -> SeedComparison | N
     if seeds < 2 or devices < 10:
         return None
     mine, theirs = (
-        one[:, -(devices // 10) :].mean(axis=1) for one in by_rank_in_other_seeds(ours, baseline)
+        one[:, -tenth_of(devices) :].mean(axis=1) for one in by_rank_in_other_seeds(ours, baseline)
     )
     return compare_over_seeds(mine, theirs)
 

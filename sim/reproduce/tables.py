@@ -41,8 +41,9 @@ _P_DIGITS: Final = 3
 _SIZES: Final = ("classes", "train_devices", "test_devices", "median", "min", "max")
 _EXPOSED: Final = "not private at this cohort"
 _P_VALUES: Final = (
-    "p-values are one-sided (small where the method is lower), and Holm's correction is for all "
-    "methods of the task: over seeds a paired t test, over test devices a paired bootstrap."
+    "p-values are two-sided, and Holm's correction is for all methods of the task: over runs a "
+    "paired t test, over test devices a paired bootstrap, with several runs never surer than over "
+    "runs."
 )
 
 

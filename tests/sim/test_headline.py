@@ -20,7 +20,12 @@ from deltafl.sim.reproduce.declared import (
     Setting,
 )
 from deltafl.sim.reproduce.experiment import Request, percent_error
-from deltafl.sim.reproduce.headline_report import changes_by_rank, compare
+from deltafl.sim.reproduce.headline_report import (
+    changes_by_rank,
+    compare,
+    draw_devices,
+    draw_tests,
+)
 from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
 from deltafl.sim.reproduce.tuning import divide, smallest
 from deltafl.sim.settings.config import DataConfig
@@ -224,6 +229,26 @@ def test_who_seems_worst_served_by_luck_does_not_seem_to_gain():
     assert groups is not None
     # of 100 devices, each the mean of 20 differences of uniform numbers: four standard deviations
     assert max(map(abs, groups[:3])) < 4 * (2 / 12 / 20 / 100) ** 0.5
+
+
+def test_the_worst_served_tenth_is_that_of_the_other_tables():
+    """Of 19 devices one, as of `compare_worst_served` and `summarise_fairness`."""
+    ours, theirs = (arm(of, (1, 2), 19)[ROUNDS] for of in (lambda _, k: k**2, lambda _, k: k))
+    assert changes_by_rank(ours, theirs)[-1] == 18**2 - 18
+
+
+def test_figures_are_drawn_of_what_shows_nothing():
+    """No device was tested under both; and two differences that are equal bound nothing."""
+    whole = arm(lambda _, k: k / 40, (2, 4))[ROUNDS]
+    some, others = (
+        {ROUNDS: {seed: replace(one, test=one.test[part]) for seed, one in whole.items()}}
+        for part in (slice(3), slice(3, None))
+    )
+    arms = {(SMALL_STEPS, "FedAvg"): some, (SMALL_STEPS, "Δ-FL θ=0.5"): others}
+    draw_devices(arms, ROUNDS, "writers").draw_without_rendering()
+    tests = compare(arms, ROUNDS)
+    assert np.isinf(tests[0].tail.seeds.low)
+    draw_tests(tests, ROUNDS).draw_without_rendering()
 
 
 def test_settings_say_what_a_run_gets():

@@ -112,6 +112,11 @@ class TestErrorTable:
         report = report_of(tmp_path, "table2", lambda cell: tail(cell, better=True))
         assert [row[0] for row in report.tables[1].rows] == ["FedAvg", "Δ-FL θ=0.5"]
 
+    def test_the_note_and_the_columns_tell_of_the_same_p_values(self, tmp_path):
+        report = report_of(tmp_path, "table2", lambda cell: tail(cell, better=True))
+        assert any("two-sided" in column for column in report.tables[1].columns)
+        assert any(note.startswith("p-values are two-sided") for note in report.notes)
+
     def test_a_missing_run_leaves_the_method_without_a_test(self, tmp_path):
         report = report_of(
             tmp_path,

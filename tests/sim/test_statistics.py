@@ -99,7 +99,7 @@ def test_p_is_below_the_rest_of_the_level_where_the_interval_leaves_out_zero(lev
         ours, theirs = generator.normal(0, 0.3, (2, 2, 5 * size)).round(1)
         for found in (
             compare_over_seeds(ours[0][:size] + shift, theirs[0][:size], level=level),
-            compare_over_devices(ours + shift, theirs, rng=generator, resamples=99, level=level),
+            compare_over_devices(ours + shift, theirs, rng=generator, level=level),
         ):
             leaves_out_zero = found.low > 0 or found.high < 0
             assert (found.p <= 1 - level) == leaves_out_zero
@@ -274,13 +274,10 @@ def p_over_devices(kind, *, percentile=90):
                 ours, theirs = base + noise + [[-0.4], [0]]
             case "traded":  # half the spread, a higher mean, the same 90th percentile
                 ours, theirs = 0.5 * (base - Z90), base - Z90
-        result = compare_over_devices(
-            ours[np.newaxis],
-            theirs[np.newaxis],
-            rng=generator,
-            percentile=percentile,
-            resamples=RESAMPLES,
-        )
+        both = ours[np.newaxis], theirs[np.newaxis]
+        with pytest.MonkeyPatch.context() as patched:  # so that many comparisons take no time
+            patched.setattr("deltafl.sim.reproduce.statistics.RESAMPLES", RESAMPLES)
+            result = compare_over_devices(*both, rng=generator, percentile=percentile)
         found["paired"].append(result.p)
         statistic = np.mean if percentile is None else lambda x, axis: np.percentile(x, 90, axis)
         one, other = generator.integers(DEVICES, size=(2, RESAMPLES, DEVICES))
@@ -325,9 +322,9 @@ def test_pairs_of_devices_give_power():
 
 def test_a_device_seen_under_five_seeds_is_still_one_device():
     ours, theirs = rng(3).normal(0, 1, (2, 1, 40))
-    once = compare_over_devices(ours, theirs, rng=rng(), resamples=300)
+    once = compare_over_devices(ours, theirs, rng=rng())
     often = compare_over_devices(
-        np.repeat(ours, 5, axis=0), np.repeat(theirs, 5, axis=0), rng=rng(), resamples=300
+        np.repeat(ours, 5, axis=0), np.repeat(theirs, 5, axis=0), rng=rng()
     )
     assert (often.low, often.high, often.p) == pytest.approx((once.low, once.high, once.p))
 
@@ -337,9 +334,9 @@ def test_equal_models_get_no_star_and_the_same_seed_the_same_numbers():
     equal = compare_over_devices(errors, errors, rng=rng())
     assert (equal.difference, equal.low, equal.high) == (0, 0, 0)
     assert equal.p == 1
-    other = compare_over_devices(errors, errors**2, rng=rng(), resamples=50)
-    assert other == compare_over_devices(errors, errors**2, rng=rng(), resamples=50)
-    assert other != compare_over_devices(errors, errors**2, rng=rng(9), resamples=50)
+    other = compare_over_devices(errors, errors**2, rng=rng())
+    assert other == compare_over_devices(errors, errors**2, rng=rng())
+    assert other != compare_over_devices(errors, errors**2, rng=rng(9))
 
 
 def test_a_difference_that_is_only_rounding_is_a_tie_of_the_bootstrap():
@@ -352,23 +349,22 @@ def test_a_difference_that_is_only_rounding_is_a_tie_of_the_bootstrap():
 
 
 def test_no_bootstrap_is_certain():
-    clear = compare_over_devices(np.zeros((1, 9)), np.ones((1, 9)), rng=rng(), resamples=50)
-    assert clear.p == 2 / 51
+    clear = compare_over_devices(np.zeros((1, 20)), np.ones((1, 20)), rng=rng())
+    assert clear.p == 2 / 2001
 
 
 def test_resamples_in_pieces_are_resamples(monkeypatch):
     monkeypatch.setattr("deltafl.sim.reproduce.statistics._CHUNK", 90)
     ours, theirs = rng(5).random((2, 2, 30))
-    in_pieces = compare_over_devices(ours, theirs, rng=rng(), resamples=100)
+    in_pieces = compare_over_devices(ours, theirs, rng=rng())
     monkeypatch.undo()
-    assert in_pieces == compare_over_devices(ours, theirs, rng=rng(), resamples=100)
+    assert in_pieces == compare_over_devices(ours, theirs, rng=rng())
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"percentile": 101}, "percentile=101"),
-        ({"resamples": 0}, "resamples=0"),
         ({"level": 2}, "level=2"),
         ({"baseline": np.zeros((1, 3))}, "shapes"),
         ({"ours": np.full((1, 2), np.nan)}, "not finite"),
