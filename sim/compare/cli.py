@@ -48,10 +48,10 @@ them would see: with one pair, of the two models as they were trained; with seve
 trainings, too, so that it is never surer than over runs. Equal differences show no spread: their p
 is that of the signed-rank test, and with fewer than six pairs nothing bounds the difference. "Holm"
 is the p-value after Holm's correction for the number of methods. The effect is the mean difference
-in standard deviations of the differences. Where every pair has a split of its own, "p for new
-devices" is the corrected resampled t test of Nadeau and Bengio (2003). The LaTeX table has five
-columns: the difference is over runs where two or more are paired, else over devices, and p is after
-Holm's correction. --csv has every number.
+in standard deviations of the differences. Where every pair has a split of its own into training and
+test devices, "p for new devices" is the corrected resampled t test of Nadeau and Bengio (2003). The
+LaTeX table has five columns: the difference is over runs where two or more are paired, else over
+devices, and p is after Holm's correction. --csv has every number.
 exit codes: 0 success, 2 invalid request.
 """
 
@@ -149,6 +149,13 @@ def main(options: argparse.Namespace) -> int:
         is_share=metric == ERROR,
     )
     for method in methods:
+        for run in method.runs.values():
+            last, wanted = run.evaluation.round, run.config.federation.rounds
+            if last < wanted:
+                say(
+                    f"deltafl: note: {run.path} stopped before round {wanted}: compared is its "
+                    f"model of round {last}"
+                )
         if unpaired := left_out(method, baseline):
             say(f"deltafl: note: {method.label}: {unpaired} have no pair and do not count")
         if others := differing(method, baseline):

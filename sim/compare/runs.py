@@ -17,9 +17,10 @@ from deltafl.sim.record.labels import (
     labels_of,
     named_runs,
     of_level,
+    read_comparison,
 )
 from deltafl.sim.record.rundir import RunDirectory, read_json
-from deltafl.sim.reproduce.comparison import compare_runs, corrected, summarise
+from deltafl.sim.reproduce.comparison import Met, compare_runs, corrected, summarise
 from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, show
@@ -49,7 +50,7 @@ class Run:
         path: its directory.
         folder: of its evaluations; each level of a run has one of its own.
         evaluation: its last.
-        data: digest of its data, hex; None where it is not recorded.
+        data: digest of its data, as versions.json has it; None where it is not there.
     """
 
     given: str
@@ -57,12 +58,17 @@ class Run:
     path: Path
     folder: Path
     evaluation: Evaluation
-    data: str | None
+    data: object
 
     @property
     def pair(self) -> Pair:
         """What it has in common with the other run of a pair."""
         return self.config.data.split_seed, self.config.experiment.seed
+
+    @property
+    def met(self) -> Met:
+        """What the other run of a pair has to have met, too."""
+        return Met(self.pair, self.data, [one.id for one in self.evaluation.test])
 
 
 class Method(NamedTuple):
@@ -89,20 +95,16 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
         words: as of `named_runs`.
 
     Raises:
-        UserError: one is no run directory, is not finished or has no evaluation of devices, two
-            runs of a method have one seed and different results, two methods have one name, or one
-            run has two names.
+        UserError: one is no run directory, is not finished (unless it is of `deltafl.compare`,
+            where a callback may end it) or has no evaluation of devices, two runs of a method have
+            one seed and different results, two methods have one name, or one run has two names.
     """
     groups: dict[tuple[str, Settings], dict[Pair, Run]] = {}
-    names: dict[Path, str] = {}
+    named_as: dict[Path, str] = {}
     for named in named_runs(words):
         for run in _read(named):
-            first = names.setdefault(run.folder.resolve(), run.given)
-            if first != run.given:
-                raise UserError(
-                    f"{run.path} is named twice, {_as(first)} and {_as(run.given)}: it would be "
-                    "compared with itself; name each run once"
-                )
+            if named_as.setdefault(run.folder.resolve(), run.given) != run.given:
+                raise UserError(f"{run.path} is named twice: name each run once")
             known = groups.setdefault((run.given, common_settings(run.config)), {})
             other = known.setdefault(run.pair, run)
             if other.evaluation != run.evaluation:
@@ -129,8 +131,9 @@ def _read(named: Named) -> Iterator[Run]:
     if len(found) < whole:
         raise UserError(
             f"{place} has {len(found)} of the {whole} runs of its experiment: finish it with "
-            "`deltafl run --resume`, or name its single runs"
+            "`deltafl run --resume` (resume=True in Python), or name its single runs"
         )
+    may_stop = place.name in read_comparison(place.absolute().parent)
     for directory in found:
         config = build_config([read_config_file(directory.config)])
         data = (read_json(directory.versions) or {}).get("data_sha256")
@@ -141,19 +144,14 @@ def _read(named: Named) -> Iterator[Run]:
                     f"{directory.path} has no evaluation of single devices, so it cannot be "
                     "compared in pairs"
                 )
-            if evaluation.round != config.federation.rounds:
+            if evaluation.round != config.federation.rounds and not may_stop:
                 raise UserError(
                     f"{directory.path} was evaluated last after round {evaluation.round} of "
-                    f"{config.federation.rounds}: finish it with `deltafl run --resume`, or leave "
-                    "it out"
+                    f"{config.federation.rounds}: finish it with `deltafl run --resume` "
+                    "(resume=True in Python), or leave it out"
                 )
             level = of_level(config, theta)
-            digest = data if isinstance(data, str) else None
-            yield Run(given, level, directory.path, folder, evaluation, digest)
-
-
-def _as(given: str) -> str:
-    return f"as {given!r}" if given else "without a name"
+            yield Run(given, level, directory.path, folder, evaluation, data)
 
 
 def compare_in_pairs(
@@ -195,24 +193,17 @@ def _compared(
         )
     ours, theirs = ([one.runs[pair] for pair in pairs] for one in (method, baseline))
     for pair, mine, other in zip(pairs, ours, theirs, strict=True):
-        devices, others = ({one.id for one in run.evaluation.test} for run in (mine, other))
-        if devices != others:
-            raise UserError(
-                f"{method.label} and {baseline.label}, seed {pair[1]}: their test devices are not "
-                "the same, so they are no pair"
-            )
-        if mine.data != other.data:
-            raise UserError(
-                f"{method.label} and {baseline.label}, seed {pair[1]}: their data are not the same "
-                "(data_sha256 in versions.json), so they are no pair"
-            )
+        if why := mine.met.unlike(other.met):
+            raise UserError(f"{method.label} and {baseline.label}, seed {pair[1]}: {why}")
     splits = {split for split, _ in pairs}
+    data = method.config.data
+    has_new_devices = data.split == "devices" and len(splits) == len(pairs)
     return compare_runs(
         method.label,
         [run.evaluation for run in ours],
         [run.evaluation for run in theirs],
         same_devices=len(splits) == 1,
-        test_share=float(method.config.data.test_fraction) if len(splits) == len(pairs) else None,
+        test_share=float(data.test_fraction) if has_new_devices else None,
         percentile=percentile,
         level=level,
     )

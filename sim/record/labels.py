@@ -48,9 +48,14 @@ def named_runs(words: Sequence[str]) -> list[Named]:
         words: run directories, folders that `deltafl.compare` has made, or NAME=DIRECTORY.
 
     Raises:
-        UserError: one is neither, or the file of labels is damaged.
+        UserError: one is neither, or the file of labels is damaged, or one directory is named in
+            two ways, which would count its runs twice.
     """
-    return list(dict.fromkeys(one for word in words for one in _named(word)))
+    found: dict[Path, Named] = {}
+    for one in (named for word in words for named in _named(word)):
+        if found.setdefault(one.path.resolve(), one) != one:
+            raise RunDirectoryError(f"{one.path} is named twice: name each run once")
+    return list(found.values())
 
 
 def _named(word: str) -> Iterator[Named]:
@@ -79,7 +84,7 @@ def read_comparison(folder: Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for run, label in (read_json(path := folder / _COMPARISON) or {}).items():
-        if not isinstance(label, str) or Path(run).name != run or run == "..":
+        if not isinstance(label, str) or Path(run).name != run or run in ("", ".."):
             raise damaged(path, "it is not a table of directories and labels")
         found[run] = label
     return found

@@ -34,7 +34,6 @@ MAX_PROBLEMS: Final = 20
 _KEPT: Final = (
     "aborted",
     "bytes_up_per_device",
-    "certified",
     "delta",
     "dropped_by_stage",
     "epsilon",
@@ -120,11 +119,13 @@ class Method:
         label: what to call it.
         config: settings of its first run, of the one level.
         runs: one for each seed.
+        data: digest of their data, as versions.json has it; None where it is not there.
     """
 
     label: str
     config: RunConfig
     runs: Sequence[Trained] = ()
+    data: object = None
 
     @property
     def algorithm(self) -> str:
@@ -207,20 +208,22 @@ class Reader:
             self._problems.append(str(error))
             return Snapshot(top.path, None, written=written)
         methods: dict[str, Method] = {}
+        versions = self._json(top.versions)
+        data = versions.get("data_sha256")
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
             written = max(written, _written(directory.events), _written(directory.summary))
             for level, run in self._runs(arm, directory):
                 label = name_of(level)
-                method = methods.get(label) or Method(label, level)
+                method = methods.get(label) or Method(label, level, data=data)
                 methods[label] = replace(method, runs=(*method.runs, run))
         summary = self._json(top.summary)
         return Snapshot(
             top.path,
             config,
             methods=tuple(methods.values()),
-            versions=self._json(top.versions),
+            versions=versions,
             summary=summary,
             is_finished=bool(summary),
             written=written,
@@ -240,11 +243,9 @@ class Reader:
                 config.experiment.seed,
                 federation.rounds,
                 directory.path,
-                _of_level(events, None),
+                _of_level(events, theta),
                 attacked=attacked,
             )
-            if len(folders) > 1:
-                run = replace(run, events=_of_level(events, theta))
             if federation.devices == REMOTE:
                 run = replace(run, summed=tuple(self._summed(directory.measured, number)))
             else:
@@ -372,10 +373,8 @@ def _shown_of(event: Event) -> Event:
     return kept
 
 
-def _of_level(events: Sequence[Event], theta: Fraction | None) -> list[Event]:
+def _of_level(events: Sequence[Event], theta: Fraction) -> list[Event]:
     """The events as they concern one level: its own search, and the costs of all levels."""
-    if theta is None:
-        return list(events)
     own = [cast("dict[str, Event]", event.get("levels") or {}).get(show(theta)) for event in events]
     return [{**event, **(one or {})} for event, one in zip(events, own, strict=True)]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,31 @@ _OF_DEVICES: Final = {
     "p_devices": "p",
 }
 """From the key of a record to the field of what was compared over seeds, or over devices."""
+
+
+class Met(NamedTuple):
+    """What a run met, by which pages and tables know the other run of a pair.
+
+    Attributes:
+        seeds: that of the split of the data, and that of the cohorts and the initial model.
+        data: digest of the data; None where it is not recorded.
+        devices: the ids of the test devices.
+    """
+
+    seeds: tuple[int, int]
+    data: object
+    devices: Sequence[str]
+
+    def unlike(self, other: "Met") -> str:
+        """Why two runs are no pair, in words; empty if they are one."""
+        if self.seeds != other.seeds:
+            return "their experiment.seed or data.split_seed are not the same, so they are no pair"
+        ids = set(self.devices)
+        if ids != set(other.devices) or {len(self.devices), len(other.devices)} != {len(ids)}:
+            return "their test devices are not the same, or share a name, so they are no pair"
+        if self.data != other.data:
+            return "their data are not the same (data_sha256 in versions.json), so they are no pair"
+        return ""
 
 
 def summarise(method: str, runs: Sequence[Evaluation], percentile: float | None = 90) -> Comparison:

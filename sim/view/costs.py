@@ -5,6 +5,7 @@ from statistics import fmean, median
 from typing import Final, NamedTuple, cast
 
 from deltafl.sim.record.events import Event, dropped, values_of
+from deltafl.sim.record.labels import name_of
 from deltafl.sim.record.snapshot import Method
 from deltafl.sim.run.stage_seconds import STAGE_WORDS
 
@@ -94,7 +95,8 @@ def stage_times(methods: Sequence[Method]) -> tuple[StageTimes, ...]:
         if not method.is_private or not events:
             continue
         if runs_before == runs:
-            found[-1] = found[-1]._replace(label=f"{method.algorithm}, all levels")
+            label = method.label.replace(name_of(method.config), f"{method.algorithm}, all levels")
+            found[-1] = found[-1]._replace(label=label)
             continue
         runs_before = [*runs]
         found.append(StageTimes(method.label, len(events), _medians(events)))

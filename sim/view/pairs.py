@@ -11,7 +11,7 @@ from deltafl.sim.charts.chart import Distribution, Numbers, Pairs
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.labels import usual_baseline
 from deltafl.sim.record.snapshot import Method, Tested
-from deltafl.sim.reproduce.comparison import compare_methods
+from deltafl.sim.reproduce.comparison import Met, compare_methods
 from deltafl.sim.reproduce.statistics import (
     Comparison,
     by_rank_in_other_seeds,
@@ -56,11 +56,9 @@ def pairs(ours: Method, theirs: Method) -> Pairs | None:
         one, who is served badly cannot be told from who was unlucky.
     """
     found = _common(ours, theirs)
-    number = max((mine.round for mine, _ in found), default=0)
-    chosen = [pair for pair in found if pair[0].round == number]
-    if len(chosen) < 2:
+    if not found:
         return None
-    mine, base = (np.array([_by_device(one) for one in side]) for side in zip(*chosen, strict=True))
+    mine, base = (np.array([_by_device(one) for one in side]) for side in zip(*found, strict=True))
     tail = compare_worst_served(mine, base)
     return Pairs(
         ours.label,
@@ -69,28 +67,32 @@ def pairs(ours: Method, theirs: Method) -> Pairs | None:
         base.mean(axis=0),
         np.array([one.mean(axis=0) for one in by_rank_in_other_seeds(mine, base)]),
         None if tail is None else (tail.mean, tail.low, tail.high),
-        number,
-        len(chosen),
+        found[0][0].round,
+        len(found),
     )
 
 
 def _common(ours: Method, theirs: Method) -> list[tuple[Tested, Tested]]:
-    """Of each seed: what both have measured on the same devices, after the latest such round."""
-    by_seed = {run.seed: {one.round: one for one in run.tested} for run in theirs.runs}
-    found: list[tuple[Tested, Tested]] = []
-    for run in ours.runs:
-        his = by_seed.get(run.seed, {})
-        shared = [
-            one
-            for one in run.tested
-            if one.devices
-            and one.round in his
-            and set(one.devices) == set(his[one.round].devices)
-            and len(set(one.devices)) == len(one.devices) == len(his[one.round].devices)
+    """What the pairs of runs have measured after the latest round that two pairs have."""
+    for number in sorted({one.round for run in ours.runs for one in run.tested}, reverse=True):
+        mine, others = (
+            {run.seed: one for run in side.runs for one in run.tested if one.round == number}
+            for side in (ours, theirs)
+        )
+        found = [
+            (one, others[seed])
+            for seed, one in mine.items()
+            if one.devices and seed in others
+            if not _met(ours, seed, one).unlike(_met(theirs, seed, others[seed]))
         ]
-        if shared and (not found or set(shared[-1].devices) == set(found[0][0].devices)):
-            found.append((shared[-1], his[shared[-1].round]))
-    return found
+        alike = [pair for pair in found if set(pair[0].devices) == set(found[0][0].devices)]
+        if len(alike) >= 2:
+            return alike
+    return []
+
+
+def _met(method: Method, seed: int, one: Tested) -> Met:
+    return Met((method.config.data.split_seed, seed), method.data, one.devices)
 
 
 def _by_device(one: Tested) -> Numbers:
@@ -121,17 +123,21 @@ def comparisons(
     """Compare the final models of all methods with the baseline, as `compare_methods`.
 
     Raises:
-        ValueError: the methods do not have the same seeds, last rounds and test devices.
+        ValueError: the methods do not have the same seeds and last rounds, or two runs of a seed
+            are no pair.
     """
     finals: dict[str, tuple[Tested, ...]] = {}
-    of_baseline = [(run.seed, run.tested[-1].round) for run in baseline.runs if run.tested]
+    theirs = {run.seed: run.tested[-1] for run in baseline.runs if run.tested}
     for method in methods:
-        runs = [run for run in method.runs if run.tested and run.tested[-1].devices]
-        if [(run.seed, run.tested[-1].round) for run in runs] != of_baseline:
-            raise ValueError(
-                f"{method.label} and {baseline.label} do not have the same seeds and last rounds"
-            )
-        finals[method.label] = tuple(run.tested[-1] for run in runs)
+        ours = {run.seed: run.tested[-1] for run in method.runs if run.tested}
+        both = f"{method.label} and {baseline.label}"
+        reached, wanted = ({k: one.round for k, one in side.items()} for side in (ours, theirs))
+        if reached != wanted:
+            raise ValueError(f"{both} do not have the same seeds and last rounds")
+        for seed, one in ours.items():
+            if why := _met(method, seed, one).unlike(_met(baseline, seed, theirs[seed])):
+                raise ValueError(f"{both}, seed {seed}: {why}")
+        finals[method.label] = tuple(ours.values())
     return _compared(tuple(finals.items()), baseline.label, percentile)
 
 

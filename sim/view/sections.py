@@ -21,7 +21,7 @@ from deltafl.sim.run.accounting import DELTA, SPENT, rounded_up
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.run.table import spent_by_all
 from deltafl.sim.settings.attackers import AttackersConfig
-from deltafl.sim.settings.config import WITH_LEVELS
+from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show, to_toml
 from deltafl.sim.view import pairs
 from deltafl.sim.view.costs import Cost, cost_of, stage_times
@@ -175,8 +175,9 @@ def paired(page: Page) -> Content:
         return {"baseline": "", "found": [], "problem": problem}
     found = [one for _, one in pairs.pairs_of(page.methods[:MAX_METHODS], baseline)]
     problem = (
-        f"No method has been evaluated on the same devices and two seeds as {baseline.label}. With "
-        "one seed, who is served badly cannot be told from who was unlucky."
+        f"No method has two seeds in which it was evaluated on the same split and devices as "
+        f"{baseline.label}, after the same rounds. With one seed, who is served badly cannot be "
+        "told from who was unlucky."
     )
     return {"baseline": baseline.label, "found": found, "problem": "" if found else problem}
 
@@ -365,32 +366,34 @@ def _privacy(snapshots: Sequence[Snapshot]) -> list[str]:
     """What sums with noise have cost so far: all of them, or the searches of every round."""
     found = []
     for one in snapshots:
-        if one.config is None or not one.methods or not one.methods[0].runs:
-            continue
-        first: Trained = one.methods[0].runs[0]
-        arm = one.config.arms()[0]
-        rounds = len(first.events)
+        seeds = 1 if one.config is None else one.config.experiment.num_seeds
         if spent := one.summary.get("privacy"):
-            told = spent_by_all(cast("dict[str, float]", spent), one.config.experiment.num_seeds)
+            told = spent_by_all(cast("dict[str, float]", spent), seeds)
             found.append(f"{one.path}: {told}")
-            continue
-        if arm.dp.noise and rounds:
-            epsilon, delta = (first.events[-1].get(key) for key in SPENT)
-            if isinstance(epsilon, float) and isinstance(delta, float):
-                found.append(
-                    f"{first.path}: all sums of {count(rounds, 'round')} cost a device at most "
-                    f"ε = {rounded_up(epsilon)} at δ = {quantity(delta)}, in this run alone. Runs "
-                    "of further seeds are over the same devices, and add up."
-                )
-            continue
-        searches = search_privacy(arm, rounds) if rounds else None
-        if searches is not None:
-            found.append(
-                f"{first.path}: the searches of {count(rounds, 'round')} cost a device that is in "
-                f"every round ε = {rounded_up(cast('float', searches['epsilon']))} at δ = "
-                f"{quantity(DELTA)}. This is not the privacy of the run as a whole."
-            )
+        elif one.config is not None:  # of each algorithm, the run of the first seed
+            arms = [*zip(one.config.arms(), one.runs, strict=True)][::seeds]
+            found += [told for arm, run in arms if run.events if (told := _spent(arm, run))]
     return found
+
+
+def _spent(arm: RunConfig, run: Trained) -> str:
+    """What the noisy sums of one run have cost; empty without any."""
+    rounds = count(len(run.events), "round")
+    if arm.dp.noise:
+        epsilon, delta = (run.events[-1].get(key) for key in SPENT)
+        if isinstance(epsilon, float) and isinstance(delta, float):
+            return (
+                f"{run.path}: all sums of {rounds} cost a device at most "
+                f"ε = {rounded_up(epsilon)} at δ = {quantity(delta)}, in this run alone. Runs "
+                "of further seeds are over the same devices, and add up."
+            )
+    elif searches := search_privacy(arm, len(run.events)):
+        return (
+            f"{run.path}: the searches of {rounds} cost a device that is in "
+            f"every round ε = {rounded_up(cast('float', searches['epsilon']))} at δ = "
+            f"{quantity(DELTA)}. This is not the privacy of the run as a whole."
+        )
+    return ""
 
 
 def _liars(one: Snapshot, lies: AttackersConfig) -> tuple[tuple[str, str], ...]:

@@ -192,8 +192,10 @@ class Audit:
     def _run(self) -> None:
         try:
             self.report = audit(self._path, progress=self)
-        except (UserError, OSError) as error:
-            self._failure = f"The run cannot be audited: {error}"
+        except Exception as error:
+            self._failure = f"The run cannot be audited: {str(error) or repr(error)}"
+            if not isinstance(error, UserError | OSError):
+                raise  # our own fault: the terminal shows where
 
 
 class Server(ThreadingHTTPServer):

@@ -26,12 +26,23 @@ def errors_of(seed, shift):
     return drawn + shift + np.random.default_rng([seed, 1]).normal(0, 0.003, DEVICES) * bool(shift)
 
 
-def write_run(directory, algorithm, seed, shift=0.0, *, split=0, prefix="d", data="aa", **sections):
+def write_run(
+    directory,
+    algorithm,
+    seed,
+    shift=0.0,
+    *,
+    split=0,
+    by="devices",
+    prefix="d",
+    data="aa",
+    **sections,
+):
     layers = [
         {
             "federation": {"algorithm": algorithm},
             "experiment": {"seed": seed},
-            "data": {"split_seed": split},
+            "data": {"split_seed": split, "split": by},
         },
         sections,
     ]
@@ -144,17 +155,19 @@ def fedavg_of(methods):
     return next(method for method in methods if method.label == "fedavg")
 
 
-def test_splits_of_their_own_give_a_p_value_for_new_devices_and_no_bootstrap(tmp_path):
+@pytest.mark.parametrize("by", ["devices", "samples"])
+def test_splits_of_their_own_give_a_p_value_for_new_devices_and_no_bootstrap(tmp_path, by):
+    """Where the samples of every device are split, no device is new."""
     for seed in (1, 2, 3):
         for algorithm, shift in (("fedavg", 0.0), ("fedprox", -0.05)):
-            write_run(
-                RunDirectory(tmp_path / f"{algorithm}{seed}"), algorithm, seed, shift, split=seed
-            )
+            place = RunDirectory(tmp_path / f"{algorithm}{seed}")
+            write_run(place, algorithm, seed, shift, split=seed, by=by)
     methods = read_methods([str(path) for path in sorted(tmp_path.iterdir())])
     _, found = compare_in_pairs(methods, methods[0])
     assert found.devices is None
     tails = [[np.percentile(errors_of(seed, by), 90) for seed in (1, 2, 3)] for by in (-0.05, 0)]
-    assert found.new_devices_p == pytest.approx(resampled_p(*tails, test_share=0.5))
+    new = resampled_p(*tails, test_share=0.5) if by == "devices" else None
+    assert found.new_devices_p == pytest.approx(new)
 
 
 def test_runs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path):
@@ -191,10 +204,10 @@ def test_equal_runs_count_once_and_contradictions_are_refused(experiment, tmp_pa
 def test_a_run_is_not_compared_with_itself(experiment, tmp_path):
     top, arm = experiment.path, experiment.arm("fedavg", 2).path
     (tmp_path / "link").symlink_to(top)
-    for words in ([f"a={top}", f"b={top}"], [f"a={tmp_path}/link", f"b={top}"], [f"b={arm}", top]):
-        with pytest.raises(UserError, match=r"is named twice, (as '[ab]'|without a name) and "):
+    for words in ([f"a={top}", f"b={top}"], [tmp_path / "link", top], [f"b={arm}", top]):
+        with pytest.raises(UserError, match=r"is named twice: name each run once"):
             read_methods([str(word) for word in words])
-    assert len(read_methods([str(top), str(arm), f"{tmp_path}/link"])) == 2
+    assert len(read_methods([str(top), str(arm), str(top)])) == 2
 
 
 def test_levels_of_one_run_are_methods_of_their_own(tmp_path):
@@ -311,6 +324,7 @@ def test_runs_that_are_not_finished_are_not_compared(experiment, capsys):
     code, _, err = call(capsys, experiment.path)
     assert code == 2
     assert "was evaluated last after round" in err
+    assert "(resume=True in Python)" in err
 
 
 def test_runs_without_evaluations_of_single_devices_are_not_compared(experiment, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import deltafl as dfl
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.evaluations import Evaluation, read_evaluation, write_evaluation
 from deltafl.sim.record.labels import write_comparison
 from deltafl.sim.record.rundir import RunDirectory, write_json
 from deltafl.sim.settings.config_io import build_config
@@ -155,13 +156,41 @@ def test_with_one_seed_nobody_is_said_to_be_served_worst(tmp_path, capsys):
 
 def test_labels_that_are_damaged_are_refused(tmp_path, capsys):
     compared = comparison(tmp_path / "cmp", 0, 0.0, 1)
-    for text in ("{", "[]", '{"../run": "a"}', '{"..": "a"}', '{"/etc": "a"}', '{"0-q-ffl": 1}'):
+    for text in (
+        "{",
+        "[]",
+        '{"": "a"}',
+        '{"../run": "a"}',
+        '{"..": "a"}',
+        '{"/etc": "a"}',
+        '{"0-q-ffl": 1}',
+    ):
         (compared / "comparison.json").write_text(text)
         assert main(["compare", str(compared)]) == 2
         assert "comparison.json is damaged" in capsys.readouterr().err
     (compared / "comparison.json").write_text("{}")
     assert main(["report", str(compared), "--out", str(tmp_path / "x.html")]) == 2
     assert "cmp is not a run directory" in capsys.readouterr().err
+
+
+def test_runs_that_a_callback_has_stopped_are_compared_as_in_python(tmp_path, capsys):
+    """Early stopping ends each at a round of its own; nobody has to finish them."""
+    compared = comparison(tmp_path / "cmp", 0, 0.1, 1)
+    stopped = compared / "0-q-ffl"
+    (last,) = (stopped / "metrics").iterdir()
+    write_evaluation(last.parent, replace(read_evaluation(last), round=1))
+    last.unlink()
+    assert main(["compare", str(compared), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith(
+        f"deltafl: note: {stopped} stopped before round 2: compared is its model of round 1\n"
+    )
+    assert err.count("stopped before") == 1
+    ours = dfl.Comparison.open(compared).table().loc["q-ffl"]
+    assert ours["difference"] == json.loads(out.splitlines()[1])["device_difference"]
+    (compared / "comparison.json").unlink()  # control: of runs that nobody compared in Python
+    assert main(["compare", str(stopped), str(compared / "1-fedavg")]) == 2
+    assert "was evaluated last after round 1 of 2" in capsys.readouterr().err
 
 
 def test_a_run_of_a_comparison_keeps_its_label_by_itself(tmp_path, capsys):

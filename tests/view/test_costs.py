@@ -61,6 +61,12 @@ def test_a_session_of_several_levels_counts_once(tmp_path):
     what = {"federation": {"cohort_size": 10, "levels": list(levels)}, "seeds": 1}
     (one,) = times(tmp_path, make_event=lambda n: private(n, levels=levels), **what)
     assert (one.label, one.rounds) == ("private-delta-fl, all levels", 4)
+    make_run(tmp_path / "b", make_event=lambda n: private(n, levels=levels), **SUMS | what)
+    named = (("a", "run"), ("b", "b"))
+    twice = methods_of([Reader(tmp_path / run, name).read() for name, run in named])
+    assert [each.label for each in stage_times(twice)] == [
+        f"{name}: private-delta-fl, all levels" for name in "ab"
+    ]
     shown = status(Page([Reader(tmp_path / "run").read()]))
     glance = {name: (value, remark) for name, value, remark in shown["glance"]}
     assert glance["Rounds"] == ("4", "of 4")

@@ -232,6 +232,19 @@ def test_what_noise_has_cost_is_told(tmp_path, settings, spent, said):
     assert ("No sum so far has noise" in text) == (not said)
 
 
+def test_what_the_noise_of_a_baseline_has_cost_is_told(tmp_path):
+    make_run(
+        tmp_path / "run",
+        algorithm="fedavg",
+        baselines=("private-delta-fl",),
+        federation={"cohort_size": 10},
+        quantile={"method": "noisy", "weights": "equal", "noise": 4},
+    )
+    text = words(page.page_of_results(Page([Reader(tmp_path / "run").read()])))
+    assert "private-delta-fl-seed-1: the searches of 4 rounds cost" in text
+    assert "No sum so far has noise" not in text
+
+
 def test_what_the_noise_of_a_finished_run_has_cost_is_over_all_seeds(tmp_path):
     make_run(
         tmp_path / "run",

@@ -83,6 +83,29 @@ def test_methods_on_other_devices_are_no_pair(tmp_path, methods):
         comparisons([methods[0], other[1]], other[1], 90)
 
 
+@pytest.mark.parametrize("unlike", ["split", "data"])
+def test_runs_on_another_split_or_other_data_are_no_pair(tmp_path, methods, unlike):
+    """Of samples that are split anew, the devices keep their names."""
+    split = {"data": {"source": "digits", "num_devices": 12, "split_seed": 1}}
+    make_run(tmp_path / "other", finished=True, **(split if unlike == "split" else {}))
+    if unlike == "data":
+        (tmp_path / "other" / "versions.json").write_text('{"data_sha256": "11"}')
+    other = Reader(tmp_path / "other").read().methods
+    assert pairs(*other) is not None
+    assert pairs(methods[0], other[1]) is None
+    with pytest.raises(ValueError, match=rf"seed 1: their .*{unlike}.* are not the same"):
+        comparisons([methods[0], other[1]], other[1], 90)
+
+
+def test_pairs_are_of_the_latest_round_that_two_seeds_have(tmp_path):
+    make_run(tmp_path / "run", played=[4, 2, 4, 2])
+    found = pairs(*Reader(tmp_path / "run").read().methods)
+    assert (found.round, found.seeds) == (2, 2)
+    make_run(tmp_path / "three", seeds=3, played=[4, 4, 2, 4, 4, 2])
+    found = pairs(*Reader(tmp_path / "three").read().methods)
+    assert (found.round, found.seeds) == (4, 2)
+
+
 def test_devices_of_one_name_are_no_pair(tmp_path):
     make_run(tmp_path / "run", names=["twin"] * 8)
     methods = Reader(tmp_path / "run").read().methods

@@ -68,6 +68,8 @@ def test_figures_are_written_beside_it(tmp_path):
     ("arguments", "words"),
     [
         (["{folder}/none", "--out", "{folder}/x.html"], "it has no config.toml"),
+        (["x={folder}/run", "y={folder}/run", "--out", "{folder}/x.html"], "is named twice"),
+        (["{folder}/run", "{folder}/run/../run", "--out", "{folder}/x.html"], "is named twice"),
         (["{folder}/run", "--out", "{folder}/run/config.toml"], "choose another file"),
         (["{folder}/run", "--out", "{folder}/run/metrics/x.html"], "is a file of the run"),
         (["{folder}/run", "--out", "{folder}/run"], "is a folder"),

@@ -17,7 +17,7 @@ from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.events import event_line
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.view.sections import AuditState
-from deltafl.sim.view.watch import MAX_CONNECTIONS, Server, Watched
+from deltafl.sim.view.watch import MAX_CONNECTIONS, Audit, Server, Watched
 
 
 @contextmanager
@@ -238,6 +238,19 @@ def test_an_audit_of_another_run_is_not_that_of_this_one(tmp_path, monkeypatch):
     assert (watched.page().audit.state, watched.audit_report()) == ("ready", None)
 
 
+def test_an_audit_that_a_fault_of_ours_ends_has_ended(tmp_path, monkeypatch):
+    def failed(_path, *, progress):
+        del progress
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr("deltafl.sim.view.watch.audit", failed)
+    one = Audit(tmp_path)
+    with pytest.raises(IndexError):  # a thread's goes to the terminal
+        one._run()
+    assert one.state().state == "failed"
+    assert "cannot be audited: list index out of range" in one.state().sentence
+
+
 def test_an_audit_says_how_far_it_is_and_why_it_failed(tmp_path, monkeypatch):
     what = {"algorithm": "private-delta-fl", "finished": True, "federation": {"cohort_size": 10}}
     make_run(tmp_path / "run", **what)
@@ -344,10 +357,10 @@ def test_what_is_open_and_in_focus_stays_so_when_a_section_is_replaced(tmp_path,
 def test_the_choice_of_what_to_compare_with_works_by_keyboard(tmp_path, browser):
     make_run(tmp_path / "run", finished=True)
     with served(tmp_path / "run") as server, opened(browser, server) as seen:
-        assert "delta-fl against fedavg" in seen.page.locator("#paired").inner_text()
+        assert "delta-fl, θ = 0.5 against fedavg" in seen.page.locator("#paired").inner_text()
         seen.page.locator("#baseline").focus()
         seen.page.keyboard.press("ArrowUp")
-        says(seen, "#paired", "fedavg against delta-fl")
+        says(seen, "#paired", "fedavg against delta-fl, θ = 0.5")
         assert seen.complaints == []
 
 
