@@ -208,6 +208,8 @@ def _write_arrays(dataset: FederatedDataset, folder: Path) -> dict[str, object]:
         "input_shape": list(dataset.input_shape),
         "dropped": dataset.dropped,
         "rule": dataset.rule,
+        "classes": list(dataset.classes),
+        "scaled": str(dataset.scaled),
         "windows": shape[0] if windows else 0,
         "sides": {name: len(side) for name, side in dataset.sides.items()},
         "ids": ids,
@@ -265,15 +267,20 @@ def _dataset(entry: Path, header: Mapping[str, Any]) -> FederatedDataset:
         x_end, y_end = x_end + length, y_end + count
     embedding = _load(entry / "embedding.npy") if "embedding.npy" in header["files"] else None
     scale = Scale(*_load(entry / "scale.npy")) if "scale.npy" in header["files"] else None
+    sides = _sides(devices, header["sides"])
     return FederatedDataset(
         name=header["name"],
-        **_sides(devices, header["sides"]),
+        train=sides[TRAIN],
+        validation=sides[VALIDATION],
+        test=sides[TEST],
         num_classes=header["num_classes"],
         input_shape=tuple(header["input_shape"]),
         dropped=header["dropped"],
         rule=header["rule"],
         embedding=embedding,
         scale=scale,
+        classes=tuple(header["classes"]),
+        scaled=header["scaled"],
     )
 
 

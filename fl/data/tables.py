@@ -365,7 +365,8 @@ def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
     if found.missing == MISSING[1]:
         table = _whole_rows(source, table)
         if left_out := before - table.num_rows:
-            source = f"{source} without {left_out} rows with gaps"  # so rows are counted then
+            # so rows are counted in what follows
+            source = f"{source} (without the rows with gaps: {left_out})"
     check_whole(source, table)
     users = (
         texts_of(source, found.user, table)

@@ -4,10 +4,10 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from tqdm import auto, notebook, tqdm
 
 from deltafl.fl.criterion import Criterion, DeviceMetric, Samplewise, criterion_of
@@ -294,7 +294,7 @@ def _check_alone(config: RunConfig) -> None:
 def _evaluate_every(rounds: int, present: Path | None) -> int:
     """Twenty evaluations; in a run that goes on, as often as until now, however long it gets."""
     if present is None or not present.exists():
-        return max(1, rounds // 20) if isinstance(rounds, Integral) else 1
+        return max(1, rounds // 20) if isinstance(rounds, int | np.integer) else 1
     return build_config([read_config_file(present)]).federation.evaluate_every
 
 

@@ -19,7 +19,7 @@ from deltafl.fl.registry import OWN
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import DataConfig
 
-_CACHE_VERSION: Final = 2
+_CACHE_VERSION: Final = 3
 """Increase this when a loader returns different data for the same settings."""
 
 

@@ -4,6 +4,7 @@ A run without validation devices has none: the test must not choose.
 """
 
 import io
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -72,7 +73,7 @@ def read_best(folder: Path) -> Best | None:
         RunDirectoryError: the file is damaged.
     """
     path = _file(folder)
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
         with open_npz(path) as archive:

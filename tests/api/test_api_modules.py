@@ -120,7 +120,9 @@ def centred(outputs, targets):
     ],
 )
 def test_figures_that_depend_on_other_devices_are_refused(federation, model, options):
-    with pytest.raises(ConfigError, match="depends on the other samples of its batch, or on chanc"):
+    with pytest.raises(
+        ConfigError, match="depends on the other samples of its batch, or on chance"
+    ):
         trained(model, federation, **options)
 
 

@@ -18,11 +18,13 @@ def everything(tmp_path_factory):
         privacy={"truth": True},
         experiment={"baselines": ("fedavg",)},
         attackers={"share": 0.2},
+        data={"validation_fraction": 0.2},
     )
     assert leave(
         folder / "levels",
         federation={"rounds": 1, "levels": ("0.9", "0.5")},
         privacy={"min_honest_tail": 0},
+        data={"validation_fraction": 0.2},
     )
     return folder
 
@@ -64,7 +66,8 @@ def test_a_file_that_no_run_writes_is_named(everything):
 def test_what_is_not_checked_is_named_by_its_file(everything):
     said = list(unchecked_files(everything / "one"))
     for row in FILES:
-        if row.unchecked and row.pattern not in (".lock", "metrics/*/*.csv", *REMOTE):
+        of_levels = row.pattern.startswith("metrics/*/")
+        if row.unchecked and not of_levels and row.pattern not in (".lock", *REMOTE):
             assert any(one.startswith(row.pattern) for one in said), row
 
 

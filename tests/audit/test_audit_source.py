@@ -72,7 +72,7 @@ def test_a_killed_run_that_was_resumed_is_clean(runs):
     report = audit(path, lenient(truth=path / "truth.bin"))
     assert serious(report) == set()
     assert report.sums_replayed == report.sums_released > 3
-    assert {check.outcome for check in report.checks} == {Outcome.PASSED}
+    assert {check.outcome for check in report.checks} <= {Outcome.PASSED, Outcome.EMPTY}
     assert dict(report.facts)["algorithm"] == "private-delta-fl"
     changed = [f for f in report.findings if f.rule == "keys.identity-changed"]
     assert {f.severity for f in changed} <= {Severity.LOW}

@@ -52,6 +52,7 @@ from deltafl.sim.net.own_work import settings_of
 from deltafl.sim.net.post import Answer
 from deltafl.sim.net.supernodes import SuperNodes, signed_line
 from deltafl.sim.net.trips import ROUND, About, Journal
+from deltafl.sim.record.best import keep_if_best, read_best
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
 from deltafl.sim.record.events import EventLog, read_events
@@ -204,6 +205,21 @@ def _checkpoints() -> list[bytes]:
             return (Path(folder) / "round-000002.npz").read_bytes()
 
     return [saved(), saved(moment=np.zeros((2, 2)))]
+
+
+def _best(path: Path) -> None:
+    read = read_best(path.parent)
+    assert read is not None
+    assert read.model.ndim == 1
+    assert read.round >= 0
+
+
+def _bests() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        devices = [DeviceMetrics("d1", 3, 0.5, 0.25)]
+        evaluation = Evaluation(1, devices, devices, devices)
+        keep_if_best(Path(folder), evaluation, np.arange(3, dtype=np.float32), "mean")
+        return [(Path(folder) / "best.npz").read_bytes()]
 
 
 def _evaluations() -> list[bytes]:
@@ -596,6 +612,7 @@ PARSERS: tuple[Target, ...] = (
     Target("events", (*OF_JSON, "sim/record/events.py"), "events.jsonl", read_events, RUN, _events),
     Target("checkpoint", (*OF_NPZ, "sim/record/checkpoint.py"), "round-000002.npz", _checkpoint,
            RUN, _checkpoints),
+    Target("best model", (*OF_NPZ, "sim/record/best.py"), "best.npz", _best, RUN, _bests),
     Target("evaluations", (*OF_FILES, "sim/record/evaluations.py"), "round-000001.csv",
            _evaluation, RUN, _evaluations),
     Target("transcript", (*OF_FILES, "sim/record/chain.py", "sim/record/transcript.py"),

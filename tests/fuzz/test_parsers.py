@@ -162,6 +162,8 @@ OWN = {
     "sim/cohort/backends/base.py": "what its own parent process sends",
     "sim/cohort/backends/processes.py": "what its own parent and child processes send",
     "sim/cohort/backends/shared_memory.py": "its own shared memory",
+    "sim/api/results.py": "what it writes, to export",
+    "sim/api/tuning.py": "runs, whose readers are targets",
     "sim/cohort/gpu_masks.py": "its own seeds",
     "sim/cohort/shared.py": "its own masks",
     "sim/inspect/attacks/lying.py": "messages that it has made itself",

@@ -104,7 +104,7 @@ def test_a_fleet_that_is_the_cohort_goes_on_after_lost_rounds(tmp_path):
 def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm, adversary):
     """An active server is believed the radius where it is believed the threshold."""
     trusting = {"quantile": {"search": "trusted"}} if adversary == "active" else {}
-    clipped = {"strategy": {"aggregation": "clipped", "clipped_radius": 0.2}, **trusting}
+    clipped = {"strategy": {"aggregation": "clipped", "clipped_radius": 0.05}, **trusting}
     config = settings(algorithm, {"privacy": {"adversary": adversary}, **clipped})
     federation = Federation(config)
     with wired(federation, vanishing(federation)) as federation.wires:
@@ -112,7 +112,7 @@ def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm, adversary):
     expected = simulate(config, tmp_path / "simulated", federation.dataset)
     assert state.model.tobytes() == expected.model.tobytes()
     assert state.memory["robust.radius"].tobytes() == expected.memory["robust.radius"].tobytes()
-    assert state.memory["robust.radius"] != 0.2
+    assert state.memory["robust.radius"] != 0.05
     found = {f.rule for f in audit(tmp_path / "net").findings if f.severity >= Severity.MEDIUM}
     assert found == ({"search.unverified"} if trusting else set())
     plain = settings(algorithm, {"privacy": {"adversary": adversary}, **trusting})

@@ -8,7 +8,7 @@ from deltafl.sim.cli import main
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["mm", "histogram", "bracketed", "bisection"])
+@pytest.mark.parametrize("method", ["mm", "histogram", "bracketed"])
 def test_an_audit_of_a_recorded_round_is_measured(method, capsys):
     arguments = ["bench", "audit", "--dim", "20", "--graph", "complete", "--clients", "60"]
     arguments += ["--method", method]

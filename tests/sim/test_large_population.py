@@ -51,7 +51,7 @@ class Population:
 
 def run(config, path, population):
     with (
-        patch("deltafl.sim.run.experiment.build_dataset", lambda _: population.dataset),
+        patch("deltafl.sim.run.experiment.build_dataset", lambda _, **_how: population.dataset),
         population.limits,
     ):
         return run_experiment(

@@ -55,7 +55,7 @@ SETTINGS = {
     "quantile": {"method": "histogram"},
     "policy": {"max_pivots": 960},
     "privacy": {"min_cohort": 4, "min_honest_tail": 0, "transcript": "every=2"},
-    "training": {"batch_size": 64, "device": "cpu"},
+    "training": {"learning_rate": 0.5, "batch_size": 64, "device": "cpu"},
     "experiment": {"num_seeds": 1, "baselines": ["delta-fl", "fedavg"]},
 }
 

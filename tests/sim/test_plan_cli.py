@@ -289,5 +289,5 @@ def test_runs_take_as_many_sums_and_bytes_as_were_planned(words, tmp_path, capsy
     for what, name in (("secure_sums", "secure_sums"), ("bytes_up", "bytes_up_per_device")):
         mean = fmean(event[name] for event in events)
         few, many = costs["few"][what], costs["many"][what]
-        slack = later / len(events) if what == "secure_sums" else 0.15 * many
-        assert 0.85 * few <= mean <= many + slack
+        slack = later / len(events) if what == "secure_sums" else 0
+        assert 0.85 * few <= mean <= 1.15 * many + slack

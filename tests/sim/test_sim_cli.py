@@ -419,7 +419,15 @@ def test_the_core_alone_says_what_to_install(tmp_path, command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["serve", "device", "bench net"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "serve --preset quickstart --devices d --out o --no-tls --listen localhost:0",
+        "device --server ws://localhost:1 --identity i --devices d",
+        "bench net",
+    ],
+    ids=lambda command: command.split()[0],
+)
 def test_without_connections_it_says_what_to_install(tmp_path, command):
     alone = CORE_ALONE.partition("for name in")
     missing = 'for name in ("starlette", "uvicorn", "websockets"):\n    sys.modules[name] = None\n'

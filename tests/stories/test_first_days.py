@@ -130,7 +130,7 @@ OWN_MODULE = """
 
     tuned = dfl.tune(
         network, federation, grid={"learning_rate": [0.001, 0.3]}, rounds=12, cohort_size=12,
-        progress=False, callbacks=[dfl.EarlyStopping(4)], out="grid",
+        progress=False, callbacks=[dfl.EarlyStopping(12)], out="grid",
     )
     print(tuned.settings["learning_rate"])
     best = tuned.best
