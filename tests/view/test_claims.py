@@ -131,6 +131,7 @@ def claims(tmp_path, capsys, repeat, gain, seeds=5):
     return found["high"] < 0, mean["high"] < 0, high.startswith("−")
 
 
+@pytest.mark.slow
 def test_chance_is_no_gain_and_a_gain_of_a_fifth_is(tmp_path, capsys):
     """FedAvg against FedAvg; and ten points in the fifth that is served worst."""
     null = np.array([claims(tmp_path, capsys, repeat, 0.0) for repeat in REPEATS])
