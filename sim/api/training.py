@@ -2,7 +2,9 @@
 
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, Final
@@ -205,12 +207,12 @@ def compare(
     """
     if isinstance(strategies, str | Method):
         raise ConfigError(f"strategies = {strategies!r:.100}: must be a list of two or more")
-    methods = [method_of(one) for one in strategies]
+    methods = _told_apart([method_of(one) for one in strategies])
     labels = [str(one) for one in methods]
     if len(set(labels)) < max(2, len(labels)):
         raise ValueError(
-            f"strategies are {', '.join(labels)}: give two or more, and where two are called alike "
-            "a label of its own, as in Method('fedavg', {…}, label='small steps')"
+            f"strategies are {', '.join(labels)}: give two or more, each once, or with a label of "
+            "its own, as in Method('fedavg', {…}, label='small steps')"
         )
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) if out is None else Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -222,6 +224,21 @@ def compare(
             for one, run in zip(methods, runs, strict=True)
         ]
     )
+
+
+def _told_apart(methods: Sequence[Method]) -> list[Method]:
+    """The methods; where two are called alike, their settings belong to what they are called."""
+    times = Counter(map(str, methods))
+
+    def told(one: Method) -> Method:
+        if type(one) is not Method or times[str(one)] < 2 or not one.settings:
+            return one
+        own = (
+            f"{name}.{key}={x}" for name, rows in one.settings.items() for key, x in rows.items()
+        )
+        return replace(one, label=", ".join((str(one), *own)))
+
+    return [*map(told, methods)]
 
 
 def _note_what_is_kept(error: BaseException, folder: Path) -> None:

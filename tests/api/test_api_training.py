@@ -247,8 +247,14 @@ def test_what_cannot_be_trained_is_refused_with_what_would_be_right(
 
 def test_methods_that_cannot_be_told_apart_are_refused(federation):
     for methods in (["fedavg"], ["fedavg", dfl.FedAvg()]):
-        with pytest.raises(ValueError, match="give two or more, and where two are called alike"):
+        with pytest.raises(ValueError, match="give two or more, each once, or with a label"):
             dfl.compare(network, federation, methods, **FEW)
+
+
+def test_a_method_at_two_settings_is_told_apart_by_them(federation):
+    steep = dfl.Method("fedavg", {"training": {"learning_rate": 0.5}})
+    found = dfl.compare(network, federation, [steep, "fedavg"], **FEW)
+    assert [one.label for one in found.results] == ["fedavg, training.learning_rate=0.5", "fedavg"]
 
 
 def test_what_is_no_federation_and_no_list_is_told(federation):
