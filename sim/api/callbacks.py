@@ -1,20 +1,16 @@
 """What a program of one's own is told while it trains, and how it ends training early."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from deltafl.fl.data.federated import VALIDATION
+from deltafl.fl.metrics import Summary
 from deltafl.fl.registry import BEST_BY
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.best import score_of
+from deltafl.sim.record.events import Event
 from deltafl.sim.run.engine import Stop
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from deltafl.fl.metrics import Summary
-    from deltafl.sim.record.events import Event
-    from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import RunConfig
 
 __all__ = ["Callback", "EarlyStopping", "Stop"]
 
@@ -27,7 +23,7 @@ class Callback:
     rounds are kept as well.
     """
 
-    def begin(self, config: "RunConfig", rounds_done: int) -> None:
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
         """The run of a seed starts, or goes on.
 
         Args:
@@ -35,14 +31,14 @@ class Callback:
             rounds_done: how many rounds it has finished.
         """
 
-    def played(self, event: "Event") -> None:
+    def played(self, event: Event) -> None:
         """A round is finished, and on the disk.
 
         Args:
             event: its line of events.jsonl, such as `event["round"]` and `event["cohort"]`.
         """
 
-    def evaluated(self, round_number: int, errors: "Mapping[str, Summary]") -> None:
+    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         """The model of a round has been measured on all devices.
 
         Args:
@@ -73,12 +69,12 @@ class EarlyStopping(Callback):
         self._best = math.inf
         self._waited = 0
 
-    def begin(self, config: "RunConfig", rounds_done: int) -> None:
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
         """See `Callback`."""
         del config, rounds_done
         self._best, self._waited = math.inf, 0
 
-    def evaluated(self, round_number: int, errors: "Mapping[str, Summary]") -> None:
+    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         """See `Callback`.
 
         Raises:
