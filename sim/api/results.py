@@ -32,7 +32,7 @@ from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
 from deltafl.sim.record.best import Best, read_best
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
-from deltafl.sim.record.labels import name_of, named_runs, read_comparison
+from deltafl.sim.record.labels import name_of, named_runs, read_comparison, usual_baseline
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.statistics import Estimate, statistic_of
@@ -90,6 +90,11 @@ class Result:
         build = None if make is None else partial(seeded, make)
         (named,) = named_runs([str(path)])
         return cls(named.given or name_of(config), directory.path, config, build)
+
+    @property
+    def algorithm(self) -> str:
+        """By what it was trained, such as "private-delta-fl"."""
+        return (self._config.federation.algorithm, *self._config.experiment.baselines)[self._number]
 
     def baselines(self) -> "list[Result]":
         """Those of the same run directory."""
@@ -377,7 +382,7 @@ class Comparison:
     """Several methods, with the same cohorts and initial models.
 
     Attributes:
-        results: one for each; the last is what the others are compared with.
+        results: one for each.
     """
 
     results: Sequence[Result]
@@ -412,11 +417,16 @@ class Comparison:
             raise KeyError(f"{label!r} is no method: they are {', '.join(map(repr, found))}")
         return found[label]
 
+    @property
+    def baseline(self) -> Result:
+        """What the others are compared with: the only FedAvg, else the last."""
+        return self.results[usual_baseline([one.algorithm for one in self.results])]
+
     def table(self) -> "pd.DataFrame":
-        """A row for each method, with paired differences from the last.
+        """A row for each method, with paired differences from the baseline.
 
         Columns: mean and p90 (of the test error, or the metric, over devices, averaged over seeds),
-        and of p90 less that of the last method: difference, low and high (95 % interval), p
+        and of p90 less that of the baseline: difference, low and high (95 % interval), p
         (two-sided) after Holm's correction for all methods, and what these are over: "runs" (a
         paired t test) with two seeds or more, otherwise "devices" (a paired bootstrap, which tells
         two models apart and not two methods: two runs of one method often differ by as much). They
@@ -426,7 +436,7 @@ class Comparison:
 
         compared = compare_methods(
             {one.label: one.final() for one in self.results},
-            baseline=self.results[-1].label,
+            baseline=self.baseline.label,
             percentile=_TAIL,
         )
         rows = [

@@ -197,7 +197,7 @@ def compare(
     Args:
         model: as of `train`.
         federation: likewise.
-        strategies: the methods; the last is what the others are compared with.
+        strategies: the methods; the others are compared with the only FedAvg, else with the last.
         out: a folder with a run directory for each method; `Comparison.open` reads it, and
             `deltafl compare` and `deltafl report` take it.
         options: all others of `train`.

@@ -214,7 +214,7 @@ def _metric(methods: "Sequence[Method]") -> str:
 
 def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
     from deltafl.fl.nearest import nearest
-    from deltafl.sim.record.labels import FEDAVG, usual_baseline
+    from deltafl.sim.record.labels import usual_baseline
 
     if len(methods) < 2:
         raise UserError(
@@ -224,12 +224,6 @@ def _baseline(methods: "Sequence[Method]", wanted: str | None) -> "Method":
     known = {method.label: method for method in methods}
     if wanted is None:
         algorithms = [method.config.federation.algorithm for method in methods]
-        averaging = [one for one, by in zip(methods, algorithms, strict=True) if by == FEDAVG]
-        if len(averaging) > 1:
-            raise UserError(
-                "several methods are FedAvg: choose one by --baseline "
-                f"({', '.join(repr(method.label) for method in averaging)})"
-            )
         return methods[usual_baseline(algorithms)]
     if wanted not in known:
         raise UserError(f"--baseline: there is no {wanted!r}: {nearest(wanted, list(known))}")

@@ -363,14 +363,17 @@ def test_what_else_differs_is_noted(experiment, tmp_path, capsys):
     assert err.count("\n") == 1
 
 
-def test_which_fedavg_is_meant_has_to_be_said(experiment, tmp_path, capsys):
+def test_of_several_fedavgs_the_last_is_the_baseline(experiment, tmp_path, capsys):
     write_run(RunDirectory(tmp_path / "slow"), "fedavg", 1, training={"learning_rate": 0.75})
     words = experiment.path, tmp_path / "slow"
-    code, _, err = call(capsys, *words)
-    assert code == 2
-    assert "several methods are FedAvg: choose one by --baseline ('fedavg, training" in err
-    chosen = err[err.index("('") + 2 : err.index("', '")]
-    assert call(capsys, *words, "--baseline", chosen)[0] == 0
+    code, out, _ = call(capsys, *words, "--json")
+    assert code == 0
+    told = [json.loads(line)["method"] for line in out.splitlines()]
+    last = "fedavg, training.learning_rate=0.75"
+    assert told[0] == last
+    other = next(one for one in told if one.startswith("fedavg") and one != last)
+    _, out, _ = call(capsys, *words, "--json", "--baseline", other)
+    assert json.loads(out.splitlines()[0])["method"] == other
 
 
 def test_methods_have_names_of_their_own(experiment, tmp_path, capsys):

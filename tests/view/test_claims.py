@@ -155,6 +155,16 @@ def test_with_one_seed_nobody_is_said_to_be_served_worst(tmp_path, capsys):
     assert "interval over seeds" not in sections["paired"]
 
 
+def test_the_baseline_is_the_same_everywhere_and_in_any_order(tmp_path, capsys):
+    compared = comparison(tmp_path / "cmp", 0, 0.1, 2)
+    write_comparison(compared, {"1-fedavg": "fedavg", "0-q-ffl": "q-ffl"})
+    opened = dfl.Comparison.open(compared)
+    assert opened.baseline.label == "fedavg"
+    found = by_compare(capsys, compared)
+    assert found["method"] == "q-ffl"
+    assert opened.table().loc["q-ffl", "difference"] == found["difference"]
+
+
 def test_labels_that_are_damaged_are_refused(tmp_path, capsys):
     compared = comparison(tmp_path / "cmp", 0, 0.0, 1)
     for text in (
