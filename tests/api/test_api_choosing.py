@@ -195,6 +195,19 @@ def test_what_devices_scaled_by_themselves_cannot_be_scaled_again(tmp_path):
         found.predict(np.zeros((2, 3)))
 
 
+def test_other_seeds_go_on_where_one_is_stopped(held_out, tmp_path):
+    class Once(dfl.Callback):
+        def begin(self, config, rounds_done):
+            self.ends = config.experiment.seed == 1
+
+        def played(self, event):
+            if self.ends:
+                raise dfl.Stop
+
+    found = dfl.train(net, held_out, "fedavg", seeds=2, out=tmp_path, callbacks=[Once()], **FEW)
+    assert found.rounds == {1: 1, 2: FEW["rounds"]}
+
+
 def test_after_the_last_round_there_is_nothing_to_stop(held_out, tmp_path):
     class Late(dfl.Callback):
         def __init__(self):
