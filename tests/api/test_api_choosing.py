@@ -197,10 +197,10 @@ def test_what_devices_scaled_by_themselves_cannot_be_scaled_again(tmp_path):
 
 def test_other_seeds_go_on_where_one_is_stopped(held_out, tmp_path):
     class Once(dfl.Callback):
-        def begin(self, config, rounds_done):
+        def begin(self, config, _rounds_done):
             self.ends = config.experiment.seed == 1
 
-        def played(self, event):
+        def played(self, _event):
             if self.ends:
                 raise dfl.Stop
 
