@@ -311,6 +311,7 @@ def visit(browser, tmp_path):
     return open_page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_browser_opens_the_page_and_nothing_else_and_needs_no_sideways_scrolling(
     pages, visit, name
@@ -325,6 +326,7 @@ def test_a_browser_opens_the_page_and_nothing_else_and_needs_no_sideways_scrolli
         assert (seen.requests, seen.complaints) == ([], [])
 
 
+@pytest.mark.slow
 def test_every_text_has_contrast_in_light_and_dark(pages, visit):
     passed = (CheckResult("a check", Outcome.PASSED, "of something"),)
     clean = render(replace(example_reports.empty(), checks=passed))
@@ -344,6 +346,7 @@ SIDES = """() => [...document.querySelectorAll('.steps li')].filter(one => one.c
   .map(one => [...one.children].map(part => part.getBoundingClientRect().left))"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "is_beside"), [(390, False), (900, True), (1200, True)])
 def test_what_the_server_knew_is_beside_its_step_or_below_it_on_a_phone(
     pages, visit, width, is_beside

@@ -99,6 +99,7 @@ def test_words_and_marks():
     assert tokenise(" @#%&-\n") == []
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_no_word_is_empty_or_holds_a_space(text):
     assert all(token and not any(map(str.isspace, token)) for token in tokenise(text))

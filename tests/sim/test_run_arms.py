@@ -185,6 +185,7 @@ def test_what_hangs_on_the_devices_is_refused_if_they_are_known(case):
     assert plan_refuses(config, None) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
