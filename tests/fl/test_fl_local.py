@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from minibatches import shuffling, softmax
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from deltafl.fl.batched import BatchedLearner
@@ -198,6 +199,23 @@ def test_no_model_makes_training_raise_or_warn(craft, name, batched):
     updates = list(learner.updates(vector, data, LocalTraining(1e30, 2, l2=2e-30), [1, 2]))
     assert [update.shape for update in updates] == [vector.shape] * 2
     assert all(isinstance(loss, float) for loss in learner.losses(vector, data))
+
+
+class HalfUsed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_what_is_infinite_and_does_not_move_makes_no_warning():
+    vector = np.full(30, np.inf, np.float32)
+    (update,) = Learner(HalfUsed()).updates(
+        vector, [device(0, (4,), 3, seed=1)], LocalTraining(0.1, 2), [1]
+    )
+    assert np.isnan(update).all()
 
 
 @pytest.mark.parametrize("learner", [Learner, BatchedLearner])
