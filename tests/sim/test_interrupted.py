@@ -259,6 +259,14 @@ def test_a_search_that_starts_afresh_after_a_lost_round_is_found(tmp_path, monke
     assert serious(report) == {"parameters.changed"}
 
 
+def test_an_interruption_is_none_of_the_rounds_that_are_lost_in_a_row():
+    """A federation's server may find that it was interrupted while it plays on."""
+    lost = engine._lost_after(["too few"], {"aborted": INTERRUPTED})
+    assert lost == ["too few"]
+    assert engine._lost_after(lost, {"aborted": "too late"}) == ["too few", "too late"]
+    assert engine._lost_after(lost, {"aborted": None}) == []
+
+
 def test_a_run_that_is_interrupted_in_every_round_ends_all_the_same(tmp_path, monkeypatch):
     """An interruption is not the settings' fault, and so no reason to give up."""
     path, config = tmp_path / "run", settings_of(federation={"rounds": 5})
