@@ -194,7 +194,8 @@ class Bundle(Stored):
 
         Args:
             x: [n, *input_shape], numbers as in the training data before it was scaled; bytes are
-                pixels in 0..255 and become [0, 1]. Tokens, of a model that reads them, are whole.
+                pixels in 0..255, if those were, and become [0, 1]. Tokens, of a model that reads
+                them, are whole.
             conformity: in (0, 1].
 
         Returns:
@@ -244,6 +245,7 @@ class Bundle(Stored):
             )
         if not np.isfinite(x).all():
             raise DataError("inputs hold NaN or an infinity: clean them first")
+        x = numbers_of(x, self.provenance)
         if self.architecture.name in READ_TOKENS:
             if x.dtype.kind == "f":
                 raise DataError(
@@ -255,6 +257,17 @@ class Bundle(Stored):
         samples = x.astype(np.uint8) if x.dtype == np.uint8 else x.astype(np.float32)
         numbers = DeviceData("", cast("Samples", samples), labels).inputs()
         return numbers if self.scale is None else self.scale.of(numbers)
+
+
+def numbers_of(x: Inputs, provenance: Mapping[str, str]) -> Inputs:
+    """Inputs, of which bytes are pixels only if those that were trained on were.
+
+    Args:
+        x: inputs, [n, ...].
+        provenance: of the bundle.
+    """
+    is_other = x.dtype == np.uint8 and provenance.get("bytes", "pixels") != "pixels"
+    return x.astype(np.int64) if is_other else x
 
 
 def read_stored(path: Path) -> Stored:

@@ -210,6 +210,7 @@ def _write_arrays(dataset: FederatedDataset, folder: Path) -> dict[str, object]:
         "rule": dataset.rule,
         "classes": list(dataset.classes),
         "scaled": str(dataset.scaled),
+        "had_pixels": dataset.had_pixels,
         "windows": shape[0] if windows else 0,
         "sides": {name: len(side) for name, side in dataset.sides.items()},
         "ids": ids,
@@ -281,6 +282,7 @@ def _dataset(entry: Path, header: Mapping[str, Any]) -> FederatedDataset:
         scale=scale,
         classes=tuple(header["classes"]),
         scaled=header["scaled"],
+        had_pixels=header["had_pixels"],
     )
 
 

@@ -128,6 +128,7 @@ class FederatedDataset:
         scale: how inputs were scaled, where all were scaled alike; None where they were not.
         classes: the texts that the labels were, by their numbers; empty if they were numbers.
         scaled: how features were scaled: a `deltafl.fl.data.load.Standardise`.
+        had_pixels: whether they were bytes before that.
     """
 
     name: str
@@ -142,6 +143,7 @@ class FederatedDataset:
     scale: Scale | None = None
     classes: tuple[str, ...] = ()
     scaled: str = "none"
+    had_pixels: bool = False
 
     @property
     def sides(self) -> Mapping[str, Sequence[DeviceData]]:

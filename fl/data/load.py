@@ -270,7 +270,8 @@ def standardise(
     dataset = with_numbers(dataset)
     if dataset.train[0].is_tokens:
         return dataset
-    dataset = replace(dataset, scaled=mode)
+    had_pixels = dataset.train[0].x.dtype == np.uint8
+    dataset = replace(dataset, scaled=mode, had_pixels=had_pixels)
     if mode is Standardise.DEVICE:
         return _by_device(dataset)
     if mode is Standardise.LEGACY:

@@ -163,7 +163,7 @@ def load_folder(
     columns = Columns(
         user_column, (label_column,), feature_columns, missing, separator, decimal, is_one=True
     )
-    made = {side: folder / side for side in (TRAIN, VALIDATION, TEST) if (folder / side).is_dir()}
+    made = _made_split(folder)
     if made and not {TRAIN, TEST} <= made.keys():
         raise DataError(f"{folder}: {', '.join(made)} alone is no split: give train/ and test/")
     reader = _Reader(columns)
@@ -197,16 +197,14 @@ class _Reader:
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder: check the path")
         seen: dict[str, Path] = {}
-        for entry in sorted(folder.iterdir()):
-            if entry.name.startswith("."):
-                continue
+        for entry in _entries(folder):
             user = entry.stem if entry.is_file() else entry.name
             if not self._columns.user and seen.setdefault(user, entry) != entry:
                 raise DataError(
                     f"{entry}: {seen[user].name} is called alike: give each device one file or one "
                     "folder, so that no sample counts twice"
                 )
-            for file in sorted(_files(entry)) if entry.is_dir() else [entry]:
+            for file in _files(entry):
                 yield from self._read(file, user)
 
     def _read(self, file: Path, user: str) -> Iterator[_Part]:
@@ -243,15 +241,26 @@ class _Reader:
         return replace(rows, x=rows.x[:, order], features=first)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """All files in a folder of one device, at any depth, but for hidden ones."""
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir():
+def files_of(folder: Path) -> Iterator[Path]:
+    """All files of a folder of devices, in the order in which `load_folder` reads them."""
+    for place in _made_split(folder).values() or (folder,):
+        for entry in _entries(place):
             yield from _files(entry)
-        else:
-            yield entry
+
+
+def _made_split(folder: Path) -> dict[str, Path]:
+    return {side: folder / side for side in (TRAIN, VALIDATION, TEST) if (folder / side).is_dir()}
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
+
+
+def _files(entry: Path) -> list[Path]:
+    """The file, or all files in a folder of one device, at any depth, but for hidden ones."""
+    if not entry.is_dir():
+        return [entry]
+    return sorted(file for one in _entries(entry) for file in _files(one))
 
 
 def _written(rows: Rows, labels: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from deltafl.fl.bundle import read_stored
+from deltafl.fl.bundle import numbers_of, read_stored
 from deltafl.fl.criterion import tensor_of
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import as_numbers
@@ -238,9 +238,7 @@ class Result:
             raise DataError(
                 f"x of shape {given.shape}: must be [{', '.join(map(str, ('n', *expected)))}]"
             )
-        if given.dtype == np.uint8 and stored.provenance.get("inputs") != "uint8":
-            given = given.astype(np.int64)  # numbers of a small type, and no pixels
-        labels = np.zeros(len(given), np.int64)
+        given, labels = numbers_of(given, stored.provenance), np.zeros(len(given), np.int64)
         device = checked_device("x", "new", given, labels, keeps_whole=True)
         scale = stored.scale
         numbers = as_numbers(device).inputs()

@@ -118,42 +118,36 @@ def train(
         )
     if not isinstance(callbacks, Sequence):
         raise ConfigError("callbacks: must be a list, such as [EarlyStopping()]")
-    _check_once(
-        settings,
-        {
-            "rounds": rounds,
-            "cohort_size": cohort_size,
-            "learning_rate": learning_rate,
-            "batch_size": batch_size,
-            "epochs": epochs,
-            "seeds": seeds,
-        },
-    )
+    given = {
+        "rounds": rounds,
+        "cohort_size": cohort_size,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "seeds": seeds,
+    }
+    _check_once(settings, given)
     own, criterion = factory(model), _criterion(federation, model, loss, metric)
     devices = len(federation.dataset.train)
     if cohort_size is None:
-        cohort_size = min(devices, FederationConfig().cohort_size)
+        given["cohort_size"] = min(devices, FederationConfig().cohort_size)
     present = RunDirectory(Path(out)).config if resume and out is not None else None
     usual: Table = {
         "data": {"source": federation.dataset.name, "format": OWN},
         "model": {"name": model if isinstance(model, str) else OWN},
         "training": {
-            "learning_rate": learning_rate,
-            "batch_size": batch_size,
-            "epochs": epochs,
             "loss": criterion.loss,
             "metric": criterion.metric,
             "optimizer": optimizer if isinstance(optimizer, str) else OWN,
         },
         "federation": {
             "algorithm": method.algorithm,
-            "rounds": rounds,
-            "cohort_size": cohort_size,
             "evaluate_every": _evaluate_every(rounds, present),
         },
-        "experiment": {"num_seeds": seeds, "baselines": []},
+        "experiment": {"baselines": []},
     }
-    config = build_config([usual, _plain(settings), _plain(method.settings)])
+    arguments = [{section: {key: given[name]}} for name, (section, key) in _SETTINGS.items()]
+    config = build_config([usual, *arguments, _plain(settings), _plain(method.settings)])
     _check_alone(config)
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) / "run" if out is None else Path(out)
     made = None if isinstance(optimizer, str) else optimizer

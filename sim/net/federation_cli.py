@@ -55,7 +55,7 @@ _PAUSE_S: Final = 0.2
 _GOODBYE_S: Final = 15.0
 
 _FLAGS: Final = {
-    "--devices": ("N", "how many; at most twenty of them are asked in a round", 20),
+    "--devices": ("N", "how many; without settings of yours, a round asks at most twenty", 20),
     "--out": ("DIR", "where everything goes", Path("runs/federation")),
     "--port": ("P", "for devices", 8443),
     "--status": (

@@ -20,9 +20,9 @@ from deltafl.sim.settings.given import (
 _DESCRIPTION = """\
 Say what a run would be like, before it is run: how many drop-outs a round
 survives, trips and bytes, what the server learns, and what would be possible.
-It takes settings and flags of `deltafl run`, reads no data and trains nothing. Settings
-that a run would refuse are refused, with those that would work, as far as that
-does not depend on the data.
+It takes the settings of `deltafl run`, and its flags for them; it reads no data
+and trains nothing. Settings that a run would refuse are refused, with those that
+would work, as far as that does not depend on the data.
 """
 
 _EPILOG = """\

@@ -209,13 +209,15 @@ def _write_bundle(
     versions: Mapping[str, object],
 ) -> None:
     """Write the models to one file, for `deltafl predict`."""
+    dataset = subject.dataset
+    has_pixels = dataset.had_pixels or dataset.train[0].x.dtype == np.uint8
     about = {
-        "data": subject.dataset.name,
+        "data": dataset.name,
         "data_sha256": str(versions["data_sha256"]),
-        "scaled": str(subject.dataset.scaled),
-        "inputs": str(subject.dataset.train[0].x.dtype),
+        "scaled": str(dataset.scaled),
+        "bytes": "pixels" if has_pixels else "numbers",
     }
-    write_bundle(config, directory, subject.spec(config), subject.dataset.scale, about)
+    write_bundle(config, directory, subject.spec(config), dataset.scale, about)
 
 
 def write_bundle(

@@ -19,7 +19,7 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.data.leaf import numeric_device, read_leaf
 from deltafl.fl.data.npz import read_arrays
-from deltafl.fl.data.own_files import READERS
+from deltafl.fl.data.own_files import READERS, files_of
 from deltafl.fl.data.registry import FORMATS
 from deltafl.fl.data.tables import Columns, Rows, Texts, column_names, name_of
 from deltafl.fl.errors import DataError
@@ -177,12 +177,11 @@ def _of_table(run: Path, data: Path) -> Samples | None:
         raise UserError(f"--data {data}: name the run's directory, which says what columns are")
     settings = build_config([read_config_file(config)]).data
     names = column_names(data, settings.separator)
-    users, labels = (
-        [one] * (one in names) for one in (settings.user_column, settings.label_column)
-    )
+    user = settings.user_column if settings.user_column in names else ""
+    labels = (settings.label_column,) if settings.label_column in names else ()
     columns = Columns(
-        "".join(users),
-        tuple(labels),
+        user,
+        labels,
         settings.feature_columns or _features(settings),
         settings.missing,
         settings.separator,
@@ -192,8 +191,8 @@ def _of_table(run: Path, data: Path) -> Samples | None:
     rows = read(data, columns)
     if rows.left_out:
         _note(f"{rows.left_out} rows with gaps are left out, and the others counted without them")
-    users = [rows.users.names[code] for code in rows.users.codes.tolist()]
-    return Samples(rows.x, _labels(rows, settings) if labels else None, tuple(users))
+    users = tuple(rows.users.names[code] for code in rows.users.codes.tolist())
+    return Samples(rows.x, _labels(rows, settings) if labels else None, users)
 
 
 def _labels(rows: Rows, settings: DataConfig) -> npt.NDArray[np.int64] | None:
@@ -203,7 +202,7 @@ def _labels(rows: Rows, settings: DataConfig) -> npt.NDArray[np.int64] | None:
         DataError: there is a label that the run's own data lack.
     """
     try:
-        classes = build_dataset(settings).classes
+        dataset = build_dataset(settings)
     except DataError as error:
         _note(f"labels are not compared, because the run's own data cannot be read: {error}")
         return None
@@ -211,9 +210,8 @@ def _labels(rows: Rows, settings: DataConfig) -> npt.NDArray[np.int64] | None:
         labels = [rows.labels.names[code] for code in rows.labels.codes.tolist()]
     else:
         labels = list(map(name_of, rows.labels.tolist()))
+    classes = dataset.classes or tuple(map(str, range(dataset.num_classes)))
     known = {name: number for number, name in enumerate(classes)}
-    if not classes:
-        known = {name: int(name) for name in labels if name.isdecimal()}
     if unknown := sorted(set(labels) - known.keys()):
         raise DataError(f"a label is {unknown[0]!r:.60}, which no sample of the run's own data has")
     return np.array([known[name] for name in labels], np.int64)
@@ -231,18 +229,14 @@ def _features(settings: DataConfig) -> tuple[str, ...]:
     """
     source = Path(settings.source)
     if source.is_dir():
-        source = next((one for one in sorted(source.rglob("*.*")) if _is_table(one)), source)
-    if not _is_table(source) or not source.exists():
+        source = next((one for one in files_of(source) if one.suffix.lower() in READERS), source)
+    if source.suffix.lower() not in READERS or not source.is_file():
         raise UserError(
             f"the order of the inputs is not known: the run names no data.feature_columns, and "
             f"{source} is no table; give the samples as an .npz file"
         )
     taken = {settings.user_column, settings.label_column}
     return tuple(one for one in column_names(source, settings.separator) if one not in taken)
-
-
-def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in READERS and not path.name.startswith(".")
 
 
 def read_samples(path: Path) -> Samples:

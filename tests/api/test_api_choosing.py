@@ -188,6 +188,16 @@ def test_numbers_of_a_small_type_are_no_pixels(tmp_path):
         assert found.predict(x).tolist() == found.module()(scaled).argmax(1).tolist()
 
 
+def test_pixels_that_were_scaled_are_pixels_again(tmp_path):
+    images = {name: (np.uint8(x * 20 + 128), y) for name, (x, y) in devices().items()}
+    federation = dfl.Federation.from_devices(images, standardise="train")
+    found = dfl.train(net, federation, "fedavg", out=tmp_path, **FEW)
+    for device in federation.dataset.test:
+        scaled = torch.from_numpy(device.x)
+        said = found.predict(images[device.id][0])
+        assert said.tolist() == found.module()(scaled).argmax(1).tolist()
+
+
 def test_what_devices_scaled_by_themselves_cannot_be_scaled_again(tmp_path):
     federation = dfl.Federation.from_devices(devices(), standardise="device")
     found = dfl.train(net, federation, "fedavg", out=tmp_path / "run", **FEW)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from honest_runs import play_honestly
 
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.sim.cli import main
 from deltafl.sim.inspect.audit import cli
 from deltafl.sim.inspect.audit.auditor import audit
@@ -138,6 +139,14 @@ def test_every_flag_reaches_the_audit(monkeypatch, transcript, run, arguments, l
     monkeypatch.setattr(cli, "audit", remember)
     main(["audit", transcript, "--quiet", *arguments])
     assert seen == [(transcript, limits)]
+
+
+def test_help_tells_the_fewest_devices_of_a_transcript_alone(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["audit", "--help"])
+    policy = RoundPolicy()
+    told = f"else {policy.min_cohort} and {policy.min_search_cohort})"
+    assert told in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_truth_is_read_where_it_is_given(capsys, transcript, run):

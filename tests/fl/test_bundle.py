@@ -162,6 +162,13 @@ def test_features_are_scaled_by_the_constants_of_the_train_devices():
     assert not np.allclose(plain.predict(devices[2].x, 0.5), expected)
 
 
+def test_bytes_are_pixels_if_those_that_were_trained_on_were():
+    x = np.random.default_rng(5).integers(0, 255, (4, 2, 3)).astype(np.uint8)
+    for provenance, divisor in (({}, 255), ({"bytes": "pixels"}, 255), ({"bytes": "numbers"}, 1)):
+        found = make_bundle(provenance=provenance).predict(x, 0.5)
+        assert np.allclose(found, make_bundle().predict(x / np.float32(divisor), 0.5))
+
+
 @pytest.mark.parametrize(
     "x", [np.zeros((1, 3, 2)), np.full((1, 2, 3), np.nan), np.array([[["a"] * 3] * 2])]
 )

@@ -26,8 +26,8 @@ def whole():
     return {"site": site, "low": INPUTS[:, 0], "high": INPUTS[:, 1], "sick": LABELS}
 
 
-def train(folder, file):
-    data = {"source": str(file), "user_column": "site"}
+def train(folder, file, **changes):
+    data = {"source": str(file), "user_column": "site", **changes}
     data |= {"label_column": "sick", "separator": ";", "decimal": ",", "split": "samples"}
     given = {f"data.{name}": value for name, value in data.items() if name != "source"}
     given |= {"federation.algorithm": "fedavg", "federation.cohort_size": 2}
@@ -91,7 +91,22 @@ def test_labels_count_as_the_run_has_numbered_them(tmp_path, capsys, names):
     assert f"error {np.mean(each):.1%} over 3 users" in err
 
 
+def test_inputs_are_in_the_order_of_the_file_that_was_read_first(tmp_path, capsys):
+    """That is one of train/, also where test/ has another order."""
+    for side in ("train", "test"):
+        for number in range(3):
+            rows = {name: column[number::3] for name, column in whole().items() if name != "site"}
+            ordered = rows if side == "train" else dict(reversed(rows.items()))
+            (tmp_path / "made" / side).mkdir(parents=True, exist_ok=True)
+            table(tmp_path / "made" / side / f"{side}-{number}.csv", ordered)
+    run = train(tmp_path, tmp_path / "made", user_column="")
+    rows, _ = predicted(capsys, run, table(tmp_path / "new.csv", whole()))
+    assert [int(row["class"]) for row in rows] == expected(run)
+
+
 def test_a_label_that_the_run_lacks_is_refused(run, tmp_path, capsys):
+    _, err = predicted(capsys, run, table(tmp_path / "b.csv", whole() | {"sick": [7] * 60}), 2)
+    assert "a label is '7'" in err
     _, err = predicted(capsys, run, table(tmp_path / "a.csv", whole() | {"sick": ["x"] * 60}), 2)
     assert "a label is 'x'" in err
 

@@ -8,7 +8,6 @@ answer to be taken, however long both are. They end when their pipe does.
 
 import contextlib
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
-from typing import Final, NamedTuple, Never, cast
+from typing import Any, Final, NamedTuple, Never, cast
 
 import numpy as np
 import torch
@@ -141,7 +140,7 @@ class Crew:
             for ref in refs:
                 flight.locations.append(self._samples.hold(ref.devices, ref.index, ref.data))
             work = replace(work, model=_NOTHING)  # which lies in shared memory
-            self._tell(worker, pickle.dumps((work, seeds, *flight)))
+            self._tell(worker, (work, seeds, *flight))
         except BaseException:
             self._release(flight)
             raise
@@ -194,9 +193,9 @@ class Crew:
                 )
             )
 
-    def _tell(self, worker: int, told: bytes) -> None:
+    def _tell(self, worker: int, told: object) -> None:
         try:
-            self._pipes[worker].send_bytes(told)
+            self._pipes[worker].send(told)
         except OSError:
             raise self._gone(worker) from None
 
@@ -246,7 +245,7 @@ class _Worker:
 
     def __init__(self, at_once: int, pipe: Connection, memories: list[SharedMemory]) -> None:
         self._pipe = pipe
-        self._told = SimpleQueue[bytes]()
+        self._told = SimpleQueue[Any]()  # first the module, then chunks
         threading.Thread(target=self._read_ahead, daemon=True).start()
         spec = ModelSpec.of_bytes(self._told.get())
         self._length = num_parameters(spec.build())
@@ -256,7 +255,7 @@ class _Worker:
     def serve(self) -> Never:
         """Do chunks for as long as the process lasts."""
         while True:
-            told = pickle.loads(self._told.get())  # noqa: S301 (of who has started this process)
+            told = self._told.get()
             start = time.process_time()
             answers: list[Answer] | None = None
             error: Exception | None = None
@@ -277,10 +276,12 @@ class _Worker:
         wants it.
         """
         # OSError if answers were left lying, or in mid-message
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                self._told.put(self._pipe.recv_bytes())
-        os._exit(0)  # nothing is left to be tidied up
+        try:
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    self._told.put(self._pipe.recv())
+        finally:
+            os._exit(0)  # nothing is left to be tidied up
 
     def _do(
         self,

@@ -7,7 +7,6 @@ from typing import Final
 from deltafl.secagg.threat import Adversary
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.settings.config import PrivacyConfig
 
 FALSE_ALARMS: Final = 1e-6
 """How often the tests of masked bytes, all together, report perfectly random ones."""
@@ -76,8 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-cohort",
         type=int,
         metavar="M",
-        help="fewest devices in a sum, and in a search (by the run's settings, else "
-        f"{PrivacyConfig().min_cohort})",
+        help="fewest devices in a sum, and in a search (by the run's settings, else 5 and 10)",
     )
     parser.add_argument(
         "--set",
