@@ -1,7 +1,8 @@
 """CSV files, through pyarrow: columns by their names, each of texts or of numbers."""
 
+import csv
 from collections.abc import Mapping, Sequence
-from io import BufferedReader
+from io import BufferedReader, BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
+from pyarrow import csv as arrow
 
 from deltafl.fl.data.checks import check_column
 from deltafl.fl.data.files import bounded
@@ -23,15 +24,21 @@ _TYPES: Final = {str: pa.string(), float: pa.float64()}
 
 
 def csv_names(file: BufferedReader, separator: str = ",") -> list[str]:
-    """The names in a file's first row, as they are written; the position stays."""
-    options = csv.ReadOptions(use_threads=False, block_size=_BLOCK)
-    form = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-    # a copy: pyarrow reads on by itself, and would move the position
-    copy = pa.BufferReader(file.read(2 * _BLOCK))
-    with csv.open_csv(copy, options, form) as reader:  # its threads would outlive the program
-        names: list[str] = reader.schema.names
+    """The names in a file's first row that is not empty, as they are written; the position stays.
+
+    Not by pyarrow, which reads on in threads that a program which ends does not survive.
+
+    Raises:
+        ValueError: there is none, or it is no text.
+    """
+    text = TextIOWrapper(BytesIO(file.read(2 * _BLOCK)), "utf-8-sig", newline="")
     file.seek(0)
-    return names
+    try:
+        return next(filter(None, csv.reader(text, delimiter=separator)))
+    except StopIteration:
+        raise ValueError("the file is empty") from None
+    except csv.Error as error:
+        raise ValueError(f"in its first row: {error}") from error
 
 
 def csv_table(
@@ -62,9 +69,9 @@ def csv_table(
     Raises:
         ValueError: a row has more or fewer fields, or a number is none; it says in which row.
     """
-    table = csv.read_csv(
+    table = arrow.read_csv(
         file,
-        csv.ReadOptions(
+        arrow.ReadOptions(
             # else it does not say which row is damaged
             use_threads=False,
             block_size=_BLOCK,
@@ -72,12 +79,12 @@ def csv_table(
             column_names=names,
             encoding=encoding,
         ),
-        csv.ParseOptions(
+        arrow.ParseOptions(
             delimiter=delimiter,
             quote_char='"' if is_quoted else False,
             newlines_in_values=is_quoted,
         ),
-        csv.ConvertOptions(
+        arrow.ConvertOptions(
             column_types={name: _TYPES[kind] for name, kind in types.items()},
             include_columns=list(types),
             null_values=nothing,

@@ -155,7 +155,7 @@ def _tables(source: str) -> Iterator[pa.Table]:
             raise DataError(f"{source}: no .parquet file in the folder: check the path")
         for file in files:
             with bounded(file, "Parquet file") as opened:
-                yield pq.ParquetFile(opened).read()
+                yield pq.ParquetFile(opened).read(use_threads=False)
         return
     if not path.is_dir() and not _REPOSITORY.fullmatch(source):
         raise DataError(

@@ -218,7 +218,8 @@ class Result:
             The number of the likeliest class for each, int64 [n]; or the numbers that it predicts.
 
         Raises:
-            DataError: the inputs have another shape, or are not finite; or as `module`.
+            DataError: the inputs have another shape, are not finite, or none that the module
+                takes; or as `module`.
         """
         module, given = self.module(seed, best=best), np.asarray(x)
         bundle = RunDirectory(self.path).bundle
@@ -242,12 +243,9 @@ class Result:
         device = checked_device("x", "new", given, labels, keeps_whole=True)
         scale = stored.scale
         numbers = as_numbers(device).inputs()
-        try:  # as in training, whole numbers are first given as such
-            outputs = _outputs(module, scale.of(numbers) if scale else device.inputs())
-        except (RuntimeError, TypeError, ValueError):
-            if numbers.dtype == device.x.dtype:
-                raise
-            outputs = _outputs(module, numbers)
+        # as in training, whole numbers are first given as such
+        tries = [scale.of(numbers) if scale else device.inputs(), numbers]
+        outputs = _first_outputs(module, tries if numbers.dtype != device.x.dtype else tries[:1])
         is_of_classes = self._config.training.loss == CROSS_ENTROPY and outputs.ndim == 2
         return outputs.argmax(axis=1) if is_of_classes else outputs
 
@@ -353,10 +351,26 @@ class Result:
         return f"<p><b>{html.escape(self.label)}</b></p><table>{rows}</table>"
 
 
-def _outputs(module: nn.Module, inputs: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    with torch.inference_mode():
-        outputs: npt.NDArray[np.generic] = tensor_of(module(torch.tensor(inputs))).numpy()
-    return outputs
+def _first_outputs(
+    module: nn.Module, tries: Sequence[npt.NDArray[np.generic]]
+) -> npt.NDArray[np.generic]:
+    """The outputs for the first inputs that a module takes.
+
+    Raises:
+        DataError: it takes none.
+    """
+    failed: Exception | None = None
+    for inputs in tries:
+        try:
+            with torch.inference_mode():
+                outputs: npt.NDArray[np.generic] = tensor_of(module(torch.tensor(inputs))).numpy()
+            return outputs
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            failed = failed or error
+    raise DataError(
+        f"x of {tries[0].dtype}: the module does not take it ({failed!s:.200}): give inputs of the "
+        "type and in the range of the federation's"
+    ) from failed
 
 
 def _said(result: Result) -> str:

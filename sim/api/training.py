@@ -3,9 +3,8 @@
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +39,8 @@ _SETTINGS: Final = {
 }
 """The settings that arguments of `train` give."""
 
+_ROUNDS: Final = _SETTINGS["rounds"]
+
 _INSTEAD: Final = {
     "data": "the data are those of the federation",
     "model": "pass `model`",
@@ -59,12 +60,12 @@ def train(
     loss: str | Samplewise | None = None,
     metric: Samplewise | DeviceMetric | None = None,
     optimizer: str | MakeOptimizer = SGD,
-    rounds: int = 100,
+    rounds: int | None = None,
     cohort_size: int | None = None,
-    learning_rate: float = 0.1,
-    batch_size: int = 10,
-    epochs: int = 1,
-    seeds: int = 1,
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    seeds: int | None = None,
     settings: Settings | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -88,12 +89,12 @@ def train(
             By default the error (the share misclassified) or, for numbers, the absolute error.
         optimizer: by what devices train: "sgd", "adam", or a function of parameters and a learning
             rate that makes an optimiser of torch, such as torch.optim.AdamW.
-        rounds: how many.
+        rounds: how many; by default 100.
         cohort_size: devices of a round; by default 20, or all that train if they are fewer.
-        learning_rate: of the devices' optimiser.
-        batch_size: samples of a step.
-        epochs: passes over a device's samples in a round.
-        seeds: how many runs, each with other cohorts and batches.
+        learning_rate: of the devices' optimiser; by default 0.1.
+        batch_size: samples of a step; by default 10.
+        epochs: passes over a device's samples in a round; by default 1.
+        seeds: how many runs, each with other cohorts and batches; by default 1.
         settings: any others, by section and name, as in a settings file.
         out: the run directory; by default a new one that is kept with the others of the system's
             temporary files.
@@ -103,14 +104,14 @@ def train(
         callbacks: are told how it goes on; see `Callback`.
 
     Raises:
-        ConfigError: a setting is out of its range, or contradicts another.
+        ConfigError: a setting is out of its range, or contradicts another; also if two of the
+            arguments, `settings` and those of the method give it different values.
         UserError: the model does not fit the data, or `out` has another run.
         RunError: the run cannot go on; finished rounds are kept in `out`.
         KeyboardInterrupt: finished rounds are kept; `resume=True` goes on, and `Result.open` reads
             them. So it is with what your own code raises.
     """
     method = method_of(strategy)
-    _check_settings(settings, method.settings)
     if not isinstance(federation, Federation):
         raise ConfigError(
             f"federation of type {type(federation).__name__}: make one of your data, as in "
@@ -126,11 +127,9 @@ def train(
         "epochs": epochs,
         "seeds": seeds,
     }
-    _check_once(settings, given)
+    said = settings_said(method, settings, given)
     own, criterion = factory(model), _criterion(federation, model, loss, metric)
-    devices = len(federation.dataset.train)
-    if cohort_size is None:
-        given["cohort_size"] = min(devices, FederationConfig().cohort_size)
+    devices, default = len(federation.dataset.train), FederationConfig()
     present = RunDirectory(Path(out)).config if resume and out is not None else None
     usual: Table = {
         "data": {"source": federation.dataset.name, "format": OWN},
@@ -142,12 +141,14 @@ def train(
         },
         "federation": {
             "algorithm": method.algorithm,
-            "evaluate_every": _evaluate_every(rounds, present),
+            "cohort_size": min(devices, default.cohort_size),
+            "evaluate_every": _evaluate_every(said.get(_ROUNDS, default.rounds), present),
         },
         "experiment": {"baselines": []},
     }
-    arguments = [{section: {key: given[name]}} for name, (section, key) in _SETTINGS.items()]
-    config = build_config([usual, *arguments, _plain(settings), _plain(method.settings)])
+    sections: list[Table] = [{name: {}} for name in (*(settings or {}), *method.settings)]
+    layers: list[Table] = [{section: {key: value}} for (section, key), value in said.items()]
+    config = build_config([usual, *sections, *layers])
     _check_alone(config)
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) / "run" if out is None else Path(out)
     made = None if isinstance(optimizer, str) else optimizer
@@ -192,12 +193,14 @@ def compare(
         model: as of `train`.
         federation: likewise.
         strategies: the methods; the others are compared with the only FedAvg, else with the last.
+            What one has of its own counts for it in place of what `options` give to all.
         out: a folder with a run directory for each method; `Comparison.open` reads it, and
             `deltafl compare` and `deltafl report` take it.
         options: all others of `train`.
 
     Raises:
         ValueError: two methods have one label, or there are fewer than two.
+        UserError: `out` has another comparison, or is a file; or as `train`.
     """
     if isinstance(strategies, str | Method):
         raise ConfigError(f"strategies = {strategies!r:.100}: must be a list of two or more")
@@ -209,15 +212,28 @@ def compare(
             "its own, as in Method('fedavg', {…}, label='small steps')"
         )
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) if out is None else Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     runs = [f"{number}-{one.algorithm}" for number, one in enumerate(methods)]
     write_comparison(folder, dict(zip(runs, labels, strict=True)))
     return Comparison(
         [
-            train(model, federation, one, out=folder / run, **options)
+            train(model, federation, one, out=folder / run, **_shared(options, one, methods))
             for one, run in zip(methods, runs, strict=True)
         ]
     )
+
+
+def _shared(
+    options: Mapping[str, Any], method: Method, methods: Sequence[Method]
+) -> Mapping[str, Any]:
+    """What options of all give to one method; what all methods have of their own is given twice."""
+    owned = [set(settings_said(each, None, {})) for each in methods]
+    own = settings_said(method, None, {}).keys() - set.intersection(*owned)
+    left: dict[str, dict[str, object]] = {}
+    for (section, key), value in _pairs(options.get("settings")):
+        if (section, key) not in own:
+            left.setdefault(section, {})[key] = value
+    kept = {name: value for name, value in options.items() if _SETTINGS.get(name) not in own}
+    return kept | {"settings": left}
 
 
 def _told_apart(methods: Sequence[Method]) -> list[Method]:
@@ -244,38 +260,55 @@ def _note_what_is_kept(error: BaseException, folder: Path) -> None:
         )
 
 
-def _check_settings(*given: Settings | None) -> None:
-    """Check that settings leave alone what the arguments of `train` say.
+def settings_said(
+    method: Method, settings: Settings | None, arguments: Mapping[str, object]
+) -> dict[tuple[str, str], object]:
+    """What is said, by section and name.
+
+    Args:
+        method: its own settings count too.
+        settings: as of `train`.
+        arguments: of `train`, by name; None is nothing said, and others than settings are ignored.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: one thing is said in two places, with different values, or is none that can
+            be set here.
     """
-    for settings in given:
-        for section, values in (settings or {}).items():
-            if not isinstance(values, Mapping):
+    said: dict[tuple[str, str], object] = {}
+    places: dict[tuple[str, str], str] = {}
+    named = {pair: arguments.get(name) for name, pair in _SETTINGS.items()}
+    in_arguments = [(pair, value) for pair, value in named.items() if value is not None]
+    for place, found in (
+        ("the arguments", in_arguments),
+        ("settings", _pairs(settings)),
+        (f"the method {method}", _pairs(method.settings)),
+    ):
+        for pair, value in found:
+            if pair in said and np.any(said[pair] != value):
                 raise ConfigError(
-                    f"settings[{section!r}] = {values!r:.100}: must be a table of settings, such "
-                    "as {'training': {'l2': 0.01}}"
+                    f"{'.'.join(pair)} is {said[pair]!r:.50} in {places[pair]} and {value!r:.50} "
+                    f"in {place}: give it once"
                 )
-            for name in values:
-                if instead := _INSTEAD.get(section) or _INSTEAD.get(f"{section}.{name}"):
-                    raise ConfigError(f"settings: {section}.{name} cannot be set: {instead}")
+            said[pair], places[pair] = value, place
+    return said
 
 
-def _check_once(settings: Settings | None, given: Mapping[str, object]) -> None:
-    """Check that nothing is said twice, as an argument and as a setting, with different values.
+def _pairs(settings: Settings | None) -> Iterator[tuple[tuple[str, str], object]]:
+    """Section and name, and the value, of each.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: one is what the arguments of `train` say, or a section is no table.
     """
-    for name, (section, key) in _SETTINGS.items():
-        usual, value = signature(train).parameters[name].default, given[name]
-        other = (settings or {}).get(section, {}).get(key, value)
-        if value != usual and other != value:
+    for section, values in (settings or {}).items():
+        if not isinstance(values, Mapping):
             raise ConfigError(
-                f"{name}={value!r:.50} and settings with {section}.{key} = {other!r:.50} "
-                "contradict each other: give one"
+                f"settings[{section!r}] = {values!r:.100}: must be a table of settings, such "
+                "as {'training': {'l2': 0.01}}"
             )
+        for name, value in values.items():
+            if instead := _INSTEAD.get(section) or _INSTEAD.get(f"{section}.{name}"):
+                raise ConfigError(f"settings: {section}.{name} cannot be set: {instead}")
+            yield (section, name), value
 
 
 def _check_alone(config: RunConfig) -> None:
@@ -302,10 +335,10 @@ def _check_alone(config: RunConfig) -> None:
         )
 
 
-def _evaluate_every(rounds: int, present: Path | None) -> int:
+def _evaluate_every(rounds: object, present: Path | None) -> int:
     """Twenty evaluations; in a run that goes on, as often as until now, however long it gets."""
     if present is None or not present.exists():
-        return max(1, rounds // 20) if isinstance(rounds, int | np.integer) else 1
+        return max(1, int(rounds) // 20) if isinstance(rounds, int | np.integer) else 1
     return build_config([read_config_file(present)]).federation.evaluate_every
 
 
@@ -334,10 +367,6 @@ def _criterion(
             "loss, pass a module of your own"
         )
     return criterion
-
-
-def _plain(settings: Settings | None) -> Table:
-    return {section: dict(values) for section, values in (settings or {}).items()}
 
 
 def _bars_here(*, quiet: bool) -> ProgressBars:

@@ -16,10 +16,10 @@ from deltafl.fl.metrics import summarise_test_error
 from deltafl.fl.registry import BEST_BY
 from deltafl.fl.strategies.base import Strategy
 from deltafl.sim.api.federation import Federation
-from deltafl.sim.api.methods import Method, Settings
+from deltafl.sim.api.methods import Method, Settings, method_of
 from deltafl.sim.api.modules import Model
 from deltafl.sim.api.results import Result
-from deltafl.sim.api.training import train
+from deltafl.sim.api.training import settings_said, train
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.record.best import score_of
 
@@ -35,12 +35,14 @@ class Tuned:
         points: the settings that were tried, by their names.
         results: what training came to, one for each point; test devices have chosen nothing.
         scores: what points were chosen by: the error over validation devices, averaged over seeds;
-            infinite where training diverged.
+            infinite where training diverged, or was stopped before it was measured.
+        shared: the settings of all points.
     """
 
     points: Sequence[Mapping[str, object]]
     results: Sequence[Result]
     scores: Sequence[float]
+    shared: Settings
 
     @property
     def chosen(self) -> int:
@@ -50,7 +52,7 @@ class Tuned:
     @property
     def settings(self) -> Mapping[str, Any]:
         """What was chosen, as arguments of `train`."""
-        return _arguments(self.points[self.chosen], {})
+        return _arguments(self.points[self.chosen], self.shared)
 
     @property
     def best(self) -> Result:
@@ -101,6 +103,7 @@ def tune(
     Raises:
         ConfigError: there are no validation devices, or nothing to try; or as `train`.
         DivergenceError: training diverges at every point; at some, a warning says so.
+        RunError: every point was stopped before its error was measured.
     """
     if not len(federation.dataset.validation):
         raise ConfigError(
@@ -116,13 +119,16 @@ def tune(
             f"tune: by={by!r} must be one of {', '.join(BEST_BY)}, and grid must give values of at "
             "least one setting, such as {'learning_rate': [0.03, 0.1]}"
         )
-    if taken := sorted({"model", "federation", "strategy", "settings", "out"} & tried.keys()):
+    points = [dict(zip(tried, one, strict=True)) for one in itertools.product(*tried.values())]
+    first, beside = _arguments(points[0], {}), settings_said(method_of(strategy), settings, options)
+    in_grid = settings_said(Method("grid"), first.get("settings"), first)
+    taken = {"model", "federation", "strategy", "settings", "out", *options} & tried.keys()
+    if taken := taken | set(map(".".join, in_grid.keys() & beside.keys())):
         raise ConfigError(
-            f"tune: grid has {taken[0]!r}, which tune takes by itself: give settings by their "
-            "names, such as 'federation.theta', and call tune for each strategy"
+            f"tune: grid has {min(taken)!r}, which is given beside it: give settings by their "
+            "names, such as 'federation.theta', each once, and call tune for each strategy"
         )
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) if out is None else Path(out)
-    points = [dict(zip(tried, one, strict=True)) for one in itertools.product(*tried.values())]
     results, scores, failed = [], [], None
     for number, point in enumerate(points):
         told, place = options | _arguments(point, settings or {}), folder / str(number)
@@ -139,9 +145,9 @@ def tune(
         else:
             scores.append(_score(found, by))
         results.append(replace(found, label=_said(point)))
-    if failed is not None and min(scores) == math.inf:
-        raise failed
-    return Tuned(points, results, scores)
+    if min(scores) == math.inf:
+        raise failed or RunError("tune: every point was stopped before its error was measured")
+    return Tuned(points, results, scores, settings or {})
 
 
 def _arguments(point: Mapping[str, object], settings: Settings) -> dict[str, Any]:
@@ -157,5 +163,7 @@ def _arguments(point: Mapping[str, object], settings: Settings) -> dict[str, Any
 
 def _score(result: Result, by: str) -> float:
     """The error over validation devices of the last models, averaged over seeds."""
-    errors = [summarise_test_error(one.validation) for one in result.final()]
-    return float(np.mean([score_of(one, by) for one in errors]))
+    if not (final := result.final()):
+        return math.inf
+    score = np.mean([score_of(summarise_test_error(one.validation), by) for one in final])
+    return math.inf if np.isnan(score) else float(score)

@@ -72,7 +72,20 @@ def _named(word: str) -> Iterator[Named]:
 
 
 def write_comparison(folder: Path, labels: Mapping[str, str]) -> None:
-    """Note the labels of the runs in a folder, by the names of their directories."""
+    """Note the labels of the runs in a folder, which is made, by the names of their directories.
+
+    Raises:
+        RunDirectoryError: it is a file, or has a run that was given another label.
+    """
+    for run, label in read_comparison(folder).items():
+        if labels.get(run) != label and (folder / run).exists():
+            raise RunDirectoryError(
+                f"{folder} has another comparison, in which {run} is {label!r}: give another folder"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RunDirectoryError(f"{folder} is a file: give a folder") from None
     write_json(folder / _COMPARISON, labels)
 
 

@@ -388,7 +388,7 @@ def error_matrix(evaluations: Sequence[Evaluation]) -> tuple[tuple[str, ...], Nu
         ValueError: no evaluation, no device, or seeds that differ in their test devices.
     """
     if not evaluations:
-        raise ValueError("no evaluations: pass one per seed")
+        raise ValueError("no evaluations: a run was stopped before its first; train longer")
     rows = [{device.id: device.error for device in one.test} for one in evaluations]
     ids = tuple(sorted(rows[0]))
     if not ids:

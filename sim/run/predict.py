@@ -188,7 +188,13 @@ def _of_table(run: Path, data: Path) -> Samples | None:
         settings.decimal,
         is_one=True,
     )
-    rows = read(data, columns)
+    try:
+        rows = read(data, columns)
+    except DataError as error:
+        raise DataError(
+            f"{error}. A table is read here as the run read its own, and nothing can be set: write "
+            "it as that was written"
+        ) from error
     if rows.left_out:
         _note(f"{rows.left_out} rows with gaps are left out, and the others counted without them")
     users = tuple(rows.users.names[code] for code in rows.users.codes.tolist())

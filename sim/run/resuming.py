@@ -12,13 +12,14 @@ from typing import Final
 
 import numpy as np
 
+from deltafl.fl.registry import OWN
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.geometric_median import SMOOTHING
 from deltafl.fl.strategies.levels import ETAS
 from deltafl.fl.strategies.masked import MEAN_WEIGHT
 from deltafl.fl.strategies.norm_clipping import RADIUS
 from deltafl.fl.strategies.server_optimizer import MOMENTS_PREFIX
-from deltafl.sim.errors import damaged
+from deltafl.sim.errors import RunDirectoryError, damaged
 from deltafl.sim.record.chain import check_mark
 from deltafl.sim.record.checkpoint import Checkpoint, LostRound
 from deltafl.sim.record.events import size_of_events
@@ -51,9 +52,16 @@ def check_checkpoint(
         num_devices: Devices that cohorts are drawn from.
 
     Raises:
-        RunDirectoryError: it cannot; or a file is missing, or of other rounds.
+        RunDirectoryError: it cannot, or a module of one's own is another one; or a file is missing,
+            or of other rounds.
         ChainError: transcript or truth file are damaged, or those of another run.
     """
+    trained, size = checkpoint.state.model.size, first.model.size
+    if config.model.name == OWN and trained != size:
+        raise RunDirectoryError(
+            f"{directory.path}: the module has {size} parameters, and the one that it began with "
+            f"{trained}: pass that one"
+        )
     for problem in _problems(config, checkpoint, first, num_devices):
         raise damaged(directory.checkpoints, problem)
     _check_files(config, directory, checkpoint)

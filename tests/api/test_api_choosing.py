@@ -140,11 +140,56 @@ def test_points_at_which_training_diverges_are_the_worst(held_out, tmp_path):
         dfl.tune(Exploding, held_out, "fedavg", grid={"learning_rate": [1e30]}, **FEW)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "grid", "options"),
+    [
+        (dfl.DeltaFL(0.5), {"federation.theta": [0.5, 0.2]}, {}),
+        ("fedavg", {"learning_rate": [0.1, 0.2]}, {"learning_rate": 0.1}),
+        ("fedavg", {"training.learning_rate": [0.1, 0.2]}, {"learning_rate": 0.1}),
+        ("fedavg", {"training.l2": [0.0, 0.1]}, {"settings": {"training": {"l2": 0.0}}}),
+    ],
+)
+def test_what_is_tried_is_given_in_the_grid_alone(held_out, strategy, grid, options):
+    with pytest.raises(ConfigError, match=r"which is given beside it"):
+        dfl.tune(net, held_out, strategy, grid=grid, **FEW, **options)
+
+
+def test_settings_of_all_points_are_among_those_chosen(held_out, tmp_path):
+    shared = {"training": {"l2": 0.1}}
+    grid = {"training.epochs": [1]}
+    tuned = dfl.tune(
+        net, held_out, "fedavg", grid=grid, settings=shared, out=tmp_path / "grid", **FEW
+    )
+    assert tuned.settings == {"settings": {"training": {"l2": 0.1, "epochs": 1}}}
+
+
+class StopOnce(dfl.Callback):
+    """Ends the first of several runs before its first evaluation."""
+
+    times = 1
+
+    def begin(self, *_):
+        if self.times:
+            self.times -= 1
+            raise dfl.Stop
+
+
+def test_a_point_that_was_not_measured_is_not_chosen(held_out, tmp_path):
+    arguments = {"grid": {"learning_rate": [0.1, 0.2]}, "out": tmp_path / "grid"}
+    tuned = dfl.tune(net, held_out, "fedavg", callbacks=[StopOnce()], **arguments, **FEW)
+    assert tuned.scores[0] == np.inf
+    assert tuned.settings == {"learning_rate": 0.2}
+    never = StopOnce()
+    never.times = 2
+    with pytest.raises(RunError, match="every point was stopped before its error was measured"):
+        dfl.tune(net, held_out, "fedavg", grid=arguments["grid"], callbacks=[never], **FEW)
+
+
 def test_a_point_that_is_refused_is_named(held_out):
     with pytest.raises(ConfigError, match=r"learning_rate = -1") as refused:
         dfl.tune(net, held_out, "fedavg", grid={"learning_rate": np.array([0.1, -1])}, **FEW)
     assert refused.value.__notes__ == ["tune: at learning_rate=-1.0"]
-    with pytest.raises(ConfigError, match="'strategy', which tune takes by itself"):
+    with pytest.raises(ConfigError, match="'strategy', which is given beside it"):
         dfl.tune(net, held_out, "fedavg", grid={"strategy": ["fedavg"]}, **FEW)
 
 

@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch import nn
 
 import deltafl as dfl
+from deltafl.fl.errors import DataError
 from deltafl.sim.errors import RunError
 from deltafl.sim.record.evaluations import read_last_evaluation, write_evaluation
 
@@ -228,3 +229,23 @@ def test_a_comparison_is_shown_as_its_table(found):
     assert repr(both) == both.table().to_string()
     assert "..." not in repr(both)  # whatever the terminal is
     assert "<table" in both._repr_html_()
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 2))
+
+    def forward(self, tokens):
+        return self.layers(tokens)
+
+
+def test_inputs_that_the_module_does_not_take_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    devices = {f"d{n}": (rng.integers(0, 5, (6, 2)), np.array([0, 1] * 3)) for n in range(12)}
+    federation = dfl.Federation.from_devices(devices)
+    found = dfl.train(Words, federation, "fedavg", rounds=1, out=tmp_path / "run", progress=False)
+    assert found.predict(np.array([[0, 4]])).shape == (1,)
+    for wrong in (np.array([[0, 5]]), np.array([[0.5, 1.0]])):
+        with pytest.raises(DataError, match="the module does not take it"):
+            found.predict(wrong)

@@ -1,6 +1,7 @@
 """Modules of one's own on data of one's own, by any method: in full, through files and audit."""
 
 import json
+import re
 import threading
 from dataclasses import replace
 from inspect import signature
@@ -43,13 +44,13 @@ def trained(federation, tmp_path_factory):
 
 
 def test_python_and_settings_have_one_set_of_defaults(federation, tmp_path):
-    given = {name: one.default for name, one in signature(dfl.train).parameters.items()}
     config = RunConfig()
-    training, rounds = config.training, config.federation.rounds
-    assert given["rounds"] == rounds
-    assert given["seeds"] == config.experiment.num_seeds
-    for name in ("learning_rate", "batch_size", "epochs", "optimizer"):
-        assert given[name] == getattr(training, name)
+    said = dict(re.findall(r"^ +(\w+): [^:]*; by default (\d\S*)\.$", dfl.train.__doc__, re.M))
+    usual = {"rounds": config.federation.rounds, "seeds": config.experiment.num_seeds}
+    for name in ("learning_rate", "batch_size", "epochs"):
+        usual[name] = getattr(config.training, name)
+    assert said == {name: f"{value:g}" for name, value in usual.items()}
+    assert signature(dfl.train).parameters["optimizer"].default == config.training.optimizer
     result = dfl.train("linear", federation, "fedavg", rounds=1, out=tmp_path, progress=False)
     written = read_config_file(tmp_path / "config.toml")
     same = {"data": {"source": federation.dataset.name}, "federation": {"algorithm": "fedavg"}}
@@ -230,8 +231,18 @@ def test_a_module_that_cannot_be_sent_is_told_with_what_would_be_right(federatio
         (network, {"rounds": "2"}, "federation.rounds = '2': must be a whole number"),
         (
             network,
-            {"learning_rate": 0.2, "settings": {"training": {"learning_rate": 0.3}}},
-            "learning_rate=0.2 and settings with training.learning_rate = 0.3 contradict",
+            {"learning_rate": 0.1, "settings": {"training": {"learning_rate": 0.3}}},
+            "training.learning_rate is 0.1 in the arguments and 0.3 in settings: give it once",
+        ),
+        (
+            network,
+            {"strategy": dfl.DeltaFL(0.5), "settings": {"federation": {"theta": 0.2}}},
+            "federation.theta is 0.2 in settings and 0.5 in the method delta-fl, θ = 0.5: give it",
+        ),
+        (
+            network,
+            {"strategy": dfl.Method("fedavg", {"training": {"epochs": 3}}), "epochs": 2},
+            "training.epochs is 2 in the arguments and 3 in the method fedavg: give it once",
         ),
         (network, {"loss": "hinge"}, "hinge"),
         (network, {"cohort_size": 0}, "federation.cohort_size = 0"),
@@ -253,8 +264,52 @@ def test_methods_that_cannot_be_told_apart_are_refused(federation):
 
 def test_a_method_at_two_settings_is_told_apart_by_them(federation):
     steep = dfl.Method("fedavg", {"training": {"learning_rate": 0.5}})
-    found = dfl.compare(network, federation, [steep, "fedavg"], **FEW)
+    shared = FEW | {"learning_rate": 0.2, "settings": {"training": {"l2": 0.1}}}
+    found = dfl.compare(network, federation, [steep, "fedavg"], **shared)
     assert [one.label for one in found.results] == ["fedavg, training.learning_rate=0.5", "fedavg"]
+    written = [read_config_file(one.path / "config.toml")["training"] for one in found.results]
+    assert [(one["learning_rate"], one["l2"]) for one in written] == [(0.5, 0.1), (0.2, 0.1)]
+
+
+def test_what_all_methods_of_a_comparison_say_themselves_is_not_said_to_all(federation):
+    methods = [dfl.DeltaFL(0.5), dfl.DeltaFL(0.2)]
+    with pytest.raises(ConfigError, match=r"federation\.theta is 0\.3 in settings and 0\.5 in"):
+        dfl.compare(network, federation, methods, settings={"federation": {"theta": 0.3}}, **FEW)
+
+
+def test_a_comparison_that_is_refused_leaves_labels_as_they_were(federation, tmp_path):
+    out = tmp_path / "out"
+    first = dfl.compare(network, federation, ["fedavg", "delta-fl"], out=out, **FEW)
+    with pytest.raises(UserError, match="has another comparison, in which 1-delta-fl is 'delta-f"):
+        dfl.compare(network, federation, ["fedavg", dfl.DeltaFL(0.3)], out=out, **FEW)
+    labels = [one.label for one in dfl.Comparison.open(out).results]
+    assert labels == [one.label for one in first.results]
+    more = ["fedavg", "delta-fl", "q-ffl"]
+    longer = dfl.compare(network, federation, more, out=out, resume=True, **FEW)
+    assert [one.label for one in longer.results] == more
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file is a file: give a folder"):
+        dfl.compare(network, federation, more, out=tmp_path / "file", **FEW)
+
+
+def test_a_run_goes_on_with_the_module_that_it_began_with(federation, tmp_path):
+    dfl.train(lambda: nn.Linear(4, 2), federation, "fedavg", out=tmp_path, **FEW)
+    longer = FEW | {"rounds": 4}
+    with (
+        pytest.warns(UserWarning, match="from 3 to 4 rounds"),
+        pytest.raises(UserError, match=r"parameters, and the one that it began with 10: pass"),
+    ):
+        dfl.train(network, federation, "fedavg", out=tmp_path, resume=True, **longer)
+
+
+def test_a_comparison_that_stopped_at_once_has_nothing_to_compare(federation):
+    class Now(dfl.Callback):
+        def begin(self, *_):
+            raise dfl.Stop
+
+    found = dfl.compare(network, federation, ["fedavg", "afl"], callbacks=[Now()], **FEW)
+    with pytest.raises(ValueError, match="no evaluations: a run was stopped before its first"):
+        found.table()
 
 
 def test_what_is_no_federation_and_no_list_is_told(federation):

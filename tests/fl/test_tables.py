@@ -1,10 +1,13 @@
 """CSV and Parquet files with a row for each sample; columns by name, texts that are kept once."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fresh_python import run_python
 
 from deltafl.fl.data.federated import Split
 from deltafl.fl.data.load import DatasetSpec, load_dataset
@@ -15,6 +18,7 @@ from deltafl.fl.data.tables import (
     Texts,
     as_labels,
     check_filled,
+    column_names,
     name_of,
     read_csv_table,
     read_frame,
@@ -66,7 +70,7 @@ def test_several_labels_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "people.csv: not a readable CSV file .Empty CSV file"),
+        ("", "people.csv: not a readable CSV file .the file is empty"),
         ("who,answer,height\nann,yes\n", "Expected 3 columns, got 2: ann,yes"),
         ("who,answer,height\nann,yes,tall\n", "'height' has 'tall' in row 1 .*feature_columns"),
         ("who,answer,height\nann,yes,\n", "'height' has nothing in row 1 .*fill it"),
@@ -83,7 +87,7 @@ def test_several_labels_are_numbers(tmp_path):
         ('who,answer,height\nann,"yes,1\n', "line 2: unexpected end of data"),
         ('who,answer,height\n"ann,yes,1\n"bob,no,2\n', "line 3: .*expected after"),
         ('who,answer,height\nann, "yes",1\n', "line 2: a blank stands before a quotation mark"),
-        (b"who,answer,height\nann,\xff,1\n", "invalid UTF8"),
+        (b"who,answer,height\nann,\xff,1\n", "decode byte 0xff"),
         ("who,answer,height\n" + "a" * (1 << 24) + ",yes,1\n", "not a readable CSV file"),
     ],
 )
@@ -309,3 +313,29 @@ def test_separators_and_decimal_commas_may_be_said(tmp_path):
         assert read_csv_table(tmp_path / "t.csv", columns).x.tolist() == [[1.25], [2.5]]
     with pytest.raises(ValueError, match="separator='&': must be one of ',', ';'"):
         Columns("who", ("answer",), separator="&")
+
+
+@pytest.mark.parametrize("before", ["", "\n\n", "\ufeff"])
+def test_names_stand_in_the_first_row_that_is_not_empty(tmp_path, before):
+    path = write_csv(tmp_path, before + '"a ""b""", c\r\n1,2\r\n')
+    assert column_names(path, ",") == ['a "b"', "c"]
+
+
+@pytest.mark.parametrize(("text", "complaint"), [("", "is empty"), ("a" * 200_000, "first row")])
+def test_names_that_cannot_be_read_are_told(tmp_path, text, complaint):
+    with pytest.raises(DataError, match=complaint):
+        column_names(write_csv(tmp_path, text), ",")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_names_are_read_without_threads_that_would_outlive_the_program(tmp_path):
+    path = write_csv(tmp_path)
+    script = (
+        "import os, sys\nfrom pathlib import Path\n"
+        "from deltafl.fl.data.tables import column_names\n"
+        "before = len(os.listdir('/proc/self/task'))\ncolumn_names(Path(sys.argv[1]), ',')\n"
+        "print(len(os.listdir('/proc/self/task')) - before)"
+    )
+    done = run_python("-c", script, str(path))
+    assert done.stdout.strip() == "0", done.stderr

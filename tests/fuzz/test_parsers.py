@@ -138,7 +138,7 @@ READS = {
     *("opened_zip", "json.load", "json.loads", "np.load", "tomllib.load", "tomllib.loads"),
     *("csv.reader", "sqlite3.connect", "Unpacker", "gzip.open", "tarfile.open"),
     *("package.load_dataset", "read_csv", "loadtxt", "genfromtxt", "fromfile", "fromstring"),
-    *("cloudpickle.loads", "bounded", "open_csv", "recv"),
+    *("cloudpickle.loads", "bounded", "recv"),
 }
 """Names of calls by which bytes or text become something else."""
 

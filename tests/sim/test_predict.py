@@ -76,6 +76,13 @@ def test_a_column_that_is_missing_is_named(run, tmp_path, capsys):
     assert "no column 'high'" in err
 
 
+def test_a_table_that_cannot_be_read_is_to_be_written_as_the_runs_own(run, tmp_path, capsys):
+    (tmp_path / "new.csv").write_text("site;low;high;sick\na;0.5;1;0\n")
+    _, err = predicted(capsys, run, tmp_path / "new.csv", code=2)
+    assert "is no number" in err
+    assert "nothing can be set: write it as that was written" in err
+
+
 @pytest.mark.parametrize("names", [("no", "yes"), ("1", "2")])
 def test_labels_count_as_the_run_has_numbered_them(tmp_path, capsys, names):
     """The run has a third class, which the new file lacks; so 1 is a text there too."""
