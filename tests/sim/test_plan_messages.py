@@ -57,6 +57,9 @@ SETTINGS = {
 }
 
 
+FAST = "whole first slot"
+
+
 class Counted(NoObserver):
     """Counts the bytes that go to each device and come from it, and the exchanges."""
 
@@ -84,8 +87,13 @@ def played(config):
     return counted, queries, trips(levels, params, LENGTH, queries)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layers", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize(
+    "layers",
+    [
+        pytest.param(layers, id=name, marks=() if name == FAST else pytest.mark.slow)
+        for name, layers in SETTINGS.items()
+    ],
+)
 def test_a_round_takes_as_many_trips_and_bytes_as_are_planned(layers):
     counted, queries, planned = played(build_config([TINY, *layers]))
     up, down = sum(trip.up for trip in planned), sum(trip.down for trip in planned)

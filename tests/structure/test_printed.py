@@ -64,6 +64,12 @@ def test_no_dataclass_prints_what_is_about_one_device():
     assert printed(every_dataclass()) == set(PUBLIC)
 
 
+def test_a_device_of_a_flower_app_prints_no_token():
+    module = importlib.import_module("deltafl.sim.net.flower.messages")
+    assert any(each.name == "token" for c in dataclasses_of(module) for each in fields(c))
+    assert not printed(dataclasses_of(module))
+
+
 def test_a_dataclass_that_prints_a_loss_is_found():
     @dataclass
     class Told:

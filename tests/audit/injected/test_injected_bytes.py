@@ -132,8 +132,12 @@ CASES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+FAST = "seconds of no stage"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one == FAST else pytest.mark.slow) for one in CASES]
+)
 def test_what_was_added_to_a_file_is_found(tmp_path, name):
     pattern, add, said = CASES[name]
     directory = directory_of(tmp_path / "run")
