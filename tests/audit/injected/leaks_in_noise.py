@@ -23,10 +23,12 @@ def limited(*limits):
 class SilentNoiseStage(NoisyStage):
     """Devices say that they add noise, and add none."""
 
+    added = 0.0  # of what they say
+
     @contextmanager
     def machinery(self):
         drawn = update_noise.discrete_gaussians
-        update_noise.discrete_gaussians = lambda _, size, __: np.zeros(size, np.int64)
+        update_noise.discrete_gaussians = lambda *asked: (self.added * drawn(*asked)).astype(int)
         try:
             yield
         finally:
@@ -35,6 +37,17 @@ class SilentNoiseStage(NoisyStage):
 
 @leak("noise.too-little", stage=SilentNoiseStage, round=None)
 def noise_that_nobody_adds(edit):
+    assert edit.entries
+
+
+class ScarceNoiseStage(SilentNoiseStage):
+    """Devices add a fifth of it."""
+
+    added = 0.2
+
+
+@leak("noise.too-little", stage=ScarceNoiseStage, round=None)
+def noise_of_which_a_fifth_is_added(edit):
     assert edit.entries
 
 
