@@ -43,6 +43,15 @@ def test_one_device_left_ends_a_search_but_two_do_not():
     assert whole().narrowed(below, TOTAL).ended is Ended.EXACT
 
 
+@pytest.mark.parametrize(("below", "lost", "pivot"), [(6, 0, 60), (7, 0, 50), (6, 1, 50)])
+def test_a_search_that_is_cut_short_keeps_as_many_as_hide_one(below, lost, pivot):
+    """The unsafe pivot is nearer to the quantile."""
+    bracket = Bracket.whole(changed_search(CONFIG, min_tail=4), TOTAL)
+    bracket = bracket.narrowed([Rank(50, 10, 3), Rank(60, 21, below)], TOTAL)
+    assert bracket.kept(lost, only_safe=False).pivot == pivot
+    assert bracket.kept(lost, only_safe=True).pivot == 50
+
+
 @pytest.mark.parametrize(
     "ranks",
     [
