@@ -401,7 +401,7 @@ def test_sources_of_no_known_kind_are_refused(tmp_path):
         load_dataset(DatasetSpec("digts"))
     for name, mend in (
         ("a.tsv", r"\.tsv files are not read; write a \.csv file"),
-        ("a.csv", "Empty CSV file"),
+        ("a.csv", "the file is empty"),
         ("a.what", r"neither a \.csv, \.npz or \.parquet file nor a folder"),
     ):
         (tmp_path / "files").mkdir(exist_ok=True)

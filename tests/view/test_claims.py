@@ -206,6 +206,7 @@ def test_runs_that_a_callback_has_stopped_are_compared_as_in_python(tmp_path, ca
 
 def test_a_run_of_a_comparison_keeps_its_label_by_itself(tmp_path, capsys):
     compared = comparison(tmp_path / "cmp", 0, 0.0, 1)
+    (compared / "comparison.json").unlink()
     write_comparison(compared, {"0-q-ffl": "mine", "1-fedavg": "theirs"})
     assert [one.label for one in dfl.Comparison.open(compared).results] == ["mine", "theirs"]
     assert dfl.Result.open(compared / "0-q-ffl").label == "mine"
@@ -221,6 +222,7 @@ def test_a_run_of_a_comparison_keeps_its_label_by_itself(tmp_path, capsys):
 
 def test_a_comparison_that_was_interrupted_has_what_began(tmp_path):
     compared = comparison(tmp_path / "cmp", 0, 0.0, 1)
+    (compared / "comparison.json").unlink()
     write_comparison(compared, {"0-q-ffl": "mine", "1-fedavg": "theirs", "2-afl": "never begun"})
     assert len(dfl.Comparison.open(compared).results) == 2
     with pytest.raises(UserError, match="is not a run directory"):
