@@ -198,9 +198,12 @@ def test_strangers_are_limited_in_number(federation, tls, monkeypatch):
 
 
 def test_a_message_that_is_too_long_is_not_read(federation, tls):
+    """Not even of a device that was admitted."""
     own, trusted = tls[0]
+    key = federation.identities[3].identity
 
     async def talk(connection):
+        await hello_of(federation, 3, key, own.hash())(connection)
         await connection.send(bytes(MAX_FRAME + 1))
         return await closed(connection)
 
