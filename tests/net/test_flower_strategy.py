@@ -136,9 +136,10 @@ def test_sessions_that_need_identities_are_refused():
         evaluated(settings={"privacy": {"adversary": "active"}})
 
 
-def test_the_example_is_a_few_lines_away_from_fedavg():
+@pytest.mark.parametrize("name", ["private", "secure-aggregation"])
+def test_the_example_is_a_few_lines_away_from_fedavg(name):
     folder = Path(__file__).parents[2] / "docs" / "examples" / "flower"
-    lines = (folder / "private.patch").read_text(encoding="utf-8").splitlines()
+    lines = (folder / f"{name}.patch").read_text(encoding="utf-8").splitlines()
     added = [line for line in lines if line.startswith("+") and not line.startswith("+++")]
     assert 0 < len(added) <= 15
 
