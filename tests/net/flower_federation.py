@@ -4,6 +4,7 @@ Starts a SuperLink and SuperNodes with TLS and node authentication, runs the app
 private Δ-FL, and prints the seconds of each round. With --kill, it kills a SuperNode while the
 second private round is under way. With --signed, nodes have identities that their SuperNodes' keys
 have signed, and take part in signed sessions.
+With --secagg, federated averaging by secure aggregation takes the place of private Δ-FL.
 With --simulation, both run in Flower's simulation instead, which runs at most four nodes more than
 there are CPUs. Needs the extra `flower`, and for the simulation flwr[simulation].
 
@@ -31,7 +32,10 @@ from deltafl.sim.net.app import make_certificate
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "flower"
 ROUND = re.compile(r"\[ROUND (\d+)/")
-PLAIN = 'PrivateDeltaFL(theta="1/2")'
+STRATEGIES = {  # of each patch
+    "private": 'PrivateDeltaFL(theta="1/2")',
+    "secure-aggregation": "PrivateDeltaFL(theta=1)",
+}
 MOD = "DeltaFLMod(own_loss)"
 USUAL_FEWEST = 10
 OVER_TLS = (
@@ -55,10 +59,11 @@ def changed_lines(patch):
 
 def make_apps(work, options):
     """Both apps, and what the patch changes."""
-    plain, private = work / "plain", work / "private"
+    name = "secure-aggregation" if options.secagg else "private"
+    plain, private = work / "plain", work / name
     shutil.copytree(EXAMPLE / "app", plain)
     shutil.copytree(EXAMPLE / "app", private)
-    patch = EXAMPLE / "private.patch"
+    patch, strategy = EXAMPLE / f"{name}.patch", STRATEGIES[name]
     subprocess.run(["patch", "-p1", "-s", "-i", str(patch)], cwd=private, check=True)
     asked = {
         OVER_TLS.format(work): options.trips_over_tls,
@@ -67,11 +72,11 @@ def make_apps(work, options):
     if any(asked.values()):
         server = private / "digits" / "server_app.py"
         text = server.read_text()
-        assert PLAIN in text, "the patch does not use the strategy as expected"
+        assert strategy in text, "the patch does not use the strategy as expected"
         names = "Enrolled, Listening, PrivateDeltaFL, Tls"
         text = text.replace("import PrivateDeltaFL", f"import {names}")
-        more = ", ".join([PLAIN[:-1], *[one for one, is_wanted in asked.items() if is_wanted]])
-        server.write_text("from pathlib import Path\n" + text.replace(PLAIN, more + ")"))
+        more = ", ".join([strategy[:-1], *[one for one, is_wanted in asked.items() if is_wanted]])
+        server.write_text("from pathlib import Path\n" + text.replace(strategy, more + ")"))
     return plain, private, changed_lines(patch.read_text())
 
 
@@ -255,6 +260,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--kill", action="store_true", help="kill a SuperNode in the 2nd round")
+    parser.add_argument("--secagg", action="store_true", help="FedAvg by secure aggregation")
     parser.add_argument("--simulation", action="store_true", help="in Flower's simulation")
     parser.add_argument("--only", choices=["plain", "private"], help="run only one of the apps")
     parser.add_argument("--signed", action="store_true", help="nodes with identities")

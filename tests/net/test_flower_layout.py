@@ -63,12 +63,39 @@ def test_vectors_of_another_length_are_refused(length):
         ((["a"], [(1,)], ["object"]), "type 'object'"),
         ((["a"], [(1,) * 33], ["float32"]), "dimensions"),
         ((["1.running_var"], [(8,)], ["float32"]), "'1.running_var' is no param.*with_group_norm"),
-        ((["running_mean"], [(8,)], ["float64"]), "'running_mean' is no parameter"),
     ],
 )
 def test_layouts_that_no_model_has_are_refused(layout, complaint):
     with pytest.raises(ValueError, match=complaint):
         Layout(*layout)
+
+
+STATISTICS = [
+    "layer1.0.bn1.running_var",
+    "running_mean",
+    "resnet/batch_normalization/moving_variance",
+    "batch_normalization_3/moving_mean:0",
+    "bn._variance",
+    "_mean",
+    "batch_stats/BatchNorm_0/var",
+    "batch_stats.BatchNorm_0.mean",
+]
+PARAMETERS = ["moving.weight", "variance", "head_mean", "my_batch_stats.w", "running_var.weight"]
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_running_statistics_are_refused_by_the_names_that_frameworks_give_them(name):
+    with pytest.raises(ValueError, match="is no parameter, but a running statistic"):
+        Layout((name,), ((8,),), ("float32",))
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_names_that_only_look_like_them_are_not(name):
+    assert Layout((name,), ((8,),), ("float32",)).has_names
+
+
+def test_arrays_of_a_list_have_no_names():
+    assert not Layout(("0", "1"), ((), ()), ("float32", "float32")).has_names
 
 
 HANDOVER = Handover("ws://127.0.0.1:1", "", ClientId(3), bytes(32), LAYOUT)

@@ -82,6 +82,35 @@ def test_a_round_below_a_nodes_policy_is_refused_and_the_model_stays():
     assert means(result) == [0.0]
 
 
+def start_with(name, **strategy):
+    """Play no round, with a model that has one array, of ones, under this name."""
+    first = ArrayRecord({name: Array(np.ones(3, np.float32))})
+    private = PrivateDeltaFL(1, settings={"strategy": strategy})
+    return private.start(grid=Grid(app()), initial_arrays=first, num_rounds=0)
+
+
+@pytest.mark.parametrize(
+    "strategy", [{"server_optimizer": "momentum"}, {"server_learning_rate": 1.5}]
+)
+def test_arrays_without_names_are_refused_where_the_server_does_more_than_average(strategy):
+    with pytest.raises(ConfigError, match=r"no names.*state_dict.*server_optimizer at 'sgd'"):
+        start_with("0", **strategy)
+
+
+@pytest.mark.parametrize("strategy", [{}, {"server_learning_rate": 0.5}])
+def test_where_it_averages_they_are_not(strategy):
+    assert not start_with("0", **strategy).train_metrics_clientapp
+
+
+def test_with_names_it_may_do_more():
+    assert not start_with("0.weight", server_optimizer="adam").train_metrics_clientapp
+
+
+def test_running_statistics_are_refused_before_any_node_is_asked():
+    with pytest.raises(ValueError, match=r"bn\.running_var.*with_group_norm"):
+        start_with("bn.running_var")
+
+
 @pytest.mark.slow
 def test_a_node_that_is_gone_costs_its_update_only():
     settings = {"privacy": {"expected_dropout": 0.2, "min_cohort": 6}}
@@ -107,9 +136,10 @@ def test_sessions_that_need_identities_are_refused():
         evaluated(settings={"privacy": {"adversary": "active"}})
 
 
-def test_the_example_is_a_few_lines_away_from_fedavg():
+@pytest.mark.parametrize("name", ["private", "secure-aggregation"])
+def test_the_example_is_a_few_lines_away_from_fedavg(name):
     folder = Path(__file__).parents[2] / "docs" / "examples" / "flower"
-    lines = (folder / "private.patch").read_text(encoding="utf-8").splitlines()
+    lines = (folder / f"{name}.patch").read_text(encoding="utf-8").splitlines()
     added = [line for line in lines if line.startswith("+") and not line.startswith("+++")]
     assert 0 < len(added) <= 15
 

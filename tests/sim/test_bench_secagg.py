@@ -82,7 +82,7 @@ def test_command(capsys):
 
 
 def test_without_flower_the_peer_is_refused_with_what_to_install(capsys, monkeypatch):
-    monkeypatch.setattr("deltafl.sim.bench.peers.flower_sums._RELEASE", "0.0")
+    monkeypatch.setattr("deltafl.sim.bench.peers.flower_sums._RELEASES", ("0.0",))
     arguments = ["--clients", "6", "--dim", "10", "--graph", "complete", "--peer", "flower"]
     assert main(["bench", "secagg", *arguments]) == 2
     assert ".[bench]" in capsys.readouterr().err

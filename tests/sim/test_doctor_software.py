@@ -22,7 +22,7 @@ def test_what_is_required_is_read_from_the_metadata():
         "numpy>=2.0",
         'torch>=2.4; extra == "sim"',
         'deltafl[sim]; extra == "bench"',
-        'flwr[simulation]==1.41.*; extra == "bench"',
+        'flwr[simulation]>=1.41,<1.43; extra == "bench"',
         'pfl==0.6.*; python_version < "9.13" and extra == "bench"',
         'of-old; python_version < "3.0" and extra == "bench"',
         'elsewhere>=3; sys_platform == "elsewhere" and extra == "bench"',

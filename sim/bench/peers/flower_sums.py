@@ -10,7 +10,7 @@ neither: flwr encodes and decodes each of them once, which keeps the parties fro
 `deltafl bench round` counts this work; leaving it out here favours Flower.
 
 Devices drop out only before their masked vector, because a single device that drops out earlier
-ends a round of flwr 1.41. This module is written for the version that the extra `bench` installs.
+ends a round of flwr 1.41 and 1.42, for which this module is written.
 """
 
 import logging
@@ -37,7 +37,7 @@ from deltafl.sim.progress import Bar
 OfFlower: TypeAlias = Any
 """The package flwr, or an object of it: mypy accepts these modules with and without flwr."""
 
-_RELEASE: Final = "1.41"
+_RELEASES: Final = ("1.41", "1.42")
 _MODULES: Final = (
     "flwr.app",
     "flwr.client.mod",
@@ -218,8 +218,8 @@ def import_flwr(*modules: str) -> OfFlower:
     """
     try:
         version = metadata.version("flwr")
-        if not version.startswith(f"{_RELEASE}."):
-            raise UserError(f"flwr is {version}, not {_RELEASE}: {_EXTRA}")
+        if version.rpartition(".")[0] not in _RELEASES:
+            raise UserError(f"flwr is {version}, not {' or '.join(_RELEASES)}: {_EXTRA}")
         # Nothing used here reports home; this keeps it so.
         os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
         for name in modules:

@@ -1,4 +1,4 @@
-"""Private Δ-FL inside Flower (flwr 1.41), for its Message API.
+"""Private Δ-FL inside Flower (flwr 1.41 and 1.42), for its Message API.
 
     server app:   strategy = PrivateDeltaFL(theta="1/2")             (`strategy`)
     client app:   app = ClientApp(mods=[DeltaFLMod(own_loss)])       (`mod`)

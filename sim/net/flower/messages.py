@@ -32,7 +32,9 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 _MAX_ARRAYS: Final = 1 << 16
 _MAX_SIZE: Final = 1 << 28
 _MAX_DIMENSIONS: Final = 32
-_STATISTICS: Final = ("running_mean", "running_var")
+_STATISTICS: Final = re.compile(  # of torch and Keras; Paddle; Flax
+    r"(running|moving)_(mean|var|variance|std)(:\d+)?$|(^|[._/])_(mean|variance)$|(^|[./])batch_stats[./]"
+)
 _FLOATS: Final = ("float16", "float32", "float64")
 _OTHERS: Final = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -42,7 +44,8 @@ class Layout:
     """Names, shapes and types of a model's arrays, in order.
 
     Arrays of floats are trained. All others, such as counters, stay as the server has them. The
-    running statistics of batch norm are refused, by the names that torch gives them.
+    running statistics of batch norm are refused, by the names that torch, Keras, Paddle and Flax
+    give them; arrays of a list have none (`has_names`).
 
     Attributes:
         names: one for each array.
@@ -64,7 +67,7 @@ class Layout:
             raise ValueError("two arrays have one name")
         if other := set(self.types).difference(_FLOATS, _OTHERS):
             raise ValueError(f"the type {min(other)!r} of an array is not one of a model's")
-        if statistics := [name for name in self.names if name.endswith(_STATISTICS)]:
+        if statistics := [name for name in self.names if _STATISTICS.search(name)]:
             raise ValueError(
                 f"the array {statistics[0]!r} is no parameter, but a running statistic: clipping, "
                 "noise and the server's optimiser could make a variance negative. Take GroupNorm "
@@ -84,6 +87,11 @@ class Layout:
         each = arrays.values()
         shapes, types = (one.shape for one in each), (one.dtype.name for one in each)
         return cls(tuple(arrays), tuple(shapes), tuple(types))
+
+    @property
+    def has_names(self) -> bool:
+        """Whether names say what the arrays are. Flower numbers those of a list."""
+        return not all(map(str.isdecimal, self.names))
 
     @property
     def length(self) -> int:

@@ -30,6 +30,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
+from deltafl.fl.registry import SGD
 from deltafl.fl.strategies.base import RoundReport, TrainingState
 from deltafl.secagg import Adversary, ClientId, TrustedKeys
 from deltafl.secagg.directory import Directory
@@ -340,11 +341,16 @@ class PrivateDeltaFL(Strategy):
         *args: Any,  # noqa: ANN401 (Flower's own)
         **options: Any,  # noqa: ANN401
     ) -> Result:
-        """Run all rounds; see Flower's `Strategy.start`."""
-        numbers = Layout.of(_numpy(initial_arrays)).length
+        """Run all rounds; see Flower's `Strategy.start`.
+
+        Raises:
+            ValueError: an array is none of a model's parameters, or could be none (`Layout`).
+        """
+        layout = Layout.of(_numpy(initial_arrays))
+        _check_names(layout, self._config)
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.closing(self._rounds))
-            self._listen(stack, _MOST_BESIDE + _MOST_PER_NUMBER * numbers)
+            self._listen(stack, _MOST_BESIDE + _MOST_PER_NUMBER * layout.length)
             return super().start(grid, initial_arrays, *args, **options)
 
     def _listen(self, stack: contextlib.ExitStack, longest: int) -> None:
@@ -420,6 +426,23 @@ class PrivateDeltaFL(Strategy):
     ) -> MetricRecord | None:
         """As the strategy that chooses nodes does."""
         return self._nodes.aggregate_evaluate(server_round, replies)
+
+
+def _check_names(layout: Layout, config: RunConfig) -> None:
+    """Refuse arrays without names where a server's step could leave the range of devices' numbers.
+
+    Raises:
+        ConfigError: one of them could be a variance, which would become negative.
+    """
+    steps = config.strategy.server_optimizer, config.strategy.server_learning_rate
+    averages = steps[0] == SGD and steps[1] <= 1 and not config.dp.noise
+    if not (averages or layout.has_names):
+        raise ConfigError(
+            "the arrays have no names, so a running variance of batch norm cannot be told from a "
+            "parameter, and the server's optimiser could make it negative: name the arrays, as "
+            "ArrayRecord(net.state_dict()) does, or leave strategy.server_optimizer at "
+            f"{SGD!r} with a rate of at most 1, without noise"
+        )
 
 
 def _read(enrolled: Enrolled | None) -> tuple[TrustedKeys, SuperNodes | None]:
