@@ -122,7 +122,7 @@ def _trial(devices: int) -> Table:
 def _prepare(out: Path, config: RunConfig, number: int) -> None:
     """Write what server and devices need, but for what is there."""
     from deltafl.secagg import ClientId, TrustedKeys
-    from deltafl.sim.net.app import make_certificate
+    from deltafl.sim.net.certificates import make_certificate
     from deltafl.sim.net.identities import OwnIdentity
 
     out.mkdir(parents=True, exist_ok=True)

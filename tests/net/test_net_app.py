@@ -23,8 +23,10 @@ from websockets.uri import parse_uri
 from deltafl.secagg import ClientId
 from deltafl.secagg.identity import identity
 from deltafl.sim.errors import UserError
-from deltafl.sim.net import app, dialling, identities
-from deltafl.sim.net.app import Tls, make_certificate, served
+from deltafl.sim.net import admission, app, dialling, identities, logs, strangers
+from deltafl.sim.net.admission import Door
+from deltafl.sim.net.app import served
+from deltafl.sim.net.certificates import Tls, make_certificate
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server
 from deltafl.sim.net.frames import Carry, Task, Welcome, decode, encode
 
@@ -176,7 +178,7 @@ def test_who_does_not_say_who_it_is_is_closed(federation, tls, frame):
 
 
 def test_who_says_nothing_is_closed(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "ADMISSION_S", 0.1)
+    monkeypatch.setattr(admission, "ADMISSION_S", 0.1)
     own, trusted = tls[0]
     with serving(federation, own) as url:
         assert exchanged(url, trusted, closed)[0] == 4401
@@ -351,7 +353,7 @@ REQUEST = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
 
 @pytest.mark.parametrize("said", [[], [b"GET /"], [REQUEST, b"1"], [REQUEST, b"1", b"2"]])
 def test_a_connection_that_becomes_no_websocket_is_cut_off(federation, tls, monkeypatch, said):
-    monkeypatch.setattr(app, "ADMISSION_S", 0.3)
+    monkeypatch.setattr(admission, "ADMISSION_S", 0.3)
     own, trusted = tls[0]
     with serving(federation, own) as url, sockets(url, trusted, 1) as (one,):
         for part in said:
@@ -361,7 +363,7 @@ def test_a_connection_that_becomes_no_websocket_is_cut_off(federation, tls, monk
 
 
 def test_connections_that_ask_for_nothing_are_limited_in_number(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "MOST_OPENING", 2)
+    monkeypatch.setattr(strangers, "MOST_STRANGERS", 2)
     own, trusted = tls[0]
     key = federation.identities[3].identity
     with serving(federation, own) as url:
@@ -372,7 +374,7 @@ def test_connections_that_ask_for_nothing_are_limited_in_number(federation, tls,
 
 
 def test_handshakes_that_do_not_end_are_limited_in_number_and_time(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "MOST_OPENING", 2)
+    monkeypatch.setattr(strangers, "MOST_STRANGERS", 2)
     monkeypatch.setattr(app, "HANDSHAKE_S", 1.0)
     own, trusted = tls[0]
     key = federation.identities[3].identity
@@ -536,7 +538,7 @@ def test_who_may_open_any_number_of_files_has_room(federation, tls, monkeypatch,
 
 
 def test_where_files_run_out_strangers_are_turned_away(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "_OTHER_FILES", 1)
+    monkeypatch.setattr(strangers, "_OTHER_FILES", 1)
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (2, 2))
     monkeypatch.setattr(app, "allow_connections", lambda: None)
     own, trusted = tls[0]
@@ -548,7 +550,7 @@ def test_a_server_may_have_as_many_connections_as_the_system_allows():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
-        app.allow_connections()
+        strangers.allow_connections()
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

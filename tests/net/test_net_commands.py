@@ -13,7 +13,14 @@ import pytest
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.net import device_cli, device_flags, federation_cli, serve_cli, serve_flags
+from deltafl.sim.net import (
+    device_cli,
+    device_flags,
+    federation_cli,
+    logs,
+    serve_cli,
+    serve_flags,
+)
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.settings.config_io import build_config
@@ -56,6 +63,7 @@ def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, cap
             ports.set()
 
     monkeypatch.setattr(serve_cli, "say", said)
+    monkeypatch.setattr(logs, "start", lambda _form: None)
     monkeypatch.setattr(device_cli, "say", lambda _sentence: None)
     arguments = [*server_arguments(prepared), "--gather", "60", "--patience", "60"]
     codes = {}

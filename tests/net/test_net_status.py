@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from deltafl.secagg import ClientId, Stage, Step
+from deltafl.secagg import ClientId, Stage, Step, TrustedKeys
+from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import served
 from deltafl.sim.net.frames import Reason, decode
 from deltafl.sim.net.post import Post
@@ -35,7 +36,13 @@ def event(number, **more):
 
 @pytest.fixture
 def status():
-    return Status(config(), Post(time.monotonic, 50), 30)
+    return Status(config(), Post(time.monotonic, 50), door())
+
+
+def door():
+    """Of a list of thirty devices."""
+    keys = {ClientId(i): bytes([i]) * 32 for i in range(1, 31)}
+    return Door(TrustedKeys(keys), None)
 
 
 def of(status):
@@ -116,7 +123,7 @@ def test_a_run_that_is_over_is_not_reloaded(status):
 
 def test_noise_is_accounted():
     noise = {"method": "noisy", "noise": "4", "weights": "equal"}
-    shown = Status(noisy := build_config([{"quantile": noise}]), Post(time.monotonic, 50), 30)
+    shown = Status(noisy := build_config([{"quantile": noise}]), Post(time.monotonic, 50), door())
     shown.begin(noisy, 10)
     assert "ε = " in shown.page() or "ε is not bounded" in shown.page()
 
@@ -131,7 +138,6 @@ def test_it_is_served_without_scripts_or_other_hosts(status):
             assert b"# TYPE deltafl_rounds_done gauge" in answer.read()
 
 
-def test_a_device_is_welcomed_with_the_rounds_that_are_done(status):
-    status.begin(status.config, 3)
-    line = status.post.connect(ClientId(1), lambda: None)
-    assert decode(status.post.take(line)).rounds_done == 3
+def test_a_device_is_welcomed_with_the_rounds_that_are_done():
+    post = Post(time.monotonic, 50, 3)
+    assert decode(post.take(post.connect(ClientId(1), lambda: None))).rounds_done == 3
