@@ -111,11 +111,13 @@ def _config(options: argparse.Namespace) -> RunConfig:
 
 def _trial(devices: int) -> Table:
     """What differs from the quickstart, where no settings are given."""
+    from deltafl.sim.run.algorithms import of_few
+
     return {
         # every device has test data too
         "data": {"num_devices": max(devices, _MADE), "split": "samples"},
         "federation": {"cohort_size": min(devices, _COHORT)},
-        "privacy": {"transcript": "full"},
+        "privacy": {"transcript": "full", **of_few(devices)["privacy"]},
     }
 
 

@@ -2,6 +2,7 @@
 
 import re
 import time
+import urllib.error
 import urllib.request
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from deltafl.secagg import ClientId, Stage, Step, TrustedKeys
 from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import served
 from deltafl.sim.net.frames import Reason, decode
+from deltafl.sim.net.logs import Cause
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.status import METRICS_TYPE, SHOWN_ROUNDS, Status
 from deltafl.sim.settings.config_io import build_config
@@ -141,3 +143,38 @@ def test_it_is_served_without_scripts_or_other_hosts(status):
 def test_a_device_is_welcomed_with_the_rounds_that_are_done():
     post = Post(time.monotonic, 50, 3)
     assert decode(post.take(post.connect(ClientId(1), lambda: None))).rounds_done == 3
+
+
+def test_whoever_runs_the_server_sees_how_it_is(status):
+    status.door.refusals.note(Cause.KEY, "wrong")
+    status.door.refusals.note(Cause.LIST, "admitted")
+    status.taken(Stage.MASK, [1.0, 2.5])
+    status.taken(Stage.MASK, [0.5])
+    for _ in range(2):
+        status.post.take(status.post.connect(ClientId(1), lambda: None))
+    told = of(status)
+    assert told['deltafl_refused_total{reason="key"}'] == 1
+    assert 'deltafl_refused_total{reason="list"}' not in told
+    assert told['deltafl_answers_total{stage="mask"}'] == 3
+    assert told['deltafl_answers_seconds_total{stage="mask"}'] == 4.0
+    assert told["deltafl_reconnections_total"] == 1
+    assert told["deltafl_sent_bytes_total"] > 0
+    assert told["deltafl_cpu_seconds_total"] > 0
+    assert told["deltafl_since_round_seconds"] >= 0
+    assert "deltafl_certificate_expiry_timestamp_seconds" not in told
+
+
+def test_it_is_ready_while_devices_are_served(status):
+    def asked(path):
+        with served(status.application(), "127.0.0.1", 0) as (host, port):
+            try:
+                with urllib.request.urlopen(f"http://{host}:{port}{path}") as answer:
+                    return answer.status
+            except urllib.error.HTTPError as error:
+                return error.code
+
+    assert (asked("/healthz"), asked("/readyz")) == (200, 503)
+    status.ready(is_ready=True)
+    assert asked("/readyz") == 200
+    status.over()
+    assert (asked("/healthz"), asked("/readyz")) == (200, 503)

@@ -178,7 +178,8 @@ class Admitted(Directory):
 
 
 def _note_declined(client: ClientId, reason: Reason, detail: str) -> None:
-    log(WARNING, "device %s does not go on with the round: %s", client, reason.name.lower())
+    why = f"{reason.words}: {detail}" if detail else reason.words
+    log(WARNING, "device %s does not go on with the round: %s", client, why)
 
 
 _MOST_PER_NUMBER: Final = 8  # bytes of a masked number
