@@ -57,6 +57,8 @@ _CLOSING_S: Final = 5.0
 _MOST_UNREAD: Final = 1 << 16  # bytes
 _MOST_PINGS: Final = 16.0  # at once, and then one a second
 _STOPPING_S: Final = 5
+_RESTARTED: Final = 1012
+_GOODBYE: Final = "it has ended; once it is started again, its run may go on"
 _ARE_YOU_THERE: Final = b"are you there?"
 
 
@@ -308,7 +310,11 @@ class _Protocol(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         with contextlib.suppress(InvalidState):
+            if self.handshake_complete:
+                self.conn.send_close(_RESTARTED, _GOODBYE)
+                self.transport.write(b"".join(self.conn.data_to_send()))
             super().shutdown()
+        self.transport.close()
 
     def _admitted(self) -> None:
         self.conn.max_message_size = self.config.ws_max_size

@@ -142,12 +142,6 @@ class Post:
                     self._close(line, "the device is not on the list any more")
             self._changed.notify_all()
 
-    def close(self, because: str) -> None:
-        """Close all lines: the server ends, though its run may go on later."""
-        with self._changed:
-            for line in list(self._lines.values()):
-                self._close(line, because)
-
     def take(self, line: Line) -> bytes | None:
         """The next frame to send on a connection; None if there is none yet."""
         with self._changed:

@@ -51,7 +51,7 @@ from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
-from deltafl.sim.settings.config_io import Table, read_config_file
+from deltafl.sim.settings.config_io import Table, build_config, read_config_file
 from deltafl.sim.settings.given import (
     address,
     config_of,
@@ -62,7 +62,6 @@ from deltafl.sim.visible import visible
 
 ON_THIS_MACHINE: Final = ("127.0.0.1", "::1", "localhost")
 _STOPPING: Final = "stopping after this round; a second signal stops at once"
-_GOODBYE: Final = "it has ended before its run is over, which may go on once it is started again"
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 
 
@@ -108,7 +107,6 @@ def main(options: argparse.Namespace) -> int:
         finally:
             status.ready(is_ready=False)
             _drain(post)
-            post.close(_GOODBYE)
 
 
 def _preflight(config: RunConfig, num_parameters: int, listed: int, path: Path) -> None:
@@ -236,13 +234,16 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
         # a nonce in the settings is that of another run
         "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
-    fleet: Table = {
-        "federation": {"cohort_size": max(1, min(listed, FederationConfig().cohort_size))},
-        **of_few(listed),
-    }
-    if begun:
-        return config_of(options, otherwise=(read_config_file(own),), always=(alone,))
-    return config_of(options, usual=(fleet,), otherwise=(quickstart(), fleet), always=(alone,))
+    if begun:  # with what it has, however many devices are on the list now
+        kept = build_config([read_config_file(own)])
+        cohort, fewest = kept.federation.cohort_size, kept.privacy.min_cohort
+        usual: Table = {"federation": {"cohort_size": cohort}, "privacy": {"min_cohort": fewest}}
+        otherwise = [read_config_file(own)]
+    else:
+        cohort = max(1, min(listed, FederationConfig().cohort_size))
+        usual = {"federation": {"cohort_size": cohort}, **of_few(listed)}
+        otherwise = [quickstart(), usual]
+    return config_of(options, usual=(usual,), otherwise=otherwise, always=(alone,))
 
 
 def _tls(options: argparse.Namespace) -> Tls | None:

@@ -552,15 +552,17 @@ def test_a_certificate_is_shown_once_its_files_are_read_again(federation, tls, t
 
 def test_a_server_that_ends_says_so_to_its_devices(federation, tls):
     own, trusted = tls[0]
-    key = federation.identities[3].identity
+    key, stack = federation.identities[3].identity, ExitStack()
 
     async def talk(connection):
         await hello_of(federation, 3, key, own.hash())(connection)
-        federation.post.close("it has ended")
-        return await closed(connection)
+        _, told = await asyncio.gather(asyncio.to_thread(stack.close), closed(connection))
+        return told
 
-    with serving(federation, own) as url:
-        assert exchanged(url, trusted, talk) == (4409, "it has ended")
+    with stack:
+        url = stack.enter_context(serving(federation, own))
+        code, told = exchanged(url, trusted, talk)
+    assert (code, told[:12]) == (1012, "it has ended")
 
 
 def test_pauses_grow_unless_a_connection_has_lasted(monkeypatch):

@@ -28,7 +28,7 @@ from deltafl.sim.net.post import Post
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.run.algorithms import of_few, policy_of
 from deltafl.sim.run.engine import Stop
-from deltafl.sim.settings.config_io import build_config
+from deltafl.sim.settings.config_io import build_config, to_toml
 
 NUMBER = 10
 SETTINGS = {
@@ -343,6 +343,9 @@ def test_what_settings_leave_out_follows_from_the_list(tmp_path, listed, cohort,
     config = options_of(tmp_path, listed)
     assert (config.federation.cohort_size, config.privacy.min_cohort) == (cohort, fewest)
     serve_cli._preflight(config, 640, listed, tmp_path)  # and it works
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(to_toml(config))
+    assert options_of(tmp_path, 1 + listed, "--resume") == config  # as it was begun
     given = options_of(tmp_path, listed, "--set", "privacy.min_cohort=2")
     assert given.privacy.min_cohort == 2
 
