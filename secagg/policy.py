@@ -133,9 +133,9 @@ class DevicePolicy:
         widest = max(slot.ring_bits for slot in params.slots)
         colluding = at_most(self.colluding_rate, params.num_invited)
         honest = params.min_cohort - colluding
-        self._at_least("min_cohort", params.min_cohort, self.min_cohort)
+        self._check_limit("min_cohort", params.min_cohort, "min_cohort")
         self._at_least("min_cohort without colluding devices", honest, 2)
-        self._at_least("threshold", params.threshold, self.min_threshold)
+        self._check_limit("threshold", params.threshold, "min_threshold")
         self._at_least("threshold / holders", share, self.min_threshold_share)
         self._insist(
             params.threshold > colluding or not params.is_complete,

@@ -22,6 +22,13 @@ def add_quiet(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
+def add_log(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Declare `--log`: the form of the lines that a process logs to stderr."""
+    parser.add_argument(
+        "--log", choices=["text", "json"], default="text", help="form of the lines on stderr (text)"
+    )
+
+
 def is_quiet() -> bool:
     """Whether no progress is to be shown."""
     return _QUIET.get()

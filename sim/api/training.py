@@ -23,6 +23,7 @@ from deltafl.sim.api.results import Comparison, Result
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.labels import write_comparison
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.algorithms import of_few
 from deltafl.sim.run.engine import Progress, Stop
 from deltafl.sim.run.experiment import Subject, run_experiment
 from deltafl.sim.run.progress import ClippingNote, ProgressBars, Several
@@ -145,6 +146,7 @@ def train(
             "evaluate_every": _evaluate_every(said.get(_ROUNDS, default.rounds), present),
         },
         "experiment": {"baselines": []},
+        **of_few(devices),
     }
     sections: list[Table] = [{name: {}} for name in (*(settings or {}), *method.settings)]
     layers: list[Table] = [{section: {key: value}} for (section, key), value in said.items()]

@@ -37,13 +37,15 @@ from deltafl.sim.bench.net_flags import NetBenchmark
 from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import RunError
-from deltafl.sim.net.app import Tls, allow_connections, make_certificate, serving
+from deltafl.sim.net.app import serving
+from deltafl.sim.net.certificates import Tls, make_certificate
 from deltafl.sim.net.device import DeviceSide
 from deltafl.sim.net.dialling import Server, take_part
 from deltafl.sim.net.frames import OVERHEAD, Carry, decode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import RemotePopulation
+from deltafl.sim.net.strangers import allow_connections
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.memory import peak_memory_mb
 from deltafl.sim.run.algorithms import check_session, policy_of, strategy_of

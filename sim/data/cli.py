@@ -295,7 +295,7 @@ def _read(options: argparse.Namespace) -> tuple[Format, FederatedDataset]:
     config = build_config(
         [
             _as_published(kind, options.data or kind.name),
-            *(assignment(f"data.{text}") for text in options.assignments),
+            *(assignment(f"data.{text.removeprefix('data.')}") for text in options.assignments),
         ]
     ).data
     return kind, build_dataset(config)

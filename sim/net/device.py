@@ -21,6 +21,7 @@ from deltafl.secagg.ledger import Ledger
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.frames import (
+    MAX_DETAIL,
     Carry,
     Challenge,
     Decline,
@@ -33,6 +34,7 @@ from deltafl.sim.net.frames import (
 )
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import WorkOf
+from deltafl.sim.run.arms import in_settings
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +147,7 @@ class DeviceSide:
         challenge = decode(data)
         if not isinstance(challenge, Challenge):
             raise ConfigError(f"the server began with a {type(challenge).__name__}")
-        return encode(self.own.hello(challenge, server))
+        return encode(self.own.hello(challenge, server, self.directory))
 
     def receive(self, data: bytes) -> bytes | None:
         """Take a frame; the frame to send, or None.
@@ -221,7 +223,10 @@ class DeviceSide:
         except PeerError as error:
             is_repeated = error.reason is Refusal.MODEL_REPEATED
             reason = Reason.REPEATED if is_repeated else Reason.REFUSED
-            return self._decline(current, reason, str(error))
+            # the limit is the owner's setting, and no secret; of other refusals, what was done
+            is_limit = error.reason is Refusal.POLICY
+            told = in_settings(str(error)) if is_limit else error.reason.value
+            return self._decline(current, reason, in_settings(str(error)), told)
         except LedgerError as error:
             return self._decline(current, Reason.LEDGER, str(error))
         except UsageError as error:
@@ -232,11 +237,13 @@ class DeviceSide:
         current.answer = encode(Carry(carried.task, carried.trip, reply))
         return current.answer
 
-    def _decline(self, current: _Round, reason: Reason, detail: str) -> bytes:
+    def _decline(self, current: _Round, reason: Reason, detail: str, told: str = "") -> bytes:
+        """Go no further; the server is told the reason, and the owner the detail, too."""
         if current.machine is not None:
             current.machine.close()
         current.machine = current.work = None
-        current.answer = encode(Decline(current.task, reason))
+        shown = told.encode()[:MAX_DETAIL].decode(errors="ignore").encode()
+        current.answer = encode(Decline(current.task, reason, shown))
         self.notes.declined(reason, detail)
         return current.answer
 

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import signal
 from dataclasses import replace
-from threading import Event, current_thread, main_thread
+from threading import Event, Thread, current_thread, main_thread
 
 import torch
 
@@ -13,37 +13,60 @@ from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
+from deltafl.sim.net import logs
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.dialling import Server, take_part
-from deltafl.sim.net.identities import ledger_beside, read_listed
+from deltafl.sim.net.identities import alone, ledger_beside, read_listed, same_keys
+from deltafl.sim.net.logs import say, warn
 from deltafl.sim.net.own_work import OwnData, work_on
-from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.algorithms import of_few, policy_of
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.given import config_of
-from deltafl.sim.visible import say
 
 
 def main(options: argparse.Namespace) -> int:
     """Take part until the run is over; the exit code."""
-    config = config_of(options)
+    logs.start(options.log)
     own, directory = read_listed(options.identity, options.devices)
+    config = config_of(options, usual=(of_few(len(directory.keys)),))
     server = Server(options.server, options.ca, options.max_frame)
     work = work_on(_data(options, config), own.client)
     torch.set_num_threads(choose_threads(config.model.name))
     path = options.ledger or ledger_beside(options.identity)
     try:
-        with SqliteLedger(path) as ledger:
+        with alone(options.identity), SqliteLedger(path) as ledger:
             side = DeviceSide(
                 own, directory, policy_of(config, own=True), ledger, work, _notes(options)
             )
             stop = Event()
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-            asyncio.run(take_part(server, side, say, stop))
+                signal.signal(signal.SIGHUP, lambda _number, _frame: _read_again(options, side))
+            asyncio.run(take_part(server, side, say, stop, options.patience))
     except LedgerError as error:
         raise UserError(str(error)) from None
+    if side.has_ended():
+        say("the run is over")
+    elif not stop.is_set():
+        return 1
     return 0
+
+
+def _read_again(options: argparse.Namespace, side: DeviceSide) -> None:
+    """Take the list of devices as its file has it now, from the next round on."""
+
+    def read() -> None:
+        try:
+            _, listed = read_listed(options.identity, options.devices)
+            same_keys(side.directory, listed)
+        except UserError as error:
+            warn(f"the list stays as it was: {error}")
+            return
+        side.directory = listed
+        say(f"{len(listed.keys)} devices are on the list: {listed.fingerprint()}")
+
+    Thread(target=read).start()  # the signal may have come while this thread was logging
 
 
 def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from deltafl.sim.flags import add_log
 from deltafl.sim.settings.given import add_flags, add_settings
 
 MAX_STEPS: Final = 100_000
@@ -17,7 +18,9 @@ Take part in a federation as one device: connect to its server, train on own dat
 
 The settings are the device's own. Those of [data] say what it trains on; those of [privacy],
 [quantile] and [policy] say what it accepts of the server, and whatever falls short of them it
-refuses. How to train, the server says. Without settings, the defaults hold, which are safe.
+refuses. How to train, the server says. Without settings, the defaults hold, which are safe. Where
+the device's own list has fewer than ten devices, it accepts sums over all of them.
+SIGHUP has it read the list again.
 
 The ledger is a file that remembers what the device took part in. Never restore it from a backup: a
 device that has lost it needs a new identity.
@@ -31,8 +34,8 @@ examples:
   deltafl device --server wss://localhost:8443 --ca ca.pem --identity device-7.identity \\
       --devices devices.txt --preset quickstart --index 7
       as the eighth training device of a preset's data, for trials
-exit codes: 0 the run is over, or SIGTERM has ended the device between two messages; 2 invalid
-request, 130 interrupted.
+exit codes: 0 the run is over, or SIGTERM has ended the device between two messages; 1 its patience
+is over, 2 invalid request, 130 interrupted.
 """
 
 _FLAGS: Final = {
@@ -44,6 +47,7 @@ _FLAGS: Final = {
         int,
     ),
     "--max-steps": ("N", "most steps of training in a round", MAX_STEPS),
+    "--patience": ("S", "seconds without being admitted after which it ends", 86400.0),
     "--max-frame": ("BYTES", "longest message to take from the server", MAX_FRAME),
 }
 
@@ -62,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--devices", type=Path, required=True, metavar="FILE", help="own copy of the list"
     )
     add_flags(parser, _FLAGS)
+    add_log(parser)
     parser.add_argument("--quiet", action="store_true", help="say nothing of rounds")
 
 

@@ -18,19 +18,25 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidURI,
+    NegotiationError,
+)
 from websockets.typing import Subprotocol
 
 from deltafl.secagg import DecodeError
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.device import DeviceSide
 from deltafl.sim.net.device_flags import MAX_FRAME
+from deltafl.sim.net.frames import VERSION, VersionError
 from deltafl.sim.net.identities import certificate_hash
 
 PATH: Final = "/devices"
 """Where a server has devices connect."""
 
-SUBPROTOCOL: Final = Subprotocol("deltafl.net.v1")
+SUBPROTOCOL: Final = Subprotocol(f"deltafl.net.v{VERSION}")
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 60.0
@@ -112,7 +118,7 @@ async def take_part(
                 break
             pause = pauses.following()
             if pauses.are_over():
-                report(f"{_said(error)}; giving up")
+                report(f"{_said(error)}; giving up: not admitted for {patience:g} s (--patience)")
                 break
             report(f"{_said(error)}; trying again in {pause:.1f} s")
             await _pause(pause, stop)
@@ -158,7 +164,7 @@ async def _converse(
                 frame = await _frame(connection)
         except TimeoutError:
             continue
-        pauses.forget()  # the server has admitted the device
+        pauses.admitted()
         # in another thread, so that the server's heartbeat is answered while the device trains
         reply = await asyncio.to_thread(device.receive, frame)
         if reply is not None:
@@ -175,20 +181,30 @@ async def _pause(seconds: float, stop: Event) -> None:
 
 
 class _Pauses:
-    """Seconds before each new try: they double, and are cut short at random."""
+    """Seconds before each new try: they double, and are cut short at random.
+
+    They begin anew after a connection that has lasted longer than the pause before it: two devices
+    of one identity, or a server that ends connections at once, do not make each other hurry.
+    """
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._next, self._since = _FIRST_PAUSE, time.monotonic()
+        self._admitted: float | None = None  # when the current connection was
 
     def following(self) -> float:
         """The next one."""
+        now, admitted, self._admitted = time.monotonic(), self._admitted, None
+        if admitted is not None and now - admitted > self._next:
+            self._next = _FIRST_PAUSE
         pause, self._next = self._next, min(2 * self._next, _LONGEST_PAUSE)
         return pause * (0.5 + secrets.randbelow(500) / 1000)
 
-    def forget(self) -> None:
-        """Begin with the shortest again."""
-        self._next, self._since = _FIRST_PAUSE, time.monotonic()
+    def admitted(self) -> None:
+        """The server has admitted the device, or said something since."""
+        self._since = time.monotonic()
+        if self._admitted is None:
+            self._admitted = self._since
 
     def are_over(self) -> bool:
         """Whether it was tried for long enough."""
@@ -200,4 +216,8 @@ def _said(error: Exception) -> str:
         return f"the server says: {error.rcvd.reason}"
     if isinstance(error, ConnectionClosed):
         return "the connection broke"
+    if isinstance(error, NegotiationError | VersionError):
+        return f"the server speaks another version than this device, {SUBPROTOCOL} ({error})"
+    if isinstance(error, DecodeError | ConfigError):
+        return f"the server breaks the rules of the transport ({error})"
     return f"the server cannot be reached ({error})"

@@ -111,18 +111,20 @@ def _config(options: argparse.Namespace) -> RunConfig:
 
 def _trial(devices: int) -> Table:
     """What differs from the quickstart, where no settings are given."""
+    from deltafl.sim.run.algorithms import of_few
+
     return {
         # every device has test data too
         "data": {"num_devices": max(devices, _MADE), "split": "samples"},
         "federation": {"cohort_size": min(devices, _COHORT)},
-        "privacy": {"transcript": "full"},
+        "privacy": {"transcript": "full", **of_few(devices)["privacy"]},
     }
 
 
 def _prepare(out: Path, config: RunConfig, number: int) -> None:
     """Write what server and devices need, but for what is there."""
     from deltafl.secagg import ClientId, TrustedKeys
-    from deltafl.sim.net.app import make_certificate
+    from deltafl.sim.net.certificates import make_certificate
     from deltafl.sim.net.identities import OwnIdentity
 
     out.mkdir(parents=True, exist_ok=True)

@@ -28,15 +28,18 @@ from enum import IntEnum
 from hashlib import sha256
 from typing import Final, Self, TypeAlias
 
-from deltafl.secagg import ClientId
+from deltafl.secagg import ClientId, DecodeError
 from deltafl.secagg.codec import FieldReader, read_fields, write_fields
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
 from deltafl.secagg.randomness import system_randomness
 
-VERSION: Final = 1
+VERSION: Final = 2
 NONCE_SIZE: Final = 32
 TASK_SIZE: Final = 16
 BESIDE_SIZE: Final = 32
+LIST_SIZE: Final = 32
+MAX_DETAIL: Final = 200
+"""Bytes of what a device adds to the reason for which it declines."""
 MAX_SETTINGS: Final = 1 << 16
 MAX_TRIPS: Final = 1 << 20
 OVERHEAD: Final = 64
@@ -44,10 +47,15 @@ OVERHEAD: Final = 64
 
 _TASK_LABEL: Final = b"deltafl/net/v%d/task" % VERSION
 _MAX_FIELDS: Final = 8
+_MAX_VERSION: Final = 1 << 16
 _MAX_CARRIED: Final = 1 << 32
 _MAX_ROUND: Final = 1 << 53
 _UNIT: Final = 1 << 12  # of weights, as a power of two: beyond all doubles
 _ID_LIMIT: Final = 2**32
+
+
+class VersionError(DecodeError):
+    """A frame of another version of this transport."""
 
 
 class Reason(IntEnum):
@@ -98,11 +106,14 @@ class Hello:
         client: the id under which the federation's list has the device.
         key: its identity key.
         signature: of the challenge.
+        listed: the fingerprint of its copy of the list, `LIST_SIZE` bytes; or empty. It admits
+            nobody: it lets the server say whose copy is another.
     """
 
     client: ClientId
     key: IdentityKey
     signature: bytes
+    listed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +182,19 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """A device: it has no further answer in this round."""
+    """A device: it has no further answer in this round.
+
+    Attributes:
+        task: the round.
+        reason: why.
+        detail: which of the device's limits the announced round falls short of, for people: UTF-8,
+            at most `MAX_DETAIL` bytes; empty for all other reasons. Like the reason, it follows
+            from the server's messages and the device's own settings, never from its data.
+    """
 
     task: bytes
     reason: Reason
+    detail: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,21 +236,28 @@ def _reason(reader: FieldReader) -> Reason:
     return Reason(reader.integer(min(Reason), max(Reason)))
 
 
-def _digest(reader: FieldReader) -> bytes:
-    return reader.records(BESIDE_SIZE, most=1)
+def _digest(size: int) -> _Read:
+    return lambda reader: reader.records(size, most=1)
 
 
 _NAME: Final = _binary(TASK_SIZE)
 _ROUNDS: Final = _integer(0, _MAX_ROUND)
 _ID: Final = _integer(0, _ID_LIMIT - 1)
-_TASK: Final = (_NAME, _ROUNDS, _integer(-_UNIT, _UNIT), _string(MAX_SETTINGS), _flag, _digest)
+_TASK: Final = (
+    _NAME,
+    _ROUNDS,
+    _integer(-_UNIT, _UNIT),
+    _string(MAX_SETTINGS),
+    _flag,
+    _digest(BESIDE_SIZE),
+)
 _FORMS: Final[tuple[tuple[Callable[..., Frame], tuple[_Read, ...]], ...]] = (
     (Challenge, (_binary(NONCE_SIZE),)),
-    (Hello, (_ID, _binary(IDENTITY_SIZE), _binary(SIGNATURE_SIZE))),
+    (Hello, (_ID, _binary(IDENTITY_SIZE), _binary(SIGNATURE_SIZE), _digest(LIST_SIZE))),
     (Welcome, (_ROUNDS, _ROUNDS, _flag)),
     (Task, _TASK),
     (Carry, (_NAME, _integer(0, MAX_TRIPS), _string(_MAX_CARRIED))),
-    (Decline, (_NAME, _reason)),
+    (Decline, (_NAME, _reason, _string(MAX_DETAIL))),
     (Over, (_NAME, _ROUNDS)),
 )
 """Every kind of frame, numbered from 1, and how each of its fields is read."""
@@ -249,11 +276,12 @@ def decode(data: bytes) -> Frame:
     """Parse exactly one frame.
 
     Raises:
-        DecodeError: unknown version or kind; short, long or non-canonical input; a value out of its
-            range.
+        VersionError: it is one of another version.
+        DecodeError: unknown kind; short, long or non-canonical input; a value out of its range.
     """
     reader = FieldReader(read_fields(data, most=_MAX_FIELDS))
-    reader.integer(VERSION, VERSION)
+    if (version := reader.integer(0, _MAX_VERSION)) != VERSION:
+        raise VersionError(f"version {version} of the transport, not {VERSION}")
     form, reads = _FORMS[reader.integer(1, len(_FORMS)) - 1]
     frame = form(*(read(reader) for read in reads))
     reader.finish()

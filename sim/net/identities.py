@@ -13,9 +13,12 @@ itself is without. The signature admits a connection, and nothing else: the prot
 signatures of their own. Its label keeps the two apart.
 """
 
+import fcntl
 import os
 import re
 import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,10 +26,12 @@ from typing import Final, Self
 
 from deltafl.fl.read.regular import read_regular
 from deltafl.secagg import ClientId, Directory, TrustedKeys, UsageError, labels
-from deltafl.secagg.identity import SEED_SIZE, Identity, identity, verify
+from deltafl.secagg.identity import SEED_SIZE, Identity, IdentityKey, identity, verify
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.frames import VERSION, Challenge, Hello
+from deltafl.sim.net.logs import Cause
+from deltafl.sim.record.atomic import write_file
 
 _MAX_LIST: Final = 1 << 25  # bytes; a directory of the most devices takes less
 _MAX_IDENTITY: Final = 1 << 10
@@ -99,15 +104,36 @@ class OwnIdentity:
             raise UserError(f"{path} is no identity: `deltafl enrol` makes one")
         return cls(ClientId(int(found[1])), identity(bytes.fromhex(found[2])))
 
-    def hello(self, challenge: Challenge, server: bytes) -> Hello:
+    def hello(
+        self, challenge: Challenge, server: bytes, listed: TrustedKeys | None = None
+    ) -> Hello:
         """Show who one is.
 
         Args:
             challenge: what the server has sent.
             server: the `certificate_hash` of the server that the device sees.
+            listed: the device's copy of the list, if it says which it has.
         """
         signed = self.identity.sign(_signed(challenge, self.client, server))
-        return Hello(self.client, self.identity.public, signed)
+        copy = b"" if listed is None else fingerprint_of(listed)
+        return Hello(self.client, self.identity.public, signed, copy)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Be the only process that uses the identity in a file.
+
+    Raises:
+        UserError: another one does.
+    """
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{path} is in use by another process: a device runs once; stop the other one"
+            ) from None
+        yield
 
 
 def ledger_beside(path: Path) -> Path:
@@ -159,8 +185,8 @@ def certificate_hash(certificate: bytes | None) -> bytes:
     return b"" if certificate is None else sha256(certificate).digest()
 
 
-def is_admitted(challenge: Challenge, hello: Hello, server: bytes, devices: Directory) -> bool:
-    """Whether a device is who it says, and on the list.
+def why_not(challenge: Challenge, hello: Hello, server: bytes, devices: Directory) -> Cause | None:
+    """Why a device is not admitted; None if it is who it says, and on the list.
 
     Args:
         challenge: what was sent to it.
@@ -168,9 +194,102 @@ def is_admitted(challenge: Challenge, hello: Hello, server: bytes, devices: Dire
         server: the server's own `certificate_hash`.
         devices: whose keys admit them.
     """
-    return devices.accepts(hello.client, hello.key) and verify(
-        hello.key, _signed(challenge, hello.client, server), hello.signature
-    )
+    if not devices.accepts(hello.client, hello.key):
+        return Cause.KEY if hello.client in getattr(devices, "keys", ()) else Cause.UNLISTED
+    is_signed = verify(hello.key, _signed(challenge, hello.client, server), hello.signature)
+    return None if is_signed else Cause.SIGNATURE
+
+
+class DeviceList(Directory):
+    """The federation's list as its server has it, which may be read again while it is in use.
+
+    A number keeps its key for ever, also if it is taken off the list meanwhile: a device with
+    another key has another ledger, and could answer where it has answered before.
+
+    Args:
+        path: the file.
+
+    Raises:
+        UserError: as `read_directory`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: Path | None = None
+        self._listed = read_directory(path)
+        self._ever = self._listed
+
+    @property
+    def keys(self) -> Mapping[ClientId, IdentityKey]:
+        """As `TrustedKeys.keys`."""
+        return self._listed.keys
+
+    def accepts(self, client: ClientId, key: IdentityKey) -> bool:
+        """As `TrustedKeys.accepts`."""
+        return self._listed.accepts(client, key)
+
+    def fingerprint(self) -> str:
+        """As `TrustedKeys.fingerprint`."""
+        return self._listed.fingerprint()
+
+    @property
+    def limit(self) -> int:
+        """One more than the largest number that was ever on the list."""
+        return max(self._ever.keys, default=-1) + 1
+
+    def keep(self, known: Path) -> None:
+        """Hold the list to the keys that numbers have had before, and keep all of them.
+
+        Args:
+            known: the file that has them; it is made if there is none.
+
+        Raises:
+            UserError: a number has another key than before, or a key another number.
+        """
+        before = read_directory(known) if known.exists() else self._listed
+        self._known = known
+        self._ever = self._with_all(before, self._listed)
+
+    def read_again(self) -> str:
+        """Take the list as the file has it now; a sentence on what has changed.
+
+        Raises:
+            UserError: as `read_directory` or `keep`; the list stays as it was.
+        """
+        listed, before = read_directory(self._path), self._listed
+        self._ever = self._with_all(self._ever, listed)
+        self._listed = listed
+        now, was = listed.keys.keys(), before.keys.keys()
+        return f"{len(now)} devices are on the list: {len(now - was)} new, {len(was - now)} removed"
+
+    def _with_all(self, before: TrustedKeys, listed: TrustedKeys) -> TrustedKeys:
+        ever = same_keys(before, listed)
+        if self._known is not None:
+            write_file(self._known, ever.dump().encode())
+        return ever
+
+
+def same_keys(before: TrustedKeys, listed: TrustedKeys) -> TrustedKeys:
+    """All devices of two lists.
+
+    Raises:
+        UserError: a device has another key in the later one, or a key is that of another device.
+    """
+    for client, key in listed.keys.items():
+        if before.keys.get(client, key) != key:
+            raise UserError(
+                f"the list has another key for device {client} than before: give a new identity a "
+                "number that no device had (deltafl enrol), and take the old line off the list"
+            )
+    try:
+        return TrustedKeys({**before.keys, **listed.keys})
+    except UsageError as error:
+        raise UserError(f"the list gives a key another number than before: {error}") from None
+
+
+def fingerprint_of(listed: TrustedKeys | DeviceList) -> bytes:
+    """The fingerprint of a list, 32 bytes."""
+    return bytes.fromhex(listed.fingerprint())
 
 
 def _signed(challenge: Challenge, client: ClientId, server: bytes) -> bytes:

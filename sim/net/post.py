@@ -9,7 +9,7 @@ happened. Of each device at most one task and one envelope are kept, however slo
 may answer each envelope once. A second connection of a device replaces the first.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from threading import Condition, Event
@@ -17,6 +17,7 @@ from typing import Final
 
 from deltafl.secagg import ClientId, DecodeError
 from deltafl.sim.net.frames import Carry, Decline, Over, Reason, Task, Welcome, decode, encode
+from deltafl.sim.visible import visible
 
 Clock = Callable[[], float]
 """Seconds since any fixed moment; never falls."""
@@ -32,6 +33,7 @@ class Answer:
         client: who.
         data: its message; empty if it declines.
         declined: why it has no message, if it has none.
+        detail: what it adds to that, in visible characters.
         trip: which it answers, if it is a message.
     """
 
@@ -39,6 +41,7 @@ class Answer:
     data: bytes = b""
     declined: Reason | None = None
     trip: int = -1
+    detail: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,12 +53,14 @@ class Line:
         wake: called when there is something to send, or the line is closed; from any thread.
         is_open: False once another connection has replaced it, or the device is admitted no more.
         sent: bytes that were taken to be sent on it.
+        because: why it is not open, for its device.
     """
 
     client: ClientId
     wake: Callable[[], None]
     is_open: bool = True
     sent: int = 0
+    because: str = ""
     pending: deque[bytes] = field(default_factory=deque)
 
 
@@ -82,11 +87,18 @@ class Post:
     Args:
         clock: tells the time.
         rounds: of the whole run, which devices are told.
+        rounds_done: of the run so far, likewise.
+
+    Attributes:
+        passed: how often something has passed: "in" and "out", bytes of frames of and to devices;
+            "reconnections", connections of devices that had been connected before.
     """
 
-    def __init__(self, clock: Clock, rounds: int) -> None:
+    def __init__(self, clock: Clock, rounds: int, rounds_done: int = 0) -> None:
+        self.passed: Counter[str] = Counter()
         self._clock = clock
-        self._welcome = Welcome(0, rounds)
+        self._welcome = Welcome(rounds_done, rounds)
+        self._seen: set[ClientId] = set()  # who has ever been connected
         self._lines: dict[ClientId, Line] = {}
         self._task: Task | None = None
         self._opening = b""
@@ -101,8 +113,10 @@ class Post:
         line = Line(client, wake)
         with self._changed:
             if (earlier := self._lines.get(client)) is not None:
-                self._close(earlier)
+                self._close(earlier, "another connection has replaced this one")
             self._lines[client] = line
+            self.passed["reconnections"] += client in self._seen
+            self._seen.add(client)
             line.pending.append(encode(self._welcome))
             due = self._due.get(client)
             if due is not None and not due.declined:
@@ -125,7 +139,7 @@ class Post:
         with self._changed:
             for line in list(self._lines.values()):
                 if line.client not in clients:
-                    self._close(line)
+                    self._close(line, "the device is not on the list any more")
             self._changed.notify_all()
 
     def take(self, line: Line) -> bytes | None:
@@ -134,6 +148,7 @@ class Post:
             if not (line.is_open and line.pending):
                 return None
             line.sent += len(line.pending[0])
+            self.passed["out"] += len(line.pending[0])
             return line.pending.popleft()
 
     def received(self, line: Line, data: bytes) -> None:
@@ -149,6 +164,7 @@ class Post:
         if not isinstance(frame, Carry | Decline):
             raise DecodeError(f"a {type(frame).__name__} from a device that was admitted")
         with self._changed:
+            self.passed["in"] += len(data)
             due = self._due.get(line.client)
             if not line.is_open or self._task is None or due is None:
                 return
@@ -157,7 +173,8 @@ class Post:
             if isinstance(frame, Decline):
                 if not due.declined:
                     due.declined, due.envelope = True, None
-                    self._arrive(Answer(line.client, declined=frame.reason))
+                    detail = visible(frame.detail.decode(errors="replace"))
+                    self._arrive(Answer(line.client, declined=frame.reason, detail=detail))
                 return
             if frame.trip > due.trip:
                 raise DecodeError(f"an answer to trip {frame.trip}, of {due.trip + 1} trips")
@@ -235,11 +252,6 @@ class Post:
             self._task, self._due = None, {}
             self._arrived.clear()
 
-    def resume(self, rounds_done: int) -> None:
-        """The run goes on after so many rounds."""
-        with self._changed:
-            self._welcome = replace(self._welcome, rounds_done=rounds_done)
-
     def finish(self) -> None:
         """The run is over: devices are told so, also those that connect from now on."""
         with self._changed:
@@ -275,8 +287,8 @@ class Post:
                 self._changed.wait(min(left, _LOOK_S))
             return connected
 
-    def _close(self, line: Line) -> None:
-        line.is_open = False
+    def _close(self, line: Line, because: str) -> None:
+        line.is_open, line.because = False, because
         line.pending.clear()
         del self._lines[line.client]
         line.wake()

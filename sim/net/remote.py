@@ -42,6 +42,7 @@ from deltafl.sim.cohort.masks import masks_of_this_machine
 from deltafl.sim.cohort.sampling import Indices
 from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.frames import Task
+from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
 from deltafl.sim.net.trips import Journal, Rounds, Site
 from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
@@ -79,8 +80,11 @@ class RemotePopulation:
 
     @property
     def num_devices(self) -> int:
-        """One more than the largest id on the list."""
-        return max(self.site.devices.keys, default=-1) + 1
+        """One more than the largest id that is or was on the list."""
+        devices = self.site.devices
+        if isinstance(devices, DeviceList):
+            return devices.limit
+        return max(devices.keys, default=-1) + 1
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model; see `Population`."""
@@ -392,6 +396,8 @@ def run_federation(
     population = RemotePopulation(site, shapes)
     digest = _shapes_digest(population.spec(config))
     with directory.claim(config, resume=resume):
+        if isinstance(site.devices, DeviceList):
+            site.devices.keep(directory.devices)
         recorded, now = read_json(directory.versions), versions_now(_CPU, _NOWHERE, digest)
         for sentence in () if recorded is None else check_versions(recorded, now):
             warn(sentence)

@@ -3,65 +3,84 @@
 import argparse
 import contextlib
 import json
-import os
+import logging
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from threading import Event as Flag
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from types import FrameType
 from typing import Final
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.metrics import Summary
 from deltafl.protocol.errors import ProtocolError
-from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg import ClientId
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.wire import max_bytes
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError, RunError, UserError
-from deltafl.sim.net.app import Tls, served, serving
+from deltafl.sim.net import logs
+from deltafl.sim.net.admission import Door
+from deltafl.sim.net.app import served, serving
+from deltafl.sim.net.certificates import Tls
 from deltafl.sim.net.frames import OVERHEAD, Reason
-from deltafl.sim.net.identities import read_directory
+from deltafl.sim.net.identities import DeviceList
+from deltafl.sim.net.logs import Cause, say, warn
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import run_federation
 from deltafl.sim.net.status import Status
 from deltafl.sim.net.trips import Site, Waiting
+from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.arms import fewest_devices, losable_rounds, session_of
+from deltafl.sim.run.algorithms import of_few
+from deltafl.sim.run.arms import (
+    KnownData,
+    check_arms,
+    check_data,
+    fewest_devices,
+    losable_rounds,
+    session_of,
+)
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import REMOTE, RunConfig
-from deltafl.sim.settings.config_io import Table, read_config_file
+from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
+from deltafl.sim.settings.config_io import Table, build_config, read_config_file
 from deltafl.sim.settings.given import (
     address,
     config_of,
     joined,
     quickstart,
 )
-from deltafl.sim.visible import say, visible
+from deltafl.sim.visible import visible
 
-_STOPPING: Final = b"stopping after this round; a second signal stops at once\n"
+ON_THIS_MACHINE: Final = ("127.0.0.1", "::1", "localhost")
+_STOPPING: Final = "stopping after this round; a second signal stops at once"
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 
 
 def main(options: argparse.Namespace) -> int:
     """Serve until the run is over; the exit code."""
-    config = _config(options)
-    tls, shapes, devices = _tls(options), _shapes(options, config), read_directory(options.devices)
+    logs.start(options.log)
+    devices = DeviceList(options.devices)
+    config = _config(options, len(devices.keys))
+    tls, shapes = _tls(options), _shapes(options, config)
     at = address(options.listen, "--listen")
-    if tls is None and at[0] not in ("127.0.0.1", "::1", "localhost"):
+    if tls is None and at[0] not in ON_THIS_MACHINE:
         raise UserError(f"--listen {options.listen}: without TLS, only 127.0.0.1 can be served")
     num_parameters = _num_parameters(config, shapes)
+    _preflight(config, num_parameters, len(devices.keys), options.devices)
     _, params = session_of(config, num_parameters)
     max_frame = max_bytes(params) + OVERHEAD
-    post = Post(time.monotonic, config.federation.rounds)
-    status = Status(config, post, len(devices.keys))
+    post = Post(time.monotonic, config.federation.rounds, _rounds_done(options))
+    door = Door(devices, tls)
+    status = Status(config, post, door)
     try:
         waiting = Waiting(options.most_wait, options.least_wait)
     except ValueError as error:
@@ -71,42 +90,94 @@ def main(options: argparse.Namespace) -> int:
             page = address(options.status, "--status")
             shown = stack.enter_context(served(status.application(), *page))
             say(f"Until it is over, the state of the run is at http://{joined(*shown)}")
-        url = stack.enter_context(serving(post, devices, at, tls=tls, max_frame=max_frame))
-        say(f"Devices connect to {url}")
+            if page[0] not in ON_THIS_MACHINE:
+                warn(
+                    f"whoever reaches {options.status} can read the state of the run: it has "
+                    "neither TLS nor a password (--status)"
+                )
+        where = serving(post, devices, at, tls=tls, max_frame=max_frame, door=door)
+        say(f"Devices connect to {stack.enter_context(where)}")
         say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
-        say(_losable(config, num_parameters, len(devices.keys)))
+        _say_losable(config, num_parameters, len(devices.keys))
         site = _site(options, post, devices, waiting, status)
-        stack.enter_context(_ended_by_signals(site.stop))
-        return _serve(options, config, site, shapes, status)
+        stack.enter_context(_ended_by_signals(site.stop, lambda: _read_again(door, post)))
+        status.ready(is_ready=True)
+        try:
+            return _serve(options, config, site, shapes, status)
+        finally:
+            status.ready(is_ready=False)
+            _drain(post)
 
 
-def _losable(config: RunConfig, num_parameters: int, listed: int) -> str:
-    """How many rounds may be lost, before it is too late to list more devices."""
+def _preflight(config: RunConfig, num_parameters: int, listed: int, path: Path) -> None:
+    """Refuse, before anybody waits for it, a run that could not have a round."""
+    data = KnownData(str(path), listed)
+    try:
+        check_data(config, data)
+        check_arms(config, num_parameters, listed)
+    except ConfigError as error:
+        fewest = fewest_devices(config, num_parameters)
+        mend = f"; with these settings, {fewest} devices are the fewest" if fewest else ""
+        raise ConfigError(f"{error}{mend}") from error
+
+
+def _rounds_done(options: argparse.Namespace) -> int:
+    """How far the run is that is gone on with."""
+    folder = RunDirectory(options.out).checkpoints
+    checkpoint = load_checkpoint(folder) if options.resume and folder.is_dir() else None
+    return 0 if checkpoint is None else checkpoint.state.round
+
+
+def _read_again(door: Door, post: Post) -> None:
+    """Take the list and the certificate as their files have them now; keep those that are wrong."""
+    if not isinstance(door.devices, DeviceList):
+        return
+    try:
+        say(f"{door.devices.read_again()}; its fingerprint: {door.devices.fingerprint()}")
+        post.keep_only(door.devices.keys)
+    except UserError as error:
+        warn(f"the list stays as it was: {error}")
+    try:
+        if door.tls is not None:
+            door.tls.read()
+            say("new connections are shown the certificate as its file has it now")
+    except UserError as error:
+        warn(f"the certificate stays as it was: {error}")
+
+
+def _say_losable(config: RunConfig, num_parameters: int, listed: int) -> None:
+    """Say how many rounds may be lost, before it is too late to list more devices."""
     cohort = config.federation.cohort_size
     fewest = fewest_devices(config, num_parameters)
     rounds = min(losable_rounds(config, fewest, listed), MAX_LOST_ROUNDS - 1)
     if rounds:
-        return f"the run goes on after {rounds} lost rounds in a row, and stops after one more"
-    return (
-        "note: the run ends with the first round that is lost, because these devices answer for a "
-        f"model once: a lost round needs {cohort + (fewest or cohort)} devices on the list"
-    )
+        say(f"the run goes on after {rounds} lost rounds in a row, and stops after one more")
+    else:
+        warn(
+            "the run ends with the first round that is lost, because these devices answer for a "
+            f"model once: a lost round needs {cohort + (fewest or cohort)} devices on the list"
+        )
 
 
 @contextlib.contextmanager
-def _ended_by_signals(stop: Flag) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; the second interrupts."""
+def _ended_by_signals(stop: Flag, again: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`, the second interrupts; SIGHUP does something `again`."""
 
     def ended(_number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        os.write(2, _STOPPING)  # not by `print`, in which the signal may have come
+        # in other threads: the signal may have come while this one held what they need
+        Thread(target=say, args=(_STOPPING,)).start()
+
+    def told(_number: int, _frame: FrameType | None) -> None:
+        Thread(target=again).start()
 
     if current_thread() is not main_thread():  # as in tests: only the main thread has handlers
         yield
         return
-    before = {one: signal.signal(one, ended) for one in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {signal.SIGTERM: ended, signal.SIGINT: ended, signal.SIGHUP: told}
+    before = {one: signal.signal(one, handler) for one, handler in handlers.items()}
     try:
         yield
     finally:
@@ -125,10 +196,11 @@ def _serve(
             shapes,
             resume=options.resume,
             progress=Several((status,) if options.quiet else (status, _Lines())),
-            warn=lambda sentence: say(f"note: {sentence}"),
+            warn=warn,
         )
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
-        say(f"the run failed: {error}; finished rounds are kept in {options.out}")
+        said = f"the run failed: {error}; finished rounds are kept in {options.out}"
+        say(said, logging.ERROR)
         return 1
     except Stop:
         say(f"stopped after a round; continue with --out {options.out} --resume")
@@ -137,7 +209,6 @@ def _serve(
         say(f"interrupted; continue with --out {options.out} --resume")
         return 130
     status.over()
-    _drain(site.post)
     if options.json:
         print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
         return 0
@@ -149,8 +220,13 @@ def _serve(
     return 0
 
 
-def _config(options: argparse.Namespace) -> RunConfig:
-    """The settings, of one run with remote devices."""
+def _config(options: argparse.Namespace, listed: int) -> RunConfig:
+    """The settings, of one run with remote devices; what they leave out is as the fleet needs it.
+
+    Args:
+        options: of the command line.
+        listed: how many devices are on the list.
+    """
     own = RunDirectory(options.out).config
     begun = options.resume and own.exists()
     alone: Table = {
@@ -158,8 +234,16 @@ def _config(options: argparse.Namespace) -> RunConfig:
         # a nonce in the settings is that of another run
         "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
-    otherwise = read_config_file(own) if begun else quickstart()
-    return config_of(options, otherwise=(otherwise,), always=(alone,))
+    if begun:  # with what it has, however many devices are on the list now
+        kept = build_config([read_config_file(own)])
+        cohort, fewest = kept.federation.cohort_size, kept.privacy.min_cohort
+        usual: Table = {"federation": {"cohort_size": cohort}, "privacy": {"min_cohort": fewest}}
+        otherwise = [read_config_file(own)]
+    else:
+        cohort = max(1, min(listed, FederationConfig().cohort_size))
+        usual = {"federation": {"cohort_size": cohort}, **of_few(listed)}
+        otherwise = [quickstart(), usual]
+    return config_of(options, usual=(usual,), otherwise=otherwise, always=(alone,))
 
 
 def _tls(options: argparse.Namespace) -> Tls | None:
@@ -173,7 +257,7 @@ def _tls(options: argparse.Namespace) -> Tls | None:
             "for devices on this machine alone, --no-tls"
         )
     tls = Tls(options.tls_cert, options.tls_key)
-    tls.context()
+    tls.read()
     return tls
 
 
@@ -205,13 +289,18 @@ def _num_parameters(config: RunConfig, shapes: ModelSpec) -> int:
 def _site(
     options: argparse.Namespace,
     post: Post,
-    devices: TrustedKeys,
+    devices: DeviceList,
     waiting: Waiting,
     status: Status,
 ) -> Site:
-    def declined(client: ClientId, reason: Reason) -> None:
+    def declined(client: ClientId, reason: Reason, detail: str) -> None:
         number = status.declined(client, reason)
-        say(f"device {client} does not go on with the round: {reason.words} ({number} so far)")
+        why = f"{reason.words}: {detail}" if detail else reason.words
+        status.door.refusals.note(
+            Cause.DECLINED,
+            f"device {client} does not go on with the round: {why} ({number} so far)",
+            device=client,
+        )
 
     def measured(sums: SummedMetrics) -> None:
         status.measured(sums)
@@ -226,6 +315,7 @@ def _site(
         options.gather,
         measured=measured,
         declined=declined,
+        taken=status.taken,
         stage=status.stage,
     )
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.flags import add_json, add_log, add_quiet
 from deltafl.sim.settings.given import add_flags, add_settings
 
 MOST_WAIT_S: Final = 600.0
@@ -17,8 +17,11 @@ _DESCRIPTION: Final = """\
 Run the server of a federation: devices connect to it, train, and give nothing but masked sums.
 
 Rounds begin as soon as enough devices of the list are connected. SIGTERM or Ctrl-C ends the server
-after the current round, a second one at once. Killed at any moment and started again with --resume,
-it goes on with the round that it was in. It never asks a device two things where it asked one.
+after the current round, a second one at once; SIGHUP has it read the list of devices and the
+certificate again. What the settings leave out follows from the list: fewer than twenty devices are
+all in every round, and of fewer than ten, all are in every sum. Killed at any moment and started
+again with --resume, it goes on with the round that it was in. It never asks a device two things
+where it asked one.
 """
 
 _EXAMPLES: Final = """\
@@ -32,8 +35,8 @@ examples:
       --tls-key server.key --resume
       go on after the server was stopped
 
-The page with the state of the run is at http://127.0.0.1:8081 (--status), and its metrics, for
-Prometheus, are at /metrics there. `deltafl audit DIR` shows afterwards what the server saw.
+The page with the state of the run is at http://127.0.0.1:8081 (--status), and there are /metrics,
+for Prometheus, /healthz and /readyz. `deltafl audit DIR` shows afterwards what the server saw.
 exit codes: 0 the run is over, or a signal has ended the server between rounds; 1 the run failed,
 2 invalid request, 130 ended at once by a second signal.
 """
@@ -76,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in DIR")
     add_json(parser)
     add_quiet(parser)
+    add_log(parser)
     parser.add_argument(
         "--no-tls", action="store_true", help="serve without TLS, on this machine alone"
     )

@@ -5,6 +5,7 @@ how long trips took, and the sums that rounds have revealed. No number is about 
 """
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +22,14 @@ from starlette.routing import Route
 from deltafl.fl.metrics import Summary
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId
+from deltafl.secagg.states import Stage
+from deltafl.sim.net.admission import Door
 from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.logs import REFUSED
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.events import Event
+from deltafl.sim.record.memory import memory_of
 from deltafl.sim.run.accounting import privacy_of, rounded_up
 from deltafl.sim.run.stage_seconds import STAGE_WORDS
 from deltafl.sim.settings.config import RunConfig
@@ -51,17 +56,20 @@ class Status:
     Attributes:
         config: the run's settings.
         post: the exchange, which knows who is connected.
-        listed: how many devices are on the list.
+        door: by what devices are admitted; it has the list, the certificate and who was refused.
     """
 
     config: RunConfig
     post: Post
-    listed: int
+    door: Door
     _stage: str = _WAITING
     _asked: int = 0  # in the trip that is going on
     _events: list[Event] = field(default_factory=list)
     _rounds_done: int = 0
     _is_over: bool = False
+    _is_ready: bool = False
+    _at: float = field(default_factory=time.time)  # the last round ended, or this process began
+    _taken: dict[Stage, list[float]] = field(default_factory=dict)  # answers, and their seconds
     _measured: dict[int, SummedMetrics] = field(default_factory=dict)
     _totals: Counter[str] = field(default_factory=Counter)
     _declined: Counter[Reason] = field(default_factory=Counter)
@@ -70,14 +78,13 @@ class Status:
     def begin(self, config: RunConfig, rounds_done: int) -> None:
         """The run starts, or continues."""
         del config
-        self.post.resume(rounds_done)
         with self._lock:
-            self._rounds_done = rounds_done
+            self._rounds_done, self._at = rounds_done, time.time()
 
     def played(self, event: Event) -> None:
         """A round was played."""
         with self._lock:
-            self._stage, self._asked = _WAITING, 0
+            self._stage, self._asked, self._at = _WAITING, 0, time.time()
             self._rounds_done = cast("int", event["round"])
             self._events = [event, *self._events][:SHOWN_ROUNDS]
             self._totals["sums"] += cast("int", event.get("secure_sums") or 0)
@@ -93,10 +100,25 @@ class Status:
         with self._lock:
             self._measured[sums.level] = sums
 
+    def taken(self, stage: Stage, seconds: Sequence[float]) -> None:
+        """So many devices were in time with a stage, and took so long for it."""
+        with self._lock:
+            so_far = self._taken.setdefault(stage, [0, 0.0])
+            so_far[:] = so_far[0] + len(seconds), so_far[1] + sum(seconds)
+
+    def ready(self, *, is_ready: bool) -> None:
+        """Devices are served, and rounds go on; or no more."""
+        self._is_ready = is_ready
+
     def over(self) -> None:
         """The run is finished."""
         with self._lock:
             self._is_over = True
+
+    @property
+    def listed(self) -> int:
+        """How many devices are on the list."""
+        return len(getattr(self.door.devices, "keys", ()))
 
     def stage(self, server: RoundServer, asked: int) -> None:
         """A trip begins."""
@@ -146,20 +168,42 @@ class Status:
             declined = {
                 f'{{reason="{reason.name.lower()}"}}': self._declined[reason] for reason in Reason
             }
+            in_time, took = (
+                {
+                    f'{{stage="{stage.name.lower()}"}}': so_far[k]
+                    for stage, so_far in self._taken.items()
+                }
+                for k in range(2)
+            )
             gauges: list[_Metric] = [
                 ("rounds_done", "Rounds of the run so far.", {"": self._rounds_done}),
                 ("rounds", "Rounds of the run.", {"": self.config.federation.rounds}),
                 ("devices_listed", "Devices on the list.", {"": self.listed}),
                 ("devices_connected", "Connected now.", {"": len(self.post.connected)}),
                 ("devices_asked", "Asked in the current trip.", {"": self._asked}),
+                ("devices_with_another_list", "Connected now.", {"": self.door.strays}),
                 ("test_error", "Share of test samples that the model gets wrong.", errors),
+                ("since_round_seconds", "Since a round ended.", {"": time.time() - self._at}),
+                ("memory_bytes", "Of this process, in RAM.", {"": memory_of("self")}),
             ]
+            if self.door.tls is not None:
+                expires = {"": self.door.tls.expires}
+                gauges.append(("certificate_expiry_timestamp_seconds", "Since 1970.", expires))
+            passed, refusals = self.post.passed, self.door.refusals.counts
+            refused = {f'{{reason="{one}"}}': refusals[one] for one in REFUSED}
             counters: list[_Metric] = [
                 ("trips_total", "Trips since the start.", {"": totals["trips"]}),
                 ("sums_total", "Sums learnt since the start.", {"": totals["sums"]}),
                 ("lost_rounds_total", "Rounds lost.", {"": totals["lost"]}),
                 ("dropped_total", "Devices lost in rounds.", {"": totals["dropped"]}),
                 ("declined_total", "Devices that did not go on with a round.", declined),
+                ("refused_total", "Connections that were refused or closed.", refused),
+                ("reconnections_total", "Of devices.", {"": passed["reconnections"]}),
+                ("received_bytes_total", "Of frames of devices.", {"": passed["in"]}),
+                ("sent_bytes_total", "Of frames to devices.", {"": passed["out"]}),
+                ("answers_total", "Of devices in time.", in_time),
+                ("answers_seconds_total", "They took.", took),
+                ("cpu_seconds_total", "Of this process.", {"": time.process_time()}),
             ]
         return "".join([*_exposed("gauge", gauges), *_exposed("counter", counters)])
 
@@ -173,7 +217,16 @@ class Status:
         async def metrics(_request: Request) -> PlainTextResponse:
             return PlainTextResponse(self.metrics(), media_type=METRICS_TYPE)
 
-        return Starlette(routes=[Route("/", page), Route("/metrics", metrics)])
+        async def health(_request: Request) -> PlainTextResponse:
+            return PlainTextResponse("ok\n")
+
+        async def readiness(_request: Request) -> PlainTextResponse:
+            is_ready = self._is_ready and not self._is_over
+            words = "ready\n" if is_ready else "not ready: devices are not served\n"
+            return PlainTextResponse(words, status_code=200 if is_ready else 503)
+
+        answers = {"/": page, "/metrics": metrics, "/healthz": health, "/readyz": readiness}
+        return Starlette(routes=[Route(path, answer) for path, answer in answers.items()])
 
     def _epsilon(self) -> str:
         """ε of a device's answers in all searches so far, if they are noisy."""

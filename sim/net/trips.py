@@ -53,6 +53,7 @@ from deltafl.secagg.session import Observer
 from deltafl.secagg.states import Stage, Step
 from deltafl.sim.errors import ChainError, Damage, RunError
 from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
+from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Answer, Post
 from deltafl.sim.net.serve_flags import LEAST_WAIT_S, MOST_WAIT_S
@@ -302,14 +303,15 @@ class Site:
         records: where to keep what is measured, and the messages by which it was; None to measure
             nothing.
         measured: told of all that is.
-        declined: told of each device that does not go on with a round, and why.
+        declined: told of each device that does not go on with a round, why, and its detail.
+        taken: told of the seconds that the devices in time have taken for a stage, ascending.
         stage: told of each trip as it begins: the round's machine, and how many are asked.
         beside: a digest of what devices are told of a round in another way (`frames.Task`).
         note: told what becomes of a round of an earlier process, in a sentence.
     """
 
     post: Post
-    devices: TrustedKeys
+    devices: TrustedKeys | DeviceList
     clock: Callable[[], float]
     waiting: Waiting = field(default_factory=Waiting)
     patience: float = 3600.0
@@ -319,7 +321,8 @@ class Site:
     stop: Event = field(default_factory=Event)
     records: Path | None = None
     measured: Callable[[SummedMetrics], None] = lambda _sums: None
-    declined: Callable[[ClientId, Reason], None] = lambda _client, _reason: None
+    declined: Callable[[ClientId, Reason, str], None] = lambda _client, _reason, _detail: None
+    taken: Callable[[Stage, Sequence[float]], None] = lambda _stage, _seconds: None
     stage: Callable[[RoundServer, int], None] = lambda _server, _asked: None
     beside: Callable[[], bytes] = bytes
     note: Callable[[str], None] = lambda _sentence: None
@@ -463,12 +466,13 @@ class _Trips:
         began, taken = site.clock(), list[float]()
         for answer in site.post.answers(expected, deadlines.seconds(step, trains=trains)):
             if answer.declined is not None:
-                site.declined(answer.client, answer.declined)
+                site.declined(answer.client, answer.declined, answer.detail)
                 continue
             taken.append(site.clock() - began)
             self._journal.received(answer)
             self._take(step, answer)
         deadlines.note(step, taken, trains=trains)
+        site.taken(step.stage, taken)
 
     def _take(self, step: Step, answer: Answer) -> None:
         """Hand the machine what a device has sent, once it is written down."""

@@ -46,7 +46,17 @@ def started_by(process: str) -> Iterator[str]:
 
 def peak_of(process: str) -> int:
     """VmHWM of proc_pid_status(5), in bytes; 0 of one that has ended."""
-    found = re.search(r"^VmHWM:\s*(\d+) kB$", _read(Path("/proc", process, "status")), re.MULTILINE)
+    return _status(process, "VmHWM")
+
+
+def memory_of(process: str) -> int:
+    """VmRSS likewise: what it has in RAM now; 0 where there is no /proc."""
+    return _status(process, "VmRSS")
+
+
+def _status(process: str, name: str) -> int:
+    status = _read(Path("/proc", process, "status"))
+    found = re.search(rf"^{name}:\s*(\d+) kB$", status, re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
 

@@ -45,7 +45,7 @@ FEDERATED: Final = "run"
 """The run directory in the folder of a federation on this machine (`deltafl federation up`)."""
 
 DEVICES: Final = "devices.txt"
-"""The list of devices, in the same folder."""
+"""The list of devices, in the same folder; and, in a run directory, all that were ever on it."""
 
 MAX_JSON_BYTES: Final = 1 << 26
 """The largest summary, or account of versions, that is read."""
@@ -114,6 +114,11 @@ class RunDirectory:
         return self.path / "round.bin"
 
     @property
+    def devices(self) -> Path:
+        """Every device that was ever on the list of a federation, with its key."""
+        return self.path / DEVICES
+
+    @property
     def measured(self) -> Path:
         """Folder of what the devices of a federation measured together."""
         return self.path / "measured"
@@ -155,7 +160,7 @@ class RunDirectory:
     @property
     def files(self) -> tuple[Path, ...]:
         """Every file that a run writes at the top of its directory."""
-        replaced = self.config, self.versions, self.bundle, self.summary
+        replaced = self.config, self.versions, self.bundle, self.summary, self.devices
         written = self.events, self.transcript, self.round, self.truth, self.attacked
         return (*replaced, *written, self.lock)
 

@@ -46,6 +46,7 @@ from deltafl.sim.settings.config import (
     PRIVATE,
     REMOTE,
     Aggregation,
+    PrivacyConfig,
     QuantileConfig,
     RunConfig,
     Search,
@@ -226,6 +227,18 @@ def sessions_of(config: RunConfig) -> Sessions:
     )
 
 
+def of_few(devices: int) -> dict[str, dict[str, Any]]:
+    """What settings are by default where there are few devices: a sum is over all of them.
+
+    Nothing is lowered below the number of devices, nor below the two that a sum takes.
+
+    Args:
+        devices: how many there are, by whoever's settings they are: the server's list, the device's
+            own copy of it, or the data. Nobody takes another's word for it.
+    """
+    return {"privacy": {"min_cohort": max(2, min(devices, PrivacyConfig().min_cohort))}}
+
+
 def policy_of(config: RunConfig, *, own: bool = False) -> RoundPolicy:
     """The limits of a run's devices, by its settings; see `sessions_of`.
 
@@ -257,6 +270,8 @@ def _policy(config: RunConfig, asked: Mapping[str, float | Fraction]) -> RoundPo
     given = _of_section(config.policy)
     limits |= {name: limit for name, limit in given.items() if limit is not None}
     limits["min_search_cohort"] = given["min_search_cohort"] or privacy.min_cohort
+    # of three devices, two others: more could not rebuild anything
+    limits["min_threshold"] = min(usual.min_threshold, max(2, privacy.min_cohort - 1))
     name = config.federation.algorithm.removeprefix(PRIVATE)
     is_real = name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights
     # of a strategy of the caller's own, the settings do not say what its weights are
@@ -282,7 +297,6 @@ def _asked_limits(config: RunConfig) -> dict[str, float | Fraction]:
         "max_loss_resolution_bits": quantile.resolution_bits,
         "max_loss_bound": quantile.loss_bound,
         "max_weight": privacy.max_weight,
-        "min_threshold": max(2, privacy.min_cohort - 1),  # of three devices, two others
         "min_update_resolution_bits": privacy.update_resolution_bits,
         "min_update_clip": privacy.update_clip,
         "max_update_clip": privacy.update_clip,

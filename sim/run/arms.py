@@ -54,6 +54,7 @@ _SETTINGS: Final = {
     "bound": "quantile.loss_bound = ",
     "max_weight": "privacy.max_weight = ",
     "method": "quantile.method = ",
+    "min_cohort": "privacy.min_cohort = ",
     "min_honest_tail": "privacy.min_honest_tail = ",
     "radius": "strategy.clipped_radius = ",
     "resolution_bits": "quantile.resolution_bits = ",
@@ -182,13 +183,20 @@ def _check_arm(
 
 def _refused(config: RunConfig, error: Exception) -> ConfigError:
     """What the protocol refuses of a run, with its numbers under the names of the settings."""
-    told = re.sub(r"(device's )?\b(\w+)=", _in_settings, str(error))
+    told = in_settings(str(error))
     return ConfigError(f"{config.federation.algorithm} cannot run with these settings: {told}")
+
+
+def in_settings(told: str) -> str:
+    """What the protocol says of a round, with its numbers under the names of the settings."""
+    return re.sub(r"(device's )?\b(\w+)=", _in_settings, told)
 
 
 def _in_settings(found: re.Match[str]) -> str:
     own, name = found.groups()
     limit = f"policy.{name} = " if name in _LIMITS else found[0]
+    if own and name not in _LIMITS:
+        return f"{own}{_SETTINGS.get(name, f'{name}=')}"
     return limit if own else _SETTINGS.get(name, limit)
 
 

@@ -139,6 +139,7 @@ def quickstart() -> Table:
 def config_of(
     options: argparse.Namespace,
     *,
+    usual: Sequence[Table] = (),
     otherwise: Sequence[Table] = (),
     flags: Mapping[str, str] = MappingProxyType({}),
     always: Sequence[Table] = (),
@@ -147,6 +148,7 @@ def config_of(
 
     Args:
         options: of the command line.
+        usual: what settings are by default, over which all that is given wins.
         otherwise: settings to begin with where there is neither preset nor file.
         flags: the setting that an option of this name gives.
         always: settings that win over all.
@@ -162,6 +164,7 @@ def config_of(
     given = {key: getattr(options, flag) for flag, key in flags.items()}
     return build_config(
         [
+            *usual,
             *(layers or otherwise),
             *map(assignment, options.assignments),
             *(assignment(f"{key}={value}") for key, value in given.items() if value is not None),

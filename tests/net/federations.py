@@ -83,7 +83,7 @@ class Federation:
             time.monotonic,
             self.waiting,
             patience=5.0,
-            declined=lambda client, reason: self.declined.append((client, reason)),
+            declined=lambda client, reason, _: self.declined.append((client, reason)),
             stage=self._note,
         )
 

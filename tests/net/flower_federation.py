@@ -28,7 +28,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from deltafl.sim.net.app import make_certificate
+from deltafl.sim.net.certificates import make_certificate
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "flower"
 ROUND = re.compile(r"\[ROUND (\d+)/")

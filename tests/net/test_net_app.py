@@ -21,10 +21,13 @@ from websockets.frames import Frame
 from websockets.uri import parse_uri
 
 from deltafl.secagg import ClientId
+from deltafl.secagg.codec import write_fields
 from deltafl.secagg.identity import identity
 from deltafl.sim.errors import UserError
-from deltafl.sim.net import app, dialling, identities
-from deltafl.sim.net.app import Tls, make_certificate, served
+from deltafl.sim.net import admission, app, dialling, identities, strangers
+from deltafl.sim.net.admission import Door
+from deltafl.sim.net.app import served
+from deltafl.sim.net.certificates import Tls, make_certificate
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server
 from deltafl.sim.net.frames import Carry, Task, Welcome, decode, encode
 
@@ -51,10 +54,10 @@ def federation():
 
 
 @contextmanager
-def serving(federation, tls, port=0):
+def serving(federation, tls, port=0, door=None):
     at = "127.0.0.1", port
     post, listed = federation.post, federation.trusted
-    with app.serving(post, listed, at, tls=tls, max_frame=MAX_FRAME) as url:
+    with app.serving(post, listed, at, tls=tls, max_frame=MAX_FRAME, door=door) as url:
         yield url
 
 
@@ -176,25 +179,40 @@ def test_who_does_not_say_who_it_is_is_closed(federation, tls, frame):
 
 
 def test_who_says_nothing_is_closed(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "ADMISSION_S", 0.1)
+    monkeypatch.setattr(admission, "ADMISSION_S", 0.1)
     own, trusted = tls[0]
     with serving(federation, own) as url:
         assert exchanged(url, trusted, closed)[0] == 4401
 
 
-def test_strangers_are_limited_in_number(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "MOST_UNKNOWN", 1)
+def test_of_strangers_the_one_that_has_waited_longest_goes(federation, tls, monkeypatch):
+    """So who is honest is admitted, whoever else says nothing."""
+    monkeypatch.setattr(strangers, "MOST_STRANGERS", 2)
     own, trusted = tls[0]
+    key, door = federation.identities[3].identity, Door(federation.trusted, own)
+    context = ssl.create_default_context(cafile=trusted)
 
     async def talk(connection):
-        context = ssl.create_default_context(cafile=trusted)
         url = f"wss://127.0.0.1:{connection.remote_address[1]}{PATH}"
-        await connection.recv()
-        async with connect(url, ssl=context, subprotocols=[SUBPROTOCOL]) as second:
-            return await closed(second)
+        async with (
+            connect(url, ssl=context, subprotocols=[SUBPROTOCOL]),
+            connect(url, ssl=context, subprotocols=[SUBPROTOCOL]) as third,
+        ):
+            welcome = await hello_of(federation, 3, key, own.hash())(third)
+            return await closed_or_broken(connection), welcome
 
-    with serving(federation, own) as url:
-        assert exchanged(url, trusted, talk)[0] == 1013
+    with serving(federation, own, door=door) as url:
+        assert exchanged(url, trusted, talk) == (True, Welcome(0, 3))
+    assert door.refusals.counts == {"crowded": 1}
+
+
+async def closed_or_broken(connection):
+    """Whether the server ends a connection."""
+    try:
+        while True:
+            await connection.recv()
+    except ConnectionClosed:
+        return True
 
 
 def test_a_message_that_is_too_long_is_not_read(federation, tls):
@@ -231,20 +249,42 @@ def test_a_device_that_breaks_the_rules_is_closed_and_no_other(federation, tls, 
         assert exchanged(url, trusted, talk) == 1008
 
 
-def test_a_second_connection_closes_the_first(federation, tls):
+def test_a_second_connection_of_a_device_that_is_there_is_refused(federation, tls):
+    """An identity that was copied: neither throws the other out without end."""
     own, trusted = tls[0]
-    key = federation.identities[3].identity
+    key, door = federation.identities[3].identity, Door(federation.trusted, own)
     context = ssl.create_default_context(cafile=trusted)
 
     async def talk(connection):
         await hello_of(federation, 3, key, own.hash())(connection)
         url = f"wss://127.0.0.1:{connection.remote_address[1]}{PATH}"
         async with connect(url, ssl=context, subprotocols=[SUBPROTOCOL]) as other:
-            await hello_of(federation, 3, key, own.hash())(other)
-            return (await closed(connection))[0], federation.post.connected
+            with pytest.raises(ConnectionClosed) as told:
+                await hello_of(federation, 3, key, own.hash())(other)
+        await (await connection.ping())
+        return told.value.rcvd.reason
+
+    with serving(federation, own, door=door) as url:
+        assert "this identity is connected already" in exchanged(url, trusted, talk)
+    assert door.refusals.counts == {"twice": 1}
+
+
+def test_a_device_that_comes_back_replaces_a_connection_that_is_dead(federation, tls, monkeypatch):
+    """The first one answers no ping, as where a machine was cut off."""
+    monkeypatch.setattr(app, "ALIVE_S", 0.05)
+    own, trusted = tls[0]
+    key = federation.identities[3].identity
+
+    def hello(challenge):
+        return identities.OwnIdentity(ClientId(3), key).hello(challenge, own.hash())
 
     with serving(federation, own) as url:
-        assert exchanged(url, trusted, talk) == (4409, {3})
+        port = int(url.rpartition(":")[2])
+        with reading_nothing("127.0.0.1", port, trusted, hello):
+            waited_for(lambda: federation.post.connected == {3})
+            talk = hello_of(federation, 3, key, own.hash())
+            assert exchanged(url, trusted, talk) == Welcome(0, 3)
+    assert federation.post.passed["reconnections"] == 1
 
 
 def reading_nothing(host, port, trusted, hello):
@@ -290,8 +330,9 @@ def unread(federation, tls, connections):
 
 
 @pytest.mark.slow
-def test_what_is_not_read_is_kept_for_one_connection_of_a_device(federation, tls):
+def test_what_is_not_read_is_kept_for_one_connection_of_a_device(federation, tls, monkeypatch):
     """A device that connects again and again, and never reads, takes no more memory than once."""
+    monkeypatch.setattr(app, "ALIVE_S", 0.1)
     with unread(federation, tls[0], 4):
         waited_for(lambda: len(open_transports()) == 1)
         assert federation.post.connected == {3}
@@ -354,7 +395,7 @@ REQUEST = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
 
 @pytest.mark.parametrize("said", [[], [b"GET /"], [REQUEST, b"1"], [REQUEST, b"1", b"2"]])
 def test_a_connection_that_becomes_no_websocket_is_cut_off(federation, tls, monkeypatch, said):
-    monkeypatch.setattr(app, "ADMISSION_S", 0.3)
+    monkeypatch.setattr(admission, "ADMISSION_S", 0.3)
     own, trusted = tls[0]
     with serving(federation, own) as url, sockets(url, trusted, 1) as (one,):
         for part in said:
@@ -364,33 +405,30 @@ def test_a_connection_that_becomes_no_websocket_is_cut_off(federation, tls, monk
 
 
 def test_connections_that_ask_for_nothing_are_limited_in_number(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "MOST_OPENING", 2)
+    monkeypatch.setattr(strangers, "MOST_STRANGERS", 2)
     own, trusted = tls[0]
     key = federation.identities[3].identity
     with serving(federation, own) as url:
         with sockets(url, trusted, 3) as opened:
-            assert ends(opened[2])
+            assert ends(opened[0])
         talk = hello_of(federation, 3, key, own.hash())
         waited_for(lambda: _is_welcomed(url, trusted, talk))  # others may come again
 
 
 def test_handshakes_that_do_not_end_are_limited_in_number_and_time(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "MOST_OPENING", 2)
+    monkeypatch.setattr(strangers, "MOST_STRANGERS", 2)
     monkeypatch.setattr(app, "HANDSHAKE_S", 1.0)
     own, trusted = tls[0]
     key = federation.identities[3].identity
-    with serving(federation, own) as url:
-        began = time.monotonic()
-        with sockets(url, trusted, 3, shakes_hands=False) as opened:
-            assert ends(opened[2])
-            assert time.monotonic() - began < 0.9
-            assert ends(opened[0])
-            talk = hello_of(federation, 3, key, own.hash())
-            waited_for(lambda: _is_welcomed(url, trusted, talk))
+    with serving(federation, own) as url, sockets(url, trusted, 3, shakes_hands=False) as opened:
+        assert ends(opened[0])
+        assert ends(opened[2])
+        talk = hello_of(federation, 3, key, own.hash())
+        waited_for(lambda: _is_welcomed(url, trusted, talk))
 
 
 def test_a_stranger_sends_no_long_frame(federation, tls, caplog):
-    """And writes nothing to the server's log by it."""
+    """And writes no traceback to the server's log by it."""
     own, trusted = tls[0]
 
     async def talk(connection):
@@ -400,7 +438,148 @@ def test_a_stranger_sends_no_long_frame(federation, tls, caplog):
 
     with serving(federation, own) as url:
         assert exchanged(url, trusted, talk)[0] == 1009
-    assert not caplog.records
+        waited_for(lambda: caplog.records)
+    assert [one.getMessage() for one in caplog.records] == [
+        "not admitted: the first frame is too long"
+    ]
+    assert not caplog.records[0].exc_info
+
+
+@pytest.mark.parametrize("offered", [["deltafl.net.v1"], []])
+def test_who_speaks_another_version_is_told_and_so_is_the_server(federation, tls, offered):
+    own, trusted = tls[0]
+    door = Door(federation.trusted, own)
+    with serving(federation, own, door=door) as url:
+        _, told = exchanged(url, trusted, closed, subprotocols=offered or None)
+    assert f"the device speaks '{', '.join(offered)}', and this server {SUBPROTOCOL}" in told
+    assert door.refusals.counts == {"version": 1}
+
+
+def test_a_frame_of_another_version_is_told(federation, tls):
+    own, trusted = tls[0]
+    door = Door(federation.trusted, own)
+
+    async def talk(connection):
+        await connection.recv()
+        await connection.send(write_fields([1, 2, 0, bytes(32), bytes(64)]))
+        return await closed(connection)
+
+    with serving(federation, own, door=door) as url:
+        assert exchanged(url, trusted, talk) == (4401, "version 1 of the transport, not 2")
+    assert door.refusals.counts == {"version": 1}
+
+
+def test_a_device_says_that_a_server_speaks_another_version(federation, tls, monkeypatch):
+    monkeypatch.setattr(app, "SUBPROTOCOL", "deltafl.net.v1")
+    monkeypatch.setattr(admission, "SUBPROTOCOL", SUBPROTOCOL)
+    assert "another version than this device, deltafl.net.v2" in report_of(federation, tls[0])
+
+
+def report_of(federation, tls):
+    """What a device says first of its connection."""
+    own, trusted = tls
+    stop, said = threading.Event(), []
+
+    def report(sentence):
+        said.append(sentence)
+        stop.set()
+
+    with serving(federation, own) as url:
+        taking_part(Server(url, trusted), federation.sides[0], report, stop)
+    return said[0]
+
+
+def test_a_handshake_that_fails_is_counted(federation, tls):
+    """Whoever does not trust the certificate says so in TLS; who speaks no TLS does too."""
+    (own, trusted), (_, other) = tls
+    door = Door(federation.trusted, own)
+    with serving(federation, own, door=door) as url:
+        with sockets(url, trusted, 1, shakes_hands=False) as (one,):
+            one.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert ends(one)
+        assert door.refusals.counts == {"tls": 1}
+        with pytest.raises(ssl.SSLError):
+            exchanged(url, other, closed)
+
+
+def test_a_list_that_is_another_is_noted_and_admitted(federation, tls, tmp_path, caplog):
+    own, trusted = tls[0]
+    (tmp_path / "list").write_text(federation.trusted.dump())
+    door = Door(identities.DeviceList(tmp_path / "list"), own)
+    owner = federation.identities[3]
+    some = type(federation.trusted)({owner.client: owner.identity.public})
+
+    def of(listed):
+        async def talk(connection):
+            challenge = decode(await connection.recv())
+            await connection.send(encode(owner.hello(challenge, own.hash(), listed)))
+            return decode(await connection.recv()), door.strays
+
+        return talk
+
+    with serving(federation, own, door=door) as url:
+        assert exchanged(url, trusted, of(federation.trusted)) == (Welcome(0, 3), 0)
+        waited_for(lambda: not federation.post.connected)
+        assert exchanged(url, trusted, of(some)) == (Welcome(0, 3), 1)
+    assert [one.fields["reason"] for one in caplog.records] == ["list"]
+    assert door.strays == 0  # nobody is connected
+
+
+def test_a_certificate_is_shown_once_its_files_are_read_again(federation, tls, tmp_path):
+    """A wrong one is refused, and the other one stays."""
+    (first, trusted), (second, other) = tls
+    files = Tls(tmp_path / "cert", tmp_path / "key")
+
+    def put(one):
+        files.certificate.write_bytes(one.certificate.read_bytes())
+        files.key.write_bytes(one.key.read_bytes())
+
+    put(first)
+    key = federation.identities[3].identity
+    door = Door(federation.trusted, files)
+    with serving(federation, files, door=door) as url:
+        talk = hello_of(federation, 3, key, first.hash())
+        assert exchanged(url, trusted, talk) == Welcome(0, 3)
+        files.key.write_bytes(second.key.read_bytes())
+        with pytest.raises(UserError, match="not a certificate and its key"):
+            files.read()
+        waited_for(lambda: not federation.post.connected)
+        assert exchanged(url, trusted, talk) == Welcome(0, 3)
+        put(second)
+        files.read()
+        waited_for(lambda: not federation.post.connected)
+        talk = hello_of(federation, 3, key, second.hash())
+        assert exchanged(url, other, talk) == Welcome(0, 3)
+    assert files.expires > time.time()
+
+
+def test_a_server_that_ends_says_so_to_its_devices(federation, tls):
+    own, trusted = tls[0]
+    key, stack = federation.identities[3].identity, ExitStack()
+
+    async def talk(connection):
+        await hello_of(federation, 3, key, own.hash())(connection)
+        _, told = await asyncio.gather(asyncio.to_thread(stack.close), closed(connection))
+        return told
+
+    with stack:
+        url = stack.enter_context(serving(federation, own))
+        code, told = exchanged(url, trusted, talk)
+    assert (code, told[:12]) == (1012, "it has ended")
+
+
+def test_pauses_grow_unless_a_connection_has_lasted(monkeypatch):
+    clock = iter([0.0, 1.0, 1.1, 2.0, 2.3, 9.0, 30.0, 40.0])
+    monkeypatch.setattr(dialling.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(dialling.secrets, "randbelow", lambda _: 500)
+    pauses = dialling._Pauses(1e9)
+    pauses.admitted()
+    assert pauses.following() == 0.5  # it lasted a tenth of a second
+    pauses.admitted()
+    assert pauses.following() == 1.0
+    pauses.admitted()
+    assert pauses.following() == 0.5  # it lasted longer than the next pause
+    assert pauses.following() == 1.0
 
 
 def test_a_device_sends_frames_as_long_as_any(federation, tls):
@@ -439,8 +618,8 @@ def test_a_device_gives_up_once_its_patience_is_over(federation, tls, monkeypatc
         began = time.monotonic()
         taking_part(Server(url, trusted), stranger, said.append, threading.Event(), patience=0.5)
     assert 0.5 < time.monotonic() - began < 15
-    assert said[-1].endswith("giving up")
-    assert "not on the list" in said[0]
+    assert said[-1].endswith("giving up: not admitted for 0.5 s (--patience)")
+    assert "not on the server's list" in said[0]
 
 
 def _is_welcomed(url, trusted, talk):
@@ -539,7 +718,7 @@ def test_who_may_open_any_number_of_files_has_room(federation, tls, monkeypatch,
 
 
 def test_where_files_run_out_strangers_are_turned_away(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "_OTHER_FILES", 1)
+    monkeypatch.setattr(strangers, "_OTHER_FILES", 1)
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (2, 2))
     monkeypatch.setattr(app, "allow_connections", lambda: None)
     own, trusted = tls[0]
@@ -551,7 +730,7 @@ def test_a_server_may_have_as_many_connections_as_the_system_allows():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
-        app.allow_connections()
+        strangers.allow_connections()
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

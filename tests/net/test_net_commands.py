@@ -10,13 +10,25 @@ import urllib.request
 
 import pytest
 
+from deltafl.secagg import ClientId
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.net import device_cli, device_flags, federation_cli, serve_cli, serve_flags
+from deltafl.sim.net import (
+    device_cli,
+    device_flags,
+    federation_cli,
+    logs,
+    serve_cli,
+    serve_flags,
+)
+from deltafl.sim.net.admission import Door
+from deltafl.sim.net.identities import DeviceList
+from deltafl.sim.net.post import Post
 from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.run.algorithms import of_few, policy_of
 from deltafl.sim.run.engine import Stop
-from deltafl.sim.settings.config_io import build_config
+from deltafl.sim.settings.config_io import build_config, to_toml
 
 NUMBER = 10
 SETTINGS = {
@@ -56,6 +68,7 @@ def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, cap
             ports.set()
 
     monkeypatch.setattr(serve_cli, "say", said)
+    monkeypatch.setattr(logs, "start", lambda _form: None)
     monkeypatch.setattr(device_cli, "say", lambda _sentence: None)
     arguments = [*server_arguments(prepared), "--gather", "60", "--patience", "60"]
     codes = {}
@@ -147,8 +160,6 @@ def test_a_device_that_is_not_on_its_list_says_which_line_is_missing(prepared):
 
 def test_a_federation_needs_as_many_devices_as_a_round(tmp_path):
     given = ["up", "--out", str(tmp_path / "new"), "--devices", "3"]
-    with pytest.raises(UserError, match=r"cohort_size = 3: must be at least privacy\.min_cohort"):
-        federation_cli.main(parsed(federation_cli, given))
     preset = [*given, "--preset", "quickstart"]
     with pytest.raises(UserError, match="--devices 3: must be from 20"):
         federation_cli.main(parsed(federation_cli, preset))
@@ -160,7 +171,7 @@ def test_a_federation_needs_as_many_devices_as_a_round(tmp_path):
         federation_cli.main(parsed(federation_cli, [*given, "--resume"]))
 
 
-@pytest.mark.parametrize(("devices", "cohort"), [(12, 12), (70, 20)])
+@pytest.mark.parametrize(("devices", "cohort"), [(3, 3), (12, 12), (70, 20)])
 def test_cohort_and_data_follow_the_number_of_devices(devices, cohort, tmp_path):
     given = parsed(federation_cli, ["up", "--out", str(tmp_path), "--devices", str(devices)])
     assert federation_cli._config(given).federation.cohort_size == cohort
@@ -211,14 +222,21 @@ def test_a_device_that_cannot_run_ends_all(tmp_path):
 
 
 def test_the_first_signal_ends_the_server_after_the_round_and_the_second_at_once(capfd):
+    logs.start("text")
     stop, before = threading.Event(), signal.getsignal(signal.SIGTERM)
-    with serve_cli._ended_by_signals(stop):
+    read_again = threading.Event()
+    with serve_cli._ended_by_signals(stop, read_again.set):
+        signal.raise_signal(signal.SIGHUP)
+        assert read_again.wait(10)
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
-    assert capfd.readouterr().err == "stopping after this round; a second signal stops at once\n"
+    end = time.monotonic() + 10
+    while not (told := capfd.readouterr().err):
+        assert time.monotonic() < end
+    assert told.endswith("INFO stopping after this round; a second signal stops at once\n")
 
 
 @pytest.mark.parametrize(
@@ -248,25 +266,27 @@ def test_of_the_model_of_one_level_the_numbers_are_counted():
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        (10, "note: the run ends with the first round that is lost"),
-        (20, "note: the run ends with the first round that is lost"),
+        (10, "the run ends with the first round that is lost"),
+        (20, "the run ends with the first round that is lost"),
         (21, "the run goes on after 1 lost rounds in a row"),
         (500, "the run goes on after 2 lost rounds in a row"),
     ],
 )
-def test_how_many_rounds_may_be_lost_is_said_at_the_start(listed, said):
+def test_how_many_rounds_may_be_lost_is_said_at_the_start(listed, said, caplog):
     """Of ten of the devices in each; eleven are needed for a secure round."""
     size = serve_cli._num_parameters(build_config([SETTINGS]), ModelSpec("linear", (64,), 10))
     assert size == 640
     once = {"policy": {"max_rounds_per_model": 1}}
-    told = serve_cli._losable(build_config([SETTINGS, once]), size, listed)
+    caplog.set_level("INFO")
+    serve_cli._say_losable(build_config([SETTINGS, once]), size, listed)
+    serve_cli._say_losable(build_config([SETTINGS]), size, listed)
+    told, repeated = (one.getMessage() for one in caplog.records)
     assert told.startswith(said)
-    repeated = serve_cli._losable(build_config([SETTINGS]), size, listed)
     assert repeated.startswith("the run goes on after 2 lost rounds in a row")
 
 
 def test_a_device_ends_by_a_signal_between_two_messages(prepared, monkeypatch):
-    async def taking_part(_server, _side, _say, stop):
+    async def taking_part(_server, _side, _say, stop, _patience):
         assert not stop.is_set()
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
@@ -306,3 +326,66 @@ def test_devices_are_there_until_the_server_has_ended_its_round(tmp_path):
         signal.signal(signal.SIGTERM, before)
         timer.join()
     assert float(server.read_text()) < float(device.read_text())
+
+
+def options_of(folder, listed, *more):
+    """Of a server whose settings are no more than an algorithm, with so many devices."""
+    settings = folder / "own.toml"
+    settings.write_text('[federation]\nalgorithm = "private-fedavg"\n')
+    given = ["--devices", str(folder / "devices.txt"), "--out", str(folder / "run")]
+    return serve_cli._config(parsed(serve_flags, [str(settings), *given, *more]), listed)
+
+
+@pytest.mark.parametrize(
+    ("listed", "cohort", "fewest"), [(2, 2, 2), (3, 3, 3), (9, 9, 9), (14, 14, 10), (50, 20, 10)]
+)
+def test_what_settings_leave_out_follows_from_the_list(tmp_path, listed, cohort, fewest):
+    config = options_of(tmp_path, listed)
+    assert (config.federation.cohort_size, config.privacy.min_cohort) == (cohort, fewest)
+    serve_cli._preflight(config, 640, listed, tmp_path)  # and it works
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(to_toml(config))
+    assert options_of(tmp_path, 1 + listed, "--resume") == config  # as it was begun
+    given = options_of(tmp_path, listed, "--set", "privacy.min_cohort=2")
+    assert given.privacy.min_cohort == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("federation.cohort_size=20", "more than the 3 training devices of"),
+        ("privacy.min_cohort=10", r"cohort_size = 3: must be at least privacy\.min_cohort = 10"),
+        ("federation.algorithm=private-delta-fl", "theta = 1/2 keeps 1 of 3 devices"),
+    ],
+)
+def test_what_a_small_fleet_cannot_do_is_refused_before_anybody_waits(tmp_path, more, said):
+    with pytest.raises(ConfigError, match=said):
+        serve_cli._preflight(options_of(tmp_path, 3, "--set", more), 640, 3, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("listed", "accepted"), [(2, (2, 2)), (3, (3, 2)), (4, (4, 3)), (30, (10, 3))]
+)
+def test_a_device_accepts_sums_over_a_fleet_that_its_own_list_says_is_small(listed, accepted):
+    policy = policy_of(build_config([of_few(listed)]), own=True)
+    assert (policy.min_cohort, policy.min_threshold) == accepted
+    assert policy.min_search_cohort == accepted[0]
+
+
+def test_a_list_and_a_certificate_are_read_again(prepared, caplog):
+    """What is wrong is told, and changes nothing."""
+    caplog.set_level("INFO")
+    door = Door(DeviceList(prepared / "devices.txt"), None)
+    post = Post(time.monotonic, 1)
+    line = post.connect(ClientId(3), lambda: None)
+    lines = (prepared / "devices.txt").read_text().splitlines()
+    (prepared / "devices.txt").write_text("\n".join(x for x in lines if not x.startswith("3 ")))
+    serve_cli._read_again(door, post)
+    assert not line.is_open
+    assert "not on the list any more" in line.because
+    (prepared / "devices.txt").write_text("nonsense")
+    serve_cli._read_again(door, post)
+    assert len(door.devices.keys) == NUMBER - 1
+    first, second = (one.getMessage() for one in caplog.records)
+    assert first.startswith("9 devices are on the list: 0 new, 1 removed")
+    assert second.startswith("the list stays as it was")

@@ -6,9 +6,16 @@ import stat
 import pytest
 
 from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg.identity import identity
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import enrol_cli
-from deltafl.sim.net.identities import OwnIdentity, read_directory
+from deltafl.sim.net.identities import (
+    DeviceList,
+    OwnIdentity,
+    alone,
+    fingerprint_of,
+    read_directory,
+)
 
 
 def test_an_identity_is_read_as_it_was_made(tmp_path):
@@ -107,3 +114,43 @@ def test_enrolment_prints_what_the_administrator_needs(tmp_path, capsys):
     (tmp_path / "devices.txt").write_text(own.entry + "\n")
     listed = enrol(capsys, "--list", str(tmp_path / "devices.txt"))
     assert TrustedKeys({own.client: own.identity.public}).fingerprint() in listed
+
+
+def test_a_list_is_read_again_and_numbers_keep_their_keys(tmp_path):
+    """Also those of devices that were removed, and after a restart."""
+    path, known = tmp_path / "devices.txt", tmp_path / "known"
+    keys = {ClientId(i): identity(bytes([i]) * 32).public for i in range(5)}
+
+    def put(**changes):
+        path.write_text(TrustedKeys({c: k for c, k in (keys | changes["of"]).items() if k}).dump())
+
+    put(of={4: None})
+    listed = DeviceList(path)
+    listed.keep(known)
+    put(of={0: None, 3: None})
+    assert listed.read_again() == "3 devices are on the list: 1 new, 2 removed"
+    assert set(listed.keys) == {1, 2, 4}
+    assert listed.limit == 5
+    for wrong, said in (
+        ({3: identity(b"x" * 32).public}, "another key for device 3"),
+        ({3: None, 9: keys[ClientId(3)]}, "a key another number"),
+    ):
+        put(of=wrong)
+        with pytest.raises(UserError, match=said):
+            listed.read_again()
+        assert set(listed.keys) == {1, 2, 4}
+        with pytest.raises(UserError, match=said):
+            DeviceList(path).keep(known)
+    put(of={})
+    again = DeviceList(path)
+    again.keep(known)
+    assert fingerprint_of(again) == bytes.fromhex(TrustedKeys(keys).fingerprint())
+
+
+def test_an_identity_is_used_by_one_process(tmp_path):
+    path = tmp_path / "own.identity"
+    OwnIdentity.create(path, ClientId(3))
+    with alone(path), pytest.raises(UserError, match="in use by another process"), alone(path):
+        pass
+    with alone(path):
+        pass

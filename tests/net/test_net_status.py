@@ -2,14 +2,17 @@
 
 import re
 import time
+import urllib.error
 import urllib.request
 from types import SimpleNamespace
 
 import pytest
 
-from deltafl.secagg import ClientId, Stage, Step
+from deltafl.secagg import ClientId, Stage, Step, TrustedKeys
+from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import served
 from deltafl.sim.net.frames import Reason, decode
+from deltafl.sim.net.logs import Cause
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.status import METRICS_TYPE, SHOWN_ROUNDS, Status
 from deltafl.sim.settings.config_io import build_config
@@ -35,7 +38,13 @@ def event(number, **more):
 
 @pytest.fixture
 def status():
-    return Status(config(), Post(time.monotonic, 50), 30)
+    return Status(config(), Post(time.monotonic, 50), door())
+
+
+def door():
+    """Of a list of thirty devices."""
+    keys = {ClientId(i): bytes([i]) * 32 for i in range(1, 31)}
+    return Door(TrustedKeys(keys), None)
 
 
 def of(status):
@@ -116,7 +125,7 @@ def test_a_run_that_is_over_is_not_reloaded(status):
 
 def test_noise_is_accounted():
     noise = {"method": "noisy", "noise": "4", "weights": "equal"}
-    shown = Status(noisy := build_config([{"quantile": noise}]), Post(time.monotonic, 50), 30)
+    shown = Status(noisy := build_config([{"quantile": noise}]), Post(time.monotonic, 50), door())
     shown.begin(noisy, 10)
     assert "ε = " in shown.page() or "ε is not bounded" in shown.page()
 
@@ -131,7 +140,41 @@ def test_it_is_served_without_scripts_or_other_hosts(status):
             assert b"# TYPE deltafl_rounds_done gauge" in answer.read()
 
 
-def test_a_device_is_welcomed_with_the_rounds_that_are_done(status):
-    status.begin(status.config, 3)
-    line = status.post.connect(ClientId(1), lambda: None)
-    assert decode(status.post.take(line)).rounds_done == 3
+def test_a_device_is_welcomed_with_the_rounds_that_are_done():
+    post = Post(time.monotonic, 50, 3)
+    assert decode(post.take(post.connect(ClientId(1), lambda: None))).rounds_done == 3
+
+
+def test_whoever_runs_the_server_sees_how_it_is(status):
+    status.door.refusals.note(Cause.KEY, "wrong")
+    status.door.refusals.note(Cause.LIST, "admitted")
+    status.taken(Stage.MASK, [1.0, 2.5])
+    status.taken(Stage.MASK, [0.5])
+    for _ in range(2):
+        status.post.take(status.post.connect(ClientId(1), lambda: None))
+    told = of(status)
+    assert told['deltafl_refused_total{reason="key"}'] == 1
+    assert 'deltafl_refused_total{reason="list"}' not in told
+    assert told['deltafl_answers_total{stage="mask"}'] == 3
+    assert told['deltafl_answers_seconds_total{stage="mask"}'] == 4.0
+    assert told["deltafl_reconnections_total"] == 1
+    assert told["deltafl_sent_bytes_total"] > 0
+    assert told["deltafl_cpu_seconds_total"] > 0
+    assert told["deltafl_since_round_seconds"] >= 0
+    assert "deltafl_certificate_expiry_timestamp_seconds" not in told
+
+
+def test_it_is_ready_while_devices_are_served(status):
+    def asked(path):
+        with served(status.application(), "127.0.0.1", 0) as (host, port):
+            try:
+                with urllib.request.urlopen(f"http://{host}:{port}{path}") as answer:
+                    return answer.status
+            except urllib.error.HTTPError as error:
+                return error.code
+
+    assert (asked("/healthz"), asked("/readyz")) == (200, 503)
+    status.ready(is_ready=True)
+    assert asked("/readyz") == 200
+    status.over()
+    assert (asked("/healthz"), asked("/readyz")) == (200, 503)

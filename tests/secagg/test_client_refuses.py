@@ -46,8 +46,8 @@ def test_a_device_in_session_holds_secrets_and_an_honest_one_sheds_those_it_used
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"min_cohort": 5}, "min_cohort=4 is below the device's 5"),
-        ({"min_threshold": 4}, "threshold=3 is below the device's 4"),
+        ({"min_cohort": 5}, "min_cohort=4 is below the device's min_cohort=5"),
+        ({"min_threshold": 4}, "threshold=3 is below min_threshold=4"),
         ({"min_threshold_share": 0.51}, "threshold / holders=0.5 is below the device's 0.51"),
         ({"colluding_rate": 0.5}, "min_cohort without colluding devices=1 is below the device's 2"),
         ({"max_degree": 4}, "degree=5 is above the device's 4"),
@@ -722,7 +722,7 @@ def test_closing_ends_the_session():
 def test_default_policy_refuses_a_session_of_three():
     params = make_params(3, threshold=2)
     machine = Client(1, DevicePolicy())
-    with pytest.raises(PeerError, match="min_cohort=2 is below the device's 5"):
+    with pytest.raises(PeerError, match="min_cohort=2 is below the device's min_cohort=5"):
         machine.receive(wire.encode(SessionOpen(params), params))
 
 

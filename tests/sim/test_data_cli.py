@@ -222,6 +222,7 @@ def test_describe_shakespeare(capsys):
         (("describe", "heart"), "--data is missing; it must name the folder of processed"),
         (("describe", "digits", "--data", "x"), "is not read from files: leave out --data x"),
         (("describe", "digits", "--set", "seed=1"), "unknown setting data.seed"),
+        (("describe", "digits", "--set", "data.seed=1"), "unknown setting data.seed"),
         (("describe", "npz", "--data", "none.npz"), "none.npz: no such file"),
         (("describe", "digits", "--set", "num_devices=9000"), "num_devices=9000"),
         (("fetch", "digits"), "is not read from files: there is nothing to fetch"),

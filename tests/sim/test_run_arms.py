@@ -12,7 +12,8 @@ from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.plan import known_data, known_parameters, plan_of
 from deltafl.sim.run.accounting import note_on_delta
-from deltafl.sim.run.arms import KnownData, check_data
+from deltafl.sim.run.algorithms import of_few
+from deltafl.sim.run.arms import KnownData, check_arms, check_data
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.fitting import check_fit
 from deltafl.sim.run.simulated import spec_of
@@ -239,3 +240,16 @@ def test_a_run_says_so_once(tmp_path, no_figures):
         merged(changes), tmp_path / "run", resume=False, progress=Silent(), warn=told.append
     )
     assert [one for one in told if "dp.delta" in one] == [note_on_delta(merged(changes).dp, 30)]
+
+
+@pytest.mark.parametrize("algorithm", ["private-fedavg", "private-q-ffl", "private-delta-fl"])
+@pytest.mark.parametrize("devices", [2, 3, 4, 5, 9, 10, 11, 19])
+def test_few_devices_that_are_all_in_every_round_work_by_default(algorithm, devices):
+    """But for a tail that is one device's: half of three, rounded down."""
+    whole = {"federation": {"algorithm": algorithm, "cohort_size": devices}}
+    config = build_config([of_few(devices), whole])
+    if algorithm == "private-delta-fl" and devices < 4:
+        with pytest.raises(ConfigError, match=rf"theta = 1/2 keeps 1 of {devices} devices, and 0"):
+            check_arms(config, 10, devices)
+    else:
+        check_arms(config, 10, devices)

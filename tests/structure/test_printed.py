@@ -23,7 +23,7 @@ PUBLIC = {
     "protocol.update_noise.NoisyUpdates.seed": "of the rotation, which all devices know",
     "sim.cohort.attackers.Attack.tick": "the step of the losses' grid",
     "sim.cohort.seeds.Seeds.seed": "of a simulation, in the settings",
-    "sim.net.app.Tls.key": "the path of a file",
+    "sim.net.certificates.Tls.key": "the path of a file",
     "sim.net.frames.Hello.key": "a public key",
     "sim.net.own_work.SummedMetrics.loss": "a mean over devices",
     "secagg.summing.Summing.secrets": "the server's, an object that prints nothing",

@@ -45,6 +45,7 @@ FILES: Final = (
     ),
     FileRow("transcript.bin", "itself, and everything else", ""),
     FileRow("measured/*", "", "what devices have measured together; audit each record by itself"),
+    FileRow("devices.txt", "", "which devices were on the list of the federation, and their keys"),
     FileRow("round.bin", "", "what devices have sent in the round that is going on"),
     FileRow("truth.bin", "the transcript and the checkpoints, if it is given (`--truth`)", ""),
     FileRow("attackers.jsonl", "", "who lies, which the simulation alone knows"),

@@ -38,7 +38,8 @@ from deltafl.secagg.identity import SEED_SIZE, IdentityKey, identity
 from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import NoObserver, Observer
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.net.app import Tls, serving
+from deltafl.sim.net.app import serving
+from deltafl.sim.net.certificates import Tls
 from deltafl.sim.net.flower.messages import RECORD, Handover, Layout, Told
 from deltafl.sim.net.frames import Reason
 from deltafl.sim.net.identities import read_directory
@@ -177,8 +178,9 @@ class Admitted(Directory):
         return self.keys.get(client) == key
 
 
-def _note_declined(client: ClientId, reason: Reason) -> None:
-    log(WARNING, "device %s does not go on with the round: %s", client, reason.name.lower())
+def _note_declined(client: ClientId, reason: Reason, detail: str) -> None:
+    why = f"{reason.words}: {detail}" if detail else reason.words
+    log(WARNING, "device %s does not go on with the round: %s", client, why)
 
 
 _MOST_PER_NUMBER: Final = 8  # bytes of a masked number
