@@ -14,15 +14,16 @@ from typing import Final
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.metrics import Summary
+from deltafl.fl.strategies.base import Strategy
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.wire import max_bytes
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.data.dataset import agreed_of, build_dataset
 from deltafl.sim.errors import ConfigError, RunError, UserError
 from deltafl.sim.net.app import Tls, served, serving
-from deltafl.sim.net.frames import OVERHEAD, Reason
+from deltafl.sim.net.frames import MAX_SETTINGS, OVERHEAD, Reason
 from deltafl.sim.net.identities import read_directory
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
@@ -33,16 +34,18 @@ from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.arms import fewest_devices, losable_rounds, session_of
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
+from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, RunConfig
-from deltafl.sim.settings.config_io import Table, read_config_file
+from deltafl.sim.settings.config_io import Table, read_config_file, to_toml
 from deltafl.sim.settings.given import (
     address,
     config_of,
     joined,
     quickstart,
+    with_digests,
 )
 from deltafl.sim.visible import say, visible
 
@@ -53,12 +56,14 @@ _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 def main(options: argparse.Namespace) -> int:
     """Serve until the run is over; the exit code."""
     config = _config(options)
-    tls, shapes, devices = _tls(options), _shapes(options, config), read_directory(options.devices)
+    code = OwnCode.of(config)
+    shapes = _shapes(config, code)
+    tls, devices = _tls(options), read_directory(options.devices)
     at = address(options.listen, "--listen")
     if tls is None and at[0] not in ("127.0.0.1", "::1", "localhost"):
         raise UserError(f"--listen {options.listen}: without TLS, only 127.0.0.1 can be served")
     num_parameters = _num_parameters(config, shapes)
-    _, params = session_of(config, num_parameters)
+    _, params = session_of(config, num_parameters, code.strategy)
     max_frame = max_bytes(params) + OVERHEAD
     post = Post(time.monotonic, config.federation.rounds)
     status = Status(config, post, len(devices.keys))
@@ -74,16 +79,18 @@ def main(options: argparse.Namespace) -> int:
         url = stack.enter_context(serving(post, devices, at, tls=tls, max_frame=max_frame))
         say(f"Devices connect to {url}")
         say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
-        say(_losable(config, num_parameters, len(devices.keys)))
+        say(_losable(config, num_parameters, len(devices.keys), code.strategy))
         site = _site(options, post, devices, waiting, status)
         stack.enter_context(_ended_by_signals(site.stop))
-        return _serve(options, config, site, shapes, status)
+        return _serve(options, config, site, shapes, status, code.strategy)
 
 
-def _losable(config: RunConfig, num_parameters: int, listed: int) -> str:
+def _losable(
+    config: RunConfig, num_parameters: int, listed: int, own: Strategy | None = None
+) -> str:
     """How many rounds may be lost, before it is too late to list more devices."""
     cohort = config.federation.cohort_size
-    fewest = fewest_devices(config, num_parameters)
+    fewest = fewest_devices(config, num_parameters, own)
     rounds = min(losable_rounds(config, fewest, listed), MAX_LOST_ROUNDS - 1)
     if rounds:
         return f"the run goes on after {rounds} lost rounds in a row, and stops after one more"
@@ -115,7 +122,12 @@ def _ended_by_signals(stop: Flag) -> Iterator[None]:
 
 
 def _serve(
-    options: argparse.Namespace, config: RunConfig, site: Site, shapes: ModelSpec, status: Status
+    options: argparse.Namespace,
+    config: RunConfig,
+    site: Site,
+    shapes: ModelSpec,
+    status: Status,
+    own: Strategy | None,
 ) -> int:
     try:
         summary = run_federation(
@@ -126,6 +138,7 @@ def _serve(
             resume=options.resume,
             progress=Several((status,) if options.quiet else (status, _Lines())),
             warn=lambda sentence: say(f"note: {sentence}"),
+            own=own,
         )
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
         say(f"the run failed: {error}; finished rounds are kept in {options.out}")
@@ -159,7 +172,29 @@ def _config(options: argparse.Namespace) -> RunConfig:
         "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
     otherwise = read_config_file(own) if begun else quickstart()
-    return config_of(options, otherwise=(otherwise,), always=(alone,))
+    stated: Table = {"data": _flags(options)}
+    config = with_digests(config_of(options, otherwise=(otherwise,), always=(alone, stated)))
+    if (size := len(to_toml(config).encode())) > MAX_SETTINGS:
+        raise ConfigError(
+            f"the settings have {size:,} bytes, and devices take up to {MAX_SETTINGS:,}: name "
+            "fewer columns or classes"
+        )
+    return config
+
+
+def _flags(options: argparse.Namespace) -> Mapping[str, object]:
+    """The settings of data that flags give."""
+    given: dict[str, object] = {}
+    if options.input_shape is not None:
+        try:
+            given["input_shape"] = [int(one) for one in options.input_shape.split(",")]
+        except ValueError:
+            raise UserError(
+                f"--input-shape {options.input_shape}: must be numbers such as 28,28"
+            ) from None
+    if options.num_classes is not None:
+        given["num_classes"] = options.num_classes
+    return given
 
 
 def _tls(options: argparse.Namespace) -> Tls | None:
@@ -177,21 +212,22 @@ def _tls(options: argparse.Namespace) -> Tls | None:
     return tls
 
 
-def _shapes(options: argparse.Namespace, config: RunConfig) -> ModelSpec:
+def _shapes(config: RunConfig, code: OwnCode) -> ModelSpec:
     """What the server knows of the devices' data: shapes, not numbers."""
-    if options.input_shape is None and options.num_classes is None:
-        return spec_of(config, build_dataset(config.data))
-    if options.input_shape is None or options.num_classes is None:
-        raise UserError("--input-shape and --num-classes belong together: give both")
-    try:
-        shape = tuple(int(one) for one in options.input_shape.split(","))
-    except ValueError:
-        shape = ()
-    if not shape or min(shape) < 1:
-        raise UserError(f"--input-shape {options.input_shape}: must be numbers such as 28,28")
-    if options.num_classes < 2:
-        raise UserError(f"--num-classes {options.num_classes}: must be at least 2")
-    return ModelSpec(config.model.name, shape, options.num_classes)
+    data, agreed = config.data, agreed_of(config.data)
+    classes = len(data.classes) or data.num_classes
+    if not (agreed.shape or data.classes or data.unit):
+        dataset = build_dataset(data)
+        return spec_of(config, dataset, code.module, code.criterion, code.optimizer)
+    if not agreed.shape or not (classes or data.unit):
+        raise UserError(
+            "inputs and labels belong together: say what inputs are, by data.feature_columns or "
+            "--input-shape, and what labels are, by data.classes, data.unit or --num-classes"
+        )
+    if agreed.is_scaled:
+        agreed.scale(agreed.shape)  # says which constants do not fit
+    parts = code.module, code.criterion, code.optimizer
+    return ModelSpec(config.model.name, agreed.shape, classes, None, *parts)
 
 
 def _num_parameters(config: RunConfig, shapes: ModelSpec) -> int:
