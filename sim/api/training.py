@@ -323,7 +323,7 @@ def _check_alone(config: RunConfig) -> None:
     if federation.devices == REMOTE:
         raise ConfigError(
             f"federation.devices = {REMOTE!r}: `train` simulates devices; those on machines of "
-            "their own train the papers' models, by `deltafl serve` and `deltafl device`"
+            "their own train by `deltafl serve` and `deltafl device`"
         )
     if config.experiment.baselines:
         raise ConfigError(

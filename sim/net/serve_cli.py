@@ -193,6 +193,8 @@ def _flags(options: argparse.Namespace) -> Mapping[str, object]:
                 f"--input-shape {options.input_shape}: must be numbers such as 28,28"
             ) from None
     if options.num_classes is not None:
+        if options.num_classes < 2:
+            raise UserError(f"--num-classes {options.num_classes}: must be at least 2")
         given["num_classes"] = options.num_classes
     return given
 
