@@ -185,7 +185,8 @@ def load_folder(
     made = _made_split(folder)
     if made and not {TRAIN, TEST} <= made.keys():
         raise DataError(f"{folder}: {', '.join(made)} alone is no split: give train/ and test/")
-    reader = _Reader(columns)
+    # what one device has may be in several files
+    reader = _Reader(columns, folder.name if split.alone and not user_column else "")
     sides = {side: [*reader.parts(place)] for side, place in (made or {"": folder}).items()}
     devices, classes = _devices(folder, sides, unit)
     whole = replace(split, num_classes=split.num_classes or len(classes) or None)
@@ -201,13 +202,15 @@ class _Reader:
 
     Args:
         columns: of tables.
+        only: whose all files are; "" if each entry of a folder is somebody's.
 
     Attributes:
         left_out: how many rows with gaps have been left out so far.
     """
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, only: str = "") -> None:
         self.left_out = 0
+        self._only = only
         self._columns = columns
         self._features: tuple[str, ...] = ()
 
@@ -217,8 +220,8 @@ class _Reader:
             raise DataError(f"{folder}: no such folder: check the path")
         seen: dict[str, Path] = {}
         for entry in _entries(folder):
-            user = entry.stem if entry.is_file() else entry.name
-            if not self._columns.user and seen.setdefault(user, entry) != entry:
+            user = self._only or (entry.stem if entry.is_file() else entry.name)
+            if not (self._only or self._columns.user) and seen.setdefault(user, entry) != entry:
                 raise DataError(
                     f"{entry}: {seen[user].name} is called alike: give each device one file or one "
                     "folder, so that no sample counts twice"

@@ -32,6 +32,7 @@ AGREED: Final = (
 )
 """The settings of [data] that are the same for all devices of a session."""
 
+_OF_FILES: Final = ("feature_columns", "unit")
 _BY_OTHERS: Final = ("train", "legacy")
 """Scaling by constants that are measured over all devices."""
 
@@ -45,8 +46,9 @@ def adopted(mine: DataConfig, said: DataConfig) -> DataConfig:
 
     Raises:
         ConfigError: the device's own settings say otherwise.
+        DataError: files of such a format have none of what is said.
     """
-    usual = DataConfig()
+    usual, kind = DataConfig(), dataset_format(mine)
     for name in AGREED:
         own, other = getattr(mine, name), getattr(said, name)
         if own not in (getattr(usual, name), other):
@@ -54,7 +56,14 @@ def adopted(mine: DataConfig, said: DataConfig) -> DataConfig:
                 f"data.{name} is {show(other)} in the session, and {show(own)} in this device's "
                 "own settings: agree on one"
             )
-    label = mine.label_column or said.label_column
+        if name in _OF_FILES and other and name not in kind.options:
+            raise DataError(
+                f"{mine.source}: the session says data.{name} = {show(other)}, and data of the "
+                f"format {kind.name!r} have no such thing: write them as a .csv or .parquet file"
+            )
+    label = mine.label_column
+    if "label_column" in kind.options:
+        label = label or said.label_column
     return replace(mine, label_column=label, **{one: getattr(said, one) for one in AGREED})
 
 

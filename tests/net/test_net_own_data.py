@@ -261,10 +261,31 @@ def test_what_a_device_says_of_its_own_has_to_be_what_the_session_says(mine, sai
     (name,) = mine
     with pytest.raises(ConfigError, match=rf"data\.{name} is .* in the session, and .* agree"):
         adopted(DataConfig(**mine), DataConfig(**said))
-    assert getattr(adopted(DataConfig(**mine), DataConfig(**mine)), name) == mine[name]
-    both = adopted(DataConfig(label_column="mine"), DataConfig(label_column="theirs", **said))
+    own = DataConfig(format="csv", **mine)
+    assert getattr(adopted(own, DataConfig(**mine)), name) == mine[name]
+    table = {"format": "csv"}
+    both = adopted(
+        DataConfig(label_column="mine", **table), DataConfig(label_column="theirs", **said)
+    )
     assert both.label_column == "mine"
     assert all(getattr(both, key) == value for key, value in said.items())
+
+
+def test_inputs_without_names_are_not_taken_for_columns(tmp_path):
+    np.savez(tmp_path / "mine.npz", x=np.ones((2, 3)), y=np.array([0, 1]))
+    with pytest.raises(DataError, match=r"says data\.feature_columns = .* the format 'npz'"):
+        device(tmp_path / "mine.npz")(session())
+    shaped = session(feature_columns=(), input_shape=[3], classes=["0", "2", "1"])
+    assert device(tmp_path / "mine.npz")(shaped).samples.y.tolist() == [0, 2]
+
+
+def test_files_of_a_folder_are_one_devices(sites):
+    (sites / "mine").mkdir()
+    for number in (0, 1):
+        (sites / f"site{number}.csv").rename(sites / "mine" / f"{number}.csv")
+    data = device(sites / "mine")(session())
+    assert data.samples.id == "mine"
+    assert data.samples.num_samples == 24 + 16
 
 
 def test_constants_of_all_devices_are_known_to_none(sites):
