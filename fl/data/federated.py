@@ -177,6 +177,8 @@ class Split:
         seed: of the split.
         num_classes: how many classes there are; None takes the largest label in the data plus one.
         by: whether devices are divided, or the samples of each device.
+        alone: whether the data may be those of one device. Then no device is drawn to test: the
+            others are on machines of their own.
     """
 
     more_than: int = 0
@@ -184,6 +186,7 @@ class Split:
     seed: int = 0
     num_classes: int | None = None
     by: SplitBy = SplitBy.DEVICES
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if self.more_than < 0:
@@ -231,19 +234,20 @@ def federate(
     _check_together(name, devices, split.num_classes)
     rule = f"keep devices with more than {split.more_than} samples"
     kept = [device for device in devices if device.num_samples > split.more_than]
-    if len(kept) < 2:
+    if len(kept) < (1 if split.alone else 2):
         sizes = [device.num_samples for device in devices]
-        raise DataError(too_few(name, sizes, len(kept), rule))
+        raise DataError(too_few(name, sizes, len(kept), rule, least=1 if split.alone else 2))
     kept.sort(key=lambda device: device.id)
     if split.by is SplitBy.SAMPLES:
         sides = [split_samples(device, split) for device in kept]
         train, test = tuple(side[0] for side in sides), tuple(side[1] for side in sides)
     else:
         if test_ids is None:
-            _, test_ids = split_ids([device.id for device in kept], split)
+            ids = [device.id for device in kept]
+            test_ids = frozenset() if split.alone else split_ids(ids, split)[1]
         train = tuple(device for device in kept if device.id not in test_ids)
         test = tuple(device for device in kept if device.id in test_ids)
-    if not train or not test:
+    if not train or not (test or split.alone):
         raise DataError(
             f"{name}: {len(train)} train and {len(test)} test devices are left by the rule "
             f"'{rule}': {'lower the number' if split.more_than else 'give data of both'}"
@@ -302,7 +306,7 @@ def _classes_of(devices: Sequence[DeviceData], split: Split) -> int:
     return split.num_classes or max(2, 1 + max(int(device.y.max()) for device in devices))
 
 
-def too_few(name: str, sizes: Sequence[int], kept: int, rule: str) -> str:
+def too_few(name: str, sizes: Sequence[int], kept: int, rule: str, least: int = 2) -> str:
     """The error where a rule leaves fewer devices than a split needs, with the mend that helps.
 
     Args:
@@ -310,15 +314,16 @@ def too_few(name: str, sizes: Sequence[int], kept: int, rule: str) -> str:
         sizes: of all devices before the rule, in samples.
         kept: how many devices are left.
         rule: in words.
+        least: how many it needs.
     """
     mend = (
         f" (largest device: {max(sizes)} samples): lower the number (data.min_samples)"
-        if len(sizes) > 1
+        if len(sizes) >= least
         else ": say of each sample whose it is, and give samples of more users"
     )
     return (
-        f"{name}: {kept} of {len(sizes)} devices are left by the rule '{rule}' and at least 2 are "
-        f"needed{mend}"
+        f"{name}: {kept} of {len(sizes)} devices are left by the rule '{rule}' and at least "
+        f"{least} {'is' if least == 1 else 'are'} needed{mend}"
     )
 
 

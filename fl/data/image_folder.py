@@ -87,13 +87,14 @@ def pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
 
 
 def read_image_folder(
-    folder: Path, size: tuple[int, int] | None = None
+    folder: Path, size: tuple[int, int] | None = None, *, alone: bool = False
 ) -> tuple[list[DeviceData], tuple[str, ...]]:
     """Read all images.
 
     Args:
         folder: of the users' folders. Hidden files and folders are passed over.
         size: height and width to which every image is brought; None leaves them as they are.
+        alone: whether the folder may be that of one user, with a folder for each class.
 
     Returns:
         Each user's images, uint8 [n, channels, height, width] as of `pixels`, and
@@ -104,11 +105,12 @@ def read_image_folder(
         ValueError: the size is none, or has more than `MAX_PIXELS` pixels.
     """
     _check_size(size)
-    users = {
-        user.name: {kind.name: _files(kind) for kind in _folders(user)} for user in _folders(folder)
-    }
+    homes = list(_folders(folder))
+    if alone and not any(one.is_dir() for home in homes for one in home.iterdir()):
+        homes = [folder]
+    users = {user.name: {kind.name: _files(kind) for kind in _folders(user)} for user in homes}
     classes = tuple(sorted({kind for kinds in users.values() for kind in kinds}))
-    if len(classes) < 2:
+    if len(classes) < (1 if alone else 2):
         raise DataError(
             f"{folder}: {len(classes)} classes: it must hold a folder for each user, in it one for "
             "each class, and in it images"
@@ -187,7 +189,7 @@ def _image(file: Path, size: tuple[int, int] | None) -> npt.NDArray[np.uint8]:
 
 def load_image_folder(folder: Path, split: Split) -> FederatedDataset:
     """Read all images, and split the users; see `read_image_folder`."""
-    devices, classes = read_image_folder(folder)
+    devices, classes = read_image_folder(folder, alone=split.alone)
     return replace(federate(folder.name, devices, split), classes=classes)
 
 

@@ -313,7 +313,7 @@ def _by_device(dataset: FederatedDataset) -> FederatedDataset:
         return _scale(device, *scaling_constants([device if place is None else train[place]]))
 
     return dataset.with_sides(
-        {name: _changed(side, change, Standardise.DEVICE) for name, side in dataset.sides.items()}
+        {name: changed(side, change, Standardise.DEVICE) for name, side in dataset.sides.items()}
     )
 
 
@@ -337,12 +337,19 @@ def _signed_floor(mean: _Numbers) -> _Numbers:
 def _scaled(
     devices: Sequence[DeviceData], mean: _Numbers, divisor: _Numbers, mode: Standardise
 ) -> Sequence[DeviceData]:
-    return _changed(devices, lambda device: _scale(device, mean, divisor), mode)
+    return changed(devices, lambda device: _scale(device, mean, divisor), mode)
 
 
-def _changed(
-    devices: Sequence[DeviceData], change: Callable[[DeviceData], DeviceData], mode: Standardise
+def changed(
+    devices: Sequence[DeviceData], change: Callable[[DeviceData], DeviceData], mode: str
 ) -> Sequence[DeviceData]:
+    """Each device changed; those that are made on demand, once they are.
+
+    Args:
+        devices: the devices.
+        change: of one.
+        mode: says which change it is, for the identity of devices that are made on demand.
+    """
     if isinstance(devices, LazyDevices):
         return devices.mapped(change, f"standardise={mode}")
     return tuple(change(device) for device in devices)

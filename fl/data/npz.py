@@ -7,6 +7,7 @@ Nothing is ever unpickled.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.checks import checked_device, rows_by_user, with_embedding
-from deltafl.fl.data.federated import FederatedDataset, Split, federate
+from deltafl.fl.data.federated import FederatedDataset, Split, check_classes, federate
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format
 from deltafl.fl.data.subset import WHOLE, Subset, federate_part
@@ -56,36 +57,46 @@ def read_arrays(
         return {name: archive.read(name, MAX_ARRAY_BYTES) for name in names}
 
 
-def load_npz(path: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDataset:
+def load_npz(
+    path: Path, split: Split, *, subset: Subset = WHOLE, unit: str = ""
+) -> FederatedDataset:
     """Read the archive and assign its samples to their users.
 
     Args:
         path: the archive.
         split: the rule for small devices, and who trains.
         subset: which part of the users and of their samples.
+        unit: of labels that are numbers to be predicted; "" if they are classes.
 
     Raises:
         DataError: the file is missing, broken, or needs pickle; an array is missing or its length
             or dtype is wrong; a user's samples cannot be used; too few devices remain.
     """
-    arrays = read_arrays(path, ("x", "y", "user"), ("users", "embedding"))
-    x, y, user = arrays["x"], arrays["y"], arrays["user"]
-    for name in ("x", "y", "user"):
+    needed, optional = (("x", "y"), ("user",)) if split.alone else (("x", "y", "user"), ())
+    arrays = read_arrays(path, needed, (*optional, "users", "embedding"))
+    x, y = arrays["x"], arrays["y"]
+    user = arrays.get("user", np.zeros(y.shape[:1], np.int64))
+    for name in ("x", "y"):
         if arrays[name].shape[:1] != user.shape[:1]:
             raise DataError(
                 f"{path}: array {name!r} has shape {arrays[name].shape} and 'user' {user.shape}: "
                 "give each one entry per sample"
             )
     names, index = _users(path, user, arrays.get("users"))
+    classes: tuple[str, ...] = ()
+    if y.dtype.kind == "U" and y.ndim == 1 and not unit:
+        texts, y = np.unique(y, return_inverse=True)
+        classes = tuple(texts.tolist())
+        check_classes(str(path), classes)
     devices = [
-        checked_device(str(path), name, x[rows], y[rows], keeps_whole=True)
+        checked_device(str(path), name, x[rows], y[rows], numbers=bool(unit), keeps_whole=True)
         for name, rows in rows_by_user(names, index)
     ]
     if subset == WHOLE:
         dataset = federate(path.stem, devices, split)
     else:
         dataset = federate_part(path.stem, devices, split, subset)
-    return with_embedding(dataset, arrays.get("embedding"))
+    return with_embedding(replace(dataset, classes=classes), arrays.get("embedding"))
 
 
 def _users(

@@ -55,6 +55,7 @@ def load_parquet(
     label_column: str,
     feature_columns: tuple[str, ...],
     missing: str = MISSING[0],
+    unit: str = "",
 ) -> FederatedDataset:
     """Read a Parquet file whose columns the settings name.
 
@@ -65,12 +66,13 @@ def load_parquet(
         label_column: that of the label.
         feature_columns: those of the inputs; empty for all others.
         missing: one of `MISSING`.
+        unit: of labels that are numbers to be predicted; "" if they are classes.
 
     Raises:
         DataError: as `read_parquet_table`, and as `deltafl.fl.data.federated.federate`.
     """
-    columns = Columns(user_column, (label_column,), feature_columns, missing)
-    return _federated(path, read_parquet_table(path, columns), split)
+    columns = Columns(user_column, (label_column,), feature_columns, missing, is_one=split.alone)
+    return _federated(path, read_parquet_table(path, columns), split, unit)
 
 
 def load_csv(
@@ -83,6 +85,7 @@ def load_csv(
     missing: str = MISSING[0],
     separator: str = ",",
     decimal: str = ".",
+    unit: str = "",
 ) -> FederatedDataset:
     """Read a CSV file whose columns the settings name; as `load_parquet`.
 
@@ -95,17 +98,31 @@ def load_csv(
         missing: one of `MISSING`.
         separator: one of `SEPARATORS`.
         decimal: "." or ",".
+        unit: of labels that are numbers to be predicted; "" if they are classes.
 
     Raises:
         DataError: as `read_csv_table`, and as `deltafl.fl.data.federated.federate`.
     """
-    columns = Columns(user_column, (label_column,), feature_columns, missing, separator, decimal)
-    return _federated(path, read_csv_table(path, columns), split)
+    columns = Columns(
+        user_column,
+        (label_column,),
+        feature_columns,
+        missing,
+        separator,
+        decimal,
+        is_one=split.alone,
+    )
+    return _federated(path, read_csv_table(path, columns), split, unit)
 
 
-def _federated(path: Path, rows: Rows, split: Split) -> FederatedDataset:
+def _federated(path: Path, rows: Rows, split: Split, unit: str) -> FederatedDataset:
     name = path.stem
-    devices = [checked_device(name, *samples, keeps_whole=True) for samples in rows.by_user()]
+    if unit:
+        rows.check_numbers(name)
+    devices = [
+        checked_device(name, *samples, numbers=bool(unit), keeps_whole=True)
+        for samples in rows.by_user()
+    ]
     made = replace(federate(name, devices, split), classes=rows.classes)
     return without_rows(made, rows.left_out)
 
@@ -143,6 +160,7 @@ def load_folder(
     missing: str = MISSING[0],
     separator: str = ",",
     decimal: str = ".",
+    unit: str = "",
 ) -> FederatedDataset:
     """Read a folder with a file, or a folder of files, for each device.
 
@@ -155,6 +173,7 @@ def load_folder(
         missing: one of `MISSING`.
         separator: one of `deltafl.fl.data.tables.SEPARATORS`.
         decimal: "." or ",".
+        unit: of labels that are numbers to be predicted; "" if they are classes.
 
     Raises:
         DataError: there is no such folder, a file cannot be read, files do not go together, or too
@@ -166,9 +185,10 @@ def load_folder(
     made = _made_split(folder)
     if made and not {TRAIN, TEST} <= made.keys():
         raise DataError(f"{folder}: {', '.join(made)} alone is no split: give train/ and test/")
-    reader = _Reader(columns)
+    # what one device has may be in several files
+    reader = _Reader(columns, folder.name if split.alone and not user_column else "")
     sides = {side: [*reader.parts(place)] for side, place in (made or {"": folder}).items()}
-    devices, classes = _devices(folder, sides)
+    devices, classes = _devices(folder, sides, unit)
     whole = replace(split, num_classes=split.num_classes or len(classes) or None)
     if made:
         dataset = federate_sides(folder.name, devices, whole)
@@ -182,13 +202,15 @@ class _Reader:
 
     Args:
         columns: of tables.
+        only: whose all files are; "" if each entry of a folder is somebody's.
 
     Attributes:
         left_out: how many rows with gaps have been left out so far.
     """
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, only: str = "") -> None:
         self.left_out = 0
+        self._only = only
         self._columns = columns
         self._features: tuple[str, ...] = ()
 
@@ -198,8 +220,8 @@ class _Reader:
             raise DataError(f"{folder}: no such folder: check the path")
         seen: dict[str, Path] = {}
         for entry in _entries(folder):
-            user = entry.stem if entry.is_file() else entry.name
-            if not self._columns.user and seen.setdefault(user, entry) != entry:
+            user = self._only or (entry.stem if entry.is_file() else entry.name)
+            if not (self._only or self._columns.user) and seen.setdefault(user, entry) != entry:
                 raise DataError(
                     f"{entry}: {seen[user].name} is called alike: give each device one file or one "
                     "folder, so that no sample counts twice"
@@ -209,14 +231,14 @@ class _Reader:
 
     def _read(self, file: Path, user: str) -> Iterator[_Part]:
         suffix = file.suffix.lower()
-        if suffix == ".npz":
+        if suffix == ".npz" and not self._columns.features:
             arrays = read_arrays(file, ("x", "y"))
             yield _Part(user, arrays["x"], arrays["y"])
             return
         if suffix not in READERS:
             raise DataError(
-                f"{file}: a folder of devices has {', '.join(SUFFIXES)} files: write it so, or "
-                "take it out"
+                f"{file}: a folder of devices has {', '.join(SUFFIXES)} files, and tables alone "
+                "where columns are named (data.feature_columns): write it so, or take it out"
             )
         rows = self._alike(file, READERS[suffix](file, self._columns))
         self.left_out += rows.left_out
@@ -269,7 +291,7 @@ def _written(rows: Rows, labels: npt.NDArray[np.generic]) -> npt.NDArray[np.gene
 
 
 def _devices(
-    folder: Path, sides: Mapping[str, Sequence[_Part]]
+    folder: Path, sides: Mapping[str, Sequence[_Part]], unit: str
 ) -> tuple[dict[str, list[DeviceData]], tuple[str, ...]]:
     """Each side's devices, and what the classes are called if labels are texts.
 
@@ -277,7 +299,7 @@ def _devices(
     """
     parts = [part for side in sides.values() for part in side]
     classes: tuple[str, ...] = ()
-    if any(part.labels.dtype.kind == "U" for part in parts):
+    if any(part.labels.dtype.kind == "U" for part in parts) and not unit:
         named = [[*map(name_of, part.labels.tolist())] for part in parts]
         classes = tuple(sorted({name for names in named for name in names}))
         check_classes(str(folder), classes)
@@ -288,13 +310,13 @@ def _devices(
         ]
     left, made = iter(parts), {}
     for name, side in sides.items():
-        made[name] = _joined(folder, [next(left) for _ in side])
+        made[name] = _joined(folder, [next(left) for _ in side], unit)
     if any(device.x.dtype == np.float32 for side in made.values() for device in side):
         made = {name: [*map(as_numbers, side)] for name, side in made.items()}
     return made, classes
 
 
-def _joined(folder: Path, parts: Sequence[_Part]) -> list[DeviceData]:
+def _joined(folder: Path, parts: Sequence[_Part], unit: str) -> list[DeviceData]:
     """One device for all parts of one user."""
     by_user: dict[str, list[_Part]] = {}
     for part in parts:
@@ -308,7 +330,8 @@ def _joined(folder: Path, parts: Sequence[_Part]) -> list[DeviceData]:
                 f"{folder}: inputs of {user!r} have several shapes or types: bring its files to one"
             )
         x, y = (np.concatenate([getattr(part, name) for part in own]) for name in ("x", "labels"))
-        devices.append(checked_device(folder.name, user, x, y, keeps_whole=True))
+        device = checked_device(folder.name, user, x, y, numbers=bool(unit), keeps_whole=True)
+        devices.append(device)
     return devices
 
 

@@ -43,6 +43,7 @@ class Options:
         missing: csv, parquet: "refuse" or "leave-out" rows in which something is missing.
         separator: csv: what stands between columns: ",", ";", "|" or "tab".
         decimal: csv: what stands before the fractions of numbers, "." or ",".
+        unit: npz, csv, parquet, folder: of labels that are numbers to be predicted.
     """
 
     vectors: Path | None = None
@@ -63,6 +64,7 @@ class Options:
     missing: str = "refuse"
     separator: str = ","
     decimal: str = "."
+    unit: str = ""
 
 
 DEFAULTS: Final = Options()

@@ -196,6 +196,16 @@ class Rows:
         """What labels are called; empty if they are numbers."""
         return self.labels.names if isinstance(self.labels, Texts) else ()
 
+    def check_numbers(self, source: str) -> None:
+        """Check that labels are numbers, which are to be predicted.
+
+        Raises:
+            DataError: they are texts.
+        """
+        if self.classes:
+            shown = ", ".join(f"{name:.40}" for name in self.classes[:5])
+            raise DataError(f"{source}: labels such as {shown} are no numbers (targets='numbers')")
+
     def by_user(
         self,
     ) -> Iterator[tuple[str, Inputs, npt.NDArray[np.generic]]]:

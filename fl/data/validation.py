@@ -41,7 +41,7 @@ def hold_out(dataset: FederatedDataset, share: Fraction, split: Split) -> Federa
         )
     train = dataset.train
     ids = train.ids if isinstance(train, LazyDevices) else [device.id for device in train]
-    if dataset.test[0].id in ids:
+    if dataset.test and dataset.test[0].id in ids:
         return _of_samples(dataset, replace(split, train_fraction=1 - share))
     return _of_devices(dataset, ids, share, split.seed)
 

@@ -318,9 +318,8 @@ class Federation:
                 "predicted: say targets='numbers', or name one column"
             )
         rows = read(columns)
-        if rows.classes and of_numbers:
-            shown = ", ".join(f"{name:.40}" for name in rows.classes[:5])
-            raise DataError(f"{source}: labels such as {shown} are no numbers (targets='numbers')")
+        if of_numbers:
+            rows.check_numbers(source)
         check_several(source, rows.classes)
         made = cls.from_devices({name: (x, y) for name, x, y in rows.by_user()}, **options)
         dataset = replace(without_rows(made.dataset, rows.left_out), classes=rows.classes)

@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.run.own_code import checked_strategy
 from deltafl.sim.settings.config import OWN_STRATEGIES, PRIVATE, Aggregation
 
 Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings by section and name, as in a settings file."""
-
-_OF_A_STRATEGY: Final = ("name", "server_sees", "init", "apply")
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,7 @@ class OwnMethod(Method):
     """
 
     def __init__(self, strategy: Strategy, *, private: bool = False, label: str = "") -> None:
-        if isinstance(strategy, type):
-            raise ConfigError(f"strategy: {strategy.__name__} is a class: pass an object of it")
-        if missing := [name for name in _OF_A_STRATEGY if not hasattr(strategy, name)]:
-            raise ConfigError(
-                f"strategy: {type(strategy).__name__} has no {missing[0]!r}: pass the name of an "
-                "algorithm, a Method, or an object of a class of yours that has name, server_sees, "
-                "init and apply"
-            )
+        checked_strategy(strategy)
         if private and not isinstance(strategy, WeightedMean):
             raise ConfigError(
                 f"strategy: {type(strategy).__name__} is no WeightedMean, and only these can be "

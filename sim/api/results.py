@@ -23,7 +23,6 @@ from deltafl.fl.parameters import load_vector, num_parameters
 from deltafl.fl.registry import ABSOLUTE, CROSS_ENTROPY, ERROR, OWN
 from deltafl.fl.strategies.levels import split_models
 from deltafl.fl.vectors import Vector
-from deltafl.sim.api.modules import factory
 from deltafl.sim.charts.chart import Chart
 from deltafl.sim.charts.runs import curve
 from deltafl.sim.errors import RunDirectoryError, RunError
@@ -37,6 +36,7 @@ from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.statistics import Estimate, statistic_of
 from deltafl.sim.run.accounting import account_of, rounded_up, spent_by
+from deltafl.sim.run.own_code import factory
 from deltafl.sim.run.summary import Summary
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file

@@ -11,14 +11,13 @@ from typing import Any, Final
 import numpy as np
 from tqdm import auto, notebook, tqdm
 
-from deltafl.fl.criterion import Criterion, DeviceMetric, Samplewise, criterion_of
+from deltafl.fl.criterion import DeviceMetric, Samplewise
 from deltafl.fl.optimizers import MakeOptimizer
 from deltafl.fl.parameters import num_parameters
-from deltafl.fl.registry import CROSS_ENTROPY, OWN, SGD
+from deltafl.fl.registry import OWN, SGD
 from deltafl.fl.strategies.base import Strategy
 from deltafl.sim.api.federation import Federation
 from deltafl.sim.api.methods import Method, Settings, method_of
-from deltafl.sim.api.modules import Model, factory
 from deltafl.sim.api.results import Comparison, Result
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.labels import write_comparison
@@ -26,6 +25,7 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import of_few
 from deltafl.sim.run.engine import Progress, Stop
 from deltafl.sim.run.experiment import Subject, run_experiment
+from deltafl.sim.run.own_code import Model, checked_criterion, factory
 from deltafl.sim.run.progress import ClippingNote, ProgressBars, Several
 from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_config_file
@@ -44,6 +44,7 @@ _ROUNDS: Final = _SETTINGS["rounds"]
 
 _INSTEAD: Final = {
     "data": "the data are those of the federation",
+    "own": "pass it, as an argument",
     "model": "pass `model`",
     "training.loss": "pass `loss`",
     "training.metric": "pass `metric`",
@@ -129,7 +130,8 @@ def train(
         "seeds": seeds,
     }
     said = settings_said(method, settings, given)
-    own, criterion = factory(model), _criterion(federation, model, loss, metric)
+    own = factory(model)
+    criterion = checked_criterion(model, loss, metric, of_numbers=federation.has_numbers)
     devices, default = len(federation.dataset.train), FederationConfig()
     present = RunDirectory(Path(out)).config if resume and out is not None else None
     usual: Table = {
@@ -323,7 +325,7 @@ def _check_alone(config: RunConfig) -> None:
     if federation.devices == REMOTE:
         raise ConfigError(
             f"federation.devices = {REMOTE!r}: `train` simulates devices; those on machines of "
-            "their own train the papers' models, by `deltafl serve` and `deltafl device`"
+            "their own train by `deltafl serve` and `deltafl device`"
         )
     if config.experiment.baselines:
         raise ConfigError(
@@ -342,33 +344,6 @@ def _evaluate_every(rounds: object, present: Path | None) -> int:
     if present is None or not present.exists():
         return max(1, int(rounds) // 20) if isinstance(rounds, int | np.integer) else 1
     return build_config([read_config_file(present)]).federation.evaluate_every
-
-
-def _criterion(
-    federation: Federation,
-    model: Model,
-    loss: str | Samplewise | None,
-    metric: Samplewise | DeviceMetric | None,
-) -> Criterion:
-    if loss is None:
-        loss = "mse" if federation.has_numbers else CROSS_ENTROPY
-    for name, given in (("loss", loss), ("metric", metric)):
-        is_name = isinstance(given, str) and name == "loss"
-        if isinstance(given, type) or not (given is None or is_name or callable(given)):
-            raise ConfigError(
-                f"{name} = {given!r:.100}: must be a function (outputs, targets) -> a number for "
-                "each sample, such as torch.nn.HuberLoss(reduction='none')"
-            )
-    try:
-        criterion = criterion_of(loss, metric, of_numbers=federation.has_numbers)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    if isinstance(model, str) and not criterion.is_usual:
-        raise ConfigError(
-            f"model = {model!r}: the papers' models are trained by cross-entropy; with another "
-            "loss, pass a module of your own"
-        )
-    return criterion
 
 
 def _bars_here(*, quiet: bool) -> ProgressBars:

@@ -17,11 +17,11 @@ from deltafl.fl.registry import BEST_BY
 from deltafl.fl.strategies.base import Strategy
 from deltafl.sim.api.federation import Federation
 from deltafl.sim.api.methods import Method, Settings, method_of
-from deltafl.sim.api.modules import Model
 from deltafl.sim.api.results import Result
 from deltafl.sim.api.training import settings_said, train
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.record.best import score_of
+from deltafl.sim.run.own_code import Model
 
 if TYPE_CHECKING:
     import pandas as pd

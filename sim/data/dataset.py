@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from deltafl.fl.data.agreed import Agreed
 from deltafl.fl.data.cache import SourceKey, cached
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, with_numbers
 from deltafl.fl.data.lazy import LazyDevices
@@ -23,13 +24,16 @@ _CACHE_VERSION: Final = 3
 """Increase this when a loader returns different data for the same settings."""
 
 
-def build_dataset(config: DataConfig, *, keeps_whole: bool = False) -> FederatedDataset:
-    """Read, check and split the data.
+def build_dataset(
+    config: DataConfig, *, keeps_whole: bool = False, alone: bool = False
+) -> FederatedDataset:
+    """Read, check and split the data, and number and scale them as is agreed.
 
     Args:
         config: which, and how they are split.
         keeps_whole: whether inputs that may be tokens stay whole numbers, for a model that reads
             tokens; others take numbers, float32.
+        alone: whether the data may be those of one device; see `Split`.
 
     Raises:
         ConfigError: settings of [data] contradict each other or the format.
@@ -42,13 +46,27 @@ def build_dataset(config: DataConfig, *, keeps_whole: bool = False) -> Federated
         )
     spec = dataset_spec(config)
     try:
-        load = partial(load_dataset, spec)
-        dataset = _from_cache(config, load) if config.cache else load()
+        agreed = agreed_of(config)
+        load = partial(load_dataset, replace(spec, split=replace(spec.split, alone=alone)))
+        dataset = agreed.of(_from_cache(config, load) if config.cache and not alone else load())
     except DataError:
         raise
     except ValueError as error:
         raise ConfigError(f"[data]: {error}") from error
     return dataset if keeps_whole else with_numbers(dataset)
+
+
+def agreed_of(config: DataConfig) -> Agreed:
+    """What the settings say of the data of all devices.
+
+    Raises:
+        ConfigError: classes are called alike, or numbers are out of their range.
+    """
+    shape = config.input_shape or ((len(columns),) if (columns := config.feature_columns) else ())
+    try:
+        return Agreed(config.classes, shape, config.means, config.scales)
+    except ValueError as error:
+        raise ConfigError(f"[data]: {error}") from error
 
 
 def dataset_spec(config: DataConfig) -> DatasetSpec:

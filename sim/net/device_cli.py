@@ -8,30 +8,43 @@ from threading import Event, Thread, current_thread, main_thread
 
 import torch
 
+from deltafl.fl.errors import DataError
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
-from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import logs
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.dialling import Server, take_part
 from deltafl.sim.net.identities import alone, ledger_beside, read_listed, same_keys
 from deltafl.sim.net.logs import say, warn
+from deltafl.sim.net.own_data import OwnFile
 from deltafl.sim.net.own_work import OwnData, work_on
 from deltafl.sim.run.algorithms import of_few, policy_of
-from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.given import config_of
+from deltafl.sim.settings.given import config_of, with_digests
 
 
 def main(options: argparse.Namespace) -> int:
     """Take part until the run is over; the exit code."""
     logs.start(options.log)
     own, directory = read_listed(options.identity, options.devices)
-    config = config_of(options, usual=(of_few(len(directory.keys)),))
+    config = with_digests(config_of(options, usual=(of_few(len(directory.keys)),)))
     server = Server(options.server, options.ca, options.max_frame)
-    work = work_on(_data(options, config), own.client)
+    strategy = OwnCode.of(config).strategy
+    file, stop = OwnFile(config, options.index, options.max_steps), Event()
+    unfit: list[DataError] = []
+
+    def data(said: RunConfig) -> OwnData:
+        try:
+            return file(said)
+        except DataError as error:  # another round would change nothing
+            unfit.append(error)
+            stop.set()
+            raise
+
+    work = work_on(data, own.client, strategy)
     torch.set_num_threads(choose_threads(config.model.name))
     path = options.ledger or ledger_beside(options.identity)
     try:
@@ -39,13 +52,14 @@ def main(options: argparse.Namespace) -> int:
             side = DeviceSide(
                 own, directory, policy_of(config, own=True), ledger, work, _notes(options)
             )
-            stop = Event()
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
                 signal.signal(signal.SIGHUP, lambda _number, _frame: _read_again(options, side))
             asyncio.run(take_part(server, side, say, stop, options.patience))
     except LedgerError as error:
         raise UserError(str(error)) from None
+    if unfit:
+        raise unfit[0]
     if side.has_ended():
         say("the run is over")
     elif not stop.is_set():
@@ -67,23 +81,6 @@ def _read_again(options: argparse.Namespace, side: DeviceSide) -> None:
         say(f"{len(listed.keys)} devices are on the list: {listed.fingerprint()}")
 
     Thread(target=read).start()  # the signal may have come while this thread was logging
-
-
-def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
-    dataset = build_dataset(config.data, keeps_whole=True)
-    number, index = len(dataset.train), options.index
-    if index is None and number > 1:
-        raise UserError(
-            f"{dataset.name} has {number} training devices: say which of them this is, as in "
-            "--index 0"
-        )
-    if not 0 <= (index or 0) < number:
-        raise UserError(f"--index {index}: must be from 0 to {number - 1}")
-    if options.max_steps < 1:
-        raise UserError(f"--max-steps {options.max_steps}: must be at least 1")
-    own = dataset.train[index or 0]
-    test = next((one for one in dataset.test if one.id == own.id), None)
-    return OwnData(own, spec_of(config, dataset), options.max_steps, test)
 
 
 def _notes(options: argparse.Namespace) -> Notes:

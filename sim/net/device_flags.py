@@ -16,10 +16,13 @@ MAX_FRAME: Final = 1 << 28
 _DESCRIPTION: Final = """\
 Take part in a federation as one device: connect to its server, train on own data, send masked sums.
 
-The settings are the device's own. Those of [data] say what it trains on; those of [privacy],
-[quantile] and [policy] say what it accepts of the server, and whatever falls short of them it
-refuses. How to train, the server says. Without settings, the defaults hold, which are safe. Where
-the device's own list has fewer than ten devices, it accepts sums over all of them.
+The settings are the device's own. Those of [data] say where its samples are and how they are
+written; which columns are inputs, and what the classes are called, the server says, unless it is
+said here.
+Those of [privacy], [quantile] and [policy] say what the device accepts of the server, and whatever
+falls short of them it refuses; those of [own] name all code that it may import. How to train, the
+server says. Without settings, the defaults hold, which are safe. Where the device's own list has
+fewer than ten devices, it accepts sums over all of them.
 SIGHUP has it read the list again.
 
 The ledger is a file that remembers what the device took part in. Never restore it from a backup: a
@@ -29,13 +32,13 @@ device that has lost it needs a new identity.
 _EXAMPLES: Final = """\
 examples:
   deltafl device --server wss://fl.example.org:8443 --identity device-7.identity \\
-      --devices devices.txt --data mine.npz
-      train on the only device in mine.npz
+      --devices devices.txt --data mine.csv
+      train on all samples in mine.csv
   deltafl device --server wss://localhost:8443 --ca ca.pem --identity device-7.identity \\
       --devices devices.txt --preset quickstart --index 7
       as the eighth training device of a preset's data, for trials
 exit codes: 0 the run is over, or SIGTERM has ended the device between two messages; 1 its patience
-is over, 2 invalid request, 130 interrupted.
+is over; 2 invalid request, or data that do not fit what the server says; 130 interrupted.
 """
 
 _FLAGS: Final = {
@@ -43,7 +46,7 @@ _FLAGS: Final = {
     "--ledger": ("FILE", "default: beside the identity, .ledger", Path),
     "--index": (
         "I",
-        "which training device of the data this is, from 0; needed if there are several",
+        "which training device of data that several share, divided as by `deltafl run`, from 0",
         int,
     ),
     "--max-steps": ("N", "most steps of training in a round", MAX_STEPS),

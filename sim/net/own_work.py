@@ -28,6 +28,8 @@ from deltafl.fl.data.federated import DeviceData, as_numbers
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.models import READ_TOKENS
+from deltafl.fl.registry import ABSOLUTE, ERROR, OWN
+from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.answering import OwnWork
 from deltafl.protocol.client import RoundClient
@@ -63,9 +65,12 @@ class SummedMetrics:
         level: which of the run's conformity levels it is of, from 0.
         devices: how many devices answered, with test data or without.
         samples: their test samples. Of a device, no more than `privacy.max_weight` count.
-        error: the share of the samples that the model gets wrong; None without samples.
-        loss: the mean cross-entropy of the samples in nats; None without samples.
+        error: the share of the samples that the model gets wrong, or the mean of another metric;
+            None without samples.
+        loss: the mean loss of the samples, of the cross-entropy in nats; None without samples.
         lost: why nothing was learnt; None if something was.
+        metric: the setting `training.metric`.
+        unit: of what is predicted, `data.unit`; "" for classes.
     """
 
     round: int
@@ -75,14 +80,17 @@ class SummedMetrics:
     error: float | None
     loss: float | None
     lost: str | None
+    metric: str = ERROR
+    unit: str = ""
 
     @classmethod
-    def of(cls, outcome: RoundOutcome, round_number: int, level: int) -> Self:
+    def of(cls, outcome: RoundOutcome, round_number: int, level: int, config: RunConfig) -> Self:
         """What a round over marked models has revealed."""
-        error = None if outcome.update is None else float(outcome.update[0])
+        largest = _largest(config)
+        error = None if outcome.update is None else float(outcome.update[0]) * largest
         devices, samples = outcome.kept_devices, outcome.kept_weight
         learnt = devices, samples, error, outcome.train_loss, outcome.aborted
-        return cls(round_number, level, *learnt)
+        return cls(round_number, level, *learnt, config.training.metric, config.data.unit)
 
     def __str__(self) -> str:
         """A sentence."""
@@ -90,10 +98,25 @@ class SummedMetrics:
             return f"after round {self.round}, nothing was measured: {self.lost}"
         if self.error is None or self.loss is None:
             return f"after round {self.round}, no device that answered has test data"
+        unit = f" {self.unit}" if self.unit not in ("", "1") and self.metric == ABSOLUTE else ""
+        shown = f"{_CALLED.get(self.metric, 'own metric')} {self.error:.4g}{unit}"
+        if self.metric == ERROR:
+            shown = f"test error {self.error:.1%}"
         return (
-            f"after round {self.round}, test error {self.error:.1%} and loss {self.loss:.3f}, of "
+            f"after round {self.round}, {shown} and loss {self.loss:.3f}, of "
             f"{self.samples:,} samples of {self.devices} devices"
         )
+
+
+_CALLED: Final = {ABSOLUTE: "mean absolute error"}
+
+
+def _largest(config: RunConfig) -> float:
+    """The largest metric of a device that counts in full; larger ones are clipped to it.
+
+    A share is at most 1. Others are held to the bound of losses.
+    """
+    return 1.0 if config.training.metric == ERROR else float(config.quantile.loss_bound)
 
 
 def marked(model: Vector) -> Vector:
@@ -119,6 +142,8 @@ def measuring_levels(config: RunConfig, num_devices: int) -> Levels:
     """
     quantile, privacy = config.quantile, config.privacy
     grid = LossGrid(quantile.resolution_bits, quantile.loss_bound)
+    is_share = config.training.metric == ERROR
+    bits = privacy.update_resolution_bits if is_share else quantile.resolution_bits
     return Levels(
         (
             RoundConfig(
@@ -127,7 +152,7 @@ def measuring_levels(config: RunConfig, num_devices: int) -> Levels:
                 theta=Fraction(1),
                 method=_METHOD,
                 search=SearchParams(default_max_queries(_METHOD), grid=grid),
-                update=UpdateParams(1.0, privacy.update_resolution_bits, privacy.max_weight),
+                update=UpdateParams(1.0, bits, privacy.max_weight),
                 update_length=1,
             ),
         )
@@ -168,10 +193,10 @@ class MeasuringWork:
         return 0.0 if self._samples is None else self._of(model).loss
 
     def update(self, model: bytes) -> Vector:
-        """The share that the model gets wrong, of shape (1,)."""
+        """The share that the model gets wrong, of shape (1,); or another metric, in its bound."""
         self._check()
         error = 0.0 if self._samples is None else self._of(model).error
-        return np.array([error], dtype=np.float32)
+        return np.array([error / _largest(self._config)], dtype=np.float32)
 
     def wait(self, model: bytes) -> None:
         """Nobody has to: there is no filter."""
@@ -223,8 +248,12 @@ class OwnData:
     test: DeviceData | None = None
 
 
-def settings_of(task: Task) -> RunConfig:
+def settings_of(task: Task, strategy: Strategy | None = None) -> RunConfig:
     """The run's settings, as the server says them.
+
+    Args:
+        task: what it says.
+        strategy: one of the device's owner, if the settings may ask for it.
 
     Raises:
         ConfigError: they are not in order, or name an algorithm that is not private.
@@ -234,12 +263,21 @@ def settings_of(task: Task) -> RunConfig:
     except UnicodeDecodeError:
         raise ConfigError("the settings of the round are not UTF-8") from None
     config = build_config([read_table(text, "the server's settings")])
-    weighing_of(config, task.round_index, task.unit, 1)
+    weighing_of(config, task.round_index, task.unit, 1, strategy)
     return config
 
 
-def work_on(own: OwnData, client: ClientId) -> WorkOf:
+def work_on(
+    own: OwnData | Callable[[RunConfig], OwnData],
+    client: ClientId,
+    strategy: Strategy | None = None,
+) -> WorkOf:
     """The work of a device on these data, round by round.
+
+    Args:
+        own: the data; or what reads them as the server's settings say.
+        client: the device's id.
+        strategy: one of the device's owner, if the settings may ask for it.
 
     Of the run's settings, those of the model, of training and of the algorithm count; all others
     are the server's business, or the device's own. What they come to may not depend on the device's
@@ -247,18 +285,19 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
     """
 
     def work_of(task: Task, machine: RoundClient) -> OwnWork:
-        config = settings_of(task)
+        config = settings_of(task, strategy)
         training = training_in(config.training, task.round_index)
-        samples, test = own.samples, own.test
-        if config.model.name not in READ_TOKENS:
+        data = own if isinstance(own, OwnData) else own(config)
+        samples, test = data.samples, data.test
+        if config.model.name not in (*READ_TOKENS, OWN):
             samples, test = as_numbers(samples), None if test is None else as_numbers(test)
 
         def backend() -> Backend:
-            spec = replace(own.shapes, name=config.model.name)
+            spec = replace(data.shapes, name=config.model.name)
             return open_in_process(REFERENCE, spec, torch.device("cpu"))
 
         def devices(levels: int) -> Devices:
-            num_samples, most = samples.num_samples, max(1, own.max_steps // levels)
+            num_samples, most = samples.num_samples, max(1, data.max_steps // levels)
             return BackendDevices(
                 {client: SampleReference([samples], 0, num_samples)},
                 backend(),
@@ -269,7 +308,7 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
 
         if task.measures:
             return MeasuringWork(test, config, machine, backend)
-        return RoundWork(client, config, task, machine, devices)
+        return RoundWork(client, config, task, machine, devices, strategy)
 
     return work_of
 
@@ -295,6 +334,7 @@ class RoundWork:
         task: the round.
         machine: the device's side of the round, which knows what was announced.
         devices: makes the device itself, as a cohort of one, once so many levels were announced.
+        strategy: one of the device's owner, if the settings ask for it.
     """
 
     def __init__(
@@ -304,12 +344,14 @@ class RoundWork:
         task: Task,
         machine: RoundClient,
         devices: Callable[[int], Devices],
+        strategy: Strategy | None = None,
     ) -> None:
         self._client = client
         self._config = config
         self._task = task
         self._machine = machine
         self._devices = devices
+        self._strategy = strategy
         self._begun: CohortWork | None = None
 
     def weight(self) -> int:
@@ -335,9 +377,8 @@ class RoundWork:
                 raise ConfigError("a device works only on what was announced")
             models = [np.frombuffer(model, dtype="<f4") for model in self._machine.models]
             common, thetas = levels.common, [one.theta for one in levels.rounds]
-            weighing = weighing_of(
-                self._config, task.round_index, task.unit, common.update.max_weight
-            )
+            most = common.update.max_weight
+            weighing = weighing_of(self._config, task.round_index, task.unit, most, self._strategy)
             bound = common.search.grid.bound
             self._begun = CohortWork(self._devices(len(models)), models, thetas, bound, weighing)
         return self._begun

@@ -25,7 +25,9 @@ import numpy as np
 import torch
 
 from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing
+from deltafl.fl.data.agreed import GIVEN
 from deltafl.fl.local import LocalTraining
+from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.masked import InUnits
 from deltafl.fl.vectors import Vector, vector_sha256
 from deltafl.protocol.errors import ProtocolError
@@ -40,6 +42,7 @@ from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes
 from deltafl.sim.cohort.masks import masks_of_this_machine
 from deltafl.sim.cohort.sampling import Indices
+from deltafl.sim.data.dataset import agreed_of
 from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.frames import Task
 from deltafl.sim.net.identities import DeviceList
@@ -272,7 +275,7 @@ class RemoteDevices:
                 record.end_round(outcome.aborted)
                 record.finish(1)
                 record.flush()
-        return SummedMetrics.of(outcome, number, level)
+        return SummedMetrics.of(outcome, number, level, config)
 
     def _going_on(self, number: int, level: int, path: Path) -> BegunRound | None:
         """A measurement that an earlier process began, if the journal has it all."""
@@ -367,6 +370,7 @@ def run_federation(
     resume: bool,
     progress: Progress,
     warn: Callable[[str], None],
+    own: Strategy | None = None,
 ) -> Summary:
     """Play all rounds that are missing; if the run is finished, only read its summary.
 
@@ -379,6 +383,7 @@ def run_federation(
         resume: continue in an existing directory.
         progress: receives progress.
         warn: receives notes for the user that need no action, each a sentence.
+        own: the strategy, if it is one of the caller's own.
 
     Returns:
         The summary, as in summary.json.
@@ -402,11 +407,15 @@ def run_federation(
         for sentence in () if recorded is None else check_versions(recorded, now):
             warn(sentence)
         write_json(directory.versions, now if recorded is None else recorded)
-        play(config, directory, population, progress)
+        play(config, directory, population, progress, own)
         data = DataSize(DATA, len(site.devices.keys), 0)
         summary = summarise_experiment([summarise_run(config, directory, data)])
         about = {"data": DATA, "data_sha256": digest}
-        write_bundle(config, directory, population.spec(config), None, about)
+        agreed = agreed_of(config.data)
+        scale = agreed.scale(shapes.input_shape) if agreed.is_scaled else None
+        if scale is not None:
+            about |= {"scaled": GIVEN}
+        write_bundle(config, directory, population.spec(config), scale, about)
         write_json(directory.summary, summary)
         directory.round.unlink(missing_ok=True)
     site.post.finish()

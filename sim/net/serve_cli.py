@@ -15,18 +15,19 @@ from typing import Final
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.metrics import Summary
+from deltafl.fl.strategies.base import Strategy
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg import ClientId
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.wire import max_bytes
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.data.dataset import agreed_of, build_dataset
 from deltafl.sim.errors import ConfigError, RunError, UserError
 from deltafl.sim.net import logs
 from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import served, serving
 from deltafl.sim.net.certificates import Tls
-from deltafl.sim.net.frames import OVERHEAD, Reason
+from deltafl.sim.net.frames import MAX_SETTINGS, OVERHEAD, Reason
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.logs import Cause, say, warn
 from deltafl.sim.net.own_work import SummedMetrics
@@ -47,16 +48,18 @@ from deltafl.sim.run.arms import (
     session_of,
 )
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
+from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
-from deltafl.sim.settings.config_io import Table, build_config, read_config_file
+from deltafl.sim.settings.config_io import Table, build_config, read_config_file, to_toml
 from deltafl.sim.settings.given import (
     address,
     config_of,
     joined,
     quickstart,
+    with_digests,
 )
 from deltafl.sim.visible import visible
 
@@ -70,13 +73,14 @@ def main(options: argparse.Namespace) -> int:
     logs.start(options.log)
     devices = DeviceList(options.devices)
     config = _config(options, len(devices.keys))
-    tls, shapes = _tls(options), _shapes(options, config)
+    code = OwnCode.of(config)
+    tls, shapes = _tls(options), _shapes(config, code)
     at = address(options.listen, "--listen")
     if tls is None and at[0] not in ON_THIS_MACHINE:
         raise UserError(f"--listen {options.listen}: without TLS, only 127.0.0.1 can be served")
     num_parameters = _num_parameters(config, shapes)
-    _preflight(config, num_parameters, len(devices.keys), options.devices)
-    _, params = session_of(config, num_parameters)
+    _preflight(config, num_parameters, len(devices.keys), options.devices, code.strategy)
+    _, params = session_of(config, num_parameters, code.strategy)
     max_frame = max_bytes(params) + OVERHEAD
     post = Post(time.monotonic, config.federation.rounds, _rounds_done(options))
     door = Door(devices, tls)
@@ -98,25 +102,27 @@ def main(options: argparse.Namespace) -> int:
         where = serving(post, devices, at, tls=tls, max_frame=max_frame, door=door)
         say(f"Devices connect to {stack.enter_context(where)}")
         say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
-        _say_losable(config, num_parameters, len(devices.keys))
+        _say_losable(config, num_parameters, len(devices.keys), code.strategy)
         site = _site(options, post, devices, waiting, status)
         stack.enter_context(_ended_by_signals(site.stop, lambda: _read_again(door, post)))
         status.ready(is_ready=True)
         try:
-            return _serve(options, config, site, shapes, status)
+            return _serve(options, config, site, shapes, status, code.strategy)
         finally:
             status.ready(is_ready=False)
             _drain(post)
 
 
-def _preflight(config: RunConfig, num_parameters: int, listed: int, path: Path) -> None:
+def _preflight(
+    config: RunConfig, num_parameters: int, listed: int, path: Path, own: Strategy | None = None
+) -> None:
     """Refuse, before anybody waits for it, a run that could not have a round."""
     data = KnownData(str(path), listed)
     try:
         check_data(config, data)
-        check_arms(config, num_parameters, listed)
+        check_arms(config, num_parameters, listed, own)
     except ConfigError as error:
-        fewest = fewest_devices(config, num_parameters)
+        fewest = fewest_devices(config, num_parameters, own)
         mend = f"; with these settings, {fewest} devices are the fewest" if fewest else ""
         raise ConfigError(f"{error}{mend}") from error
 
@@ -145,10 +151,12 @@ def _read_again(door: Door, post: Post) -> None:
         warn(f"the certificate stays as it was: {error}")
 
 
-def _say_losable(config: RunConfig, num_parameters: int, listed: int) -> None:
+def _say_losable(
+    config: RunConfig, num_parameters: int, listed: int, own: Strategy | None = None
+) -> None:
     """Say how many rounds may be lost, before it is too late to list more devices."""
     cohort = config.federation.cohort_size
-    fewest = fewest_devices(config, num_parameters)
+    fewest = fewest_devices(config, num_parameters, own)
     rounds = min(losable_rounds(config, fewest, listed), MAX_LOST_ROUNDS - 1)
     if rounds:
         say(f"the run goes on after {rounds} lost rounds in a row, and stops after one more")
@@ -186,7 +194,12 @@ def _ended_by_signals(stop: Flag, again: Callable[[], None]) -> Iterator[None]:
 
 
 def _serve(
-    options: argparse.Namespace, config: RunConfig, site: Site, shapes: ModelSpec, status: Status
+    options: argparse.Namespace,
+    config: RunConfig,
+    site: Site,
+    shapes: ModelSpec,
+    status: Status,
+    own: Strategy | None,
 ) -> int:
     try:
         summary = run_federation(
@@ -197,6 +210,7 @@ def _serve(
             resume=options.resume,
             progress=Several((status,) if options.quiet else (status, _Lines())),
             warn=warn,
+            own=own,
         )
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
         said = f"the run failed: {error}; finished rounds are kept in {options.out}"
@@ -234,6 +248,7 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
         # a nonce in the settings is that of another run
         "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
+    stated: Table = {"data": _flags(options)}
     if begun:  # with what it has, however many devices are on the list now
         kept = build_config([read_config_file(own)])
         cohort, fewest = kept.federation.cohort_size, kept.privacy.min_cohort
@@ -243,7 +258,31 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
         cohort = max(1, min(listed, FederationConfig().cohort_size))
         usual = {"federation": {"cohort_size": cohort}, **of_few(listed)}
         otherwise = [quickstart(), usual]
-    return config_of(options, usual=(usual,), otherwise=otherwise, always=(alone,))
+    given = config_of(options, usual=(usual,), otherwise=otherwise, always=(alone, stated))
+    config = with_digests(given)
+    if (size := len(to_toml(config).encode())) > MAX_SETTINGS:
+        raise ConfigError(
+            f"the settings have {size:,} bytes, and devices take up to {MAX_SETTINGS:,}: name "
+            "fewer columns or classes"
+        )
+    return config
+
+
+def _flags(options: argparse.Namespace) -> Mapping[str, object]:
+    """The settings of data that flags give."""
+    given: dict[str, object] = {}
+    if options.input_shape is not None:
+        try:
+            given["input_shape"] = [int(one) for one in options.input_shape.split(",")]
+        except ValueError:
+            raise UserError(
+                f"--input-shape {options.input_shape}: must be numbers such as 28,28"
+            ) from None
+    if options.num_classes is not None:
+        if options.num_classes < 2:
+            raise UserError(f"--num-classes {options.num_classes}: must be at least 2")
+        given["num_classes"] = options.num_classes
+    return given
 
 
 def _tls(options: argparse.Namespace) -> Tls | None:
@@ -261,21 +300,22 @@ def _tls(options: argparse.Namespace) -> Tls | None:
     return tls
 
 
-def _shapes(options: argparse.Namespace, config: RunConfig) -> ModelSpec:
+def _shapes(config: RunConfig, code: OwnCode) -> ModelSpec:
     """What the server knows of the devices' data: shapes, not numbers."""
-    if options.input_shape is None and options.num_classes is None:
-        return spec_of(config, build_dataset(config.data))
-    if options.input_shape is None or options.num_classes is None:
-        raise UserError("--input-shape and --num-classes belong together: give both")
-    try:
-        shape = tuple(int(one) for one in options.input_shape.split(","))
-    except ValueError:
-        shape = ()
-    if not shape or min(shape) < 1:
-        raise UserError(f"--input-shape {options.input_shape}: must be numbers such as 28,28")
-    if options.num_classes < 2:
-        raise UserError(f"--num-classes {options.num_classes}: must be at least 2")
-    return ModelSpec(config.model.name, shape, options.num_classes)
+    data, agreed = config.data, agreed_of(config.data)
+    classes = len(data.classes) or data.num_classes
+    if not (agreed.shape or data.classes or data.unit):
+        dataset = build_dataset(data)
+        return spec_of(config, dataset, code.module, code.criterion, code.optimizer)
+    if not agreed.shape or not (classes or data.unit):
+        raise UserError(
+            "inputs and labels belong together: say what inputs are, by data.feature_columns or "
+            "--input-shape, and what labels are, by data.classes, data.unit or --num-classes"
+        )
+    if agreed.is_scaled:
+        agreed.scale(agreed.shape)  # says which constants do not fit
+    parts = code.module, code.criterion, code.optimizer
+    return ModelSpec(config.model.name, agreed.shape, classes, None, *parts)
 
 
 def _num_parameters(config: RunConfig, shapes: ModelSpec) -> int:

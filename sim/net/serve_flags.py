@@ -29,6 +29,9 @@ examples:
   deltafl serve --preset quickstart --devices devices.txt \\
       --tls-cert server.pem --tls-key server.key --out runs/first
       serve the list of devices over TLS, on port 8443 of all addresses
+  deltafl serve fleet.toml --set own.module=clinic.models:net --devices devices.txt \\
+      --tls-cert server.pem --tls-key server.key --out runs/clinic
+      a module of your own, and in fleet.toml the columns and classes of everybody's data
   deltafl serve my.toml --devices devices.txt --listen 127.0.0.1:8443 --no-tls --out runs/trial
       without TLS, for devices on this machine
   deltafl serve --out runs/first --devices devices.txt --tls-cert server.pem \\
@@ -52,10 +55,10 @@ _FLAGS: Final = {
     ),
     "--input-shape": (
         "N,N,…",
-        "shape of one input, such as 28,28; by default that of the data in the settings",
+        "data.input_shape, such as 28,28; by default as data.feature_columns or the data have it",
         str,
     ),
-    "--num-classes": ("N", "how many classes there are", int),
+    "--num-classes": ("N", "data.num_classes; where they have names, data.classes says it", int),
     "--most-wait": ("S", "seconds to wait for an answer before durations are known", MOST_WAIT_S),
     "--least-wait": ("S", "seconds to wait for an answer at least", LEAST_WAIT_S),
     "--patience": ("S", "seconds to wait until enough devices are connected", 3600.0),

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 
 from deltafl.fl.metrics import Summary
+from deltafl.fl.registry import ERROR
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId
 from deltafl.secagg.states import Stage
@@ -163,7 +164,7 @@ class Status:
             errors = {
                 f'{{theta="{show(thetas[level])}"}}': one.error
                 for level, one in known
-                if one.error is not None
+                if one.error is not None and one.metric == ERROR
             }
             declined = {
                 f'{{reason="{reason.name.lower()}"}}': self._declined[reason] for reason in Reason

@@ -157,7 +157,7 @@ def _passed(own: Strategy | None) -> Strategy:
     if own is None:
         raise ConfigError(
             f"federation.algorithm = {OWN!r}: the strategy is one that a program has passed to "
-            "`deltafl.train`; pass it again"
+            "`deltafl.train`; pass it again, or name it (own.strategy = 'package.module:name')"
         )
     return own
 
@@ -372,7 +372,13 @@ def _searches(config: RunConfig) -> bool:
     return federation.algorithm == PRIVATE + DELTA_FL and min(federation.thetas) < 1
 
 
-def weighing_of(config: RunConfig, round_index: int, unit: int, max_weight: int) -> Weighing | None:
+def weighing_of(
+    config: RunConfig,
+    round_index: int,
+    unit: int,
+    max_weight: int,
+    own: Strategy | None = None,
+) -> Weighing | None:
     """What a device contributes in a private round; None for n_k and Δ_k.
 
     Args:
@@ -380,6 +386,7 @@ def weighing_of(config: RunConfig, round_index: int, unit: int, max_weight: int)
         round_index: the round, counted from 0.
         unit: log2 of the unit of weights.
         max_weight: the largest weight that counts in full.
+        own: the strategy, if it is one of the caller's own.
 
     Raises:
         ConfigError: the algorithm is not private.
@@ -390,7 +397,7 @@ def weighing_of(config: RunConfig, round_index: int, unit: int, max_weight: int)
         raise ConfigError(f"federation.algorithm = {algorithm!r}: must be a private one")
     if algorithm == PRIVATE + DELTA_FL:
         return None
-    mean = _weighted_mean(algorithm.removeprefix(PRIVATE), config)
+    mean = _mean(algorithm.removeprefix(PRIVATE), config, own)
     return InUnits(mean, round_index, unit, max_weight)
 
 

@@ -279,26 +279,28 @@ def with_dropout(config: RunConfig, rate: float) -> RunConfig:
     return replace(config, privacy=replace(config.privacy, expected_dropout=rate))
 
 
-def works(config: RunConfig, num_parameters: int) -> bool:
+def works(config: RunConfig, num_parameters: int, own: Strategy | None = None) -> bool:
     """Whether there is a session, and the devices that are expected to stay are enough for it."""
     size = config.federation.cohort_size
     if size < config.privacy.min_cohort:
         return False
     try:
-        _, params = session_of(config, num_parameters)
+        _, params = session_of(config, num_parameters, own)
     except REFUSALS:
         return False
     return sessions_of(config).threat.num_surviving(size) >= params.min_cohort
 
 
-def fewest_devices(config: RunConfig, num_parameters: int) -> int | None:
+def fewest_devices(
+    config: RunConfig, num_parameters: int, own: Strategy | None = None
+) -> int | None:
     """The smallest cohort that works with otherwise the same settings; None if none was found.
 
     The hundred smallest are tried one by one, then each a tenth larger, up to a few thousand.
     """
     size, last = config.privacy.min_cohort, config.privacy.min_cohort + _CLOSELY
     while size <= max(_LARGE, config.federation.cohort_size):
-        if works(with_cohort(config, size), num_parameters):
+        if works(with_cohort(config, size), num_parameters, own):
             return size
         size = size + 1 if size < last else int(size * _FACTOR) + 1
     return None

@@ -32,6 +32,7 @@ from deltafl.sim.settings.given import (
     is_of_own_data,
     quickstart,
     source_of,
+    with_digests,
 )
 from deltafl.sim.visible import visible
 
@@ -202,7 +203,7 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
             f"{out}: there is no run to continue: check --out; to start a new run, or continue "
             "it if it exists, also give its settings, as in --preset quickstart --resume"
         )
-    return config_of(options, otherwise=otherwise, flags=RUN_FLAGS)
+    return with_digests(config_of(options, otherwise=otherwise, flags=RUN_FLAGS))
 
 
 def _names_settings(options: argparse.Namespace) -> bool:

@@ -20,7 +20,7 @@ from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.models import READ_TOKENS
 from deltafl.fl.optimizers import MakeOptimizer
 from deltafl.fl.read.exact import shortened
-from deltafl.fl.registry import CROSS_ENTROPY, OWN
+from deltafl.fl.registry import OWN
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.levels import split_models
 from deltafl.sim.cohort.backends.base import ModelSpec
@@ -37,6 +37,7 @@ from deltafl.sim.record.versions import Versions, check_versions, versions_now
 from deltafl.sim.run.accounting import note_on_delta
 from deltafl.sim.run.engine import Progress, Stop, play
 from deltafl.sim.run.fitting import check_fit
+from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.run.trying import suited
@@ -178,17 +179,9 @@ def _draw(top: RunDirectory) -> None:
 
 def _subject_of(config: RunConfig) -> Subject:
     """What the settings alone describe."""
-    if config.training.loss != CROSS_ENTROPY:
-        raise ConfigError(
-            f"training.loss = {config.training.loss!r}: must be {CROSS_ENTROPY!r}, by which the "
-            "papers' models are trained; others are for modules of your own (`deltafl.train`)"
-        )
-    if config.training.optimizer == OWN:
-        raise ConfigError(
-            f"training.optimizer = {OWN!r}: it is one that a program has passed to "
-            "`deltafl.train`; take 'sgd' or 'adam'"
-        )
-    return Subject(build_dataset(config.data, keeps_whole=config.model.name in READ_TOKENS))
+    code = OwnCode.of(config)
+    keeps_whole = config.model.name in (*READ_TOKENS, OWN)
+    return Subject(build_dataset(config.data, keeps_whole=keeps_whole), *code)
 
 
 def _usually_here(training: TrainingConfig) -> TrainingConfig:

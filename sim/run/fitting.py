@@ -43,7 +43,7 @@ def check_fit(
         ConfigError: the message says which settings do not fit, or what of the model does not.
     """
     check_data(config, known_of(dataset))
-    module = _module(config, spec, dataset)
+    module = tried(config, spec, dataset)
     if not spec.criterion.is_usual:
         _check_scale(config, module, spec, dataset.train)
     check_arms(config, to_vector(module).size, len(dataset.train), own)
@@ -61,8 +61,17 @@ def known_of(dataset: FederatedDataset) -> KnownData:
     )
 
 
-def _module(config: RunConfig, spec: ModelSpec, dataset: FederatedDataset) -> nn.Module:
-    """The model, if it accepts a device's inputs, tokens or numbers, and learns from them."""
+def tried(config: RunConfig, spec: ModelSpec, dataset: FederatedDataset) -> nn.Module:
+    """The model, if it accepts a device's inputs, tokens or numbers, and learns from them.
+
+    Args:
+        config: all settings.
+        spec: the model.
+        dataset: the data.
+
+    Raises:
+        ConfigError: it does not.
+    """
     if spec.own is not None:
         return try_module(spec, dataset, training_in(config.training, 0))
     first = dataset.train[0]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.bundle import Bundle
+from deltafl.fl.data.agreed import unknown_label
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.data.leaf import numeric_device, read_leaf
@@ -204,11 +205,16 @@ def _of_table(run: Path, data: Path) -> Samples | None:
 def _labels(rows: Rows, settings: DataConfig) -> npt.NDArray[np.int64] | None:
     """The labels of a table as the run has numbered them; None if that is not known.
 
+    A run that names its classes needs no data of its own for it.
+
     Raises:
         DataError: there is a label that the run's own data lack.
     """
+    classes = settings.classes
     try:
-        dataset = build_dataset(settings)
+        if not classes:
+            dataset = build_dataset(settings)
+            classes = dataset.classes or tuple(map(str, range(dataset.num_classes)))
     except DataError as error:
         _note(f"labels are not compared, because the run's own data cannot be read: {error}")
         return None
@@ -216,10 +222,9 @@ def _labels(rows: Rows, settings: DataConfig) -> npt.NDArray[np.int64] | None:
         labels = [rows.labels.names[code] for code in rows.labels.codes.tolist()]
     else:
         labels = list(map(name_of, rows.labels.tolist()))
-    classes = dataset.classes or tuple(map(str, range(dataset.num_classes)))
     known = {name: number for number, name in enumerate(classes)}
     if unknown := sorted(set(labels) - known.keys()):
-        raise DataError(f"a label is {unknown[0]!r:.60}, which no sample of the run's own data has")
+        raise unknown_label("--data", unknown[0], classes)
     return np.array([known[name] for name in labels], np.int64)
 
 

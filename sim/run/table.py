@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
+from deltafl.fl.registry import ERROR, OWN
 from deltafl.sim.settings.config import WITH_LEVELS
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def describe(summary: Mapping[str, object]) -> str:
     seeds = cast("dict[str, dict[str, Summary]]", summary["seeds"])
     algorithm = str(summary["algorithm"])
     baseline = cast("dict[str, Summary]", summary["baseline"])
-    num_seeds = len(seeds[algorithm])
+    num_seeds, metric = len(seeds[algorithm]), str(summary.get("metric", ERROR))
+    form = ".1%" if metric == ERROR else ".4g"
+    metric = f"{OWN} metric" if metric == OWN else metric
     level = f"θ = {summary['theta']:g}, " if algorithm in WITH_LEVELS else ""
     lines = [
         f"{summary['data']}: {summary['train_devices']} train and {summary['test_devices']} test "
@@ -37,16 +40,17 @@ def describe(summary: Mapping[str, object]) -> str:
         f"{level}{summary['rounds']} rounds, "
         f"{num_seeds} seed{'s' if num_seeds > 1 else ''}",
         "",
-        f"{'test error of devices':<26}{'mean':>9}{'90th percentile':>18}{'spread over seeds':>20}",
+        f"{f'test {metric} of devices':<26}{'mean':>9}{'90th percentile':>18}"
+        f"{'spread over seeds':>20}",
     ]
     if summary["test_error"] is None:
-        lines[-1] = (
-            "Errors of single devices are known to them alone: `deltafl predict` has the model."
-        )
+        of_whom = "Result.open(…, model)" if summary["model"] == OWN else "`deltafl predict`"
+        lines[-1] = f"Errors of single devices are known to them alone: {of_whom} has the model."
     for name in (algorithm, *baseline) if summary["test_error"] is not None else ():
         error = _numbers((summary if name == algorithm else baseline[name])["test_error"])
-        spread = f"{error['spread']:.1%}" if num_seeds > 1 else "–"
-        lines.append(f"  {name:<24}{error['mean']:>9.1%}{error['p90']:>18.1%}{spread:>20}")
+        spread = format(error["spread"], form) if num_seeds > 1 else "–"
+        mean, tail = format(error["mean"], form), format(error["p90"], form)
+        lines.append(f"  {name:<24}{mean:>9}{tail:>18}{spread:>20}")
     lines += ["", *_attacks(summary), *_costs(summary)]
     return "\n".join(lines)
 

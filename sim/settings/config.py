@@ -27,6 +27,7 @@ from deltafl.sim.settings.constraints import (
     Pattern,
     Positive,
 )
+from deltafl.sim.settings.own import OwnConfig
 from deltafl.sim.settings.policy import PolicyConfig
 
 PRIVATE: Final = "private-"
@@ -144,6 +145,14 @@ class DataConfig:
             "leave-out" such rows.
         separator: csv: what stands between columns.
         decimal: csv: what stands before the fractions of numbers.
+        classes: what the classes are called, in the order of their numbers; by default, texts are
+            numbered in alphabetical order. On machines, it is how devices agree on them.
+        unit: npz, csv, parquet, folder: the unit of labels that are numbers to be predicted, such
+            as "mmHg", or "1" without one; empty if labels are classes.
+        input_shape: of one input; empty for that of the data.
+        means: what is subtracted from inputs, a number for each; with `scales`, in place of
+            `standardise`.
+        scales: what inputs are divided by after that.
         cache: store the data after reading in $DELTAFL_CACHE or ~/.cache/deltafl, and read them
             from there next time.
     """
@@ -179,6 +188,11 @@ class DataConfig:
     missing: Annotated[str, OneOf(("refuse", "leave-out"))] = "refuse"
     separator: Annotated[str, OneOf((",", ";", "|", "tab"))] = ","
     decimal: Annotated[str, OneOf((".", ","))] = "."
+    classes: tuple[str, ...] = ()
+    unit: str = ""
+    input_shape: tuple[int, ...] = ()
+    means: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
     cache: bool = False
 
 
@@ -187,7 +201,8 @@ class ModelConfig:
     """Which model is trained.
 
     Attributes:
-        name: one of `MODELS`, each described in its module in `deltafl.fl.models`; or "own".
+        name: one of `MODELS`, each described in its module in `deltafl.fl.models`; or "own", which
+            `own.module` sets.
     """
 
     name: Annotated[str, OneOf((*MODELS, learning.OWN))] = "linear"
@@ -209,15 +224,15 @@ class TrainingConfig:
         local_steps: steps per round in place of `epochs`, whatever the number of samples; 0 for
             those of the epochs.
         l2: λ of the penalty (λ/2)·||w||².
-        optimizer: "sgd" or "adam", with the constants of torch.optim; "own" only in the Python
-            interface. It begins anew on every device in every round.
+        optimizer: "sgd" or "adam", with the constants of torch.optim; or "own". It begins anew on
+            every device in every round.
         momentum: of "sgd".
         max_grad_norm: a step's gradient is scaled down to this L2 norm if it is longer; 0 for no
             limit.
-        loss: what devices minimise: "cross-entropy"; "mse", "mae" or "own" only in the Python
-            interface.
-        metric: what is measured beside the loss: "error", the share misclassified; "mae" (mean
-            absolute error) or "own" only in the Python interface.
+        loss: what devices minimise: "cross-entropy"; or, for a module of one's own, "mse", "mae"
+            or "own".
+        metric: what is measured beside the loss: "error", the share misclassified; "mae", the mean
+            absolute error, where labels are numbers; or "own".
         device: where tensors live: "cpu", "cuda", or "auto" (cuda if there is one).
         backend: where devices are simulated: "reference" (this process, one device after another),
             "batched" (this process, many devices as one batch), "processes" (one worker per core),
@@ -524,6 +539,7 @@ class RunConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    own: OwnConfig = field(default_factory=OwnConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     federation: FederationConfig = field(default_factory=FederationConfig)
     strategy: StrategyConfig = field(default_factory=StrategyConfig)

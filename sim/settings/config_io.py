@@ -19,8 +19,9 @@ from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin, get_
 from deltafl.fl.nearest import nearest
 from deltafl.fl.read.exact import exact_number, shortened
 from deltafl.fl.read.regular import read_regular
+from deltafl.fl.registry import OWN
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import PRIVATE, RunConfig
 from deltafl.sim.settings.constraints import Constraint, OneOf
 from deltafl.sim.settings.idle import idle
 from deltafl.sim.settings.rules import broken
@@ -34,6 +35,15 @@ _GONE: Final[Mapping[str, tuple[object, str]]] = {
 }
 """Settings of older files, each with the value at which it means nothing, and why it is refused at
 others."""
+
+_NAMED_OWN: Final = {
+    "module": ("model", "name", OWN),
+    "loss": ("training", "loss", OWN),
+    "metric": ("training", "metric", OWN),
+    "optimizer": ("training", "optimizer", OWN),
+    "strategy": ("federation", "algorithm", PRIVATE + OWN),
+}
+"""Settings of [own], each with the section and the key of the name that goes with it."""
 
 _PRESETS: Final = Path(__file__).with_name("presets")
 _SHOWN: Final = 200  # characters of a value in a message
@@ -150,6 +160,10 @@ def merge(layers: Iterable[Table]) -> RunConfig:
             if name not in merged:
                 raise ConfigError(f"unknown section {name!r:.60}: {nearest(name, _SECTIONS)}")
             merged[name].update(values)
+    for own, (section, key, value) in _NAMED_OWN.items():
+        # a strategy of one's own may be in clear, too
+        if merged["own"].get(own) and merged[section].get(key) != OWN:
+            merged[section][key] = value
     sections = {name: _section(name, values) for name, values in merged.items()}
     return RunConfig(**sections)  # type: ignore[arg-type]  # each was built by its own class
 
@@ -264,6 +278,10 @@ def _value(name: str, value: object, hint: object) -> object:
 
 
 def _convert(name: str, value: object, hint: object) -> object:
+    if get_origin(hint) is tuple and (kind := get_args(hint)[0]) is not str:
+        if isinstance(value, list | tuple):
+            return tuple(_convert(name, one, kind) for one in value)
+        raise ConfigError(f"{name} = {show(value)}: must be a list of numbers, [1, 2]")
     if get_origin(hint) is tuple:
         if isinstance(value, list | tuple) and all(
             isinstance(word, str) and _can_be_written(word) for word in value

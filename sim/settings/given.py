@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -209,6 +210,15 @@ def source_of(options: argparse.Namespace) -> str:
 def is_of_own_data(options: argparse.Namespace) -> bool:
     """Whether only flags give settings, and name other data than the quickstart is tuned for."""
     return options.preset is None and options.config is None and source_of(options) != DIGITS
+
+
+def with_digests(config: RunConfig) -> RunConfig:
+    """The same, with the digests of the code that it names.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    return replace(config, own=replace(config.own, digests=config.own.found()))
 
 
 def within(interval: str, kind: Callable[[str], float] = int) -> Callable[[str], float]:

@@ -130,6 +130,8 @@ _SEARCH: Final = 'federation.algorithm = "private-delta-fl" and federation.theta
 _CHECKED: Final = (
     "devices check a search over the complete graph; or set quantile.search = 'trusted'"
 )
+_SCALED: Final = "inputs are scaled once"
+_NUMBERS: Final = "labels with a unit are numbers, not classes"
 _ALONE: Final = "devices on machines of their own take part in one run at a time"
 _SIMULATED: Final = "only a simulation knows or chooses what single devices do"
 _MASKED: Final = "remote devices give nothing but masked sums"
@@ -138,6 +140,15 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "federation.algorithm not in experiment.baselines": "a baseline is another algorithm",
         "quantile.epsilon ≤ quantile.loss_bound": "no loss is told from larger ones",
         "data.num_classes ≠ 1": "one class is nothing to tell apart; 0 takes it from the data",
+    },
+    "data.classes ≠ []": {"data.num_classes = 0": "they are counted where they are named"},
+    "data.means ≠ []": {'data.standardise = "none"': _SCALED},
+    "data.scales ≠ []": {'data.standardise = "none"': _SCALED},
+    'data.unit ≠ ""': {
+        "data.classes = []": _NUMBERS,
+        "data.num_classes = 0": _NUMBERS,
+        'training.loss ≠ "cross-entropy"': _NUMBERS,
+        'training.metric ≠ "error"': _NUMBERS,
     },
     "training.local_steps > 0": {"training.epochs = 1": "steps take the place of epochs"},
     'training.decay_shape = "cosine"': {
@@ -162,8 +173,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     'federation.devices = "remote"': {
         "experiment.baselines = []": _ALONE,
         "experiment.num_seeds = 1": _ALONE,
-        'training.loss = "cross-entropy"': "devices run no program of somebody else's",
-        'training.optimizer ≠ "own"': "devices run no program of somebody else's",
         'federation.algorithm begins with "private-"': _MASKED,
         'privacy.sums = "masked"': _MASKED,
         "privacy.truth = false": _SIMULATED,

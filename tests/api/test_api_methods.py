@@ -133,7 +133,7 @@ def test_what_is_no_strategy_is_refused(strategy, options, complaint):
         dfl.OwnMethod(strategy, **options)
 
 
-def test_the_command_line_cannot_make_a_strategy_of_ones_own(tmp_path, capsys):
+def test_the_command_line_cannot_make_a_strategy_that_nobody_names(tmp_path, capsys):
     arguments = ["--set", "federation.algorithm=own", "--set", "experiment.baselines=[]"]
     assert main(["run", "--out", str(tmp_path / "run"), *arguments]) == 2
-    assert "passed to `deltafl.train`; pass it again" in capsys.readouterr().err
+    assert "passed to `deltafl.train`; name it (own.strategy" in capsys.readouterr().err

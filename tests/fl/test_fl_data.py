@@ -228,7 +228,7 @@ BAD_FLOAT[7, 2] = np.nan
         ({"y": np.full(12, 1.5)}, "label 1.5, which is not an integer"),
         ({"y": np.full(12, -1)}, "label -1"),
         ({"y": np.full(12, np.nan)}, "label nan"),
-        ({"y": np.array(["a"] * 12)}, "label a is not a number"),
+        ({"y": np.array([b"a"] * 12)}, "label b.a. is not a number"),
         ({"x": np.zeros(12)}, "holds no vectors"),
         ({"x": np.full((12, 2), "ink")}, "is not numeric .first such value: ink."),
         ({"x": np.full((12, 2), 1e300)}, "input 1e\\+300, which is not a finite float32"),

@@ -26,10 +26,12 @@ from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import dropouts_of, policy_of
 from deltafl.sim.run.engine import play
+from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.settings.config import REMOTE
 from deltafl.sim.settings.config_io import build_config
 
+PAPERS = OwnCode()
 SILENT = SimpleNamespace(begin=lambda *_: None, played=lambda *_: None, evaluated=lambda *_: None)
 
 
@@ -56,6 +58,7 @@ class Federation:
 
     config: object
     dataset: object = None
+    code: OwnCode = PAPERS
     waiting: Waiting = field(default_factory=lambda: Waiting(240.0, 120.0))
     declined: list = field(default_factory=list)
     said: list = field(default_factory=list)
@@ -112,9 +115,16 @@ class Federation:
             federation=replace(self.config.federation, devices=REMOTE),
             faults=replace(self.config.faults, dropout=0.0),
         )
-        shapes = spec_of(config, self.dataset)
+        own = self.code
         run_federation(
-            config, path, self.site, shapes, resume=True, progress=SILENT, warn=self.warned.append
+            config,
+            path,
+            self.site,
+            spec_of(config, self.dataset, own.module, own.criterion, own.optimizer),
+            resume=True,
+            progress=SILENT,
+            warn=self.warned.append,
+            own=own.strategy,
         )
         return load_checkpoint(RunDirectory(path).checkpoints).state
 
@@ -245,12 +255,14 @@ def vanishing(federation):
     return change
 
 
-def simulate(config, path, dataset):
+def simulate(config, path, dataset, own=PAPERS):
     """The same by simulated devices; the final state."""
     directory = RunDirectory(path)
     directory.prepare(config)
-    backend = open_backend(Choice("reference", 0, 1), spec_of(config, dataset))
-    play(config, directory, SimulatedPopulation(dataset, backend), SILENT)
+    spec = spec_of(config, dataset, own.module, own.criterion, own.optimizer)
+    backend = open_backend(Choice("reference", 0, 1), spec)
+    population = SimulatedPopulation(dataset, backend, own.module)
+    play(config, directory, population, SILENT, own.strategy)
     return load_checkpoint(directory.checkpoints).state
 
 

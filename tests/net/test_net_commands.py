@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from deltafl.fl.errors import DataError
 from deltafl.secagg import ClientId
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.backends.base import ModelSpec
@@ -23,6 +24,7 @@ from deltafl.sim.net import (
     serve_flags,
 )
 from deltafl.sim.net.admission import Door
+from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.rundir import RunDirectory, read_json
@@ -389,3 +391,44 @@ def test_a_list_and_a_certificate_are_read_again(prepared, caplog):
     first, second = (one.getMessage() for one in caplog.records)
     assert first.startswith("9 devices are on the list: 0 new, 1 removed")
     assert second.startswith("the list stays as it was")
+
+
+def test_a_device_whose_data_do_not_fit_declines_and_ends(prepared, monkeypatch):
+    """It says which label is wrong, and has answered nothing."""
+    (prepared / "mine.csv").write_text("a,answer\n1,yes\n2,maybe\n")
+    said = {"label_column": "answer", "feature_columns": ["a"], "classes": ["no", "yes"]}
+    settings = to_toml(build_config([SETTINGS, {"data": said}])).encode()
+    answers = []
+
+    async def taking_part(_server, side, _say, stop):
+        answers.append(decode(side.receive(encode(Task(bytes(16), 0, 0, settings)))))
+        assert stop.is_set()
+
+    monkeypatch.setattr(device_cli, "take_part", taking_part)
+    monkeypatch.setattr(device_cli, "say", lambda _sentence: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    given = ["--server", "ws://127.0.0.1:1", "--data", str(prepared / "mine.csv")]
+    own = str(prepared / "device-3.identity")
+    given += ["--identity", own, "--devices", str(prepared / "devices.txt")]
+    with pytest.raises(DataError, match="a label is 'maybe', and the classes are no, yes"):
+        device_cli.main(parsed(device_flags, given))
+    assert answers == [Decline(bytes(16), Reason.SETTINGS)]
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        (['data.classes=["no","yes"]'], "belong together"),
+        (['data.feature_columns=["a","b"]'], "belong together"),
+        (['data.feature_columns=["a","b"]', 'data.classes=["no"]'], "at least two"),
+        (['data.feature_columns=["a"]', 'data.classes=["n","y"]', "data.means=[1,2]"], "2 numb"),
+        (["own.module=nowhere.at:all"], "'nowhere' is not installed here"),
+        ([f"data.classes={['x' * 999 + str(n) for n in range(70)]}"], "devices take up to"),
+    ],
+)
+def test_what_the_server_cannot_state_is_said(prepared, stated, said):
+    given = [*server_arguments(prepared)]
+    for one in stated:
+        given += ["--set", one]
+    with pytest.raises((UserError, DataError), match=said):
+        serve_cli.main(parsed(serve_flags, given))

@@ -338,3 +338,22 @@ def test_what_is_announced_asks_no_query_and_one_number(devices):
 )
 def test_what_came_out_in_words(sums, said):
     assert said in str(sums)
+
+
+def test_a_metric_that_is_no_share_is_measured_within_the_bound_of_losses():
+    """So a mean absolute error of 8 m is 8 m, and not cut off at 1."""
+    numbers = {
+        "data": {"unit": "m"},
+        "training": {"loss": "mse", "metric": "mae"},
+        "own": {"module": "any.package:net"},
+    }
+    config = settings("private-delta-fl", numbers)
+    found = SimpleNamespace(evaluate=lambda *_: [SimpleNamespace(error=8.0, loss=1.0)])
+    work = MeasuringWork(object(), config, announced_to(config), lambda: found)
+    (share,) = work.update(marked(np.zeros(3, np.float32)).tobytes())
+    outcome = SimpleNamespace(
+        update=[share], kept_devices=4, kept_weight=9, train_loss=1.0, aborted=None
+    )
+    sums = SummedMetrics.of(outcome, 5, 0, config)
+    assert str(sums).startswith("after round 5, mean absolute error 8 m and loss 1.000, of 9 samp")
+    assert sums.metric == "mae"

@@ -13,6 +13,7 @@ from deltafl.sim.settings.rules import RULES, read_comparison
 HIDING = ("quantile.method=noisy", "quantile.noise=4", "quantile.weights=equal")
 NOISY = (*HIDING, "privacy.max_weight=1", "privacy.colluding=0", "dp.noise=1")
 LEVELS = 'federation.levels=["0.8", "0.5"]'
+NUMBERS = ("data.unit=m", "training.loss=mse", "training.metric=mae")
 REMOTE = "federation.devices=remote"
 VERIFIED = "quantile.search=verified"
 BROKEN = {
@@ -20,10 +21,14 @@ BROKEN = {
         'experiment.baselines=["private-delta-fl"]'
     ],
     "data.num_classes ≠ 1": ["data.num_classes=1"],
+    "data.num_classes = 0": ['data.classes=["no", "yes"]', "data.num_classes=2"],
+    'data.standardise = "none"': ["data.means=[1]", "data.standardise=train"],
+    "data.classes = []": [*NUMBERS, 'data.classes=["no", "yes"]'],
+    'training.loss ≠ "cross-entropy"': ["data.unit=m"],
+    'training.metric ≠ "error"': ["data.unit=m", "training.loss=mse"],
     "training.epochs = 1": ["training.local_steps=3", "training.epochs=2"],
     "training.decay < 1": ["training.decay_shape=cosine"],
     "training.momentum = 0": ["training.optimizer=adam", "training.momentum=0.9"],
-    'training.optimizer ≠ "own"': [REMOTE, "training.optimizer=own"],
     "attackers.share = 0": [LEVELS, "attackers.share=0.1"],
     'strategy.server_optimizer = "sgd"': [LEVELS, "strategy.server_optimizer=adam"],
     "strategy.server_learning_rate = 1": [LEVELS, "strategy.server_learning_rate=2"],
@@ -31,7 +36,6 @@ BROKEN = {
     'strategy.aggregation ≠ "rfa"': ["strategy.aggregation=rfa"],
     "experiment.baselines = []": [REMOTE, 'experiment.baselines=["fedavg"]'],
     "experiment.num_seeds = 1": [REMOTE, "experiment.num_seeds=2"],
-    'training.loss = "cross-entropy"': [REMOTE, "training.loss=mse"],
     'federation.algorithm begins with "private-"': [REMOTE, "federation.algorithm=fedavg"],
     'privacy.sums = "masked"': [REMOTE, "privacy.sums=ideal"],
     "federation.levels = []": [LEVELS, "federation.algorithm=fedavg"],

@@ -212,3 +212,85 @@ def test_an_auditor_is_handed_a_strangers_comparison(user):
     summary.write_text(json.dumps(found), encoding="utf-8")
     told = user.does(["audit", "theirs", "--quiet"], code=1)
     assert "test_error.mean is 0.99 in the summary" in told
+
+
+FLEET = """\
+[data]
+feature_columns = ["age", "dose", "pressure"]
+label_column = "outcome"
+classes = ["none", "mild", "severe"]
+means = [50, 2, 120]
+scales = [10, 1, 15]
+[own]
+module = "surgery:net"
+[federation]
+rounds = 2
+cohort_size = 5
+theta = "4/5"
+evaluate_every = 2
+[privacy]
+min_cohort = 4
+colluding = 0
+"""
+
+
+def test_five_clinics_train_a_module_of_their_own_on_files_of_their_own(user):
+    """Each with a process and a file; two lack an outcome. A simulation comes to the same model."""
+    rng, sites = np.random.default_rng(3), range(5)
+    (user.folder / "surgery.py").write_text(
+        "from torch import nn\ndef net():\n    return nn.Linear(3, 3)\n", encoding="utf-8"
+    )
+    (user.folder / "fleet.toml").write_text(FLEET, encoding="utf-8")
+    lines, tables, columns = [], [], ["age", "dose", "pressure"]
+    for site in sites:
+        outcome = rng.choice(["none", "mild", "severe"][site % 2 :], 30)
+        table = pd.DataFrame(rng.normal([50, 2, 120], [10, 1, 15], (30, 3)).round(2))
+        table.columns = columns
+        table = table.assign(outcome=outcome, note="?")
+        table[list(rng.permutation(table.columns))].to_csv(user.folder / f"{site}.csv", index=False)
+        tables.append(table.assign(site=f"{site}.csv"))
+        told = user.does(["enrol", str(site), "--out", f"{site}.identity"])
+        lines += re.findall(rf"^  ({site} [0-9a-f]{{64}})$", told, re.MULTILINE)
+    pd.concat(tables).to_csv(user.folder / "all.csv", index=False)
+    (user.folder / "devices.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    serving = ["serve", "fleet.toml", "--no-tls", "--listen", "127.0.0.1:0", "--status", "off"]
+    serving += ["--devices", "devices.txt", "--out", "net", "--gather", "300"]
+    begun = []
+
+    def begins(command):
+        one = subprocess.Popen(  # noqa: S603 (our own command)
+            [sys.executable, "-m", "deltafl", *command],
+            cwd=user.folder,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        begun.append(one)
+        return one
+
+    try:
+        server = begins(serving)
+        url = next(line for line in server.stderr if "ws://" in line).split()[-1]
+        for site in sites:
+            own = ["--identity", f"{site}.identity", "--data", f"{site}.csv"]
+            own += ["--set", "own.module=surgery:net", "--set", "data.split=samples"]
+            own += ["--set", "privacy.min_cohort=4", "--set", "privacy.colluding=0"]
+            begins(["device", "--server", url, "--devices", "devices.txt", *own])
+        told = server.communicate(timeout=PATIENCE_S)[1]
+        assert server.returncode == 0, told
+        assert re.search(r"after round 2, test error .* of 75 samples of 5 devices", told)
+        assert [one.wait(PATIENCE_S) for one in begun] == [0] * 6
+    finally:
+        for one in begun:
+            one.kill()
+            one.communicate()
+    (nonce,) = re.findall('nonce = "(.+)"', (user.folder / "net/config.toml").read_text())
+    simulated = ["run", "fleet.toml", "--data", "all.csv", "--out", "simulated", "--no-plots"]
+    for one in ("data.user_column=site", "data.split=samples", f"experiment.nonce={nonce}"):
+        simulated += ["--set", one]
+    user.does(simulated)
+    models = {
+        json.loads((user.folder / name / "summary.json").read_text())["final_model_sha256"]
+        for name in ("net", "simulated")
+    }
+    assert len(models) == 1

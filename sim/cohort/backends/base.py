@@ -91,7 +91,10 @@ class ModelSpec:
         if self.own is not None:
             return seeded(self.own, seed)
         if self.name == OWN:
-            raise ValueError("a module of your own cannot be built from its name: pass it again")
+            raise ValueError(
+                "a module of your own cannot be built from this name: pass it again, or name it "
+                "(own.module = 'package.module:name')"
+            )
         return build_model(
             self.name,
             input_shape=self.input_shape,
