@@ -400,7 +400,7 @@ def test_a_device_whose_data_do_not_fit_declines_and_ends(prepared, monkeypatch)
     settings = to_toml(build_config([SETTINGS, {"data": said}])).encode()
     answers = []
 
-    async def taking_part(_server, side, _say, stop):
+    async def taking_part(_server, side, _say, stop, _patience):
         answers.append(decode(side.receive(encode(Task(bytes(16), 0, 0, settings)))))
         assert stop.is_set()
 

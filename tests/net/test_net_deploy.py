@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deltafl.secagg import TrustedKeys
 from deltafl.sim import cli
+from deltafl.sim.net.admission import Door
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.status import Status
 from deltafl.sim.parser import Parser
@@ -109,7 +111,7 @@ def test_a_container_gets_every_folder_that_the_package_links_to():
 def exported():
     """The names of the server's metrics."""
     config = build_config([{"federation": {"rounds": 2}}])
-    text = Status(config, Post(time.monotonic, 2), 30).metrics()
+    text = Status(config, Post(time.monotonic, 2), Door(TrustedKeys({}), None)).metrics()
     return set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
 
 
@@ -133,7 +135,7 @@ def test_prometheus_asks_where_the_server_answers():
     address = understood(COMMANDS["server"]).status
     assert asked[0]["static_configs"] == [{"targets": [address]}]
     assert COMPOSE["services"]["prometheus"]["network_mode"] == "service:server"
-    assert f"http://{address}/metrics" in OURS["server"]["healthcheck"]["test"][-1]
+    assert f"http://{address}/healthz" in OURS["server"]["healthcheck"]["test"][-1]
 
 
 @pytest.mark.slow
