@@ -172,10 +172,10 @@ def test_without_flwr_the_remedy_is_named(monkeypatch):
         play()
 
 
-@pytest.mark.parametrize("version", ["1.4.1", "1.42.0", "1.410.0", "2.0.0"])
+@pytest.mark.parametrize("version", ["1.4.1", "1.43.0", "1.410.0", "2.0.0"])
 def test_another_release_is_refused(monkeypatch, version):
     monkeypatch.setattr(metadata, "version", lambda _: version)
-    with pytest.raises(UserError, match=rf"flwr is {version}, not 1\.41: install"):
+    with pytest.raises(UserError, match=rf"flwr is {version}, not 1\.41 or 1\.42: install"):
         play()
 
 
