@@ -204,7 +204,7 @@ def test_a_device_counts_the_rounds_of_a_day_and_says_when_they_are_many(
         federation.play(tmp_path / "net")
     if today == 7:
         assert set(federation.declined) == {(victim, Reason.REFUSED)}
-        assert all("exceed the device's max_rounds_per_day=10" in one[2] for one in federation.said)
+        assert all("exceed the policy.max_rounds_per_day = 10" in one[2] for one in federation.said)
         assert set(told) == {("max_rounds_per_day", 10)}
     else:
         assert not federation.declined + told
