@@ -288,7 +288,7 @@ class _Protocol(WebSocketsSansIOProtocol):
             "is_there": self._is_there,
         }
         self.conn.max_message_size = MAX_HELLO
-        self._asked: asyncio.Future[None] = self.loop.create_future()
+        self._asked: asyncio.Future[None] | None = None
         self._pings_left, self._pinged = _MOST_PINGS, self.loop.time()
 
     async def run_asgi(self) -> None:
@@ -324,14 +324,16 @@ class _Protocol(WebSocketsSansIOProtocol):
         """Whether the other end answers a ping."""
         if self.transport.is_closing():
             return False
-        self._asked = asked = self.loop.create_future()
-        self.conn.send_ping(_ARE_YOU_THERE)
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        done, _ = await asyncio.wait((asked,), timeout=ALIVE_S)
+        if self._asked is None or self._asked.done():  # else somebody else waits for it too
+            self._asked = self.loop.create_future()
+            self.conn.send_ping(_ARE_YOU_THERE)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        done, _ = await asyncio.wait((self._asked,), timeout=ALIVE_S)
         return bool(done)
 
     def handle_pong(self, event: Frame) -> None:
-        if bytes(event.data) == _ARE_YOU_THERE and not self._asked.done():
+        is_answer = bytes(event.data) == _ARE_YOU_THERE
+        if is_answer and self._asked is not None and not self._asked.done():
             self._asked.set_result(None)
         super().handle_pong(event)
 
@@ -361,11 +363,11 @@ class _Opening(H11Protocol):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop whose servers do not wait long for a TLS handshake."""
+    """An event loop whose servers do not wait long for TLS to begin or end."""
 
     async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:  # noqa: ANN401
         if options.get("ssl") is not None:
-            options["ssl_handshake_timeout"] = HANDSHAKE_S
+            options |= {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": _CLOSING_S}
         server: asyncio.Server = await super().create_server(*args, **options)
         return server
 

@@ -269,6 +269,33 @@ def test_a_second_connection_of_a_device_that_is_there_is_refused(federation, tl
     assert door.refusals.counts == {"twice": 1}
 
 
+def test_two_copies_at_one_moment_are_both_refused(federation, tls, monkeypatch):
+    """Who waits for an answer of the first is not forgotten for who comes after."""
+    monkeypatch.setattr(app, "ALIVE_S", 1.0)
+    own, trusted = tls[0]
+    key, door = federation.identities[3].identity, Door(federation.trusted, own)
+    context = ssl.create_default_context(cafile=trusted)
+
+    async def talk(connection):
+        await hello_of(federation, 3, key, own.hash())(connection)
+        url = f"wss://127.0.0.1:{connection.remote_address[1]}{PATH}"
+
+        async def copied():
+            async with connect(url, ssl=context, subprotocols=[SUBPROTOCOL]) as other:
+                with pytest.raises(ConnectionClosed) as told:
+                    await hello_of(federation, 3, key, own.hash())(other)
+            return told.value.rcvd.reason
+
+        told = await asyncio.gather(copied(), copied(), copied())
+        await (await connection.ping())
+        return told
+
+    with serving(federation, own, door=door) as url:
+        told = exchanged(url, trusted, talk)
+    assert all("this identity is connected already" in one for one in told)
+    assert door.refusals.counts == {"twice": 3}
+
+
 def test_a_device_that_comes_back_replaces_a_connection_that_is_dead(federation, tls, monkeypatch):
     """The first one answers no ping, as where a machine was cut off."""
     monkeypatch.setattr(app, "ALIVE_S", 0.05)
@@ -334,8 +361,7 @@ def test_what_is_not_read_is_kept_for_one_connection_of_a_device(federation, tls
     """A device that connects again and again, and never reads, takes no more memory than once."""
     monkeypatch.setattr(app, "ALIVE_S", 0.1)
     with unread(federation, tls[0], 4):
-        # one that has sent little closes in order, for which asyncio's TLS takes up to 30 s
-        waited_for(lambda: len(open_transports()) == 1, seconds=120)
+        waited_for(lambda: len(open_transports()) == 1)
         assert federation.post.connected == {3}
 
 
@@ -659,15 +685,7 @@ def test_a_device_goes_to_no_other_address_than_it_was_given(federation, tls):
 
 def test_a_certificate_that_nobody_vouches_for_is_not_talked_to(federation, tls):
     (own, _), (_, other) = tls
-    stop, said = threading.Event(), []
-
-    def report(sentence):
-        said.append(sentence)
-        stop.set()
-
-    with serving(federation, own) as url:
-        taking_part(Server(url, other), federation.sides[0], report, stop)
-    assert "CERTIFICATE_VERIFY_FAILED" in said[0]
+    assert "CERTIFICATE_VERIFY_FAILED" in report_of(federation, (own, other))
 
 
 @pytest.mark.parametrize(
