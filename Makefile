@@ -1,4 +1,4 @@
-# The two commands: `make run` trains, `make test` checks in five minutes. Both set themselves up.
+# The two commands: `make run` trains, `make test` checks in five to ten minutes. Both set themselves up.
 # `make test-all` checks everything, the slow tests too.
 # `make federation` trains between processes of this machine: a server and twenty devices, over TLS.
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
