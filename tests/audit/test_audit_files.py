@@ -29,7 +29,7 @@ def everything(tmp_path_factory):
     return folder
 
 
-REMOTE = ("measured/*", "round.bin")
+REMOTE = ("measured/*", "round.bin", "devices.txt")
 """Files of a federation's server."""
 
 

@@ -187,6 +187,7 @@ OWN = {
     "sim/record/own_files.py": "nothing: it opens files for those that read or change them",
     "sim/record/snapshot.py": "by readers that are targets; of the last piece read, a digest",
     "sim/reproduce/cells.py": "the log of its own child process, and a count of lines",
+    "sim/settings/own.py": "files of the owner's own packages, of which it makes a digest",
     "sim/settings/constraints.py": "levels; the targets `option` and `settings` have them",
     "sim/settings/given.py": "settings whose readers are targets",
     "sim/settings/rules.py": "its own table",
