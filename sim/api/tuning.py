@@ -6,6 +6,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,12 @@ def tune(
     points = [dict(zip(tried, one, strict=True)) for one in itertools.product(*tried.values())]
     first, beside = _arguments(points[0], {}), settings_said(method_of(strategy), settings, options)
     in_grid = settings_said(Method("grid"), first.get("settings"), first)
+    unknown = {name for name in tried if "." not in name} - signature(train).parameters.keys()
+    if unknown:
+        raise ConfigError(
+            f"tune: grid has {min(unknown)!r}, which is no argument of `train`: give settings by "
+            "section and name, such as 'federation.theta'"
+        )
     taken = {"model", "federation", "strategy", "settings", "out", *options} & tried.keys()
     if taken := taken | set(map(".".join, in_grid.keys() & beside.keys())):
         raise ConfigError(

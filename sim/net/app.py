@@ -76,14 +76,19 @@ def application(post: Post, door: Door) -> Starlette:
         peer = websocket.client and websocket.client.host
         try:
             hello = await door.admitted(websocket)
-            earlier = reachable.get(hello.client)
-            if earlier is not None and await earlier():
-                raise NotAdmittedError(
-                    Cause.TWICE,
-                    "the identity of this device is connected, and came again from another place",
-                    "this identity is connected already: stop one of the two, and never copy one",
-                    hello.client,
-                )
+            asked = None
+            # others may come while one is asked
+            while (earlier := reachable.get(hello.client)) is not asked and earlier is not None:
+                if await earlier():
+                    raise NotAdmittedError(
+                        Cause.TWICE,
+                        "the identity of this device is connected, and came again from another "
+                        "place",
+                        "this identity is connected already: stop one of the two, and never copy "
+                        "one",
+                        hello.client,
+                    )
+                asked = earlier
         except NotAdmittedError as error:
             said = f"not admitted: {error}"
             door.refusals.note(error.cause, said, device=error.client, peer=peer)

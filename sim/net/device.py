@@ -35,6 +35,7 @@ from deltafl.sim.net.frames import (
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import WorkOf
 from deltafl.sim.run.arms import in_settings
+from deltafl.sim.settings.own import NotAllowedError
 
 
 @dataclass(slots=True, eq=False)
@@ -204,6 +205,8 @@ class DeviceSide:
             begun.work = self.work_of(task, machine)
         except LedgerError as error:
             return self._decline(begun, Reason.LEDGER, str(error))
+        except NotAllowedError as error:
+            return self._decline(begun, Reason.SETTINGS, str(error), str(error))
         except (ConfigError, ValueError) as error:
             return self._decline(begun, Reason.SETTINGS, str(error))
         return None

@@ -24,6 +24,7 @@ from deltafl.sim.run.algorithms import of_few, policy_of
 from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.given import config_of, with_digests
+from deltafl.sim.settings.own import NotAllowedError
 
 
 def main(options: argparse.Namespace) -> int:
@@ -34,12 +35,12 @@ def main(options: argparse.Namespace) -> int:
     server = Server(options.server, options.ca, options.max_frame)
     strategy = OwnCode.of(config).strategy
     file, stop = OwnFile(config, options.index, options.max_steps), Event()
-    unfit: list[DataError] = []
+    unfit: list[DataError | NotAllowedError] = []
 
     def data(said: RunConfig) -> OwnData:
         try:
             return file(said)
-        except DataError as error:  # another round would change nothing
+        except (DataError, NotAllowedError) as error:  # another round would change nothing
             unfit.append(error)
             stop.set()
             raise
@@ -55,6 +56,7 @@ def main(options: argparse.Namespace) -> int:
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
                 signal.signal(signal.SIGHUP, lambda _number, _frame: _read_again(options, side))
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
             asyncio.run(take_part(server, side, say, stop, options.patience))
     except LedgerError as error:
         raise UserError(str(error)) from None

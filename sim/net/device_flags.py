@@ -1,6 +1,7 @@
 """The arguments of `deltafl device`; nothing heavy is loaded for its help."""
 
 import argparse
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -75,6 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Take part until the run is over; the exit code."""
+    # it waits until there is a handler; by itself, it would end this process
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
     from deltafl.sim.net import device_cli
 
     return device_cli.main(options)

@@ -187,9 +187,9 @@ class Decline:
     Attributes:
         task: the round.
         reason: why.
-        detail: which of the device's limits the announced round falls short of, for people: UTF-8,
-            at most `MAX_DETAIL` bytes; empty for all other reasons. Like the reason, it follows
-            from the server's messages and the device's own settings, never from its data.
+        detail: which of the device's limits the announced round falls short of, or what code it
+            has not, for people: UTF-8, at most `MAX_DETAIL` bytes; or empty. Like the reason, it
+            follows from the server's messages and the device's own settings, never from its data.
     """
 
     task: bytes

@@ -210,13 +210,13 @@ class DeviceList(Directory):
         path: the file.
 
     Raises:
-        UserError: as `read_directory`.
+        UserError: as `read_directory`, or it has no device.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: Path | None = None
-        self._listed = read_directory(path)
+        self._listed = _some_listed(path)
         self._ever = self._listed
 
     @property
@@ -256,7 +256,7 @@ class DeviceList(Directory):
         Raises:
             UserError: as `read_directory` or `keep`; the list stays as it was.
         """
-        listed, before = read_directory(self._path), self._listed
+        listed, before = _some_listed(self._path), self._listed
         self._ever = self._with_all(self._ever, listed)
         self._listed = listed
         now, was = listed.keys.keys(), before.keys.keys()
@@ -267,6 +267,12 @@ class DeviceList(Directory):
         if self._known is not None:
             write_file(self._known, ever.dump().encode())
         return ever
+
+
+def _some_listed(path: Path) -> TrustedKeys:
+    if (listed := read_directory(path)).keys:
+        return listed
+    raise UserError(f"{path}: no device is on the list: add the lines that `deltafl enrol` prints")
 
 
 def same_keys(before: TrustedKeys, listed: TrustedKeys) -> TrustedKeys:

@@ -186,6 +186,7 @@ def _ended_by_signals(stop: Flag, again: Callable[[], None]) -> Iterator[None]:
         return
     handlers = {signal.SIGTERM: ended, signal.SIGINT: ended, signal.SIGHUP: told}
     before = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
     try:
         yield
     finally:

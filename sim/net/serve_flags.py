@@ -1,6 +1,7 @@
 """The arguments of `deltafl serve`; nothing heavy is loaded for its help."""
 
 import argparse
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -91,6 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Serve until the run is over; the exit code."""
+    # it waits until there is a handler; by itself, it would end this process
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
     from deltafl.sim.net import serve_cli
 
     return serve_cli.main(options)

@@ -16,6 +16,10 @@ _MOST_FILES: Final = 10_000
 _MOST_BYTES: Final = 1 << 28
 
 
+class NotAllowedError(ConfigError):
+    """A server names code that a device has not, or in another version; data play no part in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class OwnConfig:
     """Code of one's own, by import paths "package.module:name"; empty for what is not.
@@ -65,12 +69,12 @@ class OwnConfig:
             said: the server's.
 
         Raises:
-            ConfigError: it is not; it says what differs.
+            NotAllowedError: it is not; it says what differs.
         """
         mine = self.paths
         for name, path in said.paths.items():
             if mine.get(name) != path:
-                raise ConfigError(
+                raise NotAllowedError(
                     f"own.{name} = {path!r} is what the server says, and here it is "
                     f"{mine.get(name, '')!r}: a device imports what its own settings name; to "
                     f"allow it, --set own.{name}={path}"
@@ -80,7 +84,7 @@ class OwnConfig:
         for path in said.paths.values():
             name = path.split(":")[0].split(".")[0]
             if told.get(name) != here[name]:
-                raise ConfigError(
+                raise NotAllowedError(
                     f"own.digests: the files of {name!r} have the digest {here[name]:.12}… here, "
                     f"and {told.get(name, 'none'):.12}… at the server: install the same version"
                 )

@@ -154,6 +154,13 @@ def test_what_is_tried_is_given_in_the_grid_alone(held_out, strategy, grid, opti
         dfl.tune(net, held_out, strategy, grid=grid, **FEW, **options)
 
 
+def test_what_is_no_argument_is_told(held_out):
+    with pytest.raises(
+        ConfigError, match=r"'theta', which is no argument of `train`.*federation\."
+    ):
+        dfl.tune(net, held_out, "delta-fl", grid={"theta": [0.5, 0.8]}, **FEW)
+
+
 def test_settings_of_all_points_are_among_those_chosen(held_out, tmp_path):
     shared = {"training": {"l2": 0.1}}
     grid = {"training.epochs": [1]}

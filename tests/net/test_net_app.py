@@ -269,7 +269,7 @@ def test_a_second_connection_of_a_device_that_is_there_is_refused(federation, tl
     assert door.refusals.counts == {"twice": 1}
 
 
-def test_two_copies_at_one_moment_are_both_refused(federation, tls, monkeypatch):
+def test_copies_that_come_at_one_moment_are_all_refused(federation, tls, monkeypatch):
     """Who waits for an answer of the first is not forgotten for who comes after."""
     monkeypatch.setattr(app, "ALIVE_S", 1.0)
     own, trusted = tls[0]
@@ -286,14 +286,14 @@ def test_two_copies_at_one_moment_are_both_refused(federation, tls, monkeypatch)
                     await hello_of(federation, 3, key, own.hash())(other)
             return told.value.rcvd.reason
 
-        told = await asyncio.gather(copied(), copied(), copied())
+        told = await asyncio.gather(*(copied() for _ in range(12)))
         await (await connection.ping())
         return told
 
     with serving(federation, own, door=door) as url:
         told = exchanged(url, trusted, talk)
     assert all("this identity is connected already" in one for one in told)
-    assert door.refusals.counts == {"twice": 3}
+    assert door.refusals.counts == {"twice": 12}
 
 
 def test_a_device_that_comes_back_replaces_a_connection_that_is_dead(federation, tls, monkeypatch):
@@ -312,6 +312,46 @@ def test_a_device_that_comes_back_replaces_a_connection_that_is_dead(federation,
             talk = hello_of(federation, 3, key, own.hash())
             assert exchanged(url, trusted, talk) == Welcome(0, 3)
     assert federation.post.passed["reconnections"] == 1
+
+
+def test_of_several_that_come_for_one_that_is_dead_one_is_admitted(federation, tls, monkeypatch):
+    """The others are told that it is there."""
+    monkeypatch.setattr(app, "ALIVE_S", 0.2)
+    own, trusted = tls[0]
+    key, door = federation.identities[3].identity, Door(federation.trusted, own)
+    context = ssl.create_default_context(cafile=trusted)
+    over = asyncio.Event()
+
+    def hello(challenge):
+        return identities.OwnIdentity(ClientId(3), key).hello(challenge, own.hash())
+
+    async def comes(url):
+        async with connect(f"{url}{PATH}", ssl=context, subprotocols=[SUBPROTOCOL]) as other:
+            try:
+                await hello_of(federation, 3, key, own.hash())(other)
+            except ConnectionClosed as closing:
+                return closing.rcvd.reason
+            else:
+                await over.wait()
+                await (await other.ping())
+                return "admitted"
+
+    async def three(url):
+        coming = [asyncio.create_task(comes(url)) for _ in range(3)]
+        async with asyncio.timeout(30):
+            while sum(one.done() for one in coming) < 2:
+                await asyncio.sleep(0.01)
+            over.set()
+            return await asyncio.gather(*coming)
+
+    with serving(federation, own, door=door) as url, ExitStack() as stack:
+        port = int(url.rpartition(":")[2])
+        stack.enter_context(reading_nothing("127.0.0.1", port, trusted, hello))
+        waited_for(lambda: federation.post.connected == {3})
+        told = asyncio.run(three(url))
+    assert told.count("admitted") == 1
+    assert sum("this identity is connected already" in one for one in told) == 2
+    assert door.refusals.counts == {"twice": 2}
 
 
 def reading_nothing(host, port, trusted, hello):

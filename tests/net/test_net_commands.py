@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,7 @@ from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.run.algorithms import of_few, policy_of
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.settings.config_io import build_config, to_toml
+from deltafl.sim.settings.own import NotAllowedError
 
 NUMBER = 10
 SETTINGS = {
@@ -242,6 +244,26 @@ def test_the_first_signal_ends_the_server_after_the_round_and_the_second_at_once
 
 
 @pytest.mark.parametrize(
+    ("flags", "command"), [(serve_flags, serve_cli), (device_flags, device_cli)]
+)
+def test_a_signal_to_read_again_waits_until_there_is_a_handler(monkeypatch, flags, command):
+    """While the command starts, which takes seconds."""
+    blocked, again = [], threading.Event()
+
+    def start(_options):
+        blocked.append(signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        signal.raise_signal(signal.SIGHUP)
+        with serve_cli._ended_by_signals(threading.Event(), again.set):
+            assert again.wait(10)
+        return 0
+
+    monkeypatch.setattr(command, "main", start)
+    assert flags.main(None) == 0
+    assert blocked == [True]
+    assert signal.SIGHUP not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize(
     ("ends", "code", "said"),
     [(Stop, 0, "stopped after a round"), (KeyboardInterrupt, 130, "interr")],
 )
@@ -393,11 +415,20 @@ def test_a_list_and_a_certificate_are_read_again(prepared, caplog):
     assert second.startswith("the list stays as it was")
 
 
-def test_a_device_whose_data_do_not_fit_declines_and_ends(prepared, monkeypatch):
-    """It says which label is wrong, and has answered nothing."""
-    (prepared / "mine.csv").write_text("a,answer\n1,yes\n2,maybe\n")
+@pytest.mark.parametrize(
+    ("label", "module", "complaint", "told"),
+    [
+        ("maybe", "", "a label is 'maybe', and the classes are no, yes", b""),
+        ("no", "clinic.models:net", r"--set own\.module=clinic\.models:net", b"own.module = 'clin"),
+    ],
+)
+def test_a_device_that_does_not_fit_declines_and_ends(
+    prepared, monkeypatch, label, module, complaint, told
+):
+    """It says what is wrong, and has answered nothing. Of its data, the server hears nothing."""
+    (prepared / "mine.csv").write_text(f"a,answer\n1,yes\n2,{label}\n")
     said = {"label_column": "answer", "feature_columns": ["a"], "classes": ["no", "yes"]}
-    settings = to_toml(build_config([SETTINGS, {"data": said}])).encode()
+    settings = to_toml(build_config([SETTINGS, {"data": said, "own": {"module": module}}])).encode()
     answers = []
 
     async def taking_part(_server, side, _say, stop, _patience):
@@ -410,9 +441,11 @@ def test_a_device_whose_data_do_not_fit_declines_and_ends(prepared, monkeypatch)
     given = ["--server", "ws://127.0.0.1:1", "--data", str(prepared / "mine.csv")]
     own = str(prepared / "device-3.identity")
     given += ["--identity", own, "--devices", str(prepared / "devices.txt")]
-    with pytest.raises(DataError, match="a label is 'maybe', and the classes are no, yes"):
+    with pytest.raises((DataError, NotAllowedError), match=complaint):
         device_cli.main(parsed(device_flags, given))
-    assert answers == [Decline(bytes(16), Reason.SETTINGS)]
+    (answer,) = answers
+    assert replace(answer, detail=b"") == Decline(bytes(16), Reason.SETTINGS)
+    assert answer.detail[:18] == told
 
 
 @pytest.mark.parametrize(

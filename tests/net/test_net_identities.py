@@ -141,6 +141,11 @@ def test_a_list_is_read_again_and_numbers_keep_their_keys(tmp_path):
         assert set(listed.keys) == {1, 2, 4}
         with pytest.raises(UserError, match=said):
             DeviceList(path).keep(known)
+    path.write_text("")  # as programs do that are about to write
+    for read in (listed.read_again, lambda: DeviceList(path)):
+        with pytest.raises(UserError, match="no device is on the list"):
+            read()
+    assert set(listed.keys) == {1, 2, 4}
     put(of={})
     again = DeviceList(path)
     again.keep(known)
