@@ -75,15 +75,23 @@ class Fault:
         """Which of its tests are run, as pytest's -m takes it."""
         return FAST if self.thorough is None else ""
 
+    def put_in(self, source: str) -> str:
+        """The source with the fault in it, be it Python or not.
+
+        Raises:
+            ValueError: the old text does not occur exactly once.
+        """
+        if (count := source.count(self.old)) != 1:
+            raise ValueError(f"{self.name}: its old text occurs {count} times in {self.file}")
+        return source.replace(self.old, self.new)
+
     def apply(self, source: str) -> str:
         """The source with the fault in it.
 
         Raises:
             ValueError: the old text does not occur exactly once, or the new one is no Python.
         """
-        if (count := source.count(self.old)) != 1:
-            raise ValueError(f"{self.name}: its old text occurs {count} times in {self.file}")
-        faulty = source.replace(self.old, self.new)
+        faulty = self.put_in(source)
         try:
             compile(faulty, self.file, "exec")
         except SyntaxError as error:
