@@ -359,7 +359,7 @@ def _played(config: RoundConfig, kind: tuple[float, float], draws: int) -> Itera
     random = np.random.default_rng(0)
     num = min(config.cohort_size, _DEVICES_DRAWN)
     (median, spread), num_weights = kind, min(_MAX_SAMPLES, config.update.max_weight)
-    params, layout = config.search_config, config.search_layout
+    params, fields = config.search_config, config.search_layout.fields
     for _ in range(draws):
         losses = random.lognormal(math.log(median), spread, num).tolist()
         ticks = [config.search.grid.tick(loss)[0] for loss in losses]
@@ -369,12 +369,15 @@ def _played(config: RoundConfig, kind: tuple[float, float], draws: int) -> Itera
         ]
         search = config.start_search()
         while (query := search.query) is not None:
-            total = ring.zeros(layout.length, layout.ring_bits)
-            for tick, weight in zip(ticks, weights, strict=True):
-                answer = config.quantile.contribution(params, query, tick, weight)
-                np.add(total, layout.encode(answer)[0], out=total)
-            ring.reduce(total, layout.ring_bits)
-            search = search.update(layout.decode(total))
+            answers = [
+                config.quantile.contribution(params, query, tick, weight)
+                for tick, weight in zip(ticks, weights, strict=True)
+            ]
+            sums = {}
+            for one in fields:
+                total = np.sum([answer[one.name] for answer in answers], axis=0).reshape(one.size)
+                sums[one.name] = np.rint(np.ldexp(total, one.resolution_bits)).astype(np.int64)
+            search = search.update(sums)
         yield search.result().num_queries
 
 

@@ -61,6 +61,7 @@ def server_arguments(folder, port=0):
     return federation_cli._server(options)[4:]
 
 
+@pytest.mark.slow
 def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, capsys, monkeypatch):
     ports, seen = threading.Event(), {}
 

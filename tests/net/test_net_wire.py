@@ -20,6 +20,8 @@ from deltafl.sim.net.frames import Carry, Challenge, Hello, Over, Task, Welcome,
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import Message, read_transcript
 
+pytestmark = pytest.mark.slow
+
 SPLIT = {"data": {"num_devices": 30, "split": "samples"}}
 READER = Path(__file__).parents[2] / "docs" / "examples" / "read_transcript.py"
 
@@ -87,7 +89,6 @@ def frames(played):
     return [one for way in played[1] for one in captured(way)]
 
 
-@pytest.mark.slow
 def test_what_was_captured_is_what_the_server_has_recorded(played, frames, tmp_path):
     path, _, _ = played
     assert write_transcript(tmp_path / "wire.bin", frames) == 3
@@ -158,7 +159,6 @@ def found_in(haystack, known):
     return found
 
 
-@pytest.mark.slow
 def test_no_devices_number_passes_in_clear(played, frames):
     _, ways, known = played
     assert sum(isinstance(value, float) for value in known) == 30 + 2 * 30

@@ -418,9 +418,9 @@ def test_before_its_answer_a_search_keeps_everybody_whatever_the_warm_start(veri
 
 
 def tails_of_noisy_searches(min_tail):
-    """What 200 searches among 60 devices count at least in their tails, and how many there are."""
+    """What 100 searches among 60 devices count at least in their tails, and how many there are."""
     method, generator = NoisyHistogram(Noise(Fraction(4), 40), 16), np.random.default_rng(0)
-    for number in range(200):
+    for number in range(100):
         ticks = (generator.gamma(2, size=60) * 2**GRID.resolution_bits).astype(int)
         config = search_config(60, Fraction(1, 20), warm_start=100_000, min_tail=min_tail)
         found = answered(method, config, ticks, (number,)).result()
@@ -430,7 +430,7 @@ def tails_of_noisy_searches(min_tail):
 def test_a_noisy_tail_is_as_large_as_it_is_counted_whatever_the_noise():
     tails = list(tails_of_noisy_searches(5))
     assert all(5 <= tail.fewest <= number <= tail.most == 60 for tail, number in tails)
-    assert sum(number < 60 for _, number in tails) > 150  # most leave devices out all the same
+    assert sum(number < 60 for _, number in tails) > 75  # most leave devices out all the same
 
 
 @pytest.mark.slow
