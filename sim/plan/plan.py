@@ -375,7 +375,8 @@ def _played(config: RoundConfig, kind: tuple[float, float], draws: int) -> Itera
             ]
             sums = {}
             for one in fields:
-                total = np.sum([answer[one.name] for answer in answers], axis=0).reshape(one.size)
+                rows = [np.asarray(answer[one.name]).reshape(one.size) for answer in answers]
+                total = np.sum(rows, axis=0)
                 sums[one.name] = np.rint(np.ldexp(total, one.resolution_bits)).astype(np.int64)
             search = search.update(sums)
         yield search.result().num_queries
