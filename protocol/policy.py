@@ -25,7 +25,8 @@ from deltafl.secagg import DevicePolicy, SessionParams
 from deltafl.secagg.policy import Range
 from deltafl.secagg.threat import at_most
 
-_MOST_MODELS: Final = 1 << 16  # a ledger has room for several times as many entries
+MOST_PARTICIPATIONS: Final = 1 << 16
+"""The largest limit on rounds; a ledger has room for several times as many entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,9 @@ class RoundPolicy(DevicePolicy):
         "max_query_pivots": Range(1),
         "max_loss_bound": Range(1),
         "max_weight": Range(1),
-        "max_participations": Range(0, _MOST_MODELS, is_closed=True),
-        "max_rounds_per_day": Range(0, _MOST_MODELS, is_closed=True),
-        "max_rounds_per_model": Range(1, _MOST_MODELS, is_closed=True),
+        "max_participations": Range(0, MOST_PARTICIPATIONS, is_closed=True),
+        "max_rounds_per_day": Range(0, MOST_PARTICIPATIONS, is_closed=True),
+        "max_rounds_per_model": Range(1, MOST_PARTICIPATIONS, is_closed=True),
     }
 
     def check_number(self, levels: Levels) -> None:

@@ -3,14 +3,15 @@
 import argparse
 import asyncio
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Event, Thread, current_thread, main_thread
 
 import torch
 
 from deltafl.fl.errors import DataError
+from deltafl.protocol.participations import Limit, limits_of
 from deltafl.secagg.errors import LedgerError
-from deltafl.secagg.ledger import SqliteLedger
+from deltafl.secagg.ledger import Ledger, SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import logs
@@ -20,6 +21,7 @@ from deltafl.sim.net.identities import alone, ledger_beside, read_listed, same_k
 from deltafl.sim.net.logs import say, warn
 from deltafl.sim.net.own_data import OwnFile
 from deltafl.sim.net.own_work import OwnData, work_on
+from deltafl.sim.run.accounting import Account, held_to, rounded_up
 from deltafl.sim.run.algorithms import of_few, policy_of
 from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.settings.config import RunConfig
@@ -48,11 +50,15 @@ def main(options: argparse.Namespace) -> int:
     work = work_on(data, own.client, strategy)
     torch.set_num_threads(choose_threads(config.model.name))
     path = options.ledger or ledger_beside(options.identity)
+    policy, account = held_to(policy_of(config, own=True), config)
     try:
         with alone(options.identity), SqliteLedger(path) as ledger:
-            side = DeviceSide(
-                own, directory, policy_of(config, own=True), ledger, work, _notes(options)
-            )
+            spending = None
+            if account is not None:
+                spending = Spending(account, limits_of(policy, None)[0], ledger)
+                say(str(spending))
+            notes = _notes(options, spending)
+            side = DeviceSide(own, directory, policy, ledger, work, notes)
             if current_thread() is main_thread():
                 signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
                 signal.signal(signal.SIGHUP, lambda _number, _frame: _read_again(options, side))
@@ -85,13 +91,51 @@ def _read_again(options: argparse.Namespace, side: DeviceSide) -> None:
     Thread(target=read).start()  # the signal may have come while this thread was logging
 
 
-def _notes(options: argparse.Namespace) -> Notes:
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a device whose owner asks for noise has spent of its privacy, by its own count.
+
+    Attributes:
+        account: what a round costs at most.
+        limit: on its rounds.
+        ledger: where they are counted.
+    """
+
+    account: Account
+    limit: Limit
+    ledger: Ledger
+
+    @property
+    def left(self) -> int:
+        """How many more rounds the device takes part in."""
+        return self.limit.most - self.limit.counted(self.ledger)
+
+    def __str__(self) -> str:
+        """A sentence."""
+        spent = self.account.after(self.limit.counted(self.ledger))
+        return (
+            f"privacy spent in {spent.participations} rounds with noise: at most "
+            f"ε = {rounded_up(spent.epsilon)} at δ = {spent.delta:g}; "
+            f"{self.left:,} more are accepted"
+        )
+
+
+def _notes(options: argparse.Namespace, spending: Spending | None) -> Notes:
     notes = Notes.spoken(say)
     if options.quiet:
         return notes
+
+    def joined(done: int, rounds: int) -> None:
+        say(f"admitted; {done} of {rounds} rounds are done")
+        if spending is not None and spending.left < rounds - done:
+            warn(
+                f"of the {rounds - done} rounds to come, this device takes part in "
+                f"{spending.left} at most (dp.epsilon_budget, policy.max_participations)"
+            )
+
+    def over(done: int) -> None:
+        say(f"round {done} is over{'' if spending is None else f'; {spending}'}")
+
     return replace(
-        notes,
-        joined=lambda done, rounds: say(f"admitted; {done} of {rounds} rounds are done"),
-        began=lambda number: say(f"round {number} begins"),
-        over=lambda done: say(f"round {done} is over"),
+        notes, joined=joined, began=lambda number: say(f"round {number} begins"), over=over
     )

@@ -20,7 +20,7 @@ Take part in a federation as one device: connect to its server, train on own dat
 The settings are the device's own. Those of [data] say where its samples are and how they are
 written; which columns are inputs, and what the classes are called, the server says, unless it is
 said here.
-Those of [privacy], [quantile] and [policy] say what the device accepts of the server, and whatever
+Those of [privacy], [quantile], [dp] and [policy] say what the device accepts of it, and whatever
 falls short of them it refuses; those of [own] name all code that it may import. How to train, the
 server says. Without settings, the defaults hold, which are safe. Where the device's own list has
 fewer than ten devices, it accepts sums over all of them.

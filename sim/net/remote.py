@@ -214,16 +214,17 @@ class RemoteDevices:
     def evaluate(self, models: Sequence[Vector], round_number: int) -> None:
         """Have all connected devices measure the models; see `own_work` and `drawing.Devices`.
 
-        What comes out is kept at `Site.records`, each with the messages by which it was learnt.
-        What was begun by an earlier process goes on by the journal, or is not begun again, and a
-        model that is still the same is not measured again: devices would refuse. What cannot be
-        measured is no reason to end the run.
+        Not where sums have noise: a measurement would have none. What comes out is kept at
+        `Site.records`, each with the messages by which it was learnt. What was begun by an earlier
+        process goes on by the journal, or is not begun again, and a model that is still the same is
+        not measured again: devices would refuse. What cannot be measured is no reason to end the
+        run.
 
         Raises:
             RunError: too few devices are connected for too long.
         """
         records = self._site.records
-        if records is None:
+        if records is None or self._rounds.config.dp.noise:  # such a sum would have no noise
             return
         records.mkdir(parents=True, exist_ok=True)
         for level, model in enumerate(models):

@@ -38,6 +38,7 @@ from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.accounting import note_on_delta
 from deltafl.sim.run.algorithms import of_few
 from deltafl.sim.run.arms import (
     KnownData,
@@ -102,6 +103,10 @@ def main(options: argparse.Namespace) -> int:
         where = serving(post, devices, at, tls=tls, max_frame=max_frame, door=door)
         say(f"Devices connect to {stack.enter_context(where)}")
         say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
+        if note := note_on_delta(config.dp, len(devices.keys)):
+            warn(note)
+        if config.dp.noise:
+            say("No model is measured on the devices: that would be by sums without noise")
         _say_losable(config, num_parameters, len(devices.keys), code.strategy)
         site = _site(options, post, devices, waiting, status)
         stack.enter_context(_ended_by_signals(site.stop, lambda: _read_again(door, post)))

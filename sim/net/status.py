@@ -230,12 +230,15 @@ class Status:
         return Starlette(routes=[Route(path, answer) for path, answer in answers.items()])
 
     def _epsilon(self) -> str:
-        """ε of a device's answers in all searches so far, if they are noisy."""
+        """ε of all that a device has answered so far, or of its answers in noisy searches."""
+        told = self._events[0] if self._events else {}
+        if isinstance(epsilon := told.get("epsilon"), float):
+            return f"ε = {rounded_up(epsilon)} at δ = {self.config.dp.delta:g}, updates included"
         spent = privacy_of(self.config, self._rounds_done)
         if spent is None:
             return "no noise is added"
         return (
-            f"ε = {rounded_up(spent.epsilon)}"
+            f"ε = {rounded_up(spent.epsilon)}, of searches alone"
             if math.isfinite(spent.epsilon)
             else "ε is not bounded"
         )

@@ -12,12 +12,16 @@ Where all sums have noise (`account_of`), neighbouring runs differ in the data o
 counts is every sum of every round in which the device is invited, that of the search and that of
 the update, also of rounds that were lost or interrupted. The devices of a population are dealt into
 cohorts that have nothing in common, and dealt again when too few are left, so that nobody is
-invited more often than `participations` says. A sum with a multiplier of z is 1/2z² of
-zero-concentrated privacy.
+invited more often than `participations` says. Devices on machines of their own are taken to be in
+every round, and measure no models. A sum with a multiplier of z is 1/2z² of zero-concentrated
+privacy.
+
+Such a device trusts no account of the server's. It counts its own rounds, of which each costs no
+more than what the least noise that its policy accepts allows (`held_to`).
 
 The sum of h discrete Gaussians is not quite one, which costs τ, a term that is below 1e-15 for
 shares of the variance that `deltafl.protocol.noise` sees to. That shares are clipped where they lie
-with probability 2^-64 in all is not accounted for; nor are evaluations, which the simulator makes
+with probability 2^-64 in all is not accounted for; nor are evaluations that the simulator makes
 over all devices and which no server of the protocol sees.
 
 Source: Kairouz, Liu, Steinke 2021 (arXiv 2102.06387), theorem 1; Bun & Steinke 2016 for zCDP and
@@ -27,7 +31,7 @@ its composition; conversion to (ε, δ) by the library dp-accounting.
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -35,14 +39,15 @@ from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import without_optimizer
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import MOST_PARTICIPATIONS, RoundPolicy
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.registry import NOISY
 from deltafl.protocol.update_noise import FIELDS, Sizes, UpdateNoise
 from deltafl.sim.cohort.sampling import participations
-from deltafl.sim.errors import RunError
+from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.algorithms import build_strategy
-from deltafl.sim.settings.config import DPConfig, RunConfig
+from deltafl.sim.settings.config import REMOTE, DPConfig, RunConfig
 
 DELTA: Final = 1e-5
 """δ of a run's summary."""
@@ -184,7 +189,7 @@ class Account:
         rho_update: As in `Spent`.
         delta: δ.
         budget: Largest ε; 0 for no limit.
-        num_devices: Devices that cohorts are drawn from.
+        num_devices: Devices that are dealt into cohorts; as many as a cohort if all may be in each.
         cohort_size: Devices of a cohort.
     """
 
@@ -209,7 +214,7 @@ class Account:
         """
         if not self.budget or (needed := self.after(rounds).epsilon) <= self.budget:
             return
-        fitting = self._affordable(rounds)
+        fitting = self.affordable(rounds)
         instead = f"for {fitting} rounds: set federation.rounds = {fitting}, or raise"
         asked = f"{rounds} {'rounds' if rounds > 1 else 'round'}"
         raise RunError(
@@ -219,7 +224,7 @@ class Account:
             "dp.noise or dp.epsilon_budget"
         )
 
-    def _affordable(self, rounds: int) -> int:
+    def affordable(self, rounds: int) -> int:
         """The most rounds that the budget is enough for, of fewer than `rounds`."""
         return bisect_right(range(1, rounds), self.budget, key=lambda n: self.after(n).epsilon)
 
@@ -244,7 +249,7 @@ def account_of(
     strategy = without_optimizer(build_strategy(config, own=own))
     if not isinstance(strategy, PrivateDeltaFL):
         raise TypeError(f"{type(strategy).__name__} has no noise: this is a bug")
-    size = config.federation.cohort_size
+    size, is_remote = config.federation.cohort_size, config.federation.devices == REMOTE
     search, update = strategy.search_noise(size), strategy.update_noise(size, update_length)
     if update is None:
         raise TypeError("the sum of updates has no noise: this is a bug")
@@ -257,9 +262,52 @@ def account_of(
         ),
         delta=config.dp.delta,
         budget=config.dp.epsilon_budget,
-        num_devices=num_devices,
+        num_devices=size if is_remote else num_devices,
         cohort_size=size,
     )
+
+
+def held_to(policy: RoundPolicy, config: RunConfig) -> tuple[RoundPolicy, Account | None]:
+    """What a device on a machine of its own accepts where its owner's settings ask for noise.
+
+    It accepts no sum with less noise than they say, no search if their θ is 1, and no more rounds
+    than `dp.epsilon_budget` is enough for.
+
+    Args:
+        policy: without regard to noise.
+        config: the owner's settings.
+
+    Returns:
+        The policy, and what a round costs at the least noise; the same policy and None without
+        noise.
+
+    Raises:
+        ConfigError: the budget is not enough for a single round.
+    """
+    dp, sigma = config.dp, config.quantile.noise
+    if not dp.noise:
+        return policy, None
+    searches = min(config.federation.thetas) < 1
+    rho_search = float(1 / sigma**2) if searches else 0.0
+    rho_update = float(1 / (2 * dp.noise**2))
+    account = Account(rho_search, rho_update, dp.delta, dp.epsilon_budget, 1, 1)
+    most = policy.max_participations or MOST_PARTICIPATIONS
+    if dp.epsilon_budget:
+        most = account.affordable(most + 1)
+    if not most:
+        raise ConfigError(
+            f"dp.epsilon_budget = {dp.epsilon_budget:g}: a single round costs ε = "
+            f"{rounded_up(account.after(1).epsilon)} at δ = {dp.delta:g}; raise it, or dp.noise"
+        )
+    held = replace(
+        policy,
+        max_participations=most,
+        min_noise=max(policy.min_noise, sigma),
+        min_update_noise=max(policy.min_update_noise, dp.noise),
+    )
+    if not searches:
+        held = replace(held, max_pivots=0, max_pivots_if_equal=0)
+    return held, account
 
 
 def rho_of_update(noise: UpdateNoise, sizes: Sizes) -> float:

@@ -24,7 +24,7 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.run.accounting import Account, account_of
 from deltafl.sim.run.algorithms import levels_of, policy_of, sessions_of, strategy_of
 from deltafl.sim.settings.attackers import AttackersConfig, Kind
-from deltafl.sim.settings.config import RunConfig, Search
+from deltafl.sim.settings.config import REMOTE, RunConfig, Search
 from deltafl.sim.settings.config_io import check_together, show
 from deltafl.sim.settings.policy import PolicyConfig
 
@@ -319,7 +319,8 @@ def losable_rounds(config: RunConfig, fewest: int | None, num_devices: int) -> i
     """
     size = config.federation.cohort_size
     others = 0 if fewest is None else max(0, num_devices - fewest) // size
-    is_dealt = config.dp.noise and num_devices > size  # a device's turns are counted
+    is_remote = config.federation.devices == REMOTE
+    is_dealt = config.dp.noise and num_devices > size and not is_remote  # turns are counted
     is_once = is_dealt or config.quantile.search == Search.VERIFIED
     return others + (0 if is_once else policy_of(config).rounds_per_model - 1)
 

@@ -34,7 +34,7 @@ from deltafl.sim.record.transcript import BegunRound
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.accounting import Account
 from deltafl.sim.run.algorithms import check_session, levels_of, sessions_of
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import REMOTE, RunConfig
 
 
 class Measured(NamedTuple):
@@ -194,7 +194,7 @@ class Draw:
         most = sessions_of(self.config).policy.rounds_per_model
         if lost is None or others >= size or lost.rounds >= most:
             return None
-        if self.asked.account is not None and not set(lost.cohort) <= set(self._due()):
+        if self._is_dealt and not set(lost.cohort) <= set(self._due()):
             return None
         return None if self._fewest(lost) is None else lost
 
@@ -229,7 +229,7 @@ class Draw:
         answered = self.answered.anyone
         present = self.asked.devices.present(size, answered)
         generator = self._seeds.generator(Purpose.COHORT, round_index=self.state.round)
-        if self.asked.account is not None:  # nobody more often than it accounts for
+        if self._is_dealt:  # nobody more often than the account says
             present = np.intersect1d(present, self._due())
         ids = drawn_of(generator, present, size)
         if len(ids) < size:
@@ -265,6 +265,11 @@ class Draw:
     def _beside(self, lost: LostRound) -> frozenset[int]:
         """All devices but those that may take part in a lost round once more."""
         return frozenset(range(self.asked.number)) - lost.devices
+
+    @property
+    def _is_dealt(self) -> bool:
+        is_remote = self.config.federation.devices == REMOTE
+        return self.asked.account is not None and not is_remote
 
     def _due(self) -> Indices:
         """The devices that are dealt to the next round."""

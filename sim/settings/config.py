@@ -477,9 +477,11 @@ class PrivacyConfig:
 class DPConfig:
     """Noise in the sums of updates, so that a whole run is differentially private.
 
-    For private-delta-fl over simulated devices. Every sum must then have noise: with a θ below 1,
-    the search must be "noisy". Devices are dealt into cohorts that have nothing in common, so that
-    none is invited more than ⌈rounds / ⌊devices / cohort_size⌋⌉ times.
+    For private-delta-fl. Every sum must then have noise: with a θ below 1, the search must be
+    "noisy". Simulated devices are dealt into cohorts that have nothing in common, so that none is
+    invited more than ⌈rounds / ⌊devices / cohort_size⌋⌉ times; others may be in every round.
+    In the settings of a device's owner, these are the least noise that it accepts and the largest
+    ε that it spends.
 
     Attributes:
         noise: z, the standard deviation of the noise in a sum of updates, over the most that

@@ -225,7 +225,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "dp.noise ≥ 0.01": "less hides nobody",
         'strategy.aggregation = "mean"': "devices that add noise clip to dp.clip already",
         "federation.levels = []": "noise is counted for one model",
-        'federation.devices = "simulated"': "nobody can say how often each of others is invited",
         "privacy.truth = false": "truth.bin does not hold the noise, so no audit could compare",
     },
     "dp.noise > 0 and federation.theta < 1": {

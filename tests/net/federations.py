@@ -175,10 +175,10 @@ class Wires:
 
 
 @contextmanager
-def wired(federation, change=None):
-    """All devices connected."""
+def wired(federation, change=None, only=None):
+    """All devices connected, or only some."""
     wires = Wires(federation, change)
-    for index in range(len(federation.sides)):
+    for index in range(len(federation.sides)) if only is None else only:
         wires.connect(index)
     wires.thread = threading.Thread(target=wires.run)
     wires.thread.start()

@@ -204,10 +204,6 @@ def test_without_noise_nothing_says_so():
         ({"dp": {"noise": 0, "epsilon_budget": 3}}, "with dp.epsilon_budget = 3"),
         ({"quantile": {"noise": 1e-3}}, "quantile.noise = 0.001: must be at least 0.01"),
         ({"dp": {"noise": 1e-3}}, "dp.noise = 0.001: must be at least 0.01"),
-        (
-            {"federation": {"devices": "remote"}, "privacy": {"sums": "masked", "signed": True}},
-            "federation.devices",
-        ),
     ],
 )
 def test_what_would_be_without_noise_is_refused(changes, told):

@@ -7,7 +7,7 @@ from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.events import same
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import SPENT, account_of
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import REMOTE, RunConfig
 
 
 def split(event: Event, config: RunConfig | None) -> tuple[Event, Event]:
@@ -29,11 +29,14 @@ def spends_otherwise(
         population: Devices that cohorts are drawn from; None if that is not known.
     """
     announced = [one.config for one in over.view.sessions.values() if one.config is not None]
-    if not told or not announced or config is None or population is None:
+    if not told or not announced or config is None:
         return
-    if population < config.federation.cohort_size:
-        return  # `Draws` says so
-    account = account_of(config, population, announced[0].update_length)
+    size, is_remote = config.federation.cohort_size, config.federation.devices == REMOTE
+    # devices on machines of their own may be in every round, however many there are
+    known = size if is_remote else population
+    if known is None or known < size:
+        return  # of the second, `Draws` says so
+    account = account_of(config, known, announced[0].update_length)
     due = {} if account is None else account.after(over.view.number).event
     for key, value in due.items():
         if not same(told.get(key), value):
