@@ -397,5 +397,6 @@ def _line(event: Mapping[str, object], rounds: int) -> str:
     if event.get("aborted"):
         return f"round {event['round']} of {rounds}: lost, because {event['aborted']}{took}"
     kept = event.get("kept_devices")
-    tail = "" if kept is None else f", {kept} passed the filter"
+    about = "about " if "epsilon" in event else ""  # of noisy counts
+    tail = "" if kept is None else f", {about}{kept} passed the filter"
     return f"round {event['round']} of {rounds}: {event.get('secure_sums')} sums{tail}{took}"
