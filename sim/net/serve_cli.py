@@ -337,6 +337,8 @@ def _site(
     def declined(client: ClientId, reason: Reason, detail: str) -> None:
         number = status.declined(client, reason)
         why = f"{reason.words}: {detail}" if detail else reason.words
+        if reason is Reason.SETTINGS:
+            why += "; it counts as absent until it connects anew"
         status.door.refusals.note(
             Cause.DECLINED,
             f"device {client} does not go on with the round: {why} ({number} so far)",
