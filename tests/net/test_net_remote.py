@@ -12,7 +12,7 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net import trips
-from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.post import Answer
 from deltafl.sim.net.remote import RemoteDevices
 from deltafl.sim.record.events import read_events
@@ -146,6 +146,35 @@ def test_who_is_waited_for_in_vain_is_named(tmp_path):
     said = r"devices that the next round needs, 3 were there .*: device 2 \(settings: its log says"
     with wired(federation), pytest.raises(RunError, match=said):
         federation.play(tmp_path / "net")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reason", [Reason.SETTINGS, Reason.UNKNOWN])
+def test_a_run_that_was_given_up_goes_on_once_devices_are_there(tmp_path, reason):
+    """After too few were there for too long, or three rounds in a row were lost."""
+    more = {"federation": {"rounds": 5, "evaluate_every": 5}}
+    federation = Federation(settings("private-fedavg", FLEET, more))
+    object.__setattr__(federation.site, "patience", 0.2)
+
+    def declining(index, data):
+        frame = decode(data)
+        if index != 2 or not isinstance(frame, Task):
+            return [data]
+        declined = encode(Decline(frame.task, reason))
+        federation.post.received(federation.wires.lines[index], declined)
+        return []
+
+    with wired(federation, declining) as federation.wires, pytest.raises(RunError, match="gave up"):
+        federation.play(tmp_path / "net")
+    events = read_events(tmp_path / "net" / "events.jsonl")
+    lost = 0 if reason is Reason.SETTINGS else 3
+    assert [bool(event["aborted"]) for event in events] == [True] * lost
+    federation.begin_server()
+    with wired(federation):
+        assert federation.play(tmp_path / "net").round == 5
+    events = read_events(tmp_path / "net" / "events.jsonl")
+    assert [bool(event["aborted"]) for event in events] == [True] * lost + [False] * (5 - lost)
+    assert is_clean(tmp_path / "net")
 
 
 def test_an_advice_names_who_declined_and_why():
