@@ -126,8 +126,8 @@ def tune(
             "least one setting, such as {'learning_rate': [0.03, 0.1]}"
         )
     for name, values in tried.items():
-        told = Counter(one if isinstance(one, Real) else str(one) for one in values)
-        if (most := told.most_common(1)[0])[1] > 1:
+        times = Counter(one if isinstance(one, Real) else str(one) for one in values)
+        if (most := times.most_common(1)[0])[1] > 1:
             raise ConfigError(f"tune: grid has {name}={most[0]} more than once: give it once")
     points = [dict(zip(tried, one, strict=True)) for one in itertools.product(*tried.values())]
     first, beside = _arguments(points[0], {}), settings_said(method_of(strategy), settings, options)
