@@ -51,6 +51,13 @@ _NAMELESS: Final = re.compile(r"|Unnamed: [0-9]+|__index_level_[0-9]+__")
 
 _PIECE: Final = 1 << 20
 _LATE_QUOTE: Final = re.compile(r'\s+"')
+_NO_ROWS: Final = "no rows under the names of the columns: give some"
+_NO_NAMES: Final = {
+    b"(?:\xef\xbb\xbf){2}": "it begins with two byte-order marks: delete one (write as UTF-8 once)",
+    b'(?:\xef\xbb\xbf)?"?sep=': "its first line is a note to Excel, 'sep=': delete the line",
+    b"(?:\xef\xbb\xbf)?[ \t,;|]+\\s*\\Z": "its first row has nothing in it: delete the line",
+}
+"""What the first row of a CSV file may be in place of names, and what helps."""
 _SHOWN: Final = 20  # names of columns in a message
 _NUMBER: Final = re.compile(
     r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
@@ -228,7 +235,7 @@ def read_csv_table(path: Path, columns: Columns) -> Rows:
     """
     with bounded(path, "CSV file", MAX_CSV_BYTES, _MEND) as file:
         separator = SEPARATORS[columns.separator]
-        _check_separator(path, file, columns.separator)
+        _check_first_row(path, file, columns.separator)
         _check_quotes(file, separator)
         written = csv_names(file, separator)
         names = [name.strip() for name in written]
@@ -355,10 +362,17 @@ def _check_quotes(file: BufferedReader, separator: str) -> None:
     file.seek(0)
 
 
-def _check_separator(path: Path, file: BufferedReader, said: str) -> None:
-    """Refuse a first row that another program has divided by something else."""
-    row = next((one for one in iter(partial(file.readline, _PIECE), b"") if one.strip()), b"")
+def _check_first_row(path: Path, file: BufferedReader, said: str) -> None:
+    """Refuse a first row that has no names of columns, or is divided by something else."""
+    lines = iter(partial(file.readline, _PIECE), b"")
+    row = next((one for one in lines if one.strip(b"\r\n")), b"")
+    is_all = not (re.search(rb"[\r\n]", row) or file.read(1))
     file.seek(0)
+    for found, told in _NO_NAMES.items():
+        if re.match(found, row):
+            raise DataError(f"{path}: {told}")
+    if row and is_all:
+        raise DataError(f"{path}: {_NO_ROWS}")
     if SEPARATORS[said].encode() in row:
         return
     for name, separator in SEPARATORS.items():
@@ -371,7 +385,7 @@ def _check_separator(path: Path, file: BufferedReader, said: str) -> None:
 
 def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
     if not table.num_rows:
-        raise DataError(f"{source}: no rows under the names of the columns: give some")
+        raise DataError(f"{source}: {_NO_ROWS}")
     before = table.num_rows
     if found.missing == MISSING[1]:
         table = _whole_rows(source, table)

@@ -271,6 +271,10 @@ class Result:
         """What an auditor says of what the server saw, in the run of the first seed."""
         return verdict(audit(next(iter(self._directories().values())).path))
 
+    def first(self) -> list[Evaluation]:
+        """The model before the first round, as of `final`."""
+        return list(dict(reversed([*self._evaluations()])).values())
+
     def final(self) -> list[Evaluation]:
         """The last model that was measured, on every device, for each seed."""
         return list(dict(self._evaluations()).values())

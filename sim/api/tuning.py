@@ -4,9 +4,11 @@ import itertools
 import math
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from deltafl.sim.api.results import Result
 from deltafl.sim.api.training import settings_said, train
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.record.best import score_of
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.run.own_code import Model
 
 if TYPE_CHECKING:
@@ -102,8 +105,10 @@ def tune(
         options: all others of `train`.
 
     Raises:
-        ConfigError: there are no validation devices, or nothing to try; or as `train`.
-        DivergenceError: training diverges at every point; at some, a warning says so.
+        ConfigError: there are no validation devices, nothing to try, or one value twice; or as
+            `train`.
+        DivergenceError: training diverges at every point; at some, a warning says so. So does one
+            where no point is better than the untrained model.
         RunError: every point was stopped before its error was measured.
     """
     if not len(federation.dataset.validation):
@@ -120,6 +125,10 @@ def tune(
             f"tune: by={by!r} must be one of {', '.join(BEST_BY)}, and grid must give values of at "
             "least one setting, such as {'learning_rate': [0.03, 0.1]}"
         )
+    for name, values in tried.items():
+        times = Counter(one if isinstance(one, Real) else str(one) for one in values)
+        if (most := times.most_common(1)[0])[1] > 1:
+            raise ConfigError(f"tune: grid has {name}={most[0]} more than once: give it once")
     points = [dict(zip(tried, one, strict=True)) for one in itertools.product(*tried.values())]
     first, beside = _arguments(points[0], {}), settings_said(method_of(strategy), settings, options)
     in_grid = settings_said(Method("grid"), first.get("settings"), first)
@@ -150,11 +159,19 @@ def tune(
             failed = error
             scores.append(math.inf)
         else:
-            scores.append(_score(found, by))
+            scores.append(_score(found.final(), by))
         results.append(replace(found, label=_said(point)))
     if min(scores) == math.inf:
         raise failed or RunError("tune: every point was stopped before its error was measured")
-    return Tuned(points, results, scores, settings or {})
+    tuned = Tuned(points, results, scores, settings or {})
+    if (score := min(scores)) >= (before := _score(tuned.best.first(), by)):
+        warnings.warn(
+            f"tune: no point is better than no training: the lowest error is {score:.4g}, with "
+            f"{_said(points[tuned.chosen])}, and before the first round it is {before:.4g}: try "
+            "other values, or more rounds",
+            stacklevel=2,
+        )
+    return tuned
 
 
 def _arguments(point: Mapping[str, object], settings: Settings) -> dict[str, Any]:
@@ -168,9 +185,9 @@ def _arguments(point: Mapping[str, object], settings: Settings) -> dict[str, Any
     return arguments | ({"settings": tables} if tables else {})
 
 
-def _score(result: Result, by: str) -> float:
-    """The error over validation devices of the last models, averaged over seeds."""
-    if not (final := result.final()):
+def _score(measured: Sequence[Evaluation], by: str) -> float:
+    """The error over validation devices of some models, averaged; infinite if there are none."""
+    if not measured:
         return math.inf
-    score = np.mean([score_of(summarise_test_error(one.validation), by) for one in final])
+    score = np.mean([score_of(summarise_test_error(one.validation), by) for one in measured])
     return math.inf if np.isnan(score) else float(score)

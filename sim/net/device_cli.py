@@ -87,6 +87,9 @@ def _read_again(options: argparse.Namespace, side: DeviceSide) -> None:
             return
         side.directory = listed
         say(f"{len(listed.keys)} devices are on the list: {listed.fingerprint()}")
+        if (number := len(listed.keys)) < (fewest := side.policy.min_cohort):
+            here = f"this one declines rounds of fewer than {fewest}"
+            warn(f"the list has {number} devices, and {here}")
 
     Thread(target=read).start()  # the signal may have come while this thread was logging
 

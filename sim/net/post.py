@@ -7,6 +7,9 @@ What a device has not answered is kept until it answers or the round goes on wit
 whose connection breaks gets the same messages again when it is back, and answers as if nothing had
 happened. Of each device at most one task and one envelope are kept, however slowly it reads, and it
 may answer each envelope once. A second connection of a device replaces the first.
+
+A device that cannot train by the run's settings declines every round. So it does not count among
+those that are there, until it has connected anew, as where it was started again.
 """
 
 from collections import Counter, deque
@@ -92,10 +95,13 @@ class Post:
     Attributes:
         passed: how often something has passed: "in" and "out", bytes of frames of and to devices;
             "reconnections", connections of devices that had been connected before.
+        declined: who has declined the last round that it was asked for, and why; until it answers
+            or connects again, or the list is read again.
     """
 
     def __init__(self, clock: Clock, rounds: int, rounds_done: int = 0) -> None:
         self.passed: Counter[str] = Counter()
+        self.declined: dict[ClientId, Answer] = {}
         self._clock = clock
         self._welcome = Welcome(rounds_done, rounds)
         self._seen: set[ClientId] = set()  # who has ever been connected
@@ -115,6 +121,7 @@ class Post:
             if (earlier := self._lines.get(client)) is not None:
                 self._close(earlier, "another connection has replaced this one")
             self._lines[client] = line
+            self.declined.pop(client, None)
             self.passed["reconnections"] += client in self._seen
             self._seen.add(client)
             line.pending.append(encode(self._welcome))
@@ -137,6 +144,7 @@ class Post:
     def keep_only(self, clients: Collection[ClientId]) -> None:
         """Close all other lines: their devices are admitted no more."""
         with self._changed:
+            self.declined.clear()
             for line in list(self._lines.values()):
                 if line.client not in clients:
                     self._close(line, "the device is not on the list any more")
@@ -174,13 +182,16 @@ class Post:
                 if not due.declined:
                     due.declined, due.envelope = True, None
                     detail = visible(frame.detail.decode(errors="replace"))
-                    self._arrive(Answer(line.client, declined=frame.reason, detail=detail))
+                    answer = Answer(line.client, declined=frame.reason, detail=detail)
+                    self.declined[line.client] = answer
+                    self._arrive(answer)
                 return
             if frame.trip > due.trip:
                 raise DecodeError(f"an answer to trip {frame.trip}, of {due.trip + 1} trips")
             if frame.trip <= due.answered:
                 return
             due.answered = frame.trip
+            self.declined.pop(line.client, None)
             if frame.trip == due.trip:
                 due.envelope = None
             self._arrive(Answer(line.client, frame.data, trip=frame.trip))
@@ -273,19 +284,25 @@ class Post:
     def wait_for(
         self, enough: Callable[[frozenset[ClientId]], bool], seconds: float, stop: Event
     ) -> frozenset[ClientId]:
-        """Wait until enough devices are connected, the time is up, or `stop` is set.
+        """Wait until enough devices are there, the time is up, or `stop` is set.
 
         Returns:
-            Those that are connected.
+            Those that are connected, but for whom the settings do not fit.
         """
         end = self._clock() + seconds
         with self._changed:
-            while not enough(connected := frozenset(self._lines)):
+            while not enough(there := frozenset(self._lines) - self._unfit):
                 left = end - self._clock()
                 if left <= 0 or stop.is_set():
                     break
                 self._changed.wait(min(left, _LOOK_S))
-            return connected
+            return there
+
+    @property
+    def _unfit(self) -> frozenset[ClientId]:
+        """Who would decline another round as well: its settings are the same."""
+        declined = self.declined.items()
+        return frozenset(one for one, said in declined if said.declined is Reason.SETTINGS)
 
     def _close(self, line: Line, because: str) -> None:
         line.is_open, line.because = False, because

@@ -44,7 +44,7 @@ from deltafl.sim.cohort.masks import masks_of_this_machine
 from deltafl.sim.cohort.sampling import Indices
 from deltafl.sim.data.dataset import agreed_of
 from deltafl.sim.errors import ChainError, RunError
-from deltafl.sim.net.frames import Task
+from deltafl.sim.net.frames import Reason, Task
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
 from deltafl.sim.net.trips import Journal, Rounds, Site
@@ -67,6 +67,7 @@ from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, to_toml
 
 _MODEL: Final = "model_sha256"  # of what was measured
+_NAMED: Final = 5  # devices in an advice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,11 +141,23 @@ class RemoteDevices:
 
     @property
     def to_lose_fewer(self) -> str:
-        """They are lost because they are late, killed, or cut off."""
+        """They are lost because they decline, or are late, killed, or cut off."""
         return (
-            "see why devices were lost or declined, wait longer for them (--least-wait, "
-            "--most-wait, --gather)"
+            f"{self._who_declined}see why devices were lost or declined, wait longer for them "
+            "(--least-wait, --most-wait, --gather)"
         )
+
+    @property
+    def _who_declined(self) -> str:
+        """Which devices have declined, and why: the beginning of an advice, or nothing."""
+        told = [
+            f"device {client} ({one.declined.words}: {one.detail or 'its log says more'})"
+            for client, one in sorted(self._site.post.declined.copy().items())
+            if one.declined in (Reason.SETTINGS, Reason.REFUSED, Reason.LEDGER)
+        ]
+        more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+        named = f"{', '.join(told[:_NAMED])}{more}"
+        return f"correct and start again what declined: {named}; " if told else ""
 
     def num_others(self, without: AbstractSet[int]) -> int:
         """Those on the list; see `drawing.Devices`."""
@@ -180,8 +193,8 @@ class RemoteDevices:
                 raise Stop
             raise RunError(
                 f"gave up: of the {wanted} devices that the next round needs, "
-                f"{len((connected & listed.keys()) - without)} were connected after "
-                f"{site.patience:g} s; start more devices, then resume"
+                f"{len((connected & listed.keys()) - without)} were there after "
+                f"{site.patience:g} s; {self._who_declined}start more devices, then resume"
             )
         return np.array(sorted((connected & listed.keys()) - without), np.int64)
 

@@ -109,7 +109,8 @@ def main(options: argparse.Namespace) -> int:
             say("No model is measured on the devices: that would be by sums without noise")
         _say_losable(config, num_parameters, len(devices.keys), code.strategy)
         site = _site(options, post, devices, waiting, status)
-        stack.enter_context(_ended_by_signals(site.stop, lambda: _read_again(door, post)))
+        fewest = fewest_devices(config, num_parameters, code.strategy) or 0
+        stack.enter_context(_ended_by_signals(site.stop, lambda: _read_again(door, post, fewest)))
         status.ready(is_ready=True)
         try:
             return _serve(options, config, site, shapes, status, code.strategy)
@@ -139,13 +140,24 @@ def _rounds_done(options: argparse.Namespace) -> int:
     return 0 if checkpoint is None else checkpoint.state.round
 
 
-def _read_again(door: Door, post: Post) -> None:
-    """Take the list and the certificate as their files have them now; keep those that are wrong."""
+def _read_again(door: Door, post: Post, fewest: int) -> None:
+    """Take the list and the certificate as their files have them now; keep those that are wrong.
+
+    Args:
+        door: has both.
+        post: whose connections are of devices on the list.
+        fewest: how many devices a round needs.
+    """
     if not isinstance(door.devices, DeviceList):
         return
     try:
         say(f"{door.devices.read_again()}; its fingerprint: {door.devices.fingerprint()}")
         post.keep_only(door.devices.keys)
+        if (listed := len(door.devices.keys)) < fewest:
+            warn(
+                f"a round needs {fewest} devices, and {listed} are on the list: the run ends with "
+                f"the next round, unless {fewest - listed} more are listed before (SIGHUP)"
+            )
     except UserError as error:
         warn(f"the list stays as it was: {error}")
     try:
@@ -342,6 +354,8 @@ def _site(
     def declined(client: ClientId, reason: Reason, detail: str) -> None:
         number = status.declined(client, reason)
         why = f"{reason.words}: {detail}" if detail else reason.words
+        if reason is Reason.SETTINGS:
+            why += "; it counts as absent until it connects anew"
         status.door.refusals.note(
             Cause.DECLINED,
             f"device {client} does not go on with the round: {why} ({number} so far)",

@@ -130,7 +130,8 @@ class Exploding(nn.Module):
 
 
 def test_points_at_which_training_diverges_are_the_worst(held_out, tmp_path):
-    with pytest.warns(UserWarning, match=r"learning_rate=1e\+30: .* diverged"):
+    diverged = pytest.warns(UserWarning, match=r"learning_rate=1e\+30: .* diverged")
+    with pytest.warns(UserWarning, match="no point is better than no training"), diverged:
         tuned = dfl.tune(
             Exploding, held_out, "fedavg", grid={"learning_rate": [1e30, 0.1]}, out=tmp_path, **FEW
         )
@@ -213,6 +214,26 @@ def test_a_point_that_is_refused_is_named(held_out):
 def test_grids_of_nothing_are_refused(held_out, arguments):
     with pytest.raises(ConfigError, match="tune: by="):
         dfl.tune(net, held_out, "fedavg", **arguments)
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.2, 0.1], np.array([0.2, 0.2]), [1, 0.5, 1.0]])
+def test_a_value_is_tried_once(held_out, values):
+    with pytest.raises(ConfigError, match=r"learning_rate=\S+ more than once: give it once"):
+        dfl.tune(net, held_out, "fedavg", grid={"learning_rate": values}, **FEW)
+    with pytest.raises(ConfigError, match="optimizer=adam more than once"):
+        dfl.tune(net, held_out, "fedavg", grid={"optimizer": ["adam", "sgd", "adam"]}, **FEW)
+
+
+def test_settings_that_are_no_better_than_no_training_are_warned_of(held_out, tmp_path):
+    """With the error before the first round. That of others is below it."""
+    grid, options = {"learning_rate": [1e-9, 2e-9]}, {"out": tmp_path, **FEW}
+    with pytest.warns(UserWarning, match="no point is better than no training") as warned:
+        tuned = dfl.tune(net, held_out, "fedavg", grid=grid, **options)
+    (first,) = tuned.best.first()
+    before = np.mean([device.error for device in first.validation])
+    assert first.round == 0
+    told = f"{min(tuned.scores):.4g}, with learning_rate=1e-09, and before the first round it is"
+    assert f"{told} {before:.4g}" in str(warned[0].message)
 
 
 def test_new_inputs_are_scaled_as_those_that_were_trained_on(tmp_path):

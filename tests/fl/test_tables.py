@@ -60,6 +60,12 @@ def test_the_names_of_columns_are_no_sample(tmp_path, head):
     assert (rows.users.names, rows.classes, rows.x.tolist()) == (("ann",), ("yes",), [[1.5, 80.0]])
 
 
+@pytest.mark.parametrize("end", ["   ", " \n\t\r\n\n", "\n  \n"])
+def test_blank_lines_are_no_samples(tmp_path, end):
+    rows = read_csv_table(write_csv(tmp_path, TEXT + end), COLUMNS)
+    assert len(rows.x) == 3
+
+
 def test_several_labels_are_numbers(tmp_path):
     text = TEXT.replace("yes", "1").replace("no", "0")
     rows = read_csv_table(write_csv(tmp_path, text), Columns("who", ("height", "weight")))
@@ -88,6 +94,13 @@ def test_several_labels_are_numbers(tmp_path):
         ('who,answer,height\n"ann,yes,1\n"bob,no,2\n', "line 3: .*expected after"),
         ('who,answer,height\nann, "yes",1\n', "line 2: a blank stands before a quotation mark"),
         (b"who,answer,height\nann,\xff,1\n", "decode byte 0xff"),
+        ("sep=;\nwho;answer;height\nann;yes;1\n", "first line is a note to Excel.*delete the line"),
+        ('\ufeff"sep=,"\r\nwho,answer,height\r\nann,yes,1\r\n', "note to Excel, 'sep='"),
+        ("\ufeff\ufeffwho,answer,height\nann,yes,1\n", "two byte-order marks: delete one"),
+        (",,\nwho,answer,height\nann,yes,1\n", "first row has nothing in it: delete the line"),
+        ("\ufeff \t\nwho,answer,height\nann,yes,1\n", "first row has nothing in it"),
+        ("who,answer,height", "no rows under the names of the columns: give some"),
+        ("who,answer,height\n", "no rows under the names of the columns: give some"),
         ("who,answer,height\n" + "a" * (1 << 24) + ",yes,1\n", "not a readable CSV file"),
     ],
 )

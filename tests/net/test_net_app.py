@@ -457,6 +457,11 @@ def ends(connection):
     return True
 
 
+UPGRADE = (
+    f"GET {PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    f"Sec-WebSocket-Key: {'A' * 22}==\r\nSec-WebSocket-Version: 13\r\n"
+    f"Sec-WebSocket-Protocol: {SUBPROTOCOL}\r\n\r\n"
+).encode()
 REQUEST = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
 
 
@@ -672,6 +677,84 @@ def test_who_pings_all_the_time_is_cut_off(federation, tls):
 
     with serving(federation, own) as url, pytest.raises((ConnectionClosed, AttributeError)):
         exchanged(url, trusted, talk)
+
+
+def frame_without_data(opcode):
+    return bytes([128 | opcode, 128]) + bytes(4)
+
+
+@pytest.mark.parametrize("opcode", [1, 2, 9, 10])
+def test_of_a_stranger_who_sends_without_end_little_is_parsed(federation, tls, monkeypatch, opcode):
+    """Tens of thousands of frames come at once, by somebody who reads nothing."""
+    own, trusted = tls[0]
+    parsed, receive = [], app.WebSocketsSansIOProtocol.data_received
+
+    def received(protocol, data):
+        if protocol.handshake_initiated:
+            parsed.append(len(data))
+        receive(protocol, data)
+
+    monkeypatch.setattr(app.WebSocketsSansIOProtocol, "data_received", received)
+    door = Door(federation.trusted, own)
+    with serving(federation, own, door=door) as url, sockets(url, trusted, 1) as (one,):
+        one.sendall(UPGRADE)
+        assert one.recv(12) == b"HTTP/1.1 101"
+        with suppress(OSError):  # it is cut off meanwhile
+            one.sendall(frame_without_data(opcode) * 40_000)
+        assert ends(one)
+        waited_for(lambda: door.refusals.counts)
+    assert door.refusals.counts == {"malformed": 1}
+    assert sum(parsed) <= app._MOST_HEARD
+
+
+@pytest.mark.parametrize("said", [b"\x81\x81" + bytes(4) + b"\xff", b"\xff" * 9])
+def test_what_is_no_text_and_no_frame_is_no_error_of_the_server(federation, tls, caplog, said):
+    own, trusted = tls[0]
+    door = Door(federation.trusted, own)
+    with serving(federation, own, door=door) as url, sockets(url, trusted, 1) as (one,):
+        one.sendall(UPGRADE)
+        assert one.recv(12) == b"HTTP/1.1 101"
+        one.sendall(said)
+        assert ends(one)
+        waited_for(lambda: door.refusals.counts)
+    assert door.refusals.counts == {"malformed": 1}
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+
+
+def test_what_a_device_sends_is_parsed_in_pieces(federation, tls, monkeypatch):
+    """And no further once its connection is cut off, as for its pings."""
+    own, trusted = tls[0]
+    parsed, receive = [], app.WebSocketsSansIOProtocol.data_received
+    monkeypatch.setattr(
+        app.WebSocketsSansIOProtocol,
+        "data_received",
+        lambda protocol, data: (parsed.append(len(data)), receive(protocol, data)),
+    )
+    door = Door(federation.trusted, own)
+    key = federation.identities[3].identity
+
+    async def talk(connection):
+        await hello_of(federation, 3, key, own.hash())(connection)
+        connection.transport.write(frame_without_data(9) * 40_000)
+        return await closed_or_broken(connection)
+
+    with serving(federation, own, door=door) as url:
+        assert exchanged(url, trusted, talk)
+    assert door.refusals.counts == {"rules": 1}
+    assert max(parsed) <= app._PIECE
+    assert sum(parsed) < 3 * app._PIECE
+
+
+def test_a_connection_asks_once(federation, tls):
+    """Who asks for pages without end, and reads none, takes no memory for the answers."""
+    own, trusted = tls[0]
+    with serving(federation, own) as url, sockets(url, trusted, 1) as (one,):
+        one.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+        answers = b""
+        with suppress(OSError):
+            while part := one.recv(1 << 12):
+                answers += part
+    assert answers.count(b"HTTP/1.1 404") == 1
 
 
 def test_a_device_gives_up_once_its_patience_is_over(federation, tls, monkeypatch):

@@ -1,6 +1,7 @@
 """`deltafl serve`, `device` and `federation up`: over TLS, by their own arguments."""
 
 import argparse
+import asyncio
 import re
 import signal
 import sys
@@ -405,15 +406,56 @@ def test_a_list_and_a_certificate_are_read_again(prepared, caplog):
     line = post.connect(ClientId(3), lambda: None)
     lines = (prepared / "devices.txt").read_text().splitlines()
     (prepared / "devices.txt").write_text("\n".join(x for x in lines if not x.startswith("3 ")))
-    serve_cli._read_again(door, post)
+    serve_cli._read_again(door, post, NUMBER - 1)
     assert not line.is_open
     assert "not on the list any more" in line.because
     (prepared / "devices.txt").write_text("nonsense")
-    serve_cli._read_again(door, post)
+    serve_cli._read_again(door, post, NUMBER)
     assert len(door.devices.keys) == NUMBER - 1
     first, second = (one.getMessage() for one in caplog.records)
     assert first.startswith("9 devices are on the list: 0 new, 1 removed")
     assert second.startswith("the list stays as it was")
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [(4, []), (3, ["a round needs 4 devices, and 3 are on the list: the run ends with the next"])],
+)
+def test_a_list_that_is_too_short_for_a_round_is_warned_of_at_once(prepared, caplog, listed, said):
+    door, path = Door(DeviceList(prepared / "devices.txt"), None), prepared / "devices.txt"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:listed]))
+    serve_cli._read_again(door, Post(time.monotonic, 1), 4)
+    assert len(door.devices.keys) == listed
+    told = [one.getMessage()[:73] for one in caplog.records if one.levelname == "WARNING"]
+    assert told == [one[:73] for one in said]
+
+
+def test_a_device_reads_its_list_again_by_a_signal(prepared, monkeypatch, caplog):
+    """One that is too short for the rounds that it takes part in is taken, and warned of."""
+    path, sides = prepared / "devices.txt", []
+
+    async def taking_part(_server, side, _say, _stop, _patience):
+        sides.append(side)
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+        signal.raise_signal(signal.SIGHUP)
+        end = time.monotonic() + 20
+        while len(caplog.records) < 2:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.01)
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr(device_cli, "take_part", taking_part)
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+    given = federation_cli._device(argparse.Namespace(out=prepared, port=1), 0)[4:]
+    try:
+        assert device_cli.main(parsed(device_flags, given)) == 1  # the run is not over
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert len(sides[0].directory.keys) == NUMBER - 1
+    first, second = (one.getMessage() for one in caplog.records)
+    assert first.startswith("9 devices are on the list")
+    assert second == "the list has 9 devices, and this one declines rounds of fewer than 10"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.seen import Decoder
-from deltafl.sim.net import device, own_work
+from deltafl.sim.net import device, own_work, trips
 from deltafl.sim.net.device import Notes
 from deltafl.sim.net.frames import (
     Carry,
@@ -335,6 +335,7 @@ def test_a_number_of_steps_stays_within_the_steps(asked, kept):
 
 OTHERWISE = {
     "settings": {"settings": b"[training]\nepochs = 7\n"},
+    "data": {"settings": b'[data]\nclasses = ["yes", "no"]\n'},
     "unit": {"unit": -20},
     "round": {"round_index": 9},
     "measuring": {"measures": True},
@@ -363,6 +364,60 @@ def test_a_device_that_is_told_otherwise_than_the_others_takes_no_part(tmp_path,
     assert {reason for _, reason in federation.declined} == {Reason.REFUSED}
     assert all("graph seed" in detail for _, _, detail in federation.said)
     assert clean(tmp_path / "net")
+
+
+class ToldOtherwise:
+    """A device whose server rewrites what passes, as if its session were that of another task."""
+
+    def __init__(self, side, sessions):
+        self.side, self.sessions, self.swaps = side, sessions, []
+
+    def receive(self, frame):
+        said = decode(frame)
+        if isinstance(said, Task) and not said.measures:
+            other = replace(said, settings=said.settings + b"\n# other data")
+            true = self.sessions[said.graph_seed]
+            false = replace(true, graph_seed=other.graph_seed)
+            self.swaps = [(true.graph_seed, false.graph_seed), (true.tag, false.tag)]
+            frame = encode(other)
+        elif isinstance(said, Carry):
+            frame = self.rewritten(said, self.swaps)
+        reply = self.side.receive(frame)
+        answer = reply and decode(reply)
+        if isinstance(answer, Carry):
+            return self.rewritten(answer, [(to, was) for was, to in self.swaps])
+        return reply
+
+    def rewritten(self, carry, swaps):
+        data = carry.data
+        for was, to in swaps:
+            data = data.replace(was, to)
+        return encode(replace(carry, data=data))
+
+    def __getattr__(self, name):
+        return getattr(self.side, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signed", [False, True])
+def test_devices_that_are_told_of_other_data_come_to_no_common_sum(tmp_path, monkeypatch, signed):
+    """Nor if the server has each half believe that its own task is that of the session."""
+    few = {"federation": {"rounds": 1, "evaluate_every": 1}, "privacy": {"signed": signed}}
+    config = settings("private-delta-fl", few)
+    federation, sessions, begun = Federation(config), {}, trips.RoundServer
+
+    def noted(levels, models, params, *others, **options):
+        sessions[params.graph_seed] = params
+        return begun(levels, models, params, *others, **options)
+
+    monkeypatch.setattr(trips, "RoundServer", noted)
+    federation.sides[::2] = [ToldOtherwise(side, sessions) for side in federation.sides[::2]]
+    with wired(federation), pytest.raises(RunError, match="gave up after round 1"):
+        federation.play(tmp_path / "net")
+    (event,) = read_events(tmp_path / "net" / "events.jsonl")
+    assert sum(number % 2 for number in event["cohort"]) == len(event["cohort"]) / 2
+    assert event["secure_sums"] == 0
+    assert not messages(tmp_path / "net", Kind.MASKED)
 
 
 def test_all_that_a_task_says_is_bound_to_the_session():

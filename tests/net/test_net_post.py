@@ -1,6 +1,7 @@
 """The exchange: what a device gets and may send, whatever becomes of its connections."""
 
 import threading
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -205,6 +206,44 @@ def test_enough_devices_are_waited_for(post):
     timer = threading.Timer(0.05, connect, (post,))
     timer.start()
     assert post.wait_for(lambda connected: len(connected) == 1, 30, Event()) == {A}
+
+
+def there(post, *clients):
+    """Who is, if these are waited for."""
+    return post.wait_for(frozenset(clients).__le__, 0.01, Event())
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_there"), [(one, one is not Reason.SETTINGS) for one in Reason]
+)
+def test_whom_the_settings_do_not_fit_is_not_there(post, reason, is_there):
+    """Others that decline may take part in the next round."""
+    line, _ = begun(post, A, B)
+    post.received(line, raw(Decline(TASK.task, reason, b"why")))
+    assert there(post, A, B) == ({A, B} if is_there else {B})
+    assert post.connected == {A, B}
+    assert post.declined == {A: Answer(A, declined=reason, detail="why")}
+    post.end(1)
+    assert there(post, A, B) == ({A, B} if is_there else {B})
+    connect(post)
+    assert there(post, A, B) == {A, B}
+    assert not post.declined
+
+
+def test_who_declined_is_asked_again_once_the_list_is_read_again(post):
+    line, _ = begun(post, A, B)
+    post.received(line, raw(Decline(TASK.task, Reason.SETTINGS)))
+    post.keep_only([A, B])
+    assert there(post, A, B) == {A, B}
+
+
+def test_who_answers_again_has_not_declined(post):
+    line, _ = begun(post, A, B)
+    post.received(line, raw(Decline(TASK.task, Reason.LEDGER)))
+    post.begin(replace(TASK, task=OTHER), [A])
+    post.send(A, 0, carry(0))
+    post.received(line, carry(0, task=OTHER))
+    assert not post.declined
 
 
 def test_it_is_known_when_all_has_been_taken(post):

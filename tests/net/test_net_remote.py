@@ -1,13 +1,20 @@
 """A federation and a simulation of the same devices come to the same model, bit for bit."""
 
+import threading
+import time
 from itertools import pairwise
 
 import pytest
 from federations import Federation, settings, simulate, vanishing, wired
 
+from deltafl.secagg import ClientId
+from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net import trips
+from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
+from deltafl.sim.net.post import Answer
+from deltafl.sim.net.remote import RemoteDevices
 from deltafl.sim.record.events import read_events
 
 CASES = {
@@ -90,6 +97,97 @@ def test_a_fleet_that_is_the_cohort_goes_on_after_lost_rounds(tmp_path):
     assert not all(lost)
     assert any(one["secure_sums"] < one["num_queries"] for one in repeated)  # asked nothing again
     assert is_clean(tmp_path / "net")
+
+
+FLEET = {
+    "data": {"num_devices": 8},
+    "federation": {"rounds": 2, "cohort_size": 4},
+    "privacy": {"min_cohort": 4},
+}
+
+
+def unfit(side, because):
+    """A device that cannot train by the run's settings."""
+
+    def work_of(_task, _machine):
+        raise ConfigError(because)
+
+    side.work_of = work_of
+
+
+@pytest.mark.slow
+def test_a_fleet_waits_for_a_device_whose_file_does_not_fit(tmp_path):
+    """No round is lost by it: it declines the measurement before the first."""
+    federation = Federation(settings("private-fedavg", FLEET))
+    object.__setattr__(federation.site, "patience", 60.0)
+    unfit(federation.sides[2], "a column is missing")
+    with wired(federation) as wires:
+
+        def corrected():
+            while not federation.post.declined:
+                time.sleep(0.01)
+            time.sleep(1.0)  # in which many more rounds would be lost
+            wires.federation.sides[2] = federation.started(2)
+            wires.connect(2)
+
+        operator = threading.Thread(target=corrected)
+        operator.start()
+        federation.play(tmp_path / "net")
+        operator.join()
+    events = read_events(tmp_path / "net" / "events.jsonl")
+    assert [bool(event["aborted"]) for event in events] == [False, False]
+
+
+@pytest.mark.slow
+def test_who_is_waited_for_in_vain_is_named(tmp_path):
+    federation = Federation(settings("private-fedavg", FLEET))
+    object.__setattr__(federation.site, "patience", 0.2)
+    unfit(federation.sides[2], "a column is missing")
+    said = r"devices that the next round needs, 3 were there .*: device 2 \(settings: its log says"
+    with wired(federation), pytest.raises(RunError, match=said):
+        federation.play(tmp_path / "net")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reason", [Reason.SETTINGS, Reason.UNKNOWN])
+def test_a_run_that_was_given_up_goes_on_once_devices_are_there(tmp_path, reason):
+    """After too few were there for too long, or three rounds in a row were lost."""
+    more = {"federation": {"rounds": 5, "evaluate_every": 5}}
+    federation = Federation(settings("private-fedavg", FLEET, more))
+    object.__setattr__(federation.site, "patience", 0.2)
+
+    def declining(index, data):
+        frame = decode(data)
+        if index != 2 or not isinstance(frame, Task):
+            return [data]
+        declined = encode(Decline(frame.task, reason))
+        federation.post.received(federation.wires.lines[index], declined)
+        return []
+
+    with wired(federation, declining) as federation.wires, pytest.raises(RunError, match="gave up"):
+        federation.play(tmp_path / "net")
+    events = read_events(tmp_path / "net" / "events.jsonl")
+    lost = 0 if reason is Reason.SETTINGS else 3
+    assert [bool(event["aborted"]) for event in events] == [True] * lost
+    federation.begin_server()
+    with wired(federation):
+        assert federation.play(tmp_path / "net").round == 5
+    events = read_events(tmp_path / "net" / "events.jsonl")
+    assert [bool(event["aborted"]) for event in events] == [True] * lost + [False] * (5 - lost)
+    assert is_clean(tmp_path / "net")
+
+
+def test_an_advice_names_who_declined_and_why():
+    """But not who was started again, or waits for another model."""
+    federation = Federation(settings("private-fedavg", FLEET))
+    devices = RemoteDevices(federation.config, federation.site, None)
+    assert devices.to_lose_fewer.startswith("see why devices were lost")
+    for client, reason in enumerate([Reason.UNKNOWN, Reason.REPEATED, *[Reason.REFUSED] * 6]):
+        answer = Answer(ClientId(client), declined=reason, detail="privacy.min_cohort=9")
+        federation.post.declined[ClientId(client)] = answer
+    told = devices.to_lose_fewer
+    assert "declined: device 2 (refused: privacy.min_cohort=9), device 3 (" in told
+    assert "device 6 (refused: privacy.min_cohort=9) and 1 more; see why" in told
 
 
 @pytest.mark.slow
