@@ -343,6 +343,10 @@ def _site(
             device=client,
         )
 
+    def late(client: ClientId) -> None:
+        said = f"device {client} has not answered in time, and is lost for this round"
+        status.door.refusals.note(Cause.LATE, said, device=client)
+
     def measured(sums: SummedMetrics) -> None:
         status.measured(sums)
         say(str(sums))
@@ -356,6 +360,7 @@ def _site(
         options.gather,
         measured=measured,
         declined=declined,
+        late=late,
         taken=status.taken,
         stage=status.stage,
     )

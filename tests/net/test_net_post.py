@@ -185,6 +185,44 @@ def test_all_are_waited_for_until_the_time_is_up(post):
     assert post._clock.now >= before + 0.05
 
 
+def there(post):
+    return post.wait_for(lambda connected: False, 0.01, Event())
+
+
+def test_who_was_waited_for_in_vain_counts_as_away_until_he_has_sent_something(post):
+    """One of two devices answers late, and what is asked of it when the round is over."""
+    line, other = begun(post, A, B)
+    for client in (A, B):
+        post.send(client, 0, carry(0))
+    post.received(other, carry(0))
+    assert there(post) == {A, B}
+    assert len(arrived(post, A, B)) == 1
+    assert (there(post), post.silent([A, B]), post.silent([B])) == ({B}, {A}, set())
+    post.received(line, carry(0, b"late"))
+    assert there(post) == {A, B}
+
+    post.send(A, 1, carry(1))
+    assert len(arrived(post, A)) == 1  # the late one
+    assert there(post) == {B}
+    assert connect(post) is not line
+    assert there(post) == {A, B}  # it is asked again
+
+
+def test_a_device_that_is_only_slow_says_so_when_the_round_is_over(post):
+    line, other = begun(post, A, B)
+    for client in (A, B):
+        post.send(client, 0, carry(0))
+    post.received(other, carry(0))
+    arrived(post, A, B)
+    post.end(1)
+    assert sent(post, other) == [Over(TASK.task, 1)]
+    assert sent(post, line) == [Over(TASK.task, 1), Carry(TASK.task, 0, b"")]
+    assert there(post) == {B}
+    post.received(line, raw(Decline(TASK.task, Reason.UNKNOWN)))
+    assert there(post) == {A, B}
+    assert arrived(post) == []
+
+
 def test_an_answer_from_another_thread_is_not_missed():
     import time
 
