@@ -7,6 +7,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread, current_thread, main_thread
@@ -103,8 +104,15 @@ def main(options: argparse.Namespace) -> int:
         say(f"Devices connect to {stack.enter_context(where)}")
         say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
         _say_losable(config, num_parameters, len(devices.keys), code.strategy)
-        site = _site(options, post, devices, waiting, status)
-        stack.enter_context(_ended_by_signals(site.stop, lambda: _read_again(door, post)))
+        asked = Flag()
+
+        def again() -> None:
+            if asked.is_set():
+                asked.clear()
+                _read_again(door, post)
+
+        site = replace(_site(options, post, devices, waiting, status), again=again)
+        stack.enter_context(_ended_by_signals(site.stop, asked.set))
         status.ready(is_ready=True)
         try:
             return _serve(options, config, site, shapes, status, code.strategy)

@@ -300,6 +300,8 @@ class Site:
         journal: where to keep what was received in the current round; None to keep nothing, so that
             a round ends with the process.
         stop: set when no further round is to begin.
+        again: reads the list anew where that was asked for; called between rounds only, because a
+            round that loses a device may be lost, and not be repeated without it.
         records: where to keep what is measured, and the messages by which it was; None to measure
             nothing.
         measured: told of all that is.
@@ -320,6 +322,7 @@ class Site:
     randomness: Randomness = system_randomness
     journal: Path | None = None
     stop: Event = field(default_factory=Event)
+    again: Callable[[], None] = lambda: None
     records: Path | None = None
     measured: Callable[[SummedMetrics], None] = lambda _sums: None
     declined: Callable[[ClientId, Reason, str], None] = lambda _client, _reason, _detail: None

@@ -81,6 +81,10 @@ class Devices(Protocol):
     def to_lose_fewer(self) -> str:
         """What whoever runs it can do so that fewer of them are lost; for a sentence."""
 
+    @property
+    def number(self) -> int:
+        """One more than the largest number that one of them has or had; it may grow in a run."""
+
     def num_others(self, without: AbstractSet[int]) -> int:
         """How many devices there are, present or not, beside some."""
 
@@ -264,7 +268,7 @@ class Draw:
 
     def _beside(self, lost: LostRound) -> frozenset[int]:
         """All devices but those that may take part in a lost round once more."""
-        return frozenset(range(self.asked.number)) - lost.devices
+        return frozenset(range(self.asked.devices.number)) - lost.devices
 
     def _due(self) -> Indices:
         """The devices that are dealt to the next round."""

@@ -186,7 +186,7 @@ def test_all_are_waited_for_until_the_time_is_up(post):
 
 
 def there(post):
-    return post.wait_for(lambda connected: False, 0.01, Event())
+    return post.wait_for(lambda _: False, 0.01, Event())
 
 
 def test_who_was_waited_for_in_vain_counts_as_away_until_he_has_sent_something(post):
