@@ -240,6 +240,12 @@ class Draw:
             try:
                 check_session(self.config, self.strategy, self.state, len(ids))
             except (ProtocolError, SecAggError) as error:
+                if not answered:  # as where devices were taken off a list
+                    raise RunError(
+                        f"gave up after round {self.state.round}: with {len(ids)} devices there "
+                        f"can be no secure round ({error}); have more of them take part, then "
+                        "resume"
+                    ) from error
                 raise RunError(
                     f"gave up after round {self.state.round}: {len(answered)} of {population} "
                     f"devices may have answered for the current model, {self._why_not_again}; with "
