@@ -83,8 +83,8 @@ class Architecture:
         """
         if self.name == OWN:
             raise ValueError(
-                "its models are of a module that is not here: use `Result.module` in the program "
-                "that made it"
+                "its models are of a module of somebody's own, which is not in it: in Python, "
+                "deltafl.Result.open(RUN, module) has it predict"
             )
         return build_model(
             self.name,

@@ -40,6 +40,7 @@ class Cause(StrEnum):
         RULES: it was admitted, and broke the rules of the transport.
         LIST: it was admitted, though its copy of the list is another than the server's.
         DECLINED: it does not go on with a round.
+        LATE: it did not answer in time, and is lost for the round.
     """
 
     TLS = "tls"
@@ -54,9 +55,10 @@ class Cause(StrEnum):
     RULES = "rules"
     LIST = "list"
     DECLINED = "declined"
+    LATE = "late"
 
 
-REFUSED: Final = tuple(one for one in Cause if one not in (Cause.LIST, Cause.DECLINED))
+REFUSED: Final = tuple(c for c in Cause if c not in (Cause.LIST, Cause.DECLINED, Cause.LATE))
 """The causes for which somebody is not served."""
 
 

@@ -8,6 +8,10 @@ whose connection breaks gets the same messages again when it is back, and answer
 happened. Of each device at most one task and one envelope are kept, however slowly it reads, and it
 may answer each envelope once. A second connection of a device replaces the first.
 
+Who was waited for in vain is not waited for again at once: until he has sent something, he counts
+as one who is not connected. A device that is only slow says so when the round is over: it is then
+asked for an answer that it does not have, and declines.
+
 A device that cannot train by the run's settings declines every round. So it does not count among
 those that are there, until it has connected anew, as where it was started again.
 """
@@ -106,6 +110,7 @@ class Post:
         self._welcome = Welcome(rounds_done, rounds)
         self._seen: set[ClientId] = set()  # who has ever been connected
         self._lines: dict[ClientId, Line] = {}
+        self._silent: set[ClientId] = set()
         self._task: Task | None = None
         self._opening = b""
         self._due: dict[ClientId, _Due] = {}
@@ -124,6 +129,7 @@ class Post:
             self.declined.pop(client, None)
             self.passed["reconnections"] += client in self._seen
             self._seen.add(client)
+            self._silent.discard(client)
             line.pending.append(encode(self._welcome))
             due = self._due.get(client)
             if due is not None and not due.declined:
@@ -174,7 +180,12 @@ class Post:
         with self._changed:
             self.passed["in"] += len(data)
             due = self._due.get(line.client)
-            if not line.is_open or self._task is None or due is None:
+            if not line.is_open:
+                return
+            if line.client in self._silent:
+                self._silent.remove(line.client)
+                self._changed.notify_all()
+            if self._task is None or due is None:
                 return
             if frame.task != self._task.task:
                 return
@@ -231,7 +242,9 @@ class Post:
             with self._changed:
                 while not self._arrived:
                     left = end - self._clock()
-                    if left <= 0 or not any(self._owes(client) for client in expected):
+                    owing = list(filter(self._owes, expected))
+                    if left <= 0 or not owing:
+                        self._silent.update(owing)
                         return
                     self._changed.wait(left)
                 answer = self._arrived.popleft()
@@ -255,8 +268,11 @@ class Post:
         with self._changed:
             if self._task is not None:
                 over = encode(Over(self._task.task, rounds_done))
+                asked = encode(Carry(self._task.task, 0, b""))  # of a round that is over
                 for client in self._due:
                     self._renew(client, over)
+                    if client in self._silent:
+                        self._put(client, asked)
             self._welcome = Welcome(rounds_done, self._welcome.rounds)
             for client in self._lines.keys() - self._due.keys():
                 self._renew(client, encode(self._welcome))
@@ -281,17 +297,23 @@ class Post:
         with self._changed:
             return frozenset(self._lines)
 
+    def silent(self, clients: Collection[ClientId]) -> frozenset[ClientId]:
+        """Those of some devices who were waited for in vain, and have sent nothing since."""
+        with self._changed:
+            return frozenset(self._silent.intersection(clients))
+
     def wait_for(
         self, enough: Callable[[frozenset[ClientId]], bool], seconds: float, stop: Event
     ) -> frozenset[ClientId]:
         """Wait until enough devices are there, the time is up, or `stop` is set.
 
         Returns:
-            Those that are connected, but for whom the settings do not fit.
+            Those that are connected, for whom the settings fit, and that have said something since
+            they were waited for in vain.
         """
         end = self._clock() + seconds
         with self._changed:
-            while not enough(there := frozenset(self._lines) - self._unfit):
+            while not enough(there := frozenset(self._lines.keys() - self._silent) - self._unfit):
                 left = end - self._clock()
                 if left <= 0 or stop.is_set():
                     break

@@ -85,10 +85,7 @@ class RemotePopulation:
     @property
     def num_devices(self) -> int:
         """One more than the largest id that is or was on the list."""
-        devices = self.site.devices
-        if isinstance(devices, DeviceList):
-            return devices.limit
-        return max(devices.keys, default=-1) + 1
+        return _one_more(self.site)
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model; see `Population`."""
@@ -112,6 +109,12 @@ class RemotePopulation:
         )
         journal.unlink(missing_ok=True)
         return False
+
+
+def _one_more(site: Site) -> int:
+    if isinstance(site.devices, DeviceList):
+        return site.devices.limit
+    return max(site.devices.keys, default=-1) + 1
 
 
 class RemoteDevices:
@@ -159,8 +162,14 @@ class RemoteDevices:
         named = f"{', '.join(told[:_NAMED])}{more}"
         return f"correct and start again what declined: {named}; " if told else ""
 
+    @property
+    def number(self) -> int:
+        """Those that are or were on the list, and those between; see `drawing.Devices`."""
+        return _one_more(self._site)
+
     def num_others(self, without: AbstractSet[int]) -> int:
-        """Those on the list; see `drawing.Devices`."""
+        """Those on the list, as it is between rounds; see `drawing.Devices`."""
+        self._site.again()
         return len(self._site.devices.keys.keys() - without)
 
     def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
@@ -177,26 +186,28 @@ class RemoteDevices:
 
     def _connected(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
         """The same, also if no further round is to begin, once they are enough."""
-        site, listed = self._site, self._site.devices.keys
-        wanted = min(size, len(listed.keys() - without))
+        site, devices = self._site, self._site.devices
 
-        def enough(connected: frozenset[ClientId], wanted: int = wanted) -> bool:
-            return len((connected & listed.keys()) - without) >= wanted
+        def enough(connected: frozenset[ClientId], wanted: int = size) -> bool:
+            site.again()
+            listed = devices.keys.keys() - without
+            return len(connected & listed) >= min(wanted, len(listed))
 
         if site.gathering:
-            site.post.wait_for(listed.keys().__le__, site.gathering, site.stop)
+            site.post.wait_for(partial(enough, wanted=len(devices.keys)), site.gathering, site.stop)
         if hoped:
             site.post.wait_for(partial(enough, wanted=hoped), site.waiting.least, site.stop)
         connected = site.post.wait_for(enough, site.patience, site.stop)
-        if not enough(connected):
+        is_enough, listed = enough(connected), devices.keys.keys() - without
+        if not is_enough:
             if site.stop.is_set():
                 raise Stop
             raise RunError(
-                f"gave up: of the {wanted} devices that the next round needs, "
-                f"{len((connected & listed.keys()) - without)} were there after "
-                f"{site.patience:g} s; {self._who_declined}start more devices, then resume"
+                f"gave up: of the {min(size, len(listed))} devices that the next round needs, "
+                f"{len(connected & listed)} were there after {site.patience:g} s; "
+                f"{self._who_declined}start more devices, then resume"
             )
-        return np.array(sorted((connected & listed.keys()) - without), np.int64)
+        return np.array(sorted(connected & listed), np.int64)
 
     def begin(self, ids: Sequence[int], round_index: int) -> None:
         """Bring the round to the journal, or go on with it from there; see `drawing.Devices`."""

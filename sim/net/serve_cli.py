@@ -7,6 +7,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread, current_thread, main_thread
@@ -80,7 +81,8 @@ def main(options: argparse.Namespace) -> int:
     if tls is None and at[0] not in ON_THIS_MACHINE:
         raise UserError(f"--listen {options.listen}: without TLS, only 127.0.0.1 can be served")
     num_parameters = _num_parameters(config, shapes)
-    _preflight(config, num_parameters, len(devices.keys), options.devices, code.strategy)
+    now = _with_fewer(config, len(devices.keys)) if _has_begun(options) else config
+    _preflight(now, num_parameters, len(devices.keys), options.devices, code.strategy)
     _, params = session_of(config, num_parameters, code.strategy)
     max_frame = max_bytes(params) + OVERHEAD
     post = Post(time.monotonic, config.federation.rounds, _rounds_done(options))
@@ -108,15 +110,34 @@ def main(options: argparse.Namespace) -> int:
         if config.dp.noise:
             say("No model is measured on the devices: that would be by sums without noise")
         _say_losable(config, num_parameters, len(devices.keys), code.strategy)
-        site = _site(options, post, devices, waiting, status)
         fewest = fewest_devices(config, num_parameters, code.strategy) or 0
-        stack.enter_context(_ended_by_signals(site.stop, lambda: _read_again(door, post, fewest)))
+        asked = Flag()
+
+        def again() -> None:
+            if asked.is_set():
+                asked.clear()
+                _read_again(door, post, fewest)
+
+        site = replace(_site(options, post, devices, waiting, status), again=again)
+        stack.enter_context(_ended_by_signals(site.stop, asked.set))
         status.ready(is_ready=True)
         try:
             return _serve(options, config, site, shapes, status, code.strategy)
         finally:
             status.ready(is_ready=False)
             _drain(post)
+
+
+def _has_begun(options: argparse.Namespace) -> bool:
+    """Whether a run is gone on with."""
+    return options.resume and RunDirectory(options.out).config.exists()
+
+
+def _with_fewer(config: RunConfig, listed: int) -> RunConfig:
+    """With as many devices in a round as are listed: so a run goes on whose list got shorter."""
+    federation = config.federation
+    size = min(federation.cohort_size, listed)
+    return replace(config, federation=replace(federation, cohort_size=size))
 
 
 def _preflight(
@@ -260,14 +281,13 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
         listed: how many devices are on the list.
     """
     own = RunDirectory(options.out).config
-    begun = options.resume and own.exists()
     alone: Table = {
         "federation": {"devices": REMOTE},
         # a nonce in the settings is that of another run
         "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
     stated: Table = {"data": _flags(options)}
-    if begun:  # with what it has, however many devices are on the list now
+    if _has_begun(options):  # with what it has, however many devices are on the list now
         kept = build_config([read_config_file(own)])
         cohort, fewest = kept.federation.cohort_size, kept.privacy.min_cohort
         usual: Table = {"federation": {"cohort_size": cohort}, "privacy": {"min_cohort": fewest}}
@@ -362,6 +382,10 @@ def _site(
             device=client,
         )
 
+    def late(client: ClientId) -> None:
+        said = f"device {client} has not answered in time, and is lost for this round"
+        status.door.refusals.note(Cause.LATE, said, device=client)
+
     def measured(sums: SummedMetrics) -> None:
         status.measured(sums)
         say(str(sums))
@@ -375,6 +399,7 @@ def _site(
         options.gather,
         measured=measured,
         declined=declined,
+        late=late,
         taken=status.taken,
         stage=status.stage,
     )

@@ -19,10 +19,10 @@ Run the server of a federation: devices connect to it, train, and give nothing b
 
 Rounds begin as soon as enough devices of the list are connected. SIGTERM or Ctrl-C ends the server
 after the current round, a second one at once; SIGHUP has it read the list of devices and the
-certificate again. What the settings leave out follows from the list: fewer than twenty devices are
-all in every round, and of fewer than ten, all are in every sum. Killed at any moment and started
-again with --resume, it goes on with the round that it was in. It never asks a device two things
-where it asked one.
+certificate again, once the round is over. What the settings leave out follows from the list: fewer
+than twenty devices are all in every round, and of fewer than ten, all are in every sum. Killed at
+any moment and started again with --resume, it goes on with the round that it was in. It never asks
+a device two things where it asked one.
 """
 
 _EXAMPLES: Final = """\

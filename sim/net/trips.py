@@ -300,10 +300,13 @@ class Site:
         journal: where to keep what was received in the current round; None to keep nothing, so that
             a round ends with the process.
         stop: set when no further round is to begin.
+        again: reads the list anew where that was asked for; called between rounds only, because a
+            round that loses a device may be lost, and not be repeated without it.
         records: where to keep what is measured, and the messages by which it was; None to measure
             nothing.
         measured: told of all that is.
         declined: told of each device that does not go on with a round, why, and its detail.
+        late: told of each device that has not answered in time.
         taken: told of the seconds that the devices in time have taken for a stage, ascending.
         stage: told of each trip as it begins: the round's machine, and how many are asked.
         beside: a digest of what devices are told of a round in another way (`frames.Task`).
@@ -319,9 +322,11 @@ class Site:
     randomness: Randomness = system_randomness
     journal: Path | None = None
     stop: Event = field(default_factory=Event)
+    again: Callable[[], None] = lambda: None
     records: Path | None = None
     measured: Callable[[SummedMetrics], None] = lambda _sums: None
     declined: Callable[[ClientId, Reason, str], None] = lambda _client, _reason, _detail: None
+    late: Callable[[ClientId], None] = lambda _client: None
     taken: Callable[[Stage, Sequence[float]], None] = lambda _stage, _seconds: None
     stage: Callable[[RoundServer, int], None] = lambda _server, _asked: None
     beside: Callable[[], bytes] = bytes
@@ -471,6 +476,8 @@ class _Trips:
             taken.append(site.clock() - began)
             self._journal.received(answer)
             self._take(step, answer)
+        for client in site.post.silent(expected):
+            site.late(client)
         deadlines.note(step, taken, trains=trains)
         site.taken(step.stage, taken)
 

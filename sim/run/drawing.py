@@ -81,6 +81,10 @@ class Devices(Protocol):
     def to_lose_fewer(self) -> str:
         """What whoever runs it can do so that fewer of them are lost; for a sentence."""
 
+    @property
+    def number(self) -> int:
+        """One more than the largest number that one of them has or had; it may grow in a run."""
+
     def num_others(self, without: AbstractSet[int]) -> int:
         """How many devices there are, present or not, beside some."""
 
@@ -236,6 +240,12 @@ class Draw:
             try:
                 check_session(self.config, self.strategy, self.state, len(ids))
             except (ProtocolError, SecAggError) as error:
+                if not answered:  # as where devices were taken off a list
+                    raise RunError(
+                        f"gave up after round {self.state.round}: with {len(ids)} devices there "
+                        f"can be no secure round ({error}); have more of them take part, then "
+                        "resume"
+                    ) from error
                 raise RunError(
                     f"gave up after round {self.state.round}: {len(answered)} of {population} "
                     f"devices may have answered for the current model, {self._why_not_again}; with "
@@ -264,7 +274,7 @@ class Draw:
 
     def _beside(self, lost: LostRound) -> frozenset[int]:
         """All devices but those that may take part in a lost round once more."""
-        return frozenset(range(self.asked.number)) - lost.devices
+        return frozenset(range(self.asked.devices.number)) - lost.devices
 
     @property
     def _is_dealt(self) -> bool:

@@ -190,6 +190,11 @@ class SimulatedDevices:
         """They drop out as the settings say."""
         return "lower faults.dropout (--dropout)"
 
+    @property
+    def number(self) -> int:
+        """Those that train; see `drawing.Devices`."""
+        return len(self._sizes)
+
     def num_others(self, without: AbstractSet[int]) -> int:
         """All others; see `drawing.Devices`."""
         return len(others(len(self._sizes), without))

@@ -328,7 +328,7 @@ def test_the_command_line_says_that_it_has_no_module(trained, tmp_path, capsys):
     again = ["run", str(trained.path / "config.toml"), "--out", str(tmp_path / "run")]
     assert main(again) == 2
     assert "passed to `deltafl.train`" in capsys.readouterr().err
-    with pytest.raises(DataError, match="a module that is not here"):
+    with pytest.raises(DataError, match="a module of somebody"):
         Bundle.load(trained.path / "bundle.npz")
 
 

@@ -1,7 +1,10 @@
 """Nodes of Flower's that are threads, and the app that they run."""
 
+import ast
 from concurrent.futures import ThreadPoolExecutor
+from threading import RLock
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 from flwr.app import (
@@ -99,6 +102,22 @@ def app(train=None, policy=None):
     return made
 
 
+_ONE, _evaluated = RLock(), ast.literal_eval
+
+
+def _one_at_a_time(text):
+    """`ast.literal_eval`, which in Python 3.11 may fail where several threads are in it.
+
+    NumPy reads the shapes of Flower's arrays by it. On nodes that are processes, one thread does.
+    """
+    with _ONE:
+        return _evaluated(text)
+
+
+in_turn = mock.patch.object(ast, "literal_eval", _one_at_a_time)
+
+
 def started(strategy, grid, rounds=1):
     first = ArrayRecord({"w": Array(np.zeros((2, 3), np.float32)), "n": Array(np.array([4]))})
-    return strategy.start(grid=grid, initial_arrays=first, num_rounds=rounds)
+    with in_turn:
+        return strategy.start(grid=grid, initial_arrays=first, num_rounds=rounds)

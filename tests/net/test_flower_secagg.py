@@ -12,7 +12,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower
 
 import numpy as np
 import torch
-from flower_nodes import NODES, Grid
+from flower_nodes import NODES, Grid, in_turn
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
@@ -54,13 +54,14 @@ def trained(strategy, app, first):
     def seen(_round, arrays):
         after.append({name: array.numpy() for name, array in arrays.items()})
 
-    strategy.start(
-        grid=Grid(app, config=lambda _: {"num-partitions": NODES}),
-        initial_arrays=first,
-        train_config=ConfigRecord({"lr": 0.1}),
-        num_rounds=ROUNDS,
-        evaluate_fn=seen,
-    )
+    with in_turn:
+        strategy.start(
+            grid=Grid(app, config=lambda _: {"num-partitions": NODES}),
+            initial_arrays=first,
+            train_config=ConfigRecord({"lr": 0.1}),
+            num_rounds=ROUNDS,
+            evaluate_fn=seen,
+        )
     return after
 
 

@@ -741,8 +741,8 @@ def test_what_a_device_sends_is_parsed_in_pieces(federation, tls, monkeypatch):
     with serving(federation, own, door=door) as url:
         assert exchanged(url, trusted, talk)
     assert door.refusals.counts == {"rules": 1}
-    assert max(parsed) <= app._PIECE
-    assert sum(parsed) < 3 * app._PIECE
+    assert max(parsed) <= 1 << 12
+    assert sum(parsed) < 1 << 13
 
 
 def test_a_connection_asks_once(federation, tls):

@@ -376,6 +376,22 @@ def test_what_settings_leave_out_follows_from_the_list(tmp_path, listed, cohort,
     assert given.privacy.min_cohort == 2
 
 
+def test_a_run_whose_list_got_shorter_is_gone_on_with(tmp_path):
+    """As it is by a server that was not started again."""
+    more = "--set", "privacy.min_cohort=3", "--set", "federation.cohort_size=5"
+    config = options_of(tmp_path, 5, *more)
+    with pytest.raises(ConfigError, match="more than the 4 training devices"):
+        serve_cli._preflight(config, 640, 4, tmp_path)
+    serve_cli._preflight(serve_cli._with_fewer(config, 4), 640, 4, tmp_path)
+    with pytest.raises(ConfigError, match=r"min_cohort = 3.*3 devices are the fewest"):
+        serve_cli._preflight(serve_cli._with_fewer(config, 2), 640, 2, tmp_path)
+    resumed = parsed(serve_flags, ["--devices", "x", "--out", str(tmp_path), "--resume"])
+    assert not serve_cli._has_begun(resumed)
+    (tmp_path / "config.toml").touch()
+    assert serve_cli._has_begun(resumed)
+    assert serve_cli._with_fewer(config, 9) == config
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -186,6 +186,44 @@ def test_all_are_waited_for_until_the_time_is_up(post):
     assert post._clock.now >= before + 0.05
 
 
+def there(post):
+    return post.wait_for(lambda _: False, 0.01, Event())
+
+
+def test_who_was_waited_for_in_vain_counts_as_away_until_he_has_sent_something(post):
+    """One of two devices answers late, and what is asked of it when the round is over."""
+    line, other = begun(post, A, B)
+    for client in (A, B):
+        post.send(client, 0, carry(0))
+    post.received(other, carry(0))
+    assert there(post) == {A, B}
+    assert len(arrived(post, A, B)) == 1
+    assert (there(post), post.silent([A, B]), post.silent([B])) == ({B}, {A}, set())
+    post.received(line, carry(0, b"late"))
+    assert there(post) == {A, B}
+
+    post.send(A, 1, carry(1))
+    assert len(arrived(post, A)) == 1  # the late one
+    assert there(post) == {B}
+    assert connect(post) is not line
+    assert there(post) == {A, B}  # it is asked again
+
+
+def test_a_device_that_is_only_slow_says_so_when_the_round_is_over(post):
+    line, other = begun(post, A, B)
+    for client in (A, B):
+        post.send(client, 0, carry(0))
+    post.received(other, carry(0))
+    arrived(post, A, B)
+    post.end(1)
+    assert sent(post, other) == [Over(TASK.task, 1)]
+    assert sent(post, line) == [Over(TASK.task, 1), Carry(TASK.task, 0, b"")]
+    assert there(post) == {B}
+    post.received(line, raw(Decline(TASK.task, Reason.UNKNOWN)))
+    assert there(post) == {A, B}
+    assert arrived(post) == []
+
+
 def test_an_answer_from_another_thread_is_not_missed():
     import time
 
@@ -208,11 +246,6 @@ def test_enough_devices_are_waited_for(post):
     assert post.wait_for(lambda connected: len(connected) == 1, 30, Event()) == {A}
 
 
-def there(post, *clients):
-    """Who is, if these are waited for."""
-    return post.wait_for(frozenset(clients).__le__, 0.01, Event())
-
-
 @pytest.mark.parametrize(
     ("reason", "is_there"), [(one, one is not Reason.SETTINGS) for one in Reason]
 )
@@ -220,13 +253,13 @@ def test_whom_the_settings_do_not_fit_is_not_there(post, reason, is_there):
     """Others that decline may take part in the next round."""
     line, _ = begun(post, A, B)
     post.received(line, raw(Decline(TASK.task, reason, b"why")))
-    assert there(post, A, B) == ({A, B} if is_there else {B})
+    assert there(post) == ({A, B} if is_there else {B})
     assert post.connected == {A, B}
     assert post.declined == {A: Answer(A, declined=reason, detail="why")}
     post.end(1)
-    assert there(post, A, B) == ({A, B} if is_there else {B})
+    assert there(post) == ({A, B} if is_there else {B})
     connect(post)
-    assert there(post, A, B) == {A, B}
+    assert there(post) == {A, B}
     assert not post.declined
 
 
@@ -234,7 +267,7 @@ def test_who_declined_is_asked_again_once_the_list_is_read_again(post):
     line, _ = begun(post, A, B)
     post.received(line, raw(Decline(TASK.task, Reason.SETTINGS)))
     post.keep_only([A, B])
-    assert there(post, A, B) == {A, B}
+    assert there(post) == {A, B}
 
 
 def test_who_answers_again_has_not_declined(post):

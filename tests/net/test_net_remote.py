@@ -2,20 +2,25 @@
 
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from federations import Federation, settings, simulate, vanishing, wired
 
-from deltafl.secagg import ClientId
+from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg.session import NoObserver
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.net import trips
+from deltafl.sim.net import post, trips
 from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
+from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.post import Answer
 from deltafl.sim.net.remote import RemoteDevices
 from deltafl.sim.record.events import read_events
+from deltafl.sim.run.drawing import Asked, Draw
 
 CASES = {
     "Δ-FL": settings(),
@@ -216,3 +221,45 @@ def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm, adversary):
     plain = settings(algorithm, {"privacy": {"adversary": adversary}, **trusting})
     mean = simulate(plain, tmp_path / "mean", federation.dataset)
     assert mean.model.tobytes() != state.model.tobytes()
+
+
+@pytest.fixture
+def listed(tmp_path, monkeypatch):
+    """Devices of which 0, 1 and 3 are connected, and the list has 0 to 2, until it is written."""
+    monkeypatch.setattr(post, "_LOOK_S", 0.01)
+    federation, path = Federation(CASES["FedAvg"]), tmp_path / "devices.txt"
+
+    def write(*ids):
+        keys = federation.trusted.keys
+        path.write_text(TrustedKeys({ClientId(i): keys[ClientId(i)] for i in ids}).dump())
+
+    write(0, 1, 2)
+    known, calls = DeviceList(path), []
+
+    def again():
+        calls.append(1)
+        if len(calls) == listed.at:
+            known.read_again()
+
+    site = replace(federation.site, devices=known, again=again)
+    for client in (0, 1, 3):
+        federation.post.connect(ClientId(client), lambda: None)
+    listed = SimpleNamespace(write=write, at=0)
+    listed.devices = RemoteDevices(federation.config, site, NoObserver())
+    return listed
+
+
+def test_who_is_put_on_the_list_while_devices_are_waited_for_counts(listed):
+    listed.write(0, 1, 3)
+    listed.at = 3
+    assert listed.devices.present(3, frozenset()).tolist() == [0, 1, 3]
+
+
+def test_the_list_is_read_anew_before_it_is_seen_whether_a_lost_round_is_repeated(listed):
+    """Who came to the list after the run had begun is none of those who were lost."""
+    listed.write(0, 1, 3)
+    listed.at = 1
+    draw = Draw(None, None, Asked(3, listed.devices, None), None, None)
+    assert listed.devices.num_others(frozenset()) == 3
+    assert draw._beside(SimpleNamespace(devices=frozenset([0, 1]))) == {2, 3}
+    assert listed.devices.num_others(frozenset([2, 3])) == 2

@@ -7,7 +7,9 @@ that holds nothing else. What they are told is looked at, not how it comes about
 import json
 import os
 import re
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import textwrap
@@ -16,6 +18,8 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+
+from deltafl.sim.net.certificates import make_certificate
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 600
@@ -234,56 +238,143 @@ colluding = 0
 """
 
 
-def test_five_clinics_train_a_module_of_their_own_on_files_of_their_own(user):
-    """Each with a process and a file; two lack an outcome. A simulation comes to the same model."""
-    rng, sites = np.random.default_rng(3), range(5)
-    (user.folder / "surgery.py").write_text(
-        "from torch import nn\ndef net():\n    return nn.Linear(3, 3)\n", encoding="utf-8"
-    )
-    (user.folder / "fleet.toml").write_text(FLEET, encoding="utf-8")
-    lines, tables, columns = [], [], ["age", "dose", "pressure"]
-    for site in sites:
-        outcome = rng.choice(["none", "mild", "severe"][site % 2 :], 30)
-        table = pd.DataFrame(rng.normal([50, 2, 120], [10, 1, 15], (30, 3)).round(2))
-        table.columns = columns
-        table = table.assign(outcome=outcome, note="?")
-        table[list(rng.permutation(table.columns))].to_csv(user.folder / f"{site}.csv", index=False)
-        tables.append(table.assign(site=f"{site}.csv"))
-        told = user.does(["enrol", str(site), "--out", f"{site}.identity"])
-        lines += re.findall(rf"^  ({site} [0-9a-f]{{64}})$", told, re.MULTILINE)
-    pd.concat(tables).to_csv(user.folder / "all.csv", index=False)
-    (user.folder / "devices.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    serving = ["serve", "fleet.toml", "--no-tls", "--listen", "127.0.0.1:0", "--status", "off"]
-    serving += ["--devices", "devices.txt", "--out", "net", "--gather", "300"]
-    begun = []
+OUTCOMES = ["none", "mild", "severe"]
 
-    def begins(command):
-        one = subprocess.Popen(  # noqa: S603 (our own command)
-            [sys.executable, "-m", "deltafl", *command],
-            cwd=user.folder,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
-        begun.append(one)
-        return one
 
-    try:
-        server = begins(serving)
-        url = next(line for line in server.stderr if "ws://" in line).split()[-1]
-        for site in sites:
-            own = ["--identity", f"{site}.identity", "--data", f"{site}.csv"]
-            own += ["--set", "own.module=surgery:net", "--set", "data.split=samples"]
-            own += ["--set", "privacy.min_cohort=4", "--set", "privacy.colluding=0"]
-            begins(["device", "--server", url, "--devices", "devices.txt", *own])
-        told = server.communicate(timeout=PATIENCE_S)[1]
-        assert server.returncode == 0, told
-        assert re.search(r"after round 2, test error .* of 75 samples of 5 devices", told)
-        assert [one.wait(PATIENCE_S) for one in begun] == [0] * 6
-    finally:
-        for one in begun:
+class Clinics:
+    """Five clinics, each with a process and a file, of which two lack an outcome; and a server.
+
+    Args:
+        user: whose folder they are in.
+        module: the lines of the module that they train.
+        settings: of the server.
+        own: those of each device, beside.
+    """
+
+    def __init__(self, user, module, settings, own=()):
+        self.user, self.own, self.running, self.numbers = user, own, {}, {}
+        self.url = ""
+        (user.folder / "surgery.py").write_text(module, encoding="utf-8")
+        (user.folder / "fleet.toml").write_text(settings, encoding="utf-8")
+        rng, tables = np.random.default_rng(3), []
+        for site in range(5):
+            outcome = rng.choice(OUTCOMES[site % 2 :], 30)
+            table = pd.DataFrame(rng.normal([50, 2, 120], [10, 1, 15], (30, 3)).round(2))
+            table.columns = ["age", "dose", "pressure"]
+            table = table.assign(outcome=outcome, note="?")
+            mixed = table[list(rng.permutation(table.columns))]
+            mixed.to_csv(user.folder / f"{site}.csv", index=False)
+            tables.append(table.assign(site=f"{site}.csv"))
+            self.enrols(site, site)
+        pd.concat(tables).to_csv(user.folder / "all.csv", index=False)
+
+    def enrols(self, site, number):
+        """A clinic makes an identity of this number, in place of the one that it had."""
+        told = self.user.does(["enrol", str(number), "--out", f"{number}.identity"])
+        (line,) = re.findall(rf"^  ({number} [0-9a-f]{{64}})$", told, re.MULTILINE)
+        self.numbers[site] = number, line
+        self.lists()
+
+    def lists(self):
+        """Write the list of devices, and have all that run read it."""
+        lines = "".join(f"{line}\n" for _, line in self.numbers.values())
+        (self.user.folder / "devices.txt").write_text(lines, encoding="utf-8")
+        self.sends(signal.SIGHUP, *self.running)
+
+    def starts(self, name, command):
+        """Run a command in a process of its own, which says what it does in a file."""
+        with (self.user.folder / f"{name}.log").open("a") as log:
+            self.running[name] = subprocess.Popen(  # noqa: S603 (our own command)
+                [sys.executable, "-m", "deltafl", *command],
+                cwd=self.user.folder,
+                stderr=log,
+                stdout=subprocess.DEVNULL,
+            )
+
+    def serves(self, out, *more):
+        listen, ready = self.url.partition("//")[2] or "127.0.0.1:0", r"connect to (wss?://\S+)"
+        before = len(re.findall(ready, self.told("server"))) if self.url else 0
+        serving = ["serve", "fleet.toml", "--listen", listen, "--status", "off", "--out", out]
+        self.starts("server", [*serving, "--devices", "devices.txt", "--gather", "300", *more])
+        self.url = self.until("server", ready, before)[-1]
+
+    def joins(self, site, identity=""):
+        """A clinic's device starts, with its own identity or another."""
+        number, _ = self.numbers[site]
+        own = ["--identity", identity or f"{number}.identity", "--data", f"{site}.csv"]
+        sets = ["own.module=surgery:net", "data.split=samples", *self.own]
+        own += [word for one in sets for word in ("--set", one)]
+        own += ["--ca", "ca.pem"] if self.url.startswith("wss") else []
+        command = ["device", "--server", self.url, "--devices", "devices.txt", *own]
+        self.starts(identity or site, command)
+
+    def sends(self, what, *names):
+        for name in names:
+            self.running[name].send_signal(what)
+
+    def ends(self, name, what=signal.SIGTERM):
+        """Somebody ends a process; how it ended."""
+        self.sends(what, name)
+        return self.running.pop(name).wait(PATIENCE_S)
+
+    def told(self, name):
+        return (self.user.folder / f"{name}.log").read_text(encoding="utf-8")
+
+    def until(self, name, pattern, after=0):
+        """Wait until a process has said more of a kind than `after`; all that it has said."""
+        end = time.monotonic() + PATIENCE_S
+        while len(found := re.findall(pattern, self.told(name))) <= after:
+            assert time.monotonic() < end, self.told(name)
+            assert self.running[name].poll() is None, self.told(name)
+            time.sleep(0.05)
+        return found
+
+    def goes_on(self, rounds=2):
+        """Wait for rounds that are not lost."""
+        played = r"round \d+ of \d+: \d+ sums"
+        self.until("server", played, len(re.findall(played, self.told("server"))) + rounds - 1)
+
+    def end_well(self):
+        """Wait until all are through with the run."""
+        assert {n: one.wait(PATIENCE_S) for n, one in self.running.items()} == dict.fromkeys(
+            self.running, 0
+        ), self.told("server")
+        self.running.clear()
+
+    def close(self):
+        for one in self.running.values():
             one.kill()
-            one.communicate()
+            one.wait()
+
+
+@pytest.fixture
+def clinics(user):
+    """What makes them."""
+    made = []
+
+    def make(*args, **options):
+        made.append(Clinics(user, *args, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+FOUR = ("privacy.min_cohort=4", "privacy.colluding=0")
+MODULE = "from torch import nn\ndef net():\n    return nn.Linear(3, 3)\n"
+
+
+def test_five_clinics_train_a_module_of_their_own_on_files_of_their_own(user, clinics):
+    """A simulation comes to the same model."""
+    fleet = clinics(MODULE, FLEET, FOUR)
+    fleet.serves("net", "--no-tls")
+    for site in range(5):
+        fleet.joins(site)
+    fleet.end_well()
+    assert re.search(
+        r"after round 2, test error .* of 75 samples of 5 devices", fleet.told("server")
+    )
     (nonce,) = re.findall('nonce = "(.+)"', (user.folder / "net/config.toml").read_text())
     simulated = ["run", "fleet.toml", "--data", "all.csv", "--out", "simulated", "--no-plots"]
     for one in ("data.user_column=site", "data.split=samples", f"experiment.nonce={nonce}"):
@@ -294,3 +385,100 @@ def test_five_clinics_train_a_module_of_their_own_on_files_of_their_own(user):
         for name in ("net", "simulated")
     }
     assert len(models) == 1
+
+
+PACED = """\
+import pathlib, time
+from torch import nn
+class Net(nn.Linear):
+    def forward(self, x):
+        if pathlib.Path("slowly").exists():
+            time.sleep(0.2)
+        return super().forward(x)
+def net():
+    return Net(3, 3)
+"""
+
+
+def shows(url, certificate):
+    """Whether a server shows a certificate."""
+    host, _, port = url.partition("//")[2].rpartition(":")
+    seen = ssl.get_server_certificate((host, int(port)), timeout=PATIENCE_S)
+    return seen.split() == certificate.decode().split()
+
+
+@pytest.mark.parametrize("more", [""], ids=["exact"])
+def test_the_whole_life_of_a_fleet(user, clinics, more):
+    """Killed, stopped, started twice, replaced, removed; then a second run with the same devices.
+
+    Rounds are slow as long as there is a file, so that all of it happens within the first run.
+    """
+    before, after = make_certificate(["127.0.0.1"]), make_certificate(["127.0.0.1"])
+    (user.folder / "ca.pem").write_bytes(before.certificate + after.certificate)
+    (user.folder / "slowly").touch()
+    settings = FLEET.replace("rounds = 2", "rounds = 80").replace("every = 2", "every = 40")
+    fleet = clinics(PACED, settings + more, FOUR)
+
+    def shown(own):
+        (user.folder / "server.pem").write_bytes(own.certificate)
+        (user.folder / "server.key").write_bytes(own.key)
+
+    def serves(out, *more):
+        secure = ["--tls-cert", "server.pem", "--tls-key", "server.key", "--least-wait", "2"]
+        fleet.serves(out, *secure, *more)
+
+    shown(before)
+    serves("first")
+    for site in range(5):
+        fleet.joins(site)
+    fleet.goes_on()
+
+    fleet.ends("server", signal.SIGKILL)
+    serves("first", "--resume")
+    fleet.goes_on()
+
+    fleet.sends(signal.SIGSTOP, 1)
+    fleet.until("server", "device 1 has not answered in time")
+    time.sleep(3 * 2)  # as long as three lost rounds take, after which it would give up
+    fleet.sends(signal.SIGCONT, 1)
+    fleet.goes_on()
+
+    own = ["--server", fleet.url, "--ca", "ca.pem", "--devices", "devices.txt", "--data", "2.csv"]
+    told = user.does(["device", *own, "--identity", "2.identity"], code=2)
+    assert "in use by another process: a device runs once" in told
+    shutil.copy(user.folder / "2.identity", user.folder / "copy")
+    fleet.joins(2, "copy")
+    fleet.until("copy", "this identity is connected already: stop one of the two")
+    assert fleet.ends("copy") == 0
+
+    assert shows(fleet.url, before.certificate)
+    shown(after)
+    fleet.enrols(3, 5)  # all read the list again, and the server its certificate
+    fleet.until(3, "not on the server's list")
+    assert fleet.ends(3) == 0
+    fleet.joins(3)
+    fleet.goes_on()
+    assert shows(fleet.url, after.certificate)
+
+    del fleet.numbers[4]
+    fleet.lists()
+    fleet.until(4, "not on the server's list")
+    assert fleet.ends(4) == 0
+    fleet.goes_on()
+
+    fleet.ends("server", signal.SIGKILL)
+    serves("first", "--resume")
+    fleet.goes_on()
+    (user.folder / "slowly").unlink()
+    fleet.end_well()
+
+    (user.folder / "fleet.toml").write_text(FLEET + more, encoding="utf-8")
+    serves("second", "--set", "federation.cohort_size=4", "--set", "federation.theta=1")
+    for site in fleet.numbers:
+        fleet.joins(site)
+    fleet.end_well()
+    for name, rounds in (("first", 80), ("second", 2)):
+        user.does(["audit", name, "--quiet"])
+        summary = json.loads((user.folder / name / "summary.json").read_text())
+        assert (summary["rounds"], summary["interrupted_rounds"]) == (rounds, 0)
+        assert summary["lost_rounds"] <= (name == "first")  # where a device was stopped

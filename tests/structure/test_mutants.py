@@ -247,9 +247,9 @@ def test_a_test_that_is_slow_is_noticed_beside_a_fast_one():
     here = "tests/structure/test_mutants.py"
     fast, slow = f"{here}::test_faults_are_numbered_and_named", f"{here}::{SLOW}"
     assert slow_tests((here, fast, f"{slow}[a case]")) == []
-    assert slow_tests((fast, slow, "tests/net/test_net_remote.py")) == [
+    assert slow_tests((fast, slow, "tests/stories/test_first_days.py")) == [
         slow,
-        "tests/net/test_net_remote.py",
+        "tests/stories/test_first_days.py",
     ]
 
 

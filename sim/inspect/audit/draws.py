@@ -8,7 +8,7 @@ from deltafl.sim.cohort.sampling import dealt, drawn_of, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.saved_states import SavedStates
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import REMOTE, RunConfig
 
 _NOBODY: Final = (frozenset[int](),)
 _MOST: Final = 8
@@ -60,9 +60,13 @@ class Draws:
         self._saved.save(last, self._answered)
 
     def _sizes(self, number: int, size: int) -> Iterator[str]:
-        """A cohort is smaller than the settings say only if devices that may be asked ran out."""
-        wanted = self.config.federation.cohort_size
-        if size > wanted or (size < wanted and self._answered == _NOBODY):
+        """A cohort is smaller than the settings say only if devices that may be asked ran out.
+
+        On machines, these are as many as were on the list then, which the record does not say.
+        """
+        federation = self.config.federation
+        wanted, is_listed = federation.cohort_size, federation.devices == REMOTE
+        if size > wanted or (size < wanted and self._answered == _NOBODY and not is_listed):
             yield f"round {number} invites {size} devices, and the run's settings say {wanted}"
 
     def _drawn(self, number: int, invited: tuple[int, ...]) -> Iterator[str]:
