@@ -55,7 +55,7 @@ def csv_table(
 ) -> pa.Table:
     """Read columns of a file; all rows must have as many fields as there are names.
 
-    Lines that are empty or blank are no rows.
+    Empty lines are no rows.
 
     Args:
         file: the file.
@@ -85,7 +85,6 @@ def csv_table(
             delimiter=delimiter,
             quote_char='"' if is_quoted else False,
             newlines_in_values=is_quoted,
-            invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
         ),
         arrow.ConvertOptions(
             column_types={name: _TYPES[kind] for name, kind in types.items()},

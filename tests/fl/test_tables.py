@@ -60,10 +60,15 @@ def test_the_names_of_columns_are_no_sample(tmp_path, head):
     assert (rows.users.names, rows.classes, rows.x.tolist()) == (("ann",), ("yes",), [[1.5, 80.0]])
 
 
-@pytest.mark.parametrize("end", ["   ", " \n\t\r\n\n", "\n  \n"])
-def test_blank_lines_are_no_samples(tmp_path, end):
+@pytest.mark.parametrize("end", ["", "\n", "\r\n\n"])
+def test_empty_lines_are_no_samples(tmp_path, end):
     rows = read_csv_table(write_csv(tmp_path, TEXT + end), COLUMNS)
     assert len(rows.x) == 3
+
+
+def test_a_line_of_blanks_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"Row #5: Expected 4 columns, got 1:   \)"):
+        read_csv_table(write_csv(tmp_path, TEXT + "  \n"), COLUMNS)
 
 
 def test_several_labels_are_numbers(tmp_path):
