@@ -205,8 +205,9 @@ def _read(path: Path, about: About) -> _Kept | None:
     except OSError:
         return None
     except ChainError as error:
-        is_torn = error.damage is Damage.CUT or _ends_in_zeros(path)
-        if kept is None or error.offset != kept.mark.size or not is_torn:
+        if kept is None or error.offset != kept.mark.size:
+            return None
+        if error.damage is not Damage.CUT and not _ends_in_zeros(path):
             return None
     return kept
 

@@ -254,6 +254,20 @@ def test_another_process_gets_what_the_first_received(tmp_path):
         journal.close()
 
 
+def test_a_journal_may_be_cut_off_anywhere(tmp_path):
+    """As by the end of its process before it wrote anything."""
+    path = tmp_path / "round.bin"
+    task = written(path)
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        kept = is_kept(path, ABOUT)
+        journal = Journal(path, ABOUT, system_randomness)
+        assert kept == (journal.task == task)
+        journal.close()
+    assert kept
+
+
 @pytest.mark.parametrize(
     "other",
     [
