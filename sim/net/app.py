@@ -285,7 +285,8 @@ class _Protocol(WebSocketsSansIOProtocol):
     sees that nothing is read only when a second frame is to be sent.) It answers pings as fast as
     they come, and takes frames of the same length from strangers as from devices. It parses all
     that has come at once: a quarter of a megabyte may be forty thousand frames, which take half a
-    second and megabytes. It logs each text that is none. And it raises if the server stops while a
+    second and megabytes. It logs each text that is none. It reads on where the connection is cut
+    off, which is an error. And it raises if the server stops while a
     connection is being closed.
     """
 
@@ -321,6 +322,14 @@ class _Protocol(WebSocketsSansIOProtocol):
         if self.curr_msg_data_type == "text":
             self.bytes.clear()
         super().send_receive_event_to_app()
+
+    async def receive(self) -> Any:  # noqa: ANN401 (of uvicorn)
+        """The next event for the application; a connection that is cut off is read no further."""
+        message = await self.queue.get()
+        if self.read_paused and self.queue.empty() and not self.transport.is_closing():
+            self.read_paused = False
+            self.transport.resume_reading()
+        return message
 
     def _cut_off(self, because: str) -> None:
         if self.transport.is_closing():

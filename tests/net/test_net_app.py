@@ -684,7 +684,9 @@ def frame_without_data(opcode):
 
 
 @pytest.mark.parametrize("opcode", [1, 2, 9, 10])
-def test_of_a_stranger_who_sends_without_end_little_is_parsed(federation, tls, monkeypatch, opcode):
+def test_of_a_stranger_who_sends_without_end_little_is_parsed(
+    federation, tls, monkeypatch, caplog, opcode
+):
     """Tens of thousands of frames come at once, by somebody who reads nothing."""
     own, trusted = tls[0]
     parsed, receive = [], app.WebSocketsSansIOProtocol.data_received
@@ -705,6 +707,7 @@ def test_of_a_stranger_who_sends_without_end_little_is_parsed(federation, tls, m
         waited_for(lambda: door.refusals.counts)
     assert door.refusals.counts == {"malformed": 1}
     assert sum(parsed) <= app._MOST_HEARD
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
 
 
 @pytest.mark.parametrize("said", [b"\x81\x81" + bytes(4) + b"\xff", b"\xff" * 9])
