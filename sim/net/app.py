@@ -286,8 +286,7 @@ class _Protocol(WebSocketsSansIOProtocol):
     they come, and takes frames of the same length from strangers as from devices. It parses all
     that has come at once: a quarter of a megabyte may be forty thousand frames, which take half a
     second and megabytes. It logs each text that is none. It reads on where the connection is cut
-    off, which is an error. And it raises if the server stops while a
-    connection is being closed.
+    off, which is an error. And it raises if the server stops while a connection is being closed.
     """
 
     strangers: Strangers

@@ -10,6 +10,7 @@ import torch
 
 from deltafl.fl.errors import DataError
 from deltafl.protocol.participations import Limit, limits_of
+from deltafl.protocol.policy import MOST_PARTICIPATIONS
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.ledger import Ledger, SqliteLedger
 from deltafl.sim.cohort.hardware import choose_threads
@@ -109,16 +110,21 @@ class Spending:
     ledger: Ledger
 
     @property
+    def counted(self) -> int:
+        """Rounds in the ledger, also where they are more than what is accepted now."""
+        return replace(self.limit, most=MOST_PARTICIPATIONS).counted(self.ledger)
+
+    @property
     def left(self) -> int:
         """How many more rounds the device takes part in."""
-        return self.limit.most - self.limit.counted(self.ledger)
+        return max(0, self.limit.most - self.counted)
 
     def __str__(self) -> str:
         """A sentence."""
-        spent = self.account.after(self.limit.counted(self.ledger))
+        spent = self.account.after(self.counted)
         return (
-            f"privacy spent in {spent.participations} rounds with noise: at most "
-            f"ε = {rounded_up(spent.epsilon)} at δ = {spent.delta:g}; "
+            f"rounds counted: {spent.participations:,}; with the noise that these settings ask "
+            f"for, ε = {rounded_up(spent.epsilon)} at δ = {spent.delta:g} at most; "
             f"{self.left:,} more are accepted"
         )
 

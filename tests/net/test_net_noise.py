@@ -179,10 +179,20 @@ def test_a_device_says_what_it_has_spent():
     policy, account = held(NO_SEARCH, epsilon_budget=10.0)
     ledger, (limit, *_) = MemoryLedger(), limits_of(policy, None)
     spending = Spending(account, limit, ledger)
-    assert str(spending).startswith("privacy spent in 0 rounds with noise: at most ε = 0.00 at")
+    assert str(spending).startswith("rounds counted: 0; ")
     ledger.admit([limit.entry(i) for i in range(3)])
     assert spending.left == policy.max_participations - 3
-    assert "in 3 rounds with noise: at most ε = 4.02 at δ = 1e-05; " in str(spending)
+    assert str(spending).startswith("rounds counted: 3; ")
+    assert "ask for, ε = 4.02 at δ = 1e-05 at most; 11 more are accepted" in str(spending)
+
+
+def test_rounds_beyond_a_budget_that_was_lowered_are_told():
+    policy, account = held(NO_SEARCH, epsilon_budget=3.0)
+    (limit, *_), ledger = limits_of(policy, None), MemoryLedger()
+    ledger.admit([limit.entry(i) for i in range(50)])
+    spending = Spending(account, limit, ledger)
+    assert (spending.counted, spending.left) == (50, 0)
+    assert account.after(50).epsilon > 3
 
 
 def test_settings_may_ask_for_noise_of_devices_on_machines_of_their_own():

@@ -484,5 +484,5 @@ def test_the_whole_life_of_a_fleet(user, clinics):
         summary = json.loads((user.folder / name / "summary.json").read_text())
         assert (summary["rounds"], summary["interrupted_rounds"]) == (rounds, 0)
         assert summary["lost_rounds"] <= (name == "first")  # where a device was stopped
-    spent = [int(n) for n in re.findall(r"privacy spent in (\d+) rounds with noise", fleet.told(0))]
+    spent = [int(n) for n in re.findall(r"rounds counted: (\d+);", fleet.told(0))]
     assert 81 <= spent[-1] == max(spent) <= 85  # of both runs; once more where one was begun again
