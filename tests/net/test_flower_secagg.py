@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,10 @@ def client_app(folder, patch=None):
         sys.path.remove(str(folder))
         for name in [name for name in sys.modules if name.partition(".")[0] == "digits"]:
             del sys.modules[name]
-    alone = threading.Lock()
 
-    def train(*args):  # nodes are threads here, and torch has one generator for all
-        with alone:
-            torch.manual_seed(0)
-            return task.train(*args)
+    def train(net, loader, lr):  # nodes are threads here, and torch has one generator for all
+        loader.sampler.generator = torch.Generator().manual_seed(0)
+        return task.train(net, loader, lr)
 
     client_app.train_fn = train
     return client_app.app, task

@@ -73,7 +73,7 @@ def test_devices_that_cannot_take_part_are_an_error(monkeypatch, capsys):
     monkeypatch.setattr(net, "_CONNECTING_S", 1.0)
     monkeypatch.setattr(net, "_take_part", print)  # processes that end at once
     assert main(["bench", "net", "--clients", "10", "--graph", "complete"]) == 1
-    assert "0 were connected" in capsys.readouterr().err
+    assert "of the 10 devices that the next round needs, 0 were there" in capsys.readouterr().err
 
 
 def reported(eta, half_width, kept_devices, kept_weight):
