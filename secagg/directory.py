@@ -15,7 +15,7 @@ from typing import Final, Protocol, Self
 
 from deltafl.secagg import labels
 from deltafl.secagg.errors import UsageError
-from deltafl.secagg.identity import IDENTITY_SIZE, Identity, IdentityKey, generate, grouped
+from deltafl.secagg.identity import IDENTITY_SIZE, SEED_SIZE, Identity, IdentityKey, grouped, identity
 from deltafl.secagg.labels import Label
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.params import ClientId, SessionParams
@@ -208,6 +208,7 @@ class Enrolment(Directory):
 
     def __init__(self, randomness: Randomness = system_randomness) -> None:
         self._randomness = randomness
+        self._seeds: dict[ClientId, bytes] = {}
         self._enrolled: dict[ClientId, Credentials] = {}
         self._ledgers: dict[ClientId, Ledger] = {}
 
@@ -219,8 +220,14 @@ class Enrolment(Directory):
     def credentials(self, client: ClientId) -> Credentials:
         """A device's credentials; the same every time."""
         if client not in self._enrolled:
-            self._enrolled[client] = Credentials(generate(self._randomness), self)
+            self._enrolled[client] = Credentials(identity(self.seed(client)), self)
         return self._enrolled[client]
+
+    def seed(self, client: ClientId) -> bytes:
+        """The secret seed of a device's identity, 32 bytes; the same every time."""
+        if client not in self._seeds:
+            self._seeds[client] = self._randomness(SEED_SIZE)
+        return self._seeds[client]
 
     def ledger(self, client: ClientId) -> Ledger:
         """A device's ledger; the same every time."""

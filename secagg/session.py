@@ -29,6 +29,9 @@ class Observer(Protocol):
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """The server has sent (or received) `data` to (or from) `peer`."""
 
+    def closed(self) -> None:
+        """The server has ended a trip: what it gets from here on is late, or answers the next."""
+
     def revealed(self, total: SlotSum) -> None:
         """The server has learned a sum."""
 
@@ -41,6 +44,9 @@ class NoObserver:
 
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """Ignore the message."""
+
+    def closed(self) -> None:
+        """Ignore the end of the trip."""
 
     def revealed(self, total: SlotSum) -> None:
         """Ignore the sum."""
@@ -234,6 +240,7 @@ class Trip:
         """End the trip, hand in what is late; the next messages."""
         with self.at_work(None):
             following = self._server.close_round()
+        self._observer.closed()
         for client, reply in self._late:
             self._observer.message(sent=False, peer=client, data=reply)
             self._server.receive(client, reply)

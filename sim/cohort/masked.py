@@ -13,13 +13,14 @@ from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, Enrolment, SessionParams
 from deltafl.secagg.messages import Outgoing
+from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import NoObserver, Observer, Trip
 from deltafl.secagg.states import Vanishing
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.work import CohortWork
-from deltafl.sim.record.truth import Told
+from deltafl.sim.record.truth import Told, sources_of
 
 NoiseSource: TypeAlias = Callable[[ClientId], Randomness]
 """Where each device takes the noise of its answers from, if its round asks for noise."""
@@ -68,13 +69,14 @@ class MaskedRounds:
         server = RoundServer(
             levels, models, params, ids, self.enrolment, own, keeps_cohort=keeps, lost=lost
         )
+        sources = {i: self._sources(i, params, work.told) for i in ids}
         clients = {
             i: RoundClient(
                 i,
                 self.sessions.policy,
-                self._source(i, params, work.told),
+                sources[i][0],
                 self.enrolment.credentials_for(i, params),
-                self.noise(i),
+                sources[i][1],
                 primitives=own,
                 ledger=self.enrolment.ledger(i),
             )
@@ -92,9 +94,16 @@ class MaskedRounds:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
         return SecureRoundResult(server.outcomes, received / len(ids))
 
-    def _source(self, device: ClientId, params: SessionParams, told: Told | None) -> Randomness:
-        """Where a device's secrets come from; they are noted if anything is."""
-        return self.randomness if told is None else told.note_draws(self.randomness, params, device)
+    def _sources(
+        self, device: ClientId, params: SessionParams, told: Told | None
+    ) -> tuple[Randomness, Randomness]:
+        """Where a device's secrets and its noise come from: one seed, which is noted, if any is."""
+        if told is None:
+            return self.randomness, self.noise(device)
+        seed = self.randomness(SEED_SIZE)
+        identity = self.enrolment.seed(device) if params.signed else b""
+        told.seeds[params.tag, device] = seed, identity
+        return sources_of(seed)
 
 
 class WorkingDevices:

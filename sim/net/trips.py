@@ -451,7 +451,9 @@ class _Trips:
             self._collect(step, expected)
             journal.close_trip(self._trip)
         with self._rounds.observer.working(None, step):
-            return server.close_round()
+            following = server.close_round()
+        self._rounds.observer.closed()
+        return following
 
     def _send(self, outgoing: Outgoing, expected: AbstractSet[ClientId]) -> None:
         """Record all messages, and send those that are still to be answered."""

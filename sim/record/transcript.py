@@ -9,6 +9,7 @@ Records, each a frame of `deltafl.sim.record.chain` (kind and number first):
     4 closing   rounds: the run is finished
     5 resumed   rounds kept, and what is left of a record that was being written
     6 begin     round, devices: what follows may reach them
+    7 closed    round: the server has ended a trip; what follows is late, or of the next
 
 The opening is the first record and the closing the last. A round's begin is on the disk before any
 message of the round leaves the server. So, whenever the process ends, the record says whom the
@@ -58,8 +59,8 @@ from deltafl.sim.settings.constraints import is_mode, keeps_whole
 
 TRANSCRIPT: Final = Format(
     "transcript",
-    3,
-    earlier="its messages are of version 1 of the protocol, so use deltafl 0.1, which wrote it",
+    4,
+    earlier="it has no marks of closed trips, so use the deltafl that wrote it",
 )
 RUN_ID_BYTES: Final = 16
 HEAD_SENT: Final = 2048
@@ -69,7 +70,7 @@ INTERRUPTED: Final = "the server's process ended before the round was kept"
 """Why a round was lost that the server had begun, and whose result no checkpoint has."""
 
 _AT_KIND: Final = 2  # byte of a short envelope that holds its kind: after header and version
-_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED, _BEGIN = range(7)
+_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED, _BEGIN, _CLOSED = range(8)
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
 
@@ -199,7 +200,18 @@ class Begin(_Placed):
     cohort: tuple[int, ...]
 
 
-Record = Opening | Message | Sum | RoundEnd | Closing | Resumed | Begin
+@dataclass(frozen=True, slots=True)
+class Closed(_Placed):
+    """The server has ended a trip.
+
+    Attributes:
+        round: the round, counted from 1.
+    """
+
+    round: int
+
+
+Record = Opening | Message | Sum | RoundEnd | Closing | Resumed | Begin | Closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +310,10 @@ class TranscriptWriter(ChainWriter, NoObserver):
         if first == self.num_frames:
             head = kept_of(data, self._mode, self._round, sent=sent)
         self.append(_MESSAGE, self._round, sent, peer, len(data), digest, head)
+
+    def closed(self) -> None:
+        """Append that a trip is over."""
+        self.append(_CLOSED, self._round)
 
     def revealed(self, total: SlotSum) -> None:
         """Append a sum that the server has learnt."""
@@ -600,6 +616,10 @@ def _read_begin(link: Link, fields: _Fields) -> Begin:
     return Begin(link.number, link.offset, number, tuple(cohort))
 
 
+def _read_closed(link: Link, fields: _Fields) -> Closed:
+    return Closed(link.number, link.offset, fields.natural())
+
+
 _READERS: Final[Mapping[int, Callable[[Link, _Fields], Record]]] = {
     _OPENING: _read_opening,
     _MESSAGE: _read_message,
@@ -608,4 +628,5 @@ _READERS: Final[Mapping[int, Callable[[Link, _Fields], Record]]] = {
     _CLOSING: _read_closing,
     _RESUMED: _read_resumed,
     _BEGIN: _read_begin,
+    _CLOSED: _read_closed,
 }

@@ -7,8 +7,9 @@ number first):
     0 opening   run id (16 bytes), that of the transcript
     1 device    round, id, loss (nats), weight, whether it passed, update (float32, little-endian,
                 in rounds that the transcript keeps whole) or nil
-    2 secrets   round, id, session tag, the secrets joined (32 bytes each: of the sealing key, of
-                the mask keys, the self-mask seeds); in rounds that the transcript keeps whole
+    2 seed      round, id, session tag, the seed of all that it draws in the session (32 bytes),
+                and of its identity (32 bytes; empty where sessions are not signed); in rounds that
+                the transcript keeps whole
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,18 +20,17 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.vectors import Vector
-from deltafl.secagg.messages import SHARES_PER_SLOT
-from deltafl.secagg.params import TAG_SIZE, SessionParams
+from deltafl.secagg.params import TAG_SIZE
 from deltafl.secagg.prg import SEED_SIZE
-from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, read_chain
 from deltafl.sim.record.transcript import RUN_ID_BYTES
 from deltafl.sim.settings.constraints import keeps_whole
 
-TRUTH: Final = Format("truth", 2)
+TRUTH: Final = Format("truth", 3)
 
-_OPENING, _DEVICE, _SECRETS = 0, 1, 2
+_OPENING, _DEVICE, _SEED = 0, 1, 2
 _FLOAT: Final = np.dtype("<f4")
 
 
@@ -56,45 +56,32 @@ class DeviceTruth:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSecrets:
-    """The secrets that a device drew in a session, in the order in which it drew them.
+class DeviceSeed:
+    """What all that a device draws in a session follows from.
 
     Attributes:
         round: the round, counted from 1.
         device: its id.
         tag: the session's tag, 16 bytes.
-        secrets: 32 bytes each: of its sealing key, of its mask key of each tolerant slot, and its
-            self-mask seed of each tolerant slot; fewer where it was lost before.
+        seed: see `sources_of`; 32 bytes.
+        identity: of its identity key, 32 bytes; b"" where sessions are not signed.
     """
 
     round: int
     device: int
     tag: bytes
-    secrets: tuple[bytes, ...] = field(repr=False)
+    seed: bytes = field(repr=False)
+    identity: bytes = field(repr=False, default=b"")
 
 
-class NotedDraws:
-    """A source of secrets that notes what is drawn from it first.
+def sources_of(seed: bytes) -> tuple[Randomness, Randomness]:
+    """Where a device of a simulation takes its secrets from, and its noise.
 
     Args:
-        source: where the secrets come from.
-        most: how many draws of 32 bytes are noted.
-
-    Attributes:
-        drawn: the draws, in their order.
+        seed: 32 bytes.
     """
-
-    def __init__(self, source: Randomness, most: int) -> None:
-        self.drawn: list[bytes] = []
-        self._source = source
-        self._most = most
-
-    def __call__(self, size: int) -> bytes:
-        """The source's next bytes."""
-        drawn = self._source(size)
-        if size == SEED_SIZE and len(self.drawn) < self._most:
-            self.drawn.append(drawn)
-        return drawn
+    draw = SeededRandomness(seed)
+    return SeededRandomness(draw(SEED_SIZE)), SeededRandomness(draw(SEED_SIZE))
 
 
 @dataclass(slots=True, eq=False)
@@ -104,17 +91,12 @@ class Told:
     Attributes:
         losses: F_k of those that were asked.
         updates: Δ_k of those that trained.
-        draws: what each device draws, by session's tag and device.
+        seeds: of what each device draws and of its identity, by session's tag and device.
     """
 
     losses: dict[int, float] = field(default_factory=dict)
     updates: dict[int, Vector] = field(default_factory=dict)
-    draws: dict[tuple[bytes, int], NotedDraws] = field(default_factory=dict)
-
-    def note_draws(self, source: Randomness, params: SessionParams, device: int) -> Randomness:
-        """The source of a device's secrets in a session, which are noted."""
-        most = 1 + SHARES_PER_SLOT * len(params.columns)
-        return self.draws.setdefault((params.tag, device), NotedDraws(source, most))
+    seeds: dict[tuple[bytes, int], tuple[bytes, bytes]] = field(default_factory=dict)
 
 
 class TruthWriter(ChainWriter):
@@ -159,8 +141,8 @@ class TruthWriter(ChainWriter):
                 update.astype(_FLOAT).tobytes() if update is not None and kept else None,
             )
         if keeps_whole(self._mode, round_number):
-            for (tag, device), draws in told.draws.items():
-                self.append(_SECRETS, round_number, device, tag, b"".join(draws.drawn))
+            for (tag, device), (seed, identity) in told.seeds.items():
+                self.append(_SEED, round_number, device, tag, seed, identity)
 
 
 def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:
@@ -168,7 +150,7 @@ def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:
     return (one for one in read_records(path, run_id) if isinstance(one, DeviceTruth))
 
 
-def read_records(path: Path, run_id: bytes) -> Iterator[DeviceTruth | DeviceSecrets]:
+def read_records(path: Path, run_id: bytes) -> Iterator[DeviceTruth | DeviceSeed]:
     """Read and verify a truth file, record by record.
 
     Args:
@@ -184,7 +166,7 @@ def read_records(path: Path, run_id: bytes) -> Iterator[DeviceTruth | DeviceSecr
 
 def read_with_marks(
     path: Path, run_id: bytes
-) -> Iterator[tuple[DeviceTruth | DeviceSecrets | None, Mark]]:
+) -> Iterator[tuple[DeviceTruth | DeviceSeed | None, Mark]]:
     """The same, each record with how far the file goes with it; the opening, which is None, too.
 
     Raises:
@@ -195,8 +177,8 @@ def read_with_marks(
         if link.number == 0:
             _check_opening(path, link, run_id)
             yield None, link.mark
-        elif link.kind == _SECRETS:
-            yield _secrets(path, link), link.mark
+        elif link.kind == _SEED:
+            yield _seed(path, link), link.mark
         else:
             yield _device(path, link), link.mark
 
@@ -229,17 +211,12 @@ def _device(path: Path, link: Link) -> DeviceTruth:
     return truth
 
 
-def _secrets(path: Path, link: Link) -> DeviceSecrets:
-    if tuple(map(type, link.fields)) != (int, int, bytes, bytes):
-        raise ChainError(path, link.number, Damage.MALFORMED, "it is no record of secrets")
-    number, device, tag, joined = link.fields
-    secrets = DeviceSecrets(number, device, tag, _cut(joined))  # type: ignore[arg-type] # checked
-    if min(secrets.round, secrets.device) < 0 or len(secrets.tag) != TAG_SIZE:
+def _seed(path: Path, link: Link) -> DeviceSeed:
+    if tuple(map(type, link.fields)) != (int, int, bytes, bytes, bytes):
+        raise ChainError(path, link.number, Damage.MALFORMED, "it is no record of a seed")
+    one = DeviceSeed(*link.fields)  # type: ignore[arg-type] # checked
+    if min(one.round, one.device) < 0 or len(one.tag) != TAG_SIZE:
         raise ChainError(path, link.number, Damage.MALFORMED, "a number in it is out of its range")
-    if any(len(secret) != SEED_SIZE for secret in secrets.secrets):
-        raise ChainError(path, link.number, Damage.MALFORMED, "a secret in it is cut")
-    return secrets
-
-
-def _cut(joined: bytes) -> tuple[bytes, ...]:
-    return tuple(joined[at : at + SEED_SIZE] for at in range(0, len(joined), SEED_SIZE))
+    if len(one.seed) != SEED_SIZE or len(one.identity) not in (0, SEED_SIZE):
+        raise ChainError(path, link.number, Damage.MALFORMED, "a seed in it is cut")
+    return one

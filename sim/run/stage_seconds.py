@@ -46,6 +46,10 @@ class StageSeconds:
         """Hand a message on."""
         self._observer.message(sent=sent, peer=peer, data=data)
 
+    def closed(self) -> None:
+        """Hand the end of a trip on."""
+        self._observer.closed()
+
     def revealed(self, total: SlotSum) -> None:
         """Hand a sum on."""
         self._observer.revealed(total)

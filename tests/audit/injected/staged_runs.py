@@ -49,7 +49,7 @@ from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.transcript import TranscriptWriter
-from deltafl.sim.record.truth import Told, TruthWriter
+from deltafl.sim.record.truth import Told, TruthWriter, sources_of
 
 RUN_ID = b"the staged run.."
 SEED = 1
@@ -96,7 +96,14 @@ class Over:
     aborted: str | None
 
 
-Entry = Said | Learnt | Over
+@dataclass(frozen=True, eq=False)
+class Shut:
+    """The end of a trip."""
+
+    round: int
+
+
+Entry = Said | Learnt | Over | Shut
 
 
 class Tape(NoObserver):
@@ -111,6 +118,9 @@ class Tape(NoObserver):
 
     def message(self, *, sent, peer, data):
         self.entries.append(Said(self._round, sent, peer, data))
+
+    def closed(self):
+        self.entries.append(Shut(self._round))
 
     def revealed(self, total):
         self.entries.append(Learnt(self._round, total))
@@ -217,8 +227,11 @@ class Stage:
     def params(self, number: int, take: int, config: RoundConfig, model: bytes) -> SessionParams:
         return self.sessions.params(config, model, self.graph_seed(number, take))
 
+    def seed(self, number: int, take: int, device: int) -> bytes:
+        return bytes([number, take]) + device.to_bytes(30, "little")
+
     def randomness(self, number: int, take: int, device: int) -> Callable[[int], bytes]:
-        return SeededRandomness(bytes([number, take]) + device.to_bytes(30, "little"))
+        return sources_of(self.seed(number, take, device))[0]
 
     def enrol(self, number: int, enrolment: Enrolment) -> None:
         """Called before every round of a signed run."""
@@ -389,8 +402,8 @@ class StagedClient(RoundClient):
     A credulous one only answers any question.
     """
 
-    def __init__(self, client_id, policy, randomness, credentials, *, stage, number):
-        super().__init__(client_id, policy, randomness, credentials)
+    def __init__(self, client_id, policy, randomness, credentials, noise, *, stage, number):
+        super().__init__(client_id, policy, randomness, credentials, noise)
         self._stage, self._number, self._id = stage, number, client_id
         if stage.is_lenient:
             self._session = _LenientSession(client_id, policy, randomness, credentials)
@@ -526,13 +539,17 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model):
     params = stage.params(number, take, config, data)
     run.params[params.tag] = params
     policy = LENIENT if stage.is_lenient else stage.sessions.policy
+    for i in cohort:
+        identity = enrolment.seed(i) if params.signed else b""
+        run.told[number].seeds[params.tag, i] = stage.seed(number, take, i), identity
     devices = {i: Device(i, stage.weight(i), stage.base(i), number) for i in cohort}
     clients = {
         i: StagedClient(
             i,
             policy,
-            run.told[number].note_draws(stage.randomness(number, take, i), params, i),
+            stage.randomness(number, take, i),
             enrolment.credentials_for(i, params),
+            sources_of(stage.seed(number, take, i))[1],
             stage=stage,
             number=number,
         )
@@ -699,6 +716,8 @@ def write(entries: Sequence[Entry], path: Path, mode: str = "full", *, closed=No
                     writer.message(sent=entry.sent, peer=entry.peer, data=entry.data)
                 elif isinstance(entry, Learnt):
                     writer.revealed(entry.total)
+                elif isinstance(entry, Shut):
+                    writer.closed()
                 else:
                     writer.end_round(entry.aborted)
         rounds = len({e.round for e in entries}) if closed is None else closed
@@ -727,7 +746,7 @@ def write_truth(run: StagedRun, path: Path, mode: str = "full", run_id: bytes = 
                 told.losses[device.id] = device.noted_loss
             if device.noted_update is not None:
                 told.updates[device.id] = device.noted_update
-            draws = run.told[number].draws.items()
-            told.draws = {key: drawn for key, drawn in draws if key[1] == device.id}
+            seeds = run.told[number].seeds.items()
+            told.seeds = {key: seed for key, seed in seeds if key[1] == device.id}
             writer.add(number, {device.id: device.weight}, told)
         writer.flush()
