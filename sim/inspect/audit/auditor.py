@@ -38,7 +38,7 @@ from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
 from deltafl.sim.inspect.audit.truth_rounds import (
-    SecretsOfRound,
+    SeedsOfRound,
     TruthOfRound,
     TruthRead,
     TruthRounds,
@@ -187,11 +187,12 @@ class _Audit:
 
     def _begin_round(self, number: int) -> RoundView:
         is_whole = self._opening is not None and keeps_whole(self._opening.mode, number)
-        self._round = RoundView(number, is_whole)
+        truth = self._read_truth(number)
+        self._round = RoundView(number, is_whole, truth=truth, seeds=self._seeds_of_round)
         self._num_rounds += 1
         self._last_round = number
         self._totals = {}
-        self._truth_of_round = self._read_truth(number)
+        self._truth_of_round = truth
         self._timeline.begin(number)
         return self._round
 
@@ -224,8 +225,8 @@ class _Audit:
             raise UserError(str(error)) from None
 
     @property
-    def _secrets_of_round(self) -> SecretsOfRound:
-        return {} if self._truth is None else self._truth.secrets
+    def _seeds_of_round(self) -> SeedsOfRound:
+        return {} if self._truth is None else self._truth.seeds
 
     def _read_all_truth(self) -> TruthRead | None:
         """The rest of the truth file; None without one.
@@ -270,7 +271,7 @@ class _Audit:
         """Read the vectors of a slot, and hand each to the checks."""
         for seen, words in masked_vectors(self._reader, session, slot, after):
             vector = MaskedVector(
-                session, slot, seen, words, self._truth_of_round, self._secrets_of_round
+                session, slot, seen, words, self._truth_of_round, self._seeds_of_round
             )
             for check in self._checks:
                 check.on_vector(vector)
@@ -307,7 +308,7 @@ class _Audit:
             self._totals,
             lost,
             self._truth_of_round if self._truth is not None else None,
-            self._secrets_of_round,
+            self._seeds_of_round,
             frozenset() if self._truth is None else self._truth.repeated,
             is_first=self._num_rounds == 1,
         )

@@ -9,64 +9,46 @@ from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.checks.added_noise import AddedNoise
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
+from deltafl.sim.inspect.audit.checks.devices import DevicesAgain
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from deltafl.sim.inspect.audit.checks.floors import Floors
-from deltafl.sim.inspect.audit.checks.given_up import RoundsGivenUp
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
 from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.limits import Limits
-from deltafl.sim.inspect.audit.checks.lists import ToldTheSame
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
-from deltafl.sim.inspect.audit.checks.membership import Membership
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
 from deltafl.sim.inspect.audit.checks.models import Models
 from deltafl.sim.inspect.audit.checks.nonces import Nonces
 from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
-from deltafl.sim.inspect.audit.checks.proofs import Proofs
-from deltafl.sim.inspect.audit.checks.questions import Questions
-from deltafl.sim.inspect.audit.checks.recomputed import Recomputed
 from deltafl.sim.inspect.audit.checks.record import Integrity
-from deltafl.sim.inspect.audit.checks.repeats import Repeats
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
+from deltafl.sim.inspect.audit.checks.server import ServerAgain
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
-from deltafl.sim.inspect.audit.checks.shown_signatures import ShownSignatures
-from deltafl.sim.inspect.audit.checks.sums import Sums
 from deltafl.sim.inspect.audit.checks.truth import TruthFile
-from deltafl.sim.inspect.audit.checks.turns import Turns
-from deltafl.sim.inspect.audit.checks.whole import WholeSlots
 from deltafl.sim.inspect.audit.rules import Rules
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
     Account,
     TruthFile,
+    ServerAgain,
+    DevicesAgain,
     ValuesInClear,
-    ToldTheSame,
-    Turns,
-    Repeats,
-    Membership,
     Parameters,
     Keys,
     KeyRoles,
     Nonces,
-    ShownSignatures,
     Shares,
     Sharing,
-    WholeSlots,
-    Sums,
-    Proofs,
-    Questions,
     FirstModel,
     Models,
-    RoundsGivenUp,
     MaskedBytes,
     SharedMasks,
-    Recomputed,
     RandomFields,
     Floors,
     Differences,

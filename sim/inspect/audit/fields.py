@@ -279,15 +279,13 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         ),
         "update": Field(FieldKind.PRIVATE, "searched for in every field that should look random"),
     },
-    truth.DeviceSecrets: {
+    transcript.Closed: {"number": _PLACE, "offset": _PLACE, "round": _ROUND},
+    truth.DeviceSeed: {
         "round": _ROUND,
         "device": Field(FieldKind.PUBLIC, "in the roster"),
         "tag": Field(FieldKind.PUBLIC, "of a session of the round"),
-        "secrets": Field(
-            FieldKind.PRIVATE,
-            "keys, commitments, boxes and masks are computed from them again; no guesses, and none "
-            "a simple function of another",
-        ),
+        "seed": Field(FieldKind.PRIVATE, "the device is played again with it"),
+        "identity": Field(FieldKind.PRIVATE, "the device is played again with it"),
     },
 }
 """By class, the rows of its fields by name, in their order."""

@@ -82,10 +82,12 @@ class Seen:
     Attributes:
         record: The record of the transcript.
         content: What it says.
+        data: All that the transcript has of it, wherever that is.
     """
 
     record: Message
     content: Content
+    data: bytes = b""
 
     @property
     def place(self) -> Evidence:
@@ -104,7 +106,7 @@ class Decoder:
     def __init__(self) -> None:
         self.params: dict[bytes, SessionParams] = {}
         self.is_opaque = False
-        self._sent: dict[int, Content] = {}
+        self._sent: dict[int, Seen] = {}
 
     def decode(self, record: Message) -> Seen:
         """Decode one record; never raises, whatever the bytes are."""
@@ -112,15 +114,17 @@ class Decoder:
             unknown = Content(
                 None, problem=f"record {record.repeats}, which it repeats, is no other"
             )
-            return Seen(record, self._sent.get(record.repeats, unknown))
+            first = self._sent.get(record.repeats, Seen(record, unknown))
+            return replace(first, record=record)
         try:
             read = self._sent_content if record.sent else self._session_content
             content = read(record.head, whole=record.is_whole)
         except DecodeError as error:
             content = Content(None, problem=str(error), data=record.head)
+        seen = Seen(record, content, record.head)
         if record.sent:
-            self._sent[record.number] = content
-        return Seen(record, content)
+            self._sent[record.number] = seen
+        return seen
 
     def _sent_content(self, data: bytes, *, whole: bool) -> Content:
         if whole:

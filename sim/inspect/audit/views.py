@@ -32,6 +32,7 @@ from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.holders import Holders
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
+from deltafl.sim.inspect.audit.truth_rounds import SeedsOfRound, TruthOfRound
 from deltafl.sim.record.transcript import INTERRUPTED, Message, RoundEnd, Sum
 
 Question = Query | Threshold
@@ -381,6 +382,8 @@ class RoundView:
         sums: What the server says that it learnt, in order.
         end: The record that ends the round; None where there is none.
         cohort: The devices that the record of its begin names; None where there is none.
+        truth: The true values of its devices, as far as they are known.
+        seeds: What its devices draw, as far as it is known.
     """
 
     number: int
@@ -390,6 +393,8 @@ class RoundView:
     sums: list[Sum] = field(default_factory=list)
     end: RoundEnd | None = None
     cohort: tuple[int, ...] | None = None
+    truth: TruthOfRound = field(default_factory=dict)
+    seeds: SeedsOfRound = field(default_factory=dict)
     _decoder: Decoder = field(default_factory=Decoder)
 
     @property

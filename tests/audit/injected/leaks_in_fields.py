@@ -237,17 +237,17 @@ def a_seed_that_is_the_secret_of_a_key(edit):
 class SigningKeyStage(SignedStage):
     """One device signs with a seed that it shares."""
 
-    seed = bytes(range(7, 39))
+    known = bytes(range(7, 39))
 
     def enrol(self, number, enrolment):
-        own = identity(self.seed)
+        own = identity(self.known)
         enrolment._enrolled[VICTIM] = Credentials(own, enrolment)
 
     def randomness(self, number, take, device):
         honest, count = super().randomness(number, take, device), iter(range(10**6))
         if device != VICTIM or number == 2:
             return honest
-        return lambda size: self.seed if next(count) == 3 else honest(size)
+        return lambda size: self.known if next(count) == 3 else honest(size)
 
 
 @leak("keys.two-roles", stage=SigningKeyStage)

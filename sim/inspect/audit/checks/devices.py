@@ -1,0 +1,146 @@
+"""Do the real devices, given what the record says that they were sent, send what it says?
+
+Needs a truth file, which has the seed of all that they draw.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from deltafl.secagg import Ledger, MemoryLedger
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.rules import A3, A7, A15, A16, A22, A24, Rule, Rules
+from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.run.algorithms import policy_of
+
+RULES = Rules(
+    {
+        "secrets.other": Rule(
+            Severity.CRITICAL,
+            "a device's keys are not those of the secrets that it drew",
+            "Its secrets come from elsewhere, and somebody else may know them.",
+            "Check how devices draw secrets; compare with the test vectors.",
+            A7,
+        ),
+        "keys.unsworn": Rule(
+            Severity.HIGH,
+            "a device signed otherwise than its identity does",
+            "The signature, or the number that it was made with, comes from elsewhere.",
+            "Check how devices sign; compare with the test vectors.",
+            A7,
+        ),
+        "commitments.other": Rule(
+            Severity.HIGH,
+            "a device committed to something else than it drew or masked",
+            "The sum cannot be proved, or a secret is not the one that others can rebuild.",
+            "Find out why the device lies; without a truth file nobody can name it.",
+            A22,
+        ),
+        "masks.other": Rule(
+            Severity.CRITICAL,
+            "a masked vector is not its device's contribution under the masks of its keys",
+            "Masks come from elsewhere or are missing, or the vector holds something else.",
+            "Check how devices mask; compare with the test vectors.",
+            A7,
+        ),
+        "proof.predictable": Rule(
+            Severity.CRITICAL,
+            "a device proved its answer by other numbers than it drew",
+            "Whoever knows the numbers reads the answer and the weight from the proof.",
+            "Check how devices draw secrets; compare with the test vectors.",
+            A7,
+        ),
+        "boxes.other": Rule(
+            Severity.CRITICAL,
+            "a box does not hold its device's shares, sealed by its keys",
+            "Others may read the shares, or the box holds something else.",
+            "Check how devices seal boxes; compare with the test vectors.",
+            A3,
+        ),
+        "boxes.refused": Rule(
+            Severity.MEDIUM,
+            "a device refused a box that holds its shares",
+            "The device lies, or its receipt is invented. Complaints give a server a reason to "
+            "leave devices out.",
+            "Exclude the device that complained.",
+            A22,
+        ),
+        "shares.other": Rule(
+            Severity.MEDIUM,
+            "a device gave other shares than those that it had been sent",
+            "The sum may be wrong or lost.",
+            "Exclude the device.",
+            A22,
+        ),
+        "policy.ignored": Rule(
+            Severity.HIGH,
+            "a device answered what devices refuse",
+            "The device does not insist on what protects it.",
+            "Find out which software the device runs.",
+            A24,
+        ),
+        "messages.unasked": Rule(
+            Severity.MEDIUM,
+            "a device sent what nobody had asked it for",
+            "It may be a message of its own.",
+            "Find out what the device sent, and why.",
+            A16,
+        ),
+        "messages.unreadable-answer": Rule(
+            Severity.CRITICAL,
+            "a device sent what is no message of the protocol",
+            "It may hold the device's values in clear.",
+            "Find out what the device sent, and why.",
+            A15,
+        ),
+    }
+)
+
+
+class DevicesAgain(Check):
+    """Plays the devices of every round again."""
+
+    name = "the devices played again"
+    rules = RULES
+    needs_truth = True
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        config = premises.source.config
+        self._policy = LENIENT if config is None else policy_of(config)
+        self._ledgers: dict[int, Ledger] = defaultdict(MemoryLedger)
+        self._sessions: dict[bytes, DeviceReplay] = {}
+        self._played = self._rounds = 0
+
+    def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
+        """Hand a message to its device, or compare one with what the device sends."""
+        session = round_.sessions.get(seen.content.tag)
+        if session is None:
+            return
+        if session.params.tag not in self._sessions:
+            seeds = {d: seed for (tag, d), seed in round_.seeds.items() if tag == seen.content.tag}
+            self._sessions[session.params.tag] = DeviceReplay(
+                session.params, self._policy, seeds, round_.truth, self._ledgers
+            )
+        replay = self._sessions[session.params.tag]
+        if seen.record.sent:
+            replay.sent(seen.record.peer, seen.data)
+            return
+        for one in replay.received(seen.record.peer, seen.data, seen.place):
+            yield RULES.found(one.rule, one.detail, [one.place])
+
+    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
+        """Count its devices."""
+        played = sum(one.played for one in self._sessions.values())
+        self._played += played
+        self._rounds += bool(played)
+        self._sessions = {}
+        return ()
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Rounds of which there are seeds."""
+        detail = f"{self._played} devices of rounds were played again, in {self._rounds} rounds"
+        return Coverage(self._rounds, detail)

@@ -1,0 +1,224 @@
+"""A round's devices played again: the real ones, given what the record says that they were sent.
+
+A simulation writes the seed of all that a device draws, its losses, its weight and its update to
+the file of truth. With them the real device must send what the record says that it sent. What it
+sends otherwise is a departure, of a rule that follows from what is different.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from deltafl.protocol.client import LocalWork, RoundClient
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import ClientId, Credentials, DecodeError, Directory, Ledger, SessionParams
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import LedgerError, PeerError, UsageError
+from deltafl.secagg.identity import IdentityKey, identity
+from deltafl.secagg.messages import (
+    AdvertiseKeys,
+    ConsistencySignature,
+    MaskedInput,
+    ShareKeys,
+    ShareReceipt,
+    UnmaskShares,
+)
+from deltafl.secagg.messages import Message as SessionMessage
+from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.inspect.audit.server_replay import Departure
+from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, sources_of
+
+LENIENT: Final = RoundPolicy(
+    min_cohort=2,
+    min_threshold=2,
+    min_threshold_share=0.0,
+    colluding_rate=0.0,
+    dropout_rate=0.0,
+    min_honest_tail=0,
+    max_levels=16,
+    min_search_cohort=0,
+    max_query_pivots=1 << 16,
+    max_pivots=1 << 32,
+    max_pivots_if_equal=1 << 32,
+    max_mm_pivots_per_device=Fraction(1 << 32),
+    max_loss_resolution_bits=64,
+    max_loss_bound=1 << 32,
+    max_weight=1 << 53,
+    min_update_resolution_bits=0,
+    min_update_clip=2.0**-1000,
+    max_update_clip=2.0**1000,
+    min_noise=Fraction(0),
+    min_update_noise=Fraction(0),
+    max_update_norm=2.0**1000,
+)
+"""Of devices whose policy is not known: of what they refuse, other checks judge."""
+
+
+class AnyKey(Directory):
+    """Accepts every identity: who was listed, the record does not say."""
+
+    def accepts(self, client: ClientId, key: IdentityKey) -> bool:
+        """Always."""
+        del client, key
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class _Device:
+    """A device, and what it has made of what it was sent."""
+
+    client: RoundClient
+    truth: DeviceTruth | None
+    due: list[bytes] = field(default_factory=list)
+    refused: str = ""
+    lost_track: bool = False
+
+    def take(self, data: bytes) -> None:
+        """Answer what the device was sent; it is due from now on."""
+        if self.lost_track or self.refused:
+            return
+        try:
+            reply = self.client.receive(data)
+            if isinstance(reply, LocalWork):
+                reply = self._work(reply)
+        except (PeerError, LedgerError, UsageError) as error:
+            self.refused = str(error)
+            return
+        if reply is not None:
+            self.due.append(reply)
+
+    def _work(self, task: LocalWork) -> bytes | None:
+        truth = self.truth
+        if truth is None:
+            self.lost_track = True
+            return None
+        if task is LocalWork.MEASURE_LOSS:
+            return self.client.supply_losses([truth.loss], truth.weight)
+        if task is LocalWork.TRAIN:
+            if truth.update is None:
+                self.lost_track = True
+                return None
+            return self.client.supply_update(truth.update)
+        return self.client.supply_zeros()
+
+
+@dataclass(slots=True, eq=False)
+class DeviceReplay:
+    """The devices of a session, played again as far as their seeds are known.
+
+    Attributes:
+        params: The session's.
+        policy: What devices insist on.
+        seeds: Theirs.
+        truths: Their values.
+        ledgers: What each remembers over all rounds.
+    """
+
+    params: SessionParams
+    policy: RoundPolicy
+    seeds: Mapping[int, DeviceSeed]
+    truths: Mapping[int, DeviceTruth]
+    ledgers: Mapping[int, Ledger]
+    _devices: dict[int, _Device] = field(default_factory=dict)
+    _said: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+
+    @property
+    def played(self) -> int:
+        """How many devices were played again to where the record leads them."""
+        return sum(not one.lost_track for one in self._devices.values())
+
+    def sent(self, peer: int, data: bytes) -> None:
+        """The record says that the server sent this to a device."""
+        if peer not in self._devices and peer in self.seeds:
+            self._devices[peer] = _Device(self._client(peer), self.truths.get(peer))
+        if peer in self._devices:
+            self._devices[peer].take(data)
+
+    def received(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
+        """The record says that a device sent this."""
+        device = self._devices.get(peer)
+        if device is None or device.lost_track:
+            return
+        if not device.due:
+            device.lost_track = True
+            if device.refused:
+                detail = f"device {peer} answered what it refuses: {device.refused}"
+                yield Departure("policy.ignored", detail, place)
+            else:
+                detail = f"device {peer} sent what nobody had asked it for"
+                yield Departure("messages.unasked", detail, place)
+            return
+        expected = device.due.pop(0)
+        if expected != data:
+            device.lost_track = True
+            for rule, detail in _differences(expected, data, self.params):
+                yield Departure(rule, f"device {peer} {detail}", place)
+
+    def _client(self, device: int) -> RoundClient:
+        seed = self.seeds[device]
+        secrets, noise = sources_of(seed.seed)
+        credentials = Credentials(identity(seed.identity), AnyKey()) if seed.identity else None
+        return RoundClient(
+            ClientId(device),
+            self.policy,
+            secrets,
+            credentials,
+            noise,
+            ledger=self.ledgers[device],
+        )
+
+
+def _differences(expected: bytes, data: bytes, params: SessionParams) -> Iterator[tuple[str, str]]:
+    """What is different in a device's message: rules and details."""
+    try:
+        due, said = session_wire.decode(expected, params), session_wire.decode(data, params)
+    except DecodeError as error:
+        yield "messages.unreadable-answer", f"sent what is no message of its session: {error}"
+        return
+    if type(due) is not type(said):
+        names = type(said).__name__, type(due).__name__
+        yield "messages.unasked", f"sent {names[0]} where {names[1]} was due"
+        return
+    found = False
+    for one in _in_messages(due, said):
+        found = True
+        yield one
+    if not found:
+        yield "messages.unasked", "sent what an honest device writes otherwise"
+
+
+def _in_messages(due: SessionMessage, said: SessionMessage) -> Iterator[tuple[str, str]]:
+    match due, said:
+        case AdvertiseKeys(), AdvertiseKeys():
+            if (due.sealing_key, due.mask_keys) != (said.sealing_key, said.mask_keys):
+                yield "secrets.other", "has other keys than those of the secrets that it drew"
+            if due.credential != said.credential:
+                yield "keys.unsworn", "signed its keys otherwise than its identity does"
+        case ShareKeys(), ShareKeys():
+            if due.commitments != said.commitments:
+                yield "commitments.other", "committed to other seeds than it drew"
+            if due.boxes != said.boxes:
+                yield "boxes.other", "sealed other boxes than those of its shares"
+        case ShareReceipt(), ShareReceipt():
+            yield "boxes.refused", "complained of other boxes than those that do not open"
+        case MaskedInput(), MaskedInput():
+            if due.packed != said.packed:
+                yield "masks.other", "sent another vector than its contribution under its masks"
+            if due.committed != said.committed:
+                yield "commitments.other", "committed to another answer than its own"
+            if due.proof != said.proof:
+                yield "proof.predictable", "proved its answer by other numbers than it drew"
+        case ConsistencySignature(), ConsistencySignature():
+            yield "keys.unsworn", "signed the list otherwise than its identity does"
+        case UnmaskShares(), UnmaskShares():
+            same = np.array_equal(due.positions, said.positions) and np.array_equal(
+                due.kinds, said.kinds
+            )
+            if not same:
+                yield "shares.other", "gave other shares than it was asked for"
+            else:
+                yield "shares.other", "gave other shares than those that it had been sent"

@@ -1,0 +1,125 @@
+"""The rounds of a record played again, in their order, with what one round hands on to the next."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from deltafl.protocol import wire as round_wire
+from deltafl.protocol.messages import Announce
+from deltafl.protocol.round import LostSearch
+from deltafl.protocol.server import RoundServer
+from deltafl.secagg import ClientId, DecodeError, FirstUse, UsageError
+from deltafl.secagg.wire import decode_open
+from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.inspect.audit.server_replay import Departure, ServerReplay
+from deltafl.sim.record.transcript import (
+    INTERRUPTED,
+    Begin,
+    Closed,
+    Message,
+    Record,
+    Resumed,
+    RoundEnd,
+    Sum,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Replayed:
+    """Plays the server of each round of a record again.
+
+    Attributes:
+        keeps_cohort: Whether devices insist that nobody is lost after the first level.
+    """
+
+    keeps_cohort: bool
+    rounds: int = 0
+    played: int = 0
+    sums: int = 0
+    _begin: Begin | None = None
+    _replay: ServerReplay | None = None
+    _envelope: Announce | None = None
+    _directory: FirstUse = field(default_factory=FirstUse)
+    _lost: tuple[bytes, tuple[int, ...], tuple[LostSearch, ...]] | None = None
+
+    def take(self, record: Record, data: bytes = b"") -> Iterator[Departure]:
+        """Take a record, in its order; what an honest server does otherwise.
+
+        Args:
+            record: The record.
+            data: The message, if it is one.
+        """
+        match record:
+            case Begin():
+                self._begin, self._replay = record, None
+                self.rounds += 1
+            case Message():
+                place = Evidence(record.round, record.number, record.offset)
+                if record.sent:
+                    if self._replay is None:
+                        yield from self._open(data, place)
+                    if self._replay is not None:
+                        yield from self._replay.sent(record.peer, data, place)
+                elif self._replay is not None:
+                    self._replay.received(record.peer, data)
+            case Closed():
+                if self._replay is not None:
+                    yield from self._replay.closed(_place(record))
+            case Sum():
+                if self._replay is not None:
+                    departures = list(self._replay.learnt(record, _place(record)))
+                    self.sums += not departures and not self._replay.lost_track
+                    yield from departures
+            case RoundEnd():
+                yield from self._ended(record)
+            case Resumed():
+                self._directory = FirstUse()
+
+    def _open(self, data: bytes, place: Evidence) -> Iterator[Departure]:
+        begin = self._begin
+        try:
+            envelope = round_wire.decode(data)
+        except DecodeError as error:
+            yield Departure("messages.unreadable", f"the first message is none: {error}", place)
+            return
+        if begin is None or not isinstance(envelope, Announce):
+            yield Departure("messages.untimely", "a round begins without an announcement", place)
+            return
+        try:
+            params = decode_open(envelope.session).params
+            lost: Sequence[LostSearch] = ()
+            if self._lost is not None and self._lost[:2] == (envelope.models, begin.cohort):
+                lost = self._lost[2]
+            server = RoundServer(
+                envelope.levels,
+                envelope.models,
+                params,
+                [ClientId(i) for i in begin.cohort],
+                self._directory if params.signed else None,
+                keeps_cohort=self.keeps_cohort,
+                lost=lost,
+            )
+        except (DecodeError, UsageError) as error:
+            yield Departure("session.impossible", f"no server announces this: {error}", place)
+            return
+        self._replay = ServerReplay(server, params, frozenset(begin.cohort))
+        self._envelope = envelope
+
+    def _ended(self, record: RoundEnd) -> Iterator[Departure]:
+        replay, envelope, begin = self._replay, self._envelope, self._begin
+        self._lost = None
+        if replay is None or envelope is None or begin is None:
+            return
+        if record.aborted == INTERRUPTED:
+            return
+        yield from replay.ended(record.aborted, _place(record))
+        outcomes = replay.server.outcomes
+        if replay.lost_track or outcomes is None:
+            return
+        self.played += 1
+        searches = tuple(one.lost for one in outcomes if one.lost is not None)
+        if len(searches) == len(outcomes):
+            self._lost = envelope.models, begin.cohort, searches
+
+
+def _place(record: Sum | RoundEnd | Closed) -> Evidence:
+    return Evidence(record.round, record.number, record.offset)
