@@ -26,8 +26,8 @@ from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.searches import Searches
-from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.server import ServerAgain
+from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
 from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.rules import Rules

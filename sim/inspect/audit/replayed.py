@@ -38,6 +38,7 @@ class Replayed:
     _begin: Begin | None = None
     _replay: ServerReplay | None = None
     _envelope: Announce | None = None
+    _starts: dict[int, int | None] = field(default_factory=dict)
     _directory: FirstUse = field(default_factory=FirstUse)
     _lost: tuple[bytes, tuple[int, ...], tuple[LostSearch, ...]] | None = None
 
@@ -60,7 +61,7 @@ class Replayed:
                     if self._replay is not None:
                         yield from self._replay.sent(record.peer, data, place)
                 elif self._replay is not None:
-                    self._replay.received(record.peer, data)
+                    yield from self._replay.received(record.peer, data, place)
             case Closed():
                 if self._replay is not None:
                     yield from self._replay.closed(_place(record))
@@ -101,21 +102,36 @@ class Replayed:
         except (DecodeError, UsageError) as error:
             yield Departure("session.impossible", f"no server announces this: {error}", place)
             return
+        yield from self._started(envelope, place)
         self._replay = ServerReplay(server, params, frozenset(begin.cohort))
         self._envelope = envelope
 
+    def _started(self, envelope: Announce, place: Evidence) -> Iterator[Departure]:
+        """Where a search may start: nowhere in particular, or at the threshold before."""
+        for level, config in enumerate(envelope.levels.rounds):
+            known = self._starts.get(level, config.warm_start)
+            if config.warm_start not in (None, known):
+                detail = f"its search starts at {config.warm_start}, and the last ended at {known}"
+                yield Departure("question.unfounded", detail, place)
+
     def _ended(self, record: RoundEnd) -> Iterator[Departure]:
         replay, envelope, begin = self._replay, self._envelope, self._begin
-        self._lost = None
+        self._lost, starts, self._starts = None, self._starts, {}
         if replay is None or envelope is None or begin is None:
             return
         if record.aborted == INTERRUPTED:
+            detail = "it was ended by a server that says that it did not come to its end"
+            yield Departure("round.given-up", detail, _place(record))
             return
         yield from replay.ended(record.aborted, _place(record))
         outcomes = replay.server.outcomes
         if replay.lost_track or outcomes is None:
             return
         self.played += 1
+        self._starts = starts
+        for level, (config, one) in enumerate(zip(envelope.levels.rounds, outcomes, strict=True)):
+            if one.search is not None and config.theta < 1:
+                self._starts[level] = config.search.grid.tick(one.search.eta)[0]
         searches = tuple(one.lost for one in outcomes if one.lost is not None)
         if len(searches) == len(outcomes):
             self._lost = envelope.models, begin.cohort, searches

@@ -6,6 +6,7 @@ says. What it does otherwise is a departure, of a rule that follows from what is
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -18,12 +19,12 @@ from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import (
     ConsistencyCheck,
     OpenSlot,
+    Outgoing,
     RosterMessage,
     ShareDelivery,
     UnmaskRequest,
 )
 from deltafl.secagg.messages import Message as SessionMessage
-from deltafl.secagg.messages import Outgoing
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.record.transcript import Sum, sum_sha256
 
@@ -70,6 +71,7 @@ class ServerReplay:
     _due: Outgoing = field(default_factory=dict)
     _sent: set[int] = field(default_factory=set)
     _ever: set[int] = field(default_factory=set)
+    _heard: set[tuple[int, bytes]] = field(default_factory=set)
     _unlearnt: bool = False
     _is_over: bool = False
 
@@ -80,6 +82,10 @@ class ServerReplay:
         """The record says that this was sent."""
         if self.lost_track:
             return
+        if self._unlearnt:
+            self._unlearnt = False
+            detail = f"device {peer} was sent a message before the sum that it follows from"
+            yield Departure("messages.untimely", detail, place)
         due = self._due.get(ClientId(peer))
         if peer in self._sent or due is None:
             yield Departure(*self._too_many(peer, data, due), place)
@@ -90,8 +96,13 @@ class ServerReplay:
             for rule, detail in self._differences(due, data):
                 yield Departure(rule, f"to device {peer} {detail}", place)
 
-    def received(self, peer: int, data: bytes) -> None:
+    def received(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
         """The record says that this was received."""
+        heard = peer, sha256(data).digest()
+        if heard in self._heard:
+            detail = f"device {peer} sent a message once more"
+            yield Departure("messages.repeated", detail, place)
+        self._heard.add(heard)
         if not self.lost_track:
             self.server.receive(ClientId(peer), data)
 
@@ -109,7 +120,12 @@ class ServerReplay:
             return
         self._ever |= self._sent
         self._due, self._sent = self.server.close_round(), set()
-        self._unlearnt = self.server.revealed is not None
+        revealed = self.server.revealed
+        self._unlearnt = revealed is not None
+        is_proved = revealed is not None and self.params.slots[revealed.slot].verified
+        if revealed is not None and is_proved and revealed.opening is None:
+            detail = f"the commitments of slot {revealed.slot} do not open to its sum"
+            yield Departure("proof.impossible", detail, place)
 
     def learnt(self, total: Sum, place: Evidence) -> Iterator[Departure]:
         """The record says that the server has learnt a sum."""
@@ -174,7 +190,10 @@ class ServerReplay:
         if tag != self.params.tag:
             return "session.unannounced", f"device {peer} was sent a message of another session"
         if request is not None and due != data:
-            return "shares.asked-twice", f"device {peer} was asked for shares of slot {request.slot}"
+            return (
+                "shares.asked-twice",
+                f"device {peer} was asked for shares of slot {request.slot}",
+            )
         if peer in self._sent:
             same = due == data
             what = "the same message" if same else "another message"
@@ -230,7 +249,7 @@ class ServerReplay:
                     f"was asked {actual.question}, where the sums lead to {expected.question}",
                 )
             if expected.opening != actual.opening:
-                yield from _in_openings(expected.opening, actual.opening)
+                yield from _in_openings(actual.opening)
         if expected.session != actual.session:
             yield from self._in_sessions(expected.session, actual.session)
 
@@ -282,7 +301,7 @@ def _in_announcements(expected: Announce, actual: Announce) -> _Found:
         yield "broadcast.announcement", "was told other parameters of the session"
 
 
-def _in_openings(expected: bytes, actual: bytes) -> _Found:
+def _in_openings(actual: bytes) -> _Found:
     if not actual:
         yield "proof.missing", "was asked without the proof of the sum before"
     else:
@@ -312,7 +331,10 @@ def _in_sets(due: Sequence[int], said: Sequence[int], what: str) -> _Found:
 
 def _in_signatures(due: Mapping[int, bytes], said: Mapping[int, bytes]) -> _Found:
     if strange := sorted(place for place, own in said.items() if due.get(place, own) != own):
-        yield "lists.strange-signature", f"was shown a signature that {_shown(strange)} did not send"
+        yield (
+            "lists.strange-signature",
+            f"was shown a signature that {_shown(strange)} did not send",
+        )
     if len(said) < len(due):
         yield "lists.no-quorum", f"was shown {len(said)} signatures, and there are {len(due)}"
     elif said.keys() != due.keys():

@@ -13,7 +13,11 @@ FEW = (
     "choosing the parameters"
 )
 
-ABORTED = {"stage": AbortedStage, "twin": AbortedStage, "common": ("retry.one-model",)}
+ABORTED = {
+    "stage": AbortedStage,
+    "twin": AbortedStage,
+    "common": ("retry.one-model", "question.unfounded", "messages.untimely"),
+}
 
 
 def say(edit: Edit, reason: str | None) -> None:

@@ -134,6 +134,7 @@ class DevicesAgain(Check):
 
     def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
         """Count its devices."""
+        del over
         played = sum(one.played for one in self._sessions.values())
         self._played += played
         self._rounds += bool(played)
@@ -142,5 +143,6 @@ class DevicesAgain(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds of which there are seeds."""
+        del tally
         detail = f"{self._played} devices of rounds were played again, in {self._rounds} rounds"
         return Coverage(self._rounds, detail)

@@ -4,7 +4,7 @@ from collections import ChainMap
 from collections.abc import Iterator
 from typing import Final
 
-from deltafl.secagg import keys
+from deltafl.secagg import keys, pedersen
 from deltafl.secagg.identity import identity as identity_of
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import AdvertiseKeys
@@ -49,6 +49,14 @@ RULES: Final = Rules(
             "can be weak.",
             "Find out what the device put there. Honest devices send multiples of the base point.",
             A3,
+        ),
+        "commitments.outside-group": Rule(
+            Severity.HIGH,
+            "a commitment is not in the group of prime order, or is not encoded as one",
+            "The sum may open as before. What was added to the commitment may be a message that "
+            "everybody can read.",
+            "Stop using this device's software.",
+            A15,
         ),
         "keys.outside-group": Rule(
             Severity.HIGH,
@@ -184,3 +192,10 @@ def _points(session: SessionView) -> Iterator[Finding]:
         if how is not None:
             detail = f"the identity of device {device} has the secret {how}"
             yield RULES.found("keys.guessable", detail, [seen.place])
+    for slot in session.slots.values():
+        places = {seen.record.peer: seen.place for seen in slot.inputs}
+        for device, committed in slot.committed.items():
+            point = committed[: pedersen.COMMITMENT_SIZE]
+            if not is_in_group(point):
+                detail = f"that of device {device} in slot {slot.index}: {point!r}"
+                yield RULES.found("commitments.outside-group", detail, [places[device]])

@@ -7,7 +7,24 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.replayed import Replayed
-from deltafl.sim.inspect.audit.rules import A1, A2, A3, A4, A5, A8, A14, A15, A16, A17, A19, A20, A24, Rule, Rules
+from deltafl.sim.inspect.audit.rules import (
+    A1,
+    A2,
+    A3,
+    A4,
+    A5,
+    A8,
+    A14,
+    A15,
+    A16,
+    A17,
+    A19,
+    A20,
+    A22,
+    A24,
+    Rule,
+    Rules,
+)
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message, Record, Sum
@@ -122,6 +139,15 @@ RULES = Rules(
             "The server told its record and its devices different things.",
             "Find out which of the two sums was used.",
             A17,
+        ),
+        "proof.impossible": Rule(
+            Severity.MEDIUM,
+            "devices' commitments do not open to the sum of their vectors",
+            "A device committed to another answer than it sent. The sum cannot be proved, and the "
+            "round is lost.",
+            "If this is rare, do nothing. Otherwise search over other devices to find out which "
+            "one it is.",
+            A22,
         ),
         "keys.substituted": Rule(
             Severity.HIGH,

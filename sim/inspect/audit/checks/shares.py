@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from deltafl.secagg.messages import ShareKind, ShareReceipt
-from deltafl.sim.inspect.audit.check import Check, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import A2, A5, A6, A22, Rule, Rules
-from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
+from deltafl.sim.inspect.audit.views import SessionView, SlotView
 
 RULES: Final = Rules(
     {
@@ -18,13 +18,6 @@ RULES: Final = Rules(
             "Together, the self mask and the pairwise masks reveal the device's vector.",
             "Sign sessions. Devices must release only one kind of share for each device and slot.",
             A2,
-        ),
-        "shares.wrong": Rule(
-            Severity.LOW,
-            "a rebuilt secret is not what was promised",
-            "A device dealt or returned false shares; the sum may be wrong or lost.",
-            "If this is rare, do nothing. Otherwise exclude the devices that the run names.",
-            A22,
         ),
         "boxes.complaint": Rule(
             Severity.MEDIUM,
@@ -59,13 +52,6 @@ class Shares(Check):
 
     name = "shares of one kind"
     rules = RULES
-
-    def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
-        """Name the devices that dealt or returned shares that do not match what was promised."""
-        if released.replayed is not None and released.replayed.wrong:
-            devices = ", ".join(map(str, sorted(released.replayed.wrong)))
-            detail = f"slot {released.record.slot}: devices {devices}"
-            yield RULES.found("shares.wrong", detail, [place_of(released.record)])
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's slots, one by one."""

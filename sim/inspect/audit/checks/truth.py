@@ -6,7 +6,7 @@ device that sent a masked vector had measured its loss, a device that was invite
 secrets, and each key and each seed that it used was drawn from it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from deltafl.protocol.selection import Threshold
@@ -20,7 +20,7 @@ from deltafl.sim.inspect.audit.truth_rounds import (
     TruthRead,
     passes,
 )
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
+from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.transcript import Closing, Record, Resumed
 
 RULES: Final = Rules(
