@@ -274,7 +274,6 @@ class RemoteDevices:
         If an earlier process has asked, and has ended before it knew, this one goes on; if it
         cannot, nobody will.
         """
-
         nothing = SummedMetrics(number, level, 0, 0, None, None, INTERRUPTED)
         config, site = self._rounds.config, self._site
         mode = SUMS if config.privacy.transcript == SUMS else FULL

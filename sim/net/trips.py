@@ -129,8 +129,11 @@ class Journal:
 
     def again(self) -> Iterator[Answer]:
         """What an earlier process has received in the next trip, in its order."""
-        for row in self._trips.popleft() if self._record and self._trips else ():
-            data = message_at(self._record.record, row.number).head
+        record = self._record
+        if record is None or not self._trips:
+            return
+        for row in self._trips.popleft():
+            data = message_at(record.record, row.number).head
             yield Answer(ClientId(row.peer), data, trip=row.trip)
 
     def takes(self, answer: Answer) -> None:

@@ -21,7 +21,7 @@ def add_event(record: Record, event: Mapping[str, object]) -> Event:
     """Append the event of a round; the event as it will be read. The record is not kept."""
     text = json.dumps(to_json(event), allow_nan=False)
     read: Event = json.loads(text)
-    record.chain.append("events", read.get("round"), text)
+    record.chain.append("events", cast("int | None", read.get("round")), text)
     return read
 
 

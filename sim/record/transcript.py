@@ -348,16 +348,27 @@ def read_transcript(path: Path, *, digest: bytes | None = None) -> Iterator[Reco
 
 
 def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
-    """The same, each row with the chain's digest after it; what comes last may be another row's.
+    """The same, each row with the chain's digest before the next one.
 
     Raises:
         ChainError: as `read_transcript`.
         OSError: likewise.
     """
     with open_record(path) as record:
-        for link in record.chain.read():
-            if link.table in _READERS:
-                yield _decoded(record, link), link.digest
+        row, digest = None, b""
+        try:
+            for link in record.chain.read():
+                if link.table in _READERS:
+                    if row is not None:
+                        yield row, digest
+                    row = _decoded(record, link)
+                digest = link.digest
+        except ChainError:
+            if row is not None:
+                yield row, digest
+            raise
+        if row is not None:
+            yield row, digest
 
 
 def read_rows(record: OpenRecord, after: Mark | None = None) -> Iterator[Record]:
@@ -452,7 +463,7 @@ def _decoded(record: OpenRecord, link: Link) -> Record:
     (found,) = record.db.execute(f"{query} WHERE m.number = ?", (row.number,))
     body, data = found
     if type(body) is not int or not body <= row.number:
-        problem = f"it repeats row {body}, which does not come before it"
+        problem = f"it repeats row {body!r:.20}, which does not come before it"
         raise ChainError(record.path, row.number, Damage.MALFORMED, problem)
     if data is None:
         return row

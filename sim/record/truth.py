@@ -8,7 +8,7 @@ trying out what they are of.
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,4 +248,7 @@ def _seed(link: Link) -> DeviceSeed:
     return one
 
 
-_READERS: Final = {"devices": _device, "seeds": _seed}
+_READERS: Final[Mapping[str, Callable[[Link], DeviceTruth | DeviceSeed]]] = {
+    "devices": _device,
+    "seeds": _seed,
+}

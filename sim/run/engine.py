@@ -358,8 +358,9 @@ class _Run:
         self.answered = self.answered.after(
             answers, ids, self._models(before), self._models(state.model)
         )
+        reported = report_as_dict(report)
         if lost is None:
-            self._end_round(state.round, cohort, told, report.aborted)
+            self._end_round(state.round, cohort, told, reported.get("aborted"))
         if self.attacks is not None and lying is not None:
             self.attacks.add_round(state.round, cohort.weights, lying.aggregated)
             self.previous = before
@@ -367,7 +368,7 @@ class _Run:
             self.record,
             {
                 "round": state.round,
-                **report_as_dict(report),
+                **reported,
                 **self._spent(state.round),
                 "cohort": ids,
                 "learning_rate": training.learning_rate,
@@ -379,15 +380,13 @@ class _Run:
         )
         return state, event
 
-    def _end_round(
-        self, number: int, cohort: Cohort, told: Told | None, aborted: str | None
-    ) -> None:
+    def _end_round(self, number: int, cohort: Cohort, told: Told | None, aborted: object) -> None:
         """Note that a round is over; the truth first, for the record has its digest."""
         truth = b""
         if self.truth is not None and told is not None:
             self.truth.add(number, cohort.weights, told)
             truth = self.truth.flush()
-        self.transcript.end_round(aborted, truth)
+        self.transcript.end_round(str(aborted or ""), truth)
 
     def _spent(self, rounds: int) -> Event:
         """What the event of a round says of the privacy that is spent after it."""

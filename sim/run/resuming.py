@@ -68,7 +68,9 @@ def _check_record(record: Record, checkpoint: Checkpoint) -> None:
         if link.table == "events" and not is_marked:
             played += 1
             if link.fields[0] != played:
-                raise damaged(record.path, f"an event is of round {link.fields[0]}, not {played}")
+                raise damaged(
+                    record.path, f"an event is of round {link.fields[0]!r:.20}, not {played}"
+                )
         is_marked = is_marked or link.mark == checkpoint.mark
     if not is_marked:
         raise damaged(record.path, "its last checkpoint is of another record")

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from deltafl.fl.nearest import meant
 from deltafl.fl.read.exact import exact_number
@@ -138,3 +138,8 @@ FULL: Final = "full"
 
 SUMS: Final = "sums"
 """The mode of a record that keeps of messages what they were, and of the rest what was learnt."""
+
+
+Count = Annotated[int, Interval("[1, inf)")]
+CountOrZero = Annotated[int, Interval("[0, inf)")]
+Positive = Annotated[float, Interval("(0, inf)")]

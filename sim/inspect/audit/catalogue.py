@@ -28,7 +28,6 @@ from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.proofs import Proofs
 from deltafl.sim.inspect.audit.checks.questions import Questions
-from deltafl.sim.inspect.audit.checks.recomputed import Recomputed
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.repeats import Repeats
 from deltafl.sim.inspect.audit.checks.searches import Searches
@@ -66,7 +65,6 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     RoundsGivenUp,
     MaskedBytes,
     SharedMasks,
-    Recomputed,
     RandomFields,
     Floors,
     Differences,

@@ -24,7 +24,7 @@ from deltafl.sim.inspect.audit.round_replay import Played
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound, TruthRead
+from deltafl.sim.inspect.audit.truth_rounds import SeedsOfRound, TruthOfRound, TruthRead
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import Record, Sum
 
@@ -58,7 +58,7 @@ class MaskedVector:
         seen: The message that contained it, without the vector.
         words: Its words, below 2^ring_bits of the slot.
         truth: The true values of the round's devices, as far as they are known.
-        secrets: What devices drew in the round, as far as it is known.
+        seeds: What devices drew in the round, as far as it is known.
     """
 
     session: SessionView
@@ -66,7 +66,7 @@ class MaskedVector:
     seen: Seen
     words: Vector
     truth: TruthOfRound
-    secrets: SecretsOfRound
+    seeds: SeedsOfRound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +100,7 @@ class RoundOver:
         lost: Why sums that are not recorded cannot be computed, by session's tag and slot; "" where
             they can. Only of slots whose shares were asked for, in rounds that are recorded whole.
         truth: The true values of its devices; None without a truth file.
-        secrets: What its devices drew, as far as it is known.
+        seeds: What its devices drew, as far as it is known.
         repeated: Devices of which the truth file has a second record.
         is_first: Whether it is the transcript's first.
     """
@@ -111,7 +111,7 @@ class RoundOver:
     totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
     lost: Mapping[tuple[bytes, int], str] = field(default_factory=dict)
     truth: TruthOfRound | None = None
-    secrets: SecretsOfRound = field(default_factory=dict)
+    seeds: SeedsOfRound = field(default_factory=dict)
     repeated: frozenset[int] = frozenset()
     is_first: bool = True
 

@@ -16,13 +16,13 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.views import Question
 from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.truth import TRUTH, DeviceSecrets, DeviceTruth, read_with_marks
+from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, read_with_marks
 
 TruthOfRound = Mapping[int, DeviceTruth]
 """The true values of each device, by device."""
 
-SecretsOfRound = Mapping[tuple[bytes, int], tuple[bytes, ...]]
-"""The secrets that devices drew, by session's tag and device; see `DeviceSecrets`."""
+SeedsOfRound = Mapping[tuple[bytes, int], DeviceSeed]
+"""What devices drew, by session's tag and device."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,21 +49,21 @@ class TruthRounds:
         wanted: Numbers of records after which it is to be noted how far the file goes.
 
     Attributes:
-        secrets: The secrets of the round that was read last.
+        seeds: The seeds of the round that was read last.
         repeated: The devices of which that round has a second record of the same kind.
         torn: What is wrong with the end of the file, if it ends inside a record; then nothing
             follows the records before. So ends that of a run that was killed while it wrote it.
     """
 
     def __init__(self, path: Path, run_id: bytes, wanted: Collection[int] = ()) -> None:
-        self.secrets: SecretsOfRound = {}
+        self.seeds: SeedsOfRound = {}
         self.repeated: frozenset[int] = frozenset()
         self.torn: ChainError | None = None
         self._rest = read_with_marks(path, run_id)
-        self._wanted, self._marks = frozenset(wanted), {0: TRUTH.start}
+        self._wanted, self._marks = frozenset(wanted), dict[int, Mark]()
         self._num_records = 0
         self._passed: set[int] = set()
-        self._next: DeviceTruth | DeviceSecrets | None = None
+        self._next: DeviceTruth | DeviceSeed | None = None
         self._step()
 
     def to_the_end(self) -> TruthRead:
@@ -84,21 +84,21 @@ class TruthRounds:
             ChainError: the file is damaged, or of another run.
         """
         found: dict[int, DeviceTruth] = {}
-        secrets: dict[tuple[bytes, int], tuple[bytes, ...]] = {}
+        seeds: dict[tuple[bytes, int], DeviceSeed] = {}
         repeated: set[int] = set()
         while (one := self._next) is not None and one.round <= round_number:
             if one.round != round_number:
                 self._passed.add(one.round)
-            elif isinstance(one, DeviceSecrets):
-                if (one.tag, one.device) in secrets:
+            elif isinstance(one, DeviceSeed):
+                if (one.tag, one.device) in seeds:
                     repeated.add(one.device)
-                secrets[one.tag, one.device] = one.secrets
+                seeds[one.tag, one.device] = one
             else:
                 if one.device in found:
                     repeated.add(one.device)
                 found[one.device] = one
             self._step()
-        self.secrets, self.repeated = secrets, frozenset(repeated)
+        self.seeds, self.repeated = seeds, frozenset(repeated)
         return found
 
     def _step(self) -> None:

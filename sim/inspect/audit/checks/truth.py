@@ -6,22 +6,21 @@ device that sent a masked vector had measured its loss, a device that was invite
 secrets, and each key and each seed that it used was drawn from it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg.messages import SHARES_PER_SLOT
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.truth_rounds import (
-    SecretsOfRound,
+    SeedsOfRound,
     TruthOfRound,
     TruthRead,
     passes,
 )
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
+from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.transcript import Closing, Record, Resumed
 
 RULES: Final = Rules(
@@ -59,8 +58,8 @@ class TruthFile(Check):
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
         self._held: dict[int, list[Finding]] = {}  # until their round cannot be lost any more
-        self._without_secrets: dict[int, list[Finding]] = {}
-        self._devices, self._secrets = 0, 0
+        self._without_seeds: dict[int, list[Finding]] = {}
+        self._devices, self._seeds = 0, 0
         self._compared, self._by_headers, self._lost = set[int](), set[int](), set[int]()
         self._is_closed = False
 
@@ -71,7 +70,7 @@ class TruthFile(Check):
             self._is_closed = True
         if isinstance(record, Resumed):
             self._is_closed = False
-            for held in (self._held, self._without_secrets):
+            for held in (self._held, self._without_seeds):
                 for number in [number for number in held if number > record.kept]:
                     del held[number]
             self._lost |= {number for number in self._compared if number > record.kept}
@@ -88,7 +87,7 @@ class TruthFile(Check):
             return ()
         self._compared.add(round_.number)
         self._devices += len(truth)
-        self._secrets += len(over.secrets)
+        self._seeds += len(over.seeds)
         end = round_.end
         place = [Evidence(round_.number) if end is None else place_of(end)]
         held = [RULES.found("truth.missing", detail, place) for detail in _untold(round_, truth)]
@@ -96,9 +95,9 @@ class TruthFile(Check):
         held += [RULES.found("truth.disagrees", detail, place) for detail in odd]
         self._held[round_.number] = held
         if round_.is_whole:
-            self._without_secrets[round_.number] = [
+            self._without_seeds[round_.number] = [
                 RULES.found("truth.missing", detail, place)
-                for detail in _secretless(round_, over.secrets)
+                for detail in _seedless(round_, over.seeds)
             ]
         else:
             self._by_headers.add(round_.number)
@@ -127,8 +126,8 @@ class TruthFile(Check):
         """Say what is missing, now that no round can be lost any more."""
         for findings in self._held.values():
             yield from findings
-        if self._secrets:  # a file without any is said to have none
-            for findings in self._without_secrets.values():
+        if self._seeds:  # a file without any is said to have none
+            for findings in self._without_seeds.values():
                 yield from findings
 
     def coverage(self, tally: Tally) -> Coverage:
@@ -136,22 +135,22 @@ class TruthFile(Check):
         made = len(self._compared)
         covered = tally.rounds - tally.opaque if made else 0
         detail = (
-            f"{self._devices} records of devices and {self._secrets} of secrets, in {made} of "
+            f"{self._devices} records of devices and {self._seeds} of seeds, in {made} of "
             f"{tally.rounds} rounds"
         )
         return Coverage(covered, detail)
 
     def unchecked(self) -> Iterator[str]:
         """What an honest truth file can lack."""
-        if self._without_secrets and not self._secrets:
+        if self._without_seeds and not self._seeds:
             yield (
-                f"secrets of devices: the truth file has none, and {len(self._without_secrets)} "
+                f"seeds of devices: the truth file has none, and {len(self._without_seeds)} "
                 "rounds are recorded whole; keys, boxes and masks were not computed again"
             )
         if self._by_headers:
             yield (
                 f"truth file: {len(self._by_headers)} rounds are recorded by headers only, and it "
-                "has no secrets and no updates of them"
+                "has no seeds and no updates of them"
             )
         if self._lost:
             yield (
@@ -177,24 +176,12 @@ def _untold(round_: RoundView, truth: TruthOfRound) -> Iterator[str]:
         yield f"it has no update of {_shown(without)}, though it says that they trained"
 
 
-def _secretless(round_: RoundView, secrets: SecretsOfRound) -> Iterator[str]:
-    """Devices whose secrets are not all there."""
+def _seedless(round_: RoundView, seeds: SeedsOfRound) -> Iterator[str]:
+    """Devices whose seeds are not there."""
     for tag, session in round_.sessions.items():
-        drawn = {device: len(own) for (of, device), own in secrets.items() if of == tag}
-        missing = sorted(
-            device for device, due in _due(session).items() if drawn.get(device, -1) < due
-        )
-        if missing:
-            yield f"it lacks secrets of {_shown(missing)}, of {len(_due(session))} of a session"
-
-
-def _due(session: SessionView) -> Mapping[int, int]:
-    """How many secrets each device of a session must have drawn, by what it sent."""
-    columns = len(session.params.columns)
-    due = dict.fromkeys((seen.record.peer for seen in session.announcements), 0)
-    due.update(dict.fromkeys(session.advertisements, 1 + columns))
-    due.update(dict.fromkeys(session.share_keys, 1 + SHARES_PER_SLOT * columns))
-    return due
+        invited = {seen.record.peer for seen in session.announcements}
+        if missing := sorted(invited - {device for of, device in seeds if of == tag}):
+            yield f"it lacks the seeds of {_shown(missing)}, of {len(invited)} of a session"
 
 
 def _odd(over: RoundOver, truth: TruthOfRound) -> Iterator[str]:
@@ -208,15 +195,15 @@ def _odd(over: RoundOver, truth: TruthOfRound) -> Iterator[str]:
         yield f"it has records of {_shown(others)}, and the round was not announced to them"
     strange = sorted(
         device
-        for tag, device in over.secrets
-        if tag not in over.view.sessions or device not in _due(over.view.sessions[tag])
+        for tag, device in over.seeds
+        if tag not in over.view.sessions or device not in invited
     )
     if strange:
-        yield f"it has secrets of {_shown(strange)} for sessions in which they were not"
+        yield f"it has seeds of {_shown(strange)} for sessions in which they were not"
     if over.repeated:
         yield f"it has two records of {_shown(sorted(over.repeated))} in one round"
-    if over.secrets and not over.view.keeps_whole:
-        yield "it has secrets of a round that is recorded by headers only"
+    if over.seeds and not over.view.keeps_whole:
+        yield "it has seeds of a round that is recorded by headers only"
 
 
 def _otherwise(round_: RoundView, truth: TruthOfRound) -> Iterator[str]:
