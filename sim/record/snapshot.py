@@ -5,6 +5,7 @@ What is damaged costs what it holds, and becomes a sentence: the rest is shown a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -200,58 +201,59 @@ class Reader:
 
     def _read(self) -> Snapshot:
         top = self._top
-        written = _written(top.record)
-        found = Snapshot(top.path, None, written=written)
+        found = Snapshot(top.path, None, written=_written(top.record))
+        said: dict[str, dict[str, object]] = {VERSIONS: {}, SUMMARY: {}}
         with top.read() as record:
-            try:
+            config = None
+            with self._noting():
                 config = record.config()
-            except UserError as error:
-                self._problems.append(str(error))
-                return found
-            versions, summary = self._said(record, VERSIONS), self._said(record, SUMMARY)
+            for name in said:
+                with self._noting():
+                    said[name] = record.json(name) or {}
+        if config is None:
+            return found
         methods: dict[str, Method] = {}
-        data = versions.get("data_sha256")
+        written = [found.written]
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
-            written = max(written, _written(directory.record))
+            written.append(_written(directory.record))
             for level, run in self._runs(arm, directory):
-                label = name_of(level)
+                label, data = name_of(level), said[VERSIONS].get("data_sha256")
                 method = methods.get(label) or Method(label, level, data=data)
                 methods[label] = replace(method, runs=(*method.runs, run))
-        return Snapshot(
-            top.path,
-            config,
+        return replace(
+            found,
+            config=config,
             methods=tuple(methods.values()),
-            versions=versions,
-            summary=summary,
-            is_finished=bool(summary),
-            written=written,
+            versions=said[VERSIONS],
+            summary=said[SUMMARY],
+            is_finished=bool(said[SUMMARY]),
+            written=max(written),
         )
 
-    def _said(self, record: Record, name: str) -> dict[str, object]:
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Make a sentence of what cannot be read."""
         try:
-            return record.json(name) or {}
+            yield
         except UserError as error:
-            self._problems.append(f"{name}: {error}")
-            return {}
+            self._problems.append(str(error))
 
     def _runs(
         self, config: RunConfig, directory: RunDirectory
     ) -> Iterator[tuple[RunConfig, Trained]]:
         """What one run has come to, by the settings of each of its levels."""
-        federation = config.federation
+        federation, attacked = config.federation, None
         known = self._known.setdefault(directory.path, _Known())
-        attacked = None
-        try:
-            if directory.record.exists():
-                with directory.read() as record:
-                    if record.run_id != known.run_id:  # that of another run
-                        known = self._known[directory.path] = _Known(record.run_id)
-                    self._read_on(config, record, known)
-                    attacked = read_attacked(record) if config.attackers.lie else None
-        except UserError as error:
-            self._problems.append(str(error))
+        if directory.record.exists():
+            with self._noting(), directory.read() as record:
+                if record.run_id != known.run_id:  # that of another run
+                    known = self._known[directory.path] = _Known(record.run_id)
+                self._read_on(config, record, known)
+                if config.attackers.lie:
+                    with self._noting():
+                        attacked = read_attacked(record)
         for level, theta in enumerate(federation.thetas):
             yield (
                 of_level(config, theta),
@@ -261,28 +263,30 @@ class Reader:
                     directory.path,
                     _of_level(known.events, theta),
                     tuple(known.tested.get(theta, ())),
-                    known.summed.get(level, ()),
+                    tuple(known.summed.get(level, ())),
                     attacked,
                 ),
             )
 
     def _read_on(self, config: RunConfig, record: Record, known: "_Known") -> None:
-        """Read what is new in a record.
-
-        Raises:
-            UserError: it is damaged; what comes before is kept.
-        """
-        for event, number in follow_events(record, known.last):
-            known.events.append(_shown_of(event))
-            known.last = number
+        """Read what is new in a record; what is damaged costs what comes after it."""
+        with self._noting():
+            for event, number in follow_events(record, known.last):
+                known.events.append(_shown_of(event))
+                known.last = number
         if config.federation.devices == REMOTE:
-            known.summed = _summed(record)
+            with self._noting():
+                known.summed = {}
+                for level, found in read_measured(record):
+                    if (one := _summed(record, found)) is not None:
+                        known.summed.setdefault(level, []).append(one)
             return
         for theta in config.federation.thetas:
             tested = known.tested.setdefault(theta, [])
             last = tested[-1].round if tested else -1
-            for evaluation in read_evaluations(record, theta, last):
-                tested.append(self._reduced(record, evaluation))
+            with self._noting():
+                for evaluation in read_evaluations(record, theta, last):
+                    tested.append(self._reduced(record, evaluation))
 
     def _reduced(self, record: Record, evaluation: Evaluation) -> Tested:
         """What is shown of an evaluation.
@@ -314,27 +318,24 @@ class _Known:
     events: list[Event] = field(default_factory=list)
     last: int = -1
     tested: dict[Fraction, list[Tested]] = field(default_factory=dict)
-    summed: Mapping[int, Sequence[Summed]] = field(default_factory=dict)
+    summed: dict[int, list[Summed]] = field(default_factory=dict)
 
 
-def _summed(record: Record) -> dict[int, list[Summed]]:
-    """What the devices measured together, by the number of the level.
+def _summed(record: Record, found: Mapping[str, object]) -> Summed | None:
+    """What the devices measured together; None where a round was lost, or nobody has test data.
 
     Raises:
-        RunDirectoryError: a result is none.
+        RunDirectoryError: it is no such result.
     """
-    summed: dict[int, list[Summed]] = {}
-    for level, found in read_measured(record):
-        number, error, devices = (found.get(key) for key in ("round", "error", "devices"))
-        if error is None:  # the round was lost, or nobody has test data
-            continue
-        if type(number) is int and type(error) is float and type(devices) is int:
-            one = Summed(number, error, devices)
-            if one.is_possible:
-                summed.setdefault(level, []).append(one)
-                continue
-        raise damaged(record.path, "round, error or devices is not a number of its kind")
-    return summed
+    number, error, devices = (found.get(key) for key in ("round", "error", "devices"))
+    if error is None:
+        return None
+    if type(number) is int and type(error) is float and type(devices) is int:
+        one = Summed(number, error, devices)
+        if one.is_possible:
+            return one
+    problem = f"what was measured after round {number!r:.20} is not a number of its kind"
+    raise damaged(record.path, problem)
 
 
 def _shown_of(event: Event) -> Event:
