@@ -33,7 +33,7 @@ _BENCH: Final = "Run a benchmark. Each explains itself, as in: deltafl bench rou
 TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("run",): ("run.cli", "train, evaluate and compare; write a run directory"),
     ("plan",): ("plan.cli", "say before a run what it survives, costs and reveals"),
-    ("presets",): ("settings.presets_cli", "list the presets, or show one"),
+    ("presets",): ("run.presets_cli", "list the presets, or show one"),
     ("doctor",): (
         "doctor.cli",
         "check what is installed, what this machine has, and that sums work",

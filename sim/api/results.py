@@ -25,21 +25,20 @@ from deltafl.fl.strategies.levels import split_models
 from deltafl.fl.vectors import Vector
 from deltafl.sim.charts.chart import Chart
 from deltafl.sim.charts.runs import curve
-from deltafl.sim.errors import RunDirectoryError, RunError
+from deltafl.sim.errors import RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
 from deltafl.sim.record.best import Best, read_best
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.labels import name_of, named_runs, read_comparison, usual_baseline
-from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.comparison import compare_methods
 from deltafl.sim.reproduce.statistics import Estimate, statistic_of
 from deltafl.sim.run.accounting import account_of, rounded_up, spent_by
 from deltafl.sim.run.own_code import factory
 from deltafl.sim.run.summary import Summary
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file
 from deltafl.sim.writing import percent, quantity
 
 if TYPE_CHECKING:
@@ -83,9 +82,7 @@ class Result:
             UserError: there is no run, or its settings are damaged.
         """
         directory = RunDirectory(Path(path))
-        if not directory.config.is_file():
-            raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
-        config = build_config([read_config_file(directory.config)])
+        config = directory.config()
         make = None if model is None else factory(model)
         build = None if make is None else partial(seeded, make)
         (named,) = named_runs([str(path)])
@@ -103,8 +100,8 @@ class Result:
 
     @property
     def summary(self) -> Summary:
-        """As in summary.json of the directory; empty if the run is not finished."""
-        return read_json(RunDirectory(self.path).summary) or {}
+        """As in the record of the directory; empty if the run is not finished."""
+        return RunDirectory(self.path).summary() or {}
 
     @property
     def is_finished(self) -> bool:
@@ -307,11 +304,13 @@ class Result:
         return list(found.values())
 
     def _checkpoints(self) -> dict[int, Checkpoint]:
-        found = {
-            seed: load_checkpoint(directory.checkpoints)
-            for seed, directory in self._directories().items()
-        }
-        return {seed: one for seed, one in found.items() if one is not None}
+        found: dict[int, Checkpoint] = {}
+        for seed, directory in self._directories().items():
+            if directory.record.exists():
+                with directory.read() as record:
+                    if (one := load_checkpoint(record)) is not None:
+                        found[seed] = one
+        return found
 
     def _chosen(self, seed: int | None) -> int:
         rounds = self.rounds
@@ -325,8 +324,8 @@ class Result:
         return split_models(self._checkpoints()[seed].state.model, 1)[0]
 
     def _best(self, seed: int) -> Best:
-        (folder,) = self._directories()[seed].metrics_of(self._config.federation).values()
-        best = read_best(folder)
+        with self._directories()[seed].read() as record:
+            best = read_best(record, self._config.federation.theta)
         if best is None:
             raise RunError(
                 f"{self.path} has no best model, for it has no validation devices: hold some out, "
@@ -336,9 +335,11 @@ class Result:
 
     def _evaluations(self) -> Iterator[tuple[int, Evaluation]]:
         for seed, directory in self._directories().items():
-            (folder,) = directory.metrics_of(self._config.federation).values()
-            for one in read_evaluations(folder):
-                yield seed, one
+            if not directory.record.exists():  # it has not begun
+                continue
+            with directory.read() as record:
+                for one in read_evaluations(record):
+                    yield seed, one
 
     def __repr__(self) -> str:
         return f"<Result {self.label}: {_said(self)}; {self.path}>"

@@ -28,7 +28,7 @@ from deltafl.sim.run.experiment import Subject, run_experiment
 from deltafl.sim.run.own_code import Model, checked_criterion, factory
 from deltafl.sim.run.progress import ClippingNote, ProgressBars, Several
 from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
-from deltafl.sim.settings.config_io import Table, build_config, read_config_file
+from deltafl.sim.settings.config_io import Table, build_config
 
 _SETTINGS: Final = {
     "rounds": ("federation", "rounds"),
@@ -133,7 +133,7 @@ def train(
     own = factory(model)
     criterion = checked_criterion(model, loss, metric, of_numbers=federation.has_numbers)
     devices, default = len(federation.dataset.train), FederationConfig()
-    present = RunDirectory(Path(out)).config if resume and out is not None else None
+    present = RunDirectory(Path(out)) if resume and out is not None else None
     usual: Table = {
         "data": {"source": federation.dataset.name, "format": OWN},
         "model": {"name": model if isinstance(model, str) else OWN},
@@ -257,7 +257,7 @@ def _told_apart(methods: Sequence[Method]) -> list[Method]:
 
 def _note_what_is_kept(error: BaseException, folder: Path) -> None:
     """Say where finished rounds are, if a run has any and was not refused."""
-    if not isinstance(error, UserError) and any(RunDirectory(folder).checkpoints.glob("*")):
+    if not isinstance(error, UserError) and RunDirectory(folder).record.exists():
         error.add_note(
             f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or look "
             f"at them with Result.open({str(folder)!r})."
@@ -339,11 +339,11 @@ def _check_alone(config: RunConfig) -> None:
         )
 
 
-def _evaluate_every(rounds: object, present: Path | None) -> int:
+def _evaluate_every(rounds: object, present: RunDirectory | None) -> int:
     """Twenty evaluations; in a run that goes on, as often as until now, however long it gets."""
-    if present is None or not present.exists():
+    if present is None or not present.is_run:
         return max(1, int(rounds) // 20) if isinstance(rounds, int | np.integer) else 1
-    return build_config([read_config_file(present)]).federation.evaluate_every
+    return present.config().federation.evaluate_every
 
 
 def _bars_here(*, quiet: bool) -> ProgressBars:

@@ -31,6 +31,7 @@ from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_of_children_mb
+from deltafl.sim.record.record import write_record
 from deltafl.sim.record.transcript import TranscriptWriter
 
 _MAX_SAMPLES: Final = 400
@@ -63,7 +64,7 @@ def measure(benchmark: AuditBenchmark) -> Report:
         RuntimeError: the audit did not run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "transcript.bin"
+        path = Path(folder) / "record.sqlite"
         _record(benchmark, path)
         words = [sys.executable, "-m", "deltafl", "audit", str(path), "--json"]
         audit = timed(lambda: subprocess.run(words, capture_output=True, check=False))  # noqa: S603 - our own
@@ -72,7 +73,7 @@ def measure(benchmark: AuditBenchmark) -> Report:
         found = json.loads(audit.result.stdout)
         return {
             **asdict(benchmark),
-            "transcript_mb": round(path.stat().st_size / 1e6, 1),
+            "record_mb": round(path.stat().st_size / 1e6, 1),
             **{name: found[name] for name in ("records", "sums_released", "sums_replayed")},
             "findings": ", ".join(finding["rule"] for finding in found["findings"]),
             "exit_code": audit.result.returncode,
@@ -89,7 +90,8 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
         _RandomDevice(index, int(generator.integers(1, _MAX_SAMPLES)), generator)
         for index in range(benchmark.clients)
     )
-    with TranscriptWriter(path, benchmark.transcript) as transcript:
+    with write_record(path) as record:
+        transcript = TranscriptWriter(record, benchmark.transcript)
         search = SearchParams(default_max_queries(benchmark.method))
         strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(benchmark.method, search))
         policy = RoundPolicy(max_pivots=MOST_PIVOTS, max_mm_pivots_per_device=Fraction(MOST_PIVOTS))
@@ -101,4 +103,4 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
             state, report = strategy.apply(state, cohort)
             transcript.end_round(report.aborted)
         transcript.finish(benchmark.rounds)
-        transcript.flush()
+        record.keep()

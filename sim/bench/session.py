@@ -26,6 +26,7 @@ from deltafl.secagg import (
     run_session,
 )
 from deltafl.secagg.ring import Vector
+from deltafl.secagg.session import NoObserver
 from deltafl.sim.bench.harness import Report, timed
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.memory import peak_memory_mb
@@ -33,7 +34,7 @@ from deltafl.sim.record.memory import peak_memory_mb
 _DIFFERENT_VECTORS: Final = 8
 
 
-class Stopwatch:
+class Stopwatch(NoObserver):
     """Watches a session; see `deltafl.secagg.session.Observer`.
 
     Args:

@@ -19,11 +19,12 @@ from deltafl.sim.record.labels import (
     of_level,
     read_comparison,
 )
-from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.record.record import VERSIONS
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.comparison import Met, compare_runs, corrected, summarise
 from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file, show
+from deltafl.sim.settings.config_io import show
 
 Pair: TypeAlias = tuple[int, int]
 """What two runs of a pair have in common: the seed of the split, and the seed of the run."""
@@ -48,15 +49,13 @@ class Run:
         given: the name that a person gave it; empty for none.
         config: its settings, of the one level.
         path: its directory.
-        folder: of its evaluations; each level of a run has one of its own.
         evaluation: its last.
-        data: digest of its data, as versions.json has it; None where it is not there.
+        data: digest of its data, as the run noted it; None where it is not there.
     """
 
     given: str
     config: RunConfig
     path: Path
-    folder: Path
     evaluation: Evaluation
     data: object
 
@@ -103,7 +102,7 @@ def read_methods(words: Sequence[str]) -> tuple[Method, ...]:
     named_as: dict[Path, str] = {}
     for named in named_runs(words):
         for run in _read(named):
-            if named_as.setdefault(run.folder.resolve(), run.given) != run.given:
+            if named_as.setdefault(run.path.resolve(), run.given) != run.given:
                 raise UserError(f"{run.path} is named twice: name each run once")
             known = groups.setdefault((run.given, common_settings(run.config)), {})
             other = known.setdefault(run.pair, run)
@@ -126,8 +125,8 @@ def _read(named: Named) -> Iterator[Run]:
     given, place = named
     top = RunDirectory(place)
     arms = sorted(top.arms.iterdir()) if top.arms.is_dir() else []
-    found = [top, *(one for one in map(RunDirectory, arms) if one.config.exists())]
-    whole = len(build_config([read_config_file(top.config)]).arms())
+    found = [top, *(one for one in map(RunDirectory, arms) if one.is_run)]
+    whole = len(top.config().arms())
     if len(found) < whole:
         raise UserError(
             f"{place} has {len(found)} of the {whole} runs of its experiment: finish it with "
@@ -135,10 +134,11 @@ def _read(named: Named) -> Iterator[Run]:
         )
     may_stop = place.name in read_comparison(place.absolute().parent)
     for directory in found:
-        config = build_config([read_config_file(directory.config)])
-        data = (read_json(directory.versions) or {}).get("data_sha256")
-        for theta, folder in directory.metrics_of(config.federation).items():
-            evaluation = read_last_evaluation(folder)
+        with directory.read() as record:
+            config = record.config()
+            data = (record.json(VERSIONS) or {}).get("data_sha256")
+            last = {t: read_last_evaluation(record, t) for t in config.federation.thetas}
+        for theta, evaluation in last.items():
             if evaluation is None or not evaluation.test:
                 raise UserError(
                     f"{directory.path} has no evaluation of single devices, so it cannot be "
@@ -151,7 +151,7 @@ def _read(named: Named) -> Iterator[Run]:
                     "(resume=True in Python), or leave it out"
                 )
             level = of_level(config, theta)
-            yield Run(given, level, directory.path, folder, evaluation, data)
+            yield Run(given, level, directory.path, evaluation, data)
 
 
 def compare_in_pairs(

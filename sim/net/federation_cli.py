@@ -179,15 +179,15 @@ def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Pat
 
     signal.signal(signal.SIGTERM, ended)
     try:
-        summary = RunDirectory(out / FEDERATED).summary
-        while (status := running.poll()) is None or status < 0 or not (status or summary.exists()):
+        run = RunDirectory(out / FEDERATED)
+        while (status := running.poll()) is None or status < 0 or not (status or run.is_finished):
             if status is not None:
                 print("the server ended and is started again", file=sys.stderr)
                 running = _started(server)
             for index, process in enumerate(processes):
                 if process.poll() == _INVALID:
                     raise UserError(f"device {index} cannot run: see {logs[index].name}")
-                if process.returncode is not None and (process.returncode or not summary.exists()):
+                if process.returncode is not None and (process.returncode or not run.is_finished):
                     print(f"device {index} ended and is started again", file=sys.stderr)
                     processes[index] = _started(devices[index], logs[index])
             time.sleep(_PAUSE_S)

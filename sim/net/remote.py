@@ -14,7 +14,6 @@ single devices: nobody but a device sees what a model does on its data. In their
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -48,14 +47,17 @@ from deltafl.sim.net.frames import Reason, Task
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
 from deltafl.sim.net.trips import Journal, Rounds, Site
-from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
-from deltafl.sim.record.transcript import (
-    INTERRUPTED,
-    TRANSCRIPT,
-    BegunRound,
-    TranscriptWriter,
-    read_beyond,
+from deltafl.sim.record.atomic import make_folder
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.record import (
+    SUMMARY,
+    VERSIONS,
+    note_measured,
+    read_measured,
+    write_record,
 )
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import INTERRUPTED, BegunRound, TranscriptWriter, read_beyond
 from deltafl.sim.record.truth import Told
 from deltafl.sim.record.versions import check_versions, versions_now
 from deltafl.sim.run.algorithms import sessions_of
@@ -64,7 +66,8 @@ from deltafl.sim.run.engine import Progress, Stop, play
 from deltafl.sim.run.experiment import write_bundle
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import REMOTE, RunConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file, to_toml
+from deltafl.sim.settings.config_io import to_toml
+from deltafl.sim.settings.constraints import FULL, SUMS
 
 _MODEL: Final = "model_sha256"  # of what was measured
 _NAMED: Final = 5  # devices in an advice
@@ -96,18 +99,16 @@ class RemotePopulation:
         return RemoteDevices(config, self.site, observer)
 
     def keeps(self, begun: BegunRound) -> bool:
-        """Whether the journal has all of the round; see `Population`."""
-        journal = self.site.journal
-        if journal is None:
+        """Whether the record has all of the round; see `Population`."""
+        if self.site.record is None:
             return False
-        if self.site.keeps(begun.round - 1, begun.cohort):
+        if self.site.keeps(self.site.record, begun.round - 1, begun.cohort):
             self.site.note(f"round {begun.round} goes on where it was")
             return True
         self.site.note(
-            f"round {begun.round} is given up: {journal} is missing or damaged, or the list of "
-            "devices or the version of deltafl is another"
+            f"round {begun.round} is given up: the list of devices or the version of deltafl is "
+            "another"
         )
-        journal.unlink(missing_ok=True)
         return False
 
 
@@ -134,7 +135,6 @@ class RemoteDevices:
         self._rounds = Rounds(config, site, observer, primitives)
         # devices that measure are sooner done than those that train: deadlines of their own
         self._measuring = replace(self._rounds)
-        self._measured: dict[int, object] = {}  # by level: the model that was measured last
         self._journal: Journal | None = None  # of the round that began last
 
     @property
@@ -209,9 +209,15 @@ class RemoteDevices:
             )
         return np.array(sorted(connected & listed), np.int64)
 
-    def begin(self, ids: Sequence[int], round_index: int) -> None:
-        """Bring the round to the journal, or go on with it from there; see `drawing.Devices`."""
-        self._journal = self._site.opened(round_index, ids)
+    def begin(
+        self,
+        ids: Sequence[int],
+        round_index: int,
+        transcript: TranscriptWriter | None = None,
+        mark: Mark | None = None,
+    ) -> None:
+        """Note what the round is about, or go on with it; see `drawing.Devices`."""
+        self._journal = self._site.opened(transcript, round_index, ids, mark=mark)
 
     def cohort(
         self,
@@ -238,79 +244,85 @@ class RemoteDevices:
     def evaluate(self, models: Sequence[Vector], round_number: int) -> None:
         """Have all connected devices measure the models; see `own_work` and `drawing.Devices`.
 
-        Not where sums have noise: a measurement would have none. What comes out is kept at
-        `Site.records`, each with the messages by which it was learnt. What was begun by an earlier
-        process goes on by the journal, or is not begun again, and a model that is still the same is
-        not measured again: devices would refuse. What cannot be measured is no reason to end the
-        run.
+        Not where sums have noise: a measurement would have none. What comes out is in the run's
+        record, and in a record of its own in `Site.records` how it was learnt. What was begun by an
+        earlier process goes on, or is not begun again, and a model that is still the same is not
+        measured again: devices would refuse. What cannot be measured is no reason to end the run.
 
         Raises:
             RunError: too few devices are connected for too long.
         """
-        records = self._site.records
-        if records is None or self._rounds.config.dp.noise:  # such a sum would have no noise
-            return
-        records.mkdir(parents=True, exist_ok=True)
+        records, record = self._site.records, self._site.record
+        if records is None or record is None or self._rounds.config.dp.noise:
+            return  # with noise, such a sum would have none
+        make_folder(records)
         for level, model in enumerate(models):
-            path = records / f"round-{round_number:06}-level-{level}"
             digest = vector_sha256(model).hex()
-            if level not in self._measured:
-                self._measured[level] = _last_measured(records, level)
-            if path.with_suffix(".json").exists() or self._measured[level] == digest:
+            known = [found for of, found in read_measured(record) if of == level]
+            is_known = any(one.get("round") == round_number for one in known)
+            if is_known or (known and known[-1].get(_MODEL) == digest):
                 continue
-            self._measured[level] = digest
-            sums = self._measure(model, round_number, level, path.with_suffix(".bin"))
-            write_json(path.with_suffix(".json"), {**asdict(sums), _MODEL: digest})
+            path = records / f"round-{round_number:06}-level-{level}.sqlite"
+            sums = self._measure(model, round_number, level, path)
+            note_measured(record, round_number, level, {**asdict(sums), _MODEL: digest})
+            record.keep()
             self._site.measured(sums)
 
     def _measure(self, model: Vector, number: int, level: int, path: Path) -> SummedMetrics:
         """Have a model measured, and record at `path` how.
 
-        If there is a record, an earlier process has asked, and has ended before it knew. Without
-        its journal, nobody will.
+        If an earlier process has asked, and has ended before it knew, this one goes on; if it
+        cannot, nobody will.
         """
+        nothing = SummedMetrics(number, level, 0, 0, None, None, INTERRUPTED)
         config, site = self._rounds.config, self._site
-
-        def nothing(because: str) -> SummedMetrics:
-            return SummedMetrics(number, level, 0, 0, None, None, because)
-
-        begun = self._going_on(number, level, path)
-        if begun is None and path.exists() and was_begun(path, config.privacy.transcript):
-            return nothing(INTERRUPTED)
-        asked: Iterable[int] = (
-            self._connected(config.federation.cohort_size, frozenset())
-            if begun is None
-            else begun.cohort
-        )
-        ids = [ClientId(int(one)) for one in asked]
-        announced = as_bytes([marked(model)])
-        settings = to_toml(config).encode()
-        with closing(site.opened(number, ids, level)) as journal:
-            task = Task(journal.task, number, 0, settings, measures=True)
-            try:
-                levels = measuring_levels(config, len(ids))
-                params = sessions_of(config).params_of_levels(levels, announced, task.graph_seed)
-            except (ProtocolError, SecAggError) as error:
-                return nothing(str(error))
-            mark, kept = (begun.before, begun.sent) if begun else (TRANSCRIPT.start, None)
-            with TranscriptWriter(path, config.privacy.transcript, mark, kept=kept) as record:
-                record.begin_round(1, ids)
-                rounds = replace(self._measuring, observer=record)
-                (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
-                record.end_round(outcome.aborted)
-                record.finish(1)
-                record.flush()
-        return SummedMetrics.of(outcome, number, level, config)
-
-    def _going_on(self, number: int, level: int, path: Path) -> BegunRound | None:
-        """A measurement that an earlier process began, if the journal has it all."""
-        if not path.exists():
-            return None
+        mode = SUMS if config.privacy.transcript == SUMS else FULL
         try:
-            rounds = read_beyond(path, TRANSCRIPT.start).rounds
-        except ChainError:
-            return None
-        return next((b for b in rounds if self._site.keeps(number, b.cohort, level)), None)
+            with write_record(path) as record:
+                writer = TranscriptWriter(record, mode)
+                begun = next(iter(read_beyond(record, record.chain.start).rounds), None)
+                if begun is not None and not site.keeps(record, number, begun.cohort, level):
+                    writer.resume(0)
+                    writer.finish(1)
+                    record.keep()
+                    return nothing
+                asked: Iterable[int] = (
+                    self._connected(config.federation.cohort_size, frozenset())
+                    if begun is None
+                    else begun.cohort
+                )
+                ids = [ClientId(int(one)) for one in asked]
+                mark = begun.before if begun else None
+                return self._measured_by(writer, ids, model, number, level, mark)
+        except (
+            ChainError
+        ):  # it is damaged, and stays as it is: the audit says what is wrong with it
+            return nothing
+
+    def _measured_by(
+        self,
+        writer: TranscriptWriter,
+        ids: Sequence[ClientId],
+        model: Vector,
+        number: int,
+        level: int,
+        mark: Mark | None,
+    ) -> SummedMetrics:
+        config, announced = self._rounds.config, as_bytes([marked(model)])
+        journal = self._site.opened(writer, number, ids, level, mark)
+        task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
+        try:
+            levels = measuring_levels(config, len(ids))
+            params = sessions_of(config).params_of_levels(levels, announced, task.graph_seed)
+        except (ProtocolError, SecAggError) as error:
+            return SummedMetrics(number, level, 0, 0, None, None, str(error))
+        writer.begin_round(1, ids, mark)
+        rounds = replace(self._measuring, observer=writer)
+        (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
+        writer.end_round(outcome.aborted)
+        writer.finish(1)
+        writer.keep()
+        return SummedMetrics.of(outcome, number, level, config)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,39 +357,13 @@ class RemoteCohort(Cohort):
         settings = to_toml(config).encode()
         if self._journal is None:
             raise UsageError("the round has not begun")
-        with closing(self._journal) as journal:
-            task = Task(journal.task, self.round_index, unit, settings, beside=site.beside())
-            joined = as_bytes(models)
-            params = sessions_of(config).params_of_levels(levels, joined, task.graph_seed)
-            outcomes, bytes_up = self._rounds.play(
-                levels, joined, params, self.ids, task, self.round_index + 1, journal, self._lost
-            )
+        journal, joined = self._journal, as_bytes(models)
+        task = Task(journal.task, self.round_index, unit, settings, beside=site.beside())
+        params = sessions_of(config).params_of_levels(levels, joined, task.graph_seed)
+        outcomes, bytes_up = self._rounds.play(
+            levels, joined, params, self.ids, task, self.round_index + 1, journal, self._lost
+        )
         return SecureRoundResult(outcomes, bytes_up / len(self.ids))
-
-
-def _last_measured(records: Path, level: int) -> object:
-    """The model of a level that was measured last, by an earlier process; None if there is none."""
-    kept = sorted(records.glob(f"round-*-level-{level}.json"))
-    return (read_json(kept[-1]) or {}).get(_MODEL) if kept else None
-
-
-def was_begun(path: Path, mode: str) -> bool:
-    """Whether an earlier process has asked devices, by its record, which is now ended.
-
-    A record that is damaged in another way than by the end of its process stays as it is: the audit
-    says what is wrong with it.
-    """
-    try:
-        beyond = read_beyond(path, TRANSCRIPT.start)
-    except ChainError:
-        return True
-    if not beyond.rounds:
-        return False
-    with TranscriptWriter(path, mode, beyond.mark) as record:
-        record.resume(0, beyond.torn)
-        record.finish(len(beyond.rounds))
-        record.flush()
-    return True
 
 
 DATA: Final = "data of the devices"
@@ -422,27 +408,28 @@ def run_federation(
     if finished := directory.finished(config, resume=resume):
         site.post.finish()
         return finished
-    site = replace(site, records=directory.measured, journal=directory.round, note=warn)
-    population = RemotePopulation(site, shapes)
-    digest = _shapes_digest(population.spec(config))
-    with directory.claim(config, resume=resume):
+    digest = _shapes_digest(RemotePopulation(site, shapes).spec(config))
+    with directory.claim(config, resume=resume) as record:
+        site = replace(site, records=directory.measured, record=record, note=warn)
+        population = RemotePopulation(site, shapes)
         if isinstance(site.devices, DeviceList):
             site.devices.keep(directory.devices)
-        recorded, now = read_json(directory.versions), versions_now(_CPU, _NOWHERE, digest)
+        recorded, now = record.json(VERSIONS), versions_now(_CPU, _NOWHERE, digest)
         for sentence in () if recorded is None else check_versions(recorded, now):
             warn(sentence)
-        write_json(directory.versions, now if recorded is None else recorded)
-        play(config, directory, population, progress, own)
+        record.note(VERSIONS, now if recorded is None else recorded)
+        record.keep()
+        play(config, directory, record, population, progress, own)
         data = DataSize(DATA, len(site.devices.keys), 0)
-        summary = summarise_experiment([summarise_run(config, directory, data)])
+        summary = summarise_experiment([summarise_run(config, record, data)])
         about = {"data": DATA, "data_sha256": digest}
         agreed = agreed_of(config.data)
         scale = agreed.scale(shapes.input_shape) if agreed.is_scaled else None
         if scale is not None:
             about |= {"scaled": GIVEN}
-        write_bundle(config, directory, population.spec(config), scale, about)
-        write_json(directory.summary, summary)
-        directory.round.unlink(missing_ok=True)
+        write_bundle(config, directory, record, population.spec(config), scale, about)
+        record.note(SUMMARY, summary)
+        record.keep()
     site.post.finish()
     return summary
 
@@ -455,10 +442,8 @@ def _with_nonce(config: RunConfig, directory: RunDirectory, randomness: Randomne
     """The same settings with the nonce of the directory's run."""
     if config.experiment.nonce:
         return config
-    if directory.config.exists():
-        nonce = build_config([read_config_file(directory.config)]).experiment.nonce
-    else:
-        nonce = randomness(_NONCE).hex()
+    is_known = directory.is_run
+    nonce = directory.config().experiment.nonce if is_known else randomness(_NONCE).hex()
     return replace(config, experiment=replace(config.experiment, nonce=nonce))
 
 

@@ -38,7 +38,7 @@ from deltafl.sim.net.status import Status
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import Event
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.rundir import RunDirectory, settings_in
 from deltafl.sim.run.accounting import note_on_delta
 from deltafl.sim.run.algorithms import of_few
 from deltafl.sim.run.arms import (
@@ -55,7 +55,7 @@ from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
-from deltafl.sim.settings.config_io import Table, build_config, read_config_file, to_toml
+from deltafl.sim.settings.config_io import Table, build_config, read_table, to_toml
 from deltafl.sim.settings.given import (
     address,
     config_of,
@@ -130,7 +130,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _has_begun(options: argparse.Namespace) -> bool:
     """Whether a run is gone on with."""
-    return options.resume and RunDirectory(options.out).config.exists()
+    return options.resume and RunDirectory(options.out).is_run
 
 
 def _with_fewer(config: RunConfig, listed: int) -> RunConfig:
@@ -156,8 +156,10 @@ def _preflight(
 
 def _rounds_done(options: argparse.Namespace) -> int:
     """How far the run is that is gone on with."""
-    folder = RunDirectory(options.out).checkpoints
-    checkpoint = load_checkpoint(folder) if options.resume and folder.is_dir() else None
+    if not _has_begun(options):
+        return 0
+    with RunDirectory(options.out).read() as record:
+        checkpoint = load_checkpoint(record)
     return 0 if checkpoint is None else checkpoint.state.round
 
 
@@ -280,7 +282,6 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
         options: of the command line.
         listed: how many devices are on the list.
     """
-    own = RunDirectory(options.out).config
     alone: Table = {
         "federation": {"devices": REMOTE},
         # a nonce in the settings is that of another run
@@ -288,10 +289,11 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
     }
     stated: Table = {"data": _flags(options)}
     if _has_begun(options):  # with what it has, however many devices are on the list now
-        kept = build_config([read_config_file(own)])
+        own = settings_in(options.out)
+        kept = build_config([read_table(own, f"the settings of {options.out}")])
         cohort, fewest = kept.federation.cohort_size, kept.privacy.min_cohort
         usual: Table = {"federation": {"cohort_size": cohort}, "privacy": {"min_cohort": fewest}}
-        otherwise = [read_config_file(own)]
+        otherwise = [read_table(own, f"the settings of {options.out}")]
     else:
         cohort = max(1, min(listed, FederationConfig().cohort_size))
         usual = {"federation": {"cohort_size": cohort}, **of_few(listed)}

@@ -13,35 +13,22 @@ deadlines tell the server nothing that it would not see anyway.
 A round outlives the server's process: the next one goes on where it was. Nothing is known of
 durations then, so devices have the longest time to come back. The machine of a round's server has
 no randomness and no clock: what it sends follows from what it was handed. So each message of a
-device is written down (`Journal`) before the machine gets it, and the end of each trip is on the
-disk before anything is sent that follows from it. A process that is started after another has ended
+device is in the run's record before the machine gets it, and the end of each trip is on the disk
+before anything is sent that follows from it. A process that is started after another has ended
 hands the same messages to a new machine, which comes to the same place, and asks nobody anything
 else than what was asked before.
-
-Records of the journal, each a frame of `deltafl.sim.record.chain`:
-
-    0 opening   round (from 0), level that is measured or −1, devices, of whom, program, task's name
-    1 answer    device, trip, message
-    2 closed    trip
-
-There is one file. Each round replaces that of the round before.
 """
 
 import math
-import os
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Final, cast
+from typing import Final
 
-import numpy as np
-
-from deltafl.fl.read.regular import open_regular
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
@@ -51,21 +38,28 @@ from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import Observer
 from deltafl.secagg.states import Stage, Step
-from deltafl.sim.errors import ChainError, Damage, RunError
+from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Answer, Post
 from deltafl.sim.net.serve_flags import LEAST_WAIT_S, MOST_WAIT_S
-from deltafl.sim.record.chain import DIGEST_BYTES, ChainWriter, Format, Link, Mark, read_chain
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.record import Record
+from deltafl.sim.record.transcript import (
+    Closed,
+    Message,
+    TranscriptWriter,
+    message_at,
+    read_rows,
+)
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import RunConfig
 
-ROUND: Final = Format("round", 1)
 TRAINS: Final = -1
 """In place of a level, of a round in which devices train."""
 
-_OPENING, _ANSWER, _CLOSED = range(3)
+_ABOUT: Final = "round"  # what the record says of the round that is under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,52 +81,19 @@ class About:
     level: int = TRAINS
 
     @property
-    def fields(self) -> list[int | bytes | str]:
-        """As it stands in the opening."""
-        devices = np.array(self.cohort, dtype="<u4").tobytes()
-        return [self.round_index, self.level, devices, self.listed, self.program]
-
-
-@dataclass(slots=True)
-class _Kept:
-    """What a file holds.
-
-    Attributes:
-        task: the name of the round's task.
-        mark: how far the file goes.
-        closed: how many trips have ended.
-        answered: who has answered the next.
-    """
-
-    task: bytes
-    mark: Mark
-    closed: int = 0
-    answered: set[ClientId] = field(default_factory=set)
-
-    def take(self, link: Link, cohort: Set[int]) -> bool:
-        """Go on by a record; whether it is one of a round of this cohort."""
-        kinds = list(map(type, link.fields))
-        if link.kind == _CLOSED and link.fields == [self.closed]:
-            self.closed, self.answered = self.closed + 1, set()
-        elif link.kind == _ANSWER and kinds == [int, int, bytes]:
-            client, trip, _ = cast("tuple[ClientId, int, bytes]", link.fields)
-            if client not in cohort:
-                return False
-            if trip == self.closed:
-                self.answered.add(client)
-        else:
-            return False
-        self.mark = link.mark
-        return True
+    def fields(self) -> dict[str, object]:
+        """As the record has it."""
+        return {**asdict(self), "cohort": list(self.cohort)}
 
 
 class Journal:
-    """The file of one round: that of an earlier process, if it is about this round, or a new one.
+    """What a record holds of the round under way, whose devices outlive the server's process.
 
     Args:
-        path: where; None to write nothing.
+        record: writes it; None to keep nothing.
         about: the round.
         randomness: where the name of a new task comes from.
+        mark: where the rows of the round begin that an earlier process has made; None of a new one.
 
     Attributes:
         task: the name of the round's task, `TASK_SIZE` bytes.
@@ -140,90 +101,57 @@ class Journal:
         answered: who had answered the one that was open.
     """
 
-    def __init__(self, path: Path | None, about: About, randomness: Randomness) -> None:
-        kept = None if path is None else _read(path, about)
-        self.task = randomness(TASK_SIZE) if kept is None else kept.task
-        self.closed = 0 if kept is None else kept.closed
-        self.answered: Set[ClientId] = frozenset() if kept is None else kept.answered
-        self._known: Iterator[Link] = iter(())
-        self._file: ChainWriter | None = None
-        if path is None:
+    def __init__(
+        self,
+        record: TranscriptWriter | None,
+        about: About,
+        randomness: Randomness,
+        mark: Mark | None = None,
+    ) -> None:
+        self._record, self._trips = record, deque[list[Message]]()
+        self.closed, self.answered = 0, frozenset[ClientId]()
+        known = None if record is None or mark is None else task_of(record.record, about)
+        self.task = randomness(TASK_SIZE) if known is None else known
+        if record is None:
             return
-        if kept is None:
-            self._file = ChainWriter(path, ROUND, ROUND.start)
-            self._file.append(_OPENING, *about.fields, self.task)
-            self._file.flush()
-        else:
-            self._file = ChainWriter(path, ROUND, kept.mark)
-            self._known = islice(read_chain(path, ROUND), 1, kept.mark.num_frames)
+        if known is None or mark is None:
+            record.record.note(_ABOUT, {**about.fields, "task": self.task.hex()})
+            return
+        self._trips.append([])
+        for row in read_rows(record.record, mark):
+            if isinstance(row, Closed):
+                self._trips.append([])
+            elif isinstance(row, Message) and not row.sent:
+                self._trips[-1].append(row)
+        self.closed = len(self._trips) - 1
+        last = (row for row in self._trips[-1] if row.trip == self.closed)
+        self.answered = frozenset(ClientId(row.peer) for row in last)
 
     def again(self) -> Iterator[Answer]:
         """What an earlier process has received in the next trip, in its order."""
-        for link in self._known:
-            if link.kind == _CLOSED:
-                return
-            client, answered, data = link.fields
-            yield Answer(ClientId(cast(int, client)), cast(bytes, data), trip=cast(int, answered))
+        record = self._record
+        if record is None or not self._trips:
+            return
+        for row in self._trips.popleft():
+            data = message_at(record.record, row.number).head
+            yield Answer(ClientId(row.peer), data, trip=row.trip)
 
-    def received(self, answer: Answer) -> None:
-        """Write down a message of a device, before anything is made of it."""
-        if self._file is not None:
-            self._file.append(_ANSWER, answer.client, answer.trip, answer.data)
+    def takes(self, answer: Answer) -> None:
+        """Say which trip a message answers that is recorded next."""
+        if self._record is not None:
+            self._record.answers = answer.trip
 
-    def close_trip(self, trip: int) -> None:
-        """Bring to the disk that a trip has ended with what was received."""
-        if self._file is not None:
-            self._file.append(_CLOSED, trip)
-            self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
+    def keep(self) -> None:
+        """Keep what is recorded, whenever this process ends."""
+        if self._record is not None:
+            self._record.keep()
 
 
-def is_kept(path: Path, about: About) -> bool:
-    """Whether a file has all that was received in a round, so that it can be gone on with."""
-    return _read(path, about) is not None
-
-
-def _read(path: Path, about: About) -> _Kept | None:
-    """What a file holds; None if it is not of this round, or damaged.
-
-    What was not on the disk when the machine stopped is no damage: no trip ends with it.
-    """
-    kept: _Kept | None = None
-    cohort = frozenset(about.cohort)
-    try:
-        for link in read_chain(path, ROUND):
-            if kept is None:
-                kept = _opened(link, about)
-            elif not kept.take(link, cohort):
-                return None
-            if kept is None:
-                return None
-    except OSError:
-        return None
-    except ChainError as error:
-        if kept is None or error.offset != kept.mark.size:
-            return None
-        if error.damage is not Damage.CUT and not _ends_in_zeros(path):
-            return None
-    return kept
-
-
-def _opened(link: Link, about: About) -> _Kept | None:
-    *fields, task = link.fields or [None]
-    if link.kind != _OPENING or fields != about.fields:
-        return None
-    return _Kept(task, link.mark) if isinstance(task, bytes) and len(task) == TASK_SIZE else None
-
-
-def _ends_in_zeros(path: Path) -> bool:
-    """Whether the end of a file was never written, as after a power cut."""
-    with open_regular(path) as file:
-        file.seek(-DIGEST_BYTES, os.SEEK_END)
-        return not any(file.read())
+def task_of(record: Record, about: About) -> bytes | None:
+    """The name of the task of a round that can be gone on with; None of another one."""
+    said = record.json(_ABOUT) or {}
+    task = said.pop("task", None)
+    return bytes.fromhex(task) if said == about.fields and isinstance(task, str) else None
 
 
 _REMEMBERED: Final = 8  # trips of a stage
@@ -298,8 +226,8 @@ class Site:
         patience: seconds to wait until enough devices are connected.
         gathering: seconds to wait until all are, before each round; fewer will do afterwards.
         randomness: where the names of tasks come from.
-        journal: where to keep what was received in the current round; None to keep nothing, so that
-            a round ends with the process.
+        record: the run's, by which a round that was begun goes on; None to keep nothing, so that a
+            round ends with the process.
         stop: set when no further round is to begin.
         again: reads the list anew where that was asked for; called between rounds only, because a
             round that loses a device may be lost, and not be repeated without it.
@@ -321,7 +249,7 @@ class Site:
     patience: float = 3600.0
     gathering: float = 0.0
     randomness: Randomness = system_randomness
-    journal: Path | None = None
+    record: Record | None = None
     stop: Event = field(default_factory=Event)
     again: Callable[[], None] = lambda: None
     records: Path | None = None
@@ -333,14 +261,24 @@ class Site:
     beside: Callable[[], bytes] = bytes
     note: Callable[[str], None] = lambda _sentence: None
 
-    def opened(self, round_index: int, cohort: Iterable[int], level: int = TRAINS) -> Journal:
-        """The journal of a round: that of an earlier process, or a new one."""
-        return Journal(self.journal, self._about(round_index, cohort, level), self.randomness)
-
-    def keeps(self, round_index: int, cohort: Iterable[int], level: int = TRAINS) -> bool:
-        """Whether the journal has all that was received in a round, so that it can go on."""
+    def opened(
+        self,
+        record: TranscriptWriter | None,
+        round_index: int,
+        cohort: Iterable[int],
+        level: int = TRAINS,
+        mark: Mark | None = None,
+    ) -> Journal:
+        """The journal of a round: of one that goes on, with a mark, or of a new one."""
         about = self._about(round_index, cohort, level)
-        return self.journal is not None and is_kept(self.journal, about)
+        return Journal(record, about, self.randomness, mark)
+
+    def keeps(
+        self, record: Record | None, round_index: int, cohort: Iterable[int], level: int = TRAINS
+    ) -> bool:
+        """Whether a record has what it takes to go on with a round."""
+        about = self._about(round_index, cohort, level)
+        return record is not None and task_of(record, about) is not None
 
     def _about(self, round_index: int, cohort: Iterable[int], level: int) -> About:
         listed = self.devices.fingerprint()
@@ -407,9 +345,9 @@ class Rounds:
                 if server.revealed is not None:
                     self.observer.revealed(server.revealed)
         except ChainError as error:
-            raise RunError(f"{error}; to give the round up, remove {site.journal}") from error
+            raise RunError(str(error)) from error
         finally:
-            if server.outcomes is not None or site.journal is None:
+            if server.outcomes is not None or site.record is None:
                 site.post.end(rounds_done)  # else devices wait for the process that goes on
         if server.outcomes is None:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
@@ -449,7 +387,6 @@ class _Trips:
             self._take(step, answer)
         if not is_closed:
             self._collect(step, expected)
-            journal.close_trip(self._trip)
         with self._rounds.observer.working(None, step):
             following = server.close_round()
         self._rounds.observer.closed()
@@ -458,6 +395,7 @@ class _Trips:
     def _send(self, outgoing: Outgoing, expected: AbstractSet[ClientId]) -> None:
         """Record all messages, and send those that are still to be answered."""
         observer, framed = self._rounds.observer, (b"", b"")
+        due: list[tuple[ClientId, bytes]] = []
         for client in outgoing:
             with observer.working(None, self._server.step):
                 data = outgoing[client]
@@ -465,7 +403,10 @@ class _Trips:
                 framed = data, encode(Carry(self._task, self._trip, data))
             observer.message(sent=True, peer=client, data=data)
             if client in expected:
-                self._rounds.site.post.send(client, self._trip, framed[1])
+                due.append((client, framed[1]))
+        self._journal.keep()
+        for client, frame in due:
+            self._rounds.site.post.send(client, self._trip, frame)
 
     def _collect(self, step: Step, expected: Sequence[ClientId]) -> None:
         """Wait for answers until the deadline."""
@@ -477,7 +418,6 @@ class _Trips:
                 site.declined(answer.client, answer.declined, answer.detail)
                 continue
             taken.append(site.clock() - began)
-            self._journal.received(answer)
             self._take(step, answer)
         for client in site.post.silent(expected):
             site.late(client)
@@ -488,6 +428,8 @@ class _Trips:
         """Hand the machine what a device has sent, once it is written down."""
         self.bytes_up += len(answer.data)
         observer = self._rounds.observer
+        self._journal.takes(answer)
         observer.message(sent=False, peer=answer.client, data=answer.data)
+        self._journal.keep()
         with observer.working(None, step):
             self._server.receive(answer.client, answer.data)

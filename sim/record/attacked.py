@@ -1,23 +1,20 @@
-"""What only a simulation knows of its attackers: attackers.jsonl, beside the server's record.
+"""What only a simulation knows of its attackers: the table `attackers` of a run's record.
 
-A line of JSON each: first who they are (`devices`, `test_devices` and `attackers`), then for every
-round (`round`) what they weigh in its aggregate, and for every evaluation how well a backdoor works
-(`backdoor_success`). Nothing of it passes the server, its transcript or its events.
+An object of JSON each: first who they are (`devices`, `test_devices` and `attackers`), then for
+every round (`round`) what they weigh in its aggregate, and for every evaluation how well a backdoor
+works (`backdoor_success`). Nothing of it passes the server, its transcript or its events.
 """
 
 import json
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Final, cast
 
 from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import damaged
-from deltafl.sim.record.atomic import write_file
-from deltafl.sim.record.events import Event, event_line, read_events
-from deltafl.sim.record.own_files import open_own
+from deltafl.sim.record.events import Event, to_json
+from deltafl.sim.record.record import Record, json_object
 
 CORRUPTED: Final = "corrupted_weight"
 _KEPT: Final = "kept_weight"
@@ -52,45 +49,28 @@ class Population:
 
 
 class AttackLog:
-    """Writes the file; buffered until `flush`.
+    """Writes it; the record is not kept.
 
     Args:
-        path: the file.
+        record: the run's.
         population: who lies.
-        last_round: the round of the checkpoint that a run goes on from; later lines are dropped.
-            None for a new run.
-        is_due: whether the run evaluates after a round; what an evaluation at another one has found
-            is dropped.
 
     Raises:
-        RunDirectoryError: it goes on, and the file is not that of this population.
+        RunDirectoryError: it goes on, and it is not that of this population.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        population: Population,
-        last_round: int | None,
-        is_due: Callable[[int], bool] = lambda _: True,
-    ) -> None:
-        self._attackers = frozenset(population.attackers)
+    def __init__(self, record: Record, population: Population) -> None:
+        self._record, self._attackers = record, frozenset(population.attackers)
         first: Event = {
             "devices": population.devices,
             "test_devices": population.test_devices,
             "attackers": list(population.attackers),
         }
-        lines = [first]
-        if last_round is not None:
-            there = read_events(path)
-            if there[:1] != [first]:
-                raise damaged(path, "its first line does not say who the attackers are")
-            for line in there[1:]:
-                number = _round_of(path, line)
-                if number <= last_round and (_BACKDOOR not in line or is_due(number)):
-                    lines.append(line)
-        write_file(path, b"".join(map(event_line, lines)))
-        self._file: BinaryIO = open_own(path)
-        self._file.seek(0, os.SEEK_END)
+        there = _lines(record)
+        if not there:
+            self._append(first)
+        elif there[0] != first:
+            raise damaged(record.path, "it has other attackers")
 
     def add_round(self, round_number: int, cohort: Mapping[int, int], into: Aggregated) -> None:
         """Note a round.
@@ -122,17 +102,15 @@ class AttackLog:
         if success is not None:
             self._append({"round": round_number, _BACKDOOR: success})
 
-    def flush(self) -> None:
-        """Bring everything to the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
     def _append(self, line: Event) -> None:
-        self._file.write(event_line(line))
+        text = json.dumps(to_json(line), allow_nan=False)
+        row = line.get("round"), text
+        self._record.db.execute("INSERT INTO attackers (round, line) VALUES (?, ?)", row)
+
+
+def _lines(record: Record) -> list[Event]:
+    rows = record.rows("SELECT number, line FROM attackers ORDER BY number")
+    return [json_object(record.path, text) for _, text in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +144,26 @@ class Attacked:
         return self.backdoor[max(self.backdoor)] if self.backdoor else None
 
 
-def read_attacked(path: Path) -> Attacked:
+def read_attacked(record: Record) -> Attacked:
     """Read what a run has noted of its attackers.
 
     Raises:
         RunDirectoryError: it is damaged, or not there.
     """
-    lines = read_events(path)
+    lines = _lines(record)
     try:
         population = _population(lines[0])
         shares, backdoor = {}, {}
         for line in lines[1:]:
-            number = _round_of(path, line)
+            number = _round_of(record, line)
             if _BACKDOOR in line:
                 backdoor[number] = _share(cast("float", line[_BACKDOOR]))
             elif kept := cast("float", line[_KEPT]):
                 shares[number] = _share(cast("float", line[CORRUPTED]) / kept)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise damaged(path, f"it is not what a run writes: {json.dumps(str(error))}") from error
+        raise damaged(
+            record.path, f"it is not what a run writes: {json.dumps(str(error))}"
+        ) from error
     return Attacked(population, shares, backdoor)
 
 
@@ -202,8 +182,8 @@ def _share(value: float) -> float:
     return float(value)
 
 
-def _round_of(path: Path, line: Event) -> int:
+def _round_of(record: Record, line: Event) -> int:
     number = line.get("round")
     if type(number) is not int or not 0 <= number < _MOST_ROUNDS:
-        raise damaged(path, "a line is of no round")
+        raise damaged(record.path, "a line is of no round")
     return number

@@ -1,23 +1,22 @@
-"""The model that did best on the validation devices, kept beside the evaluations of its run.
+"""The model that did best on the validation devices, in the table `arrays` of a run's record.
 
 A run without validation devices has none: the test must not choose.
 """
 
-import io
-import os
 from dataclasses import dataclass
-from pathlib import Path
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
 from deltafl.fl.metrics import Summary, summarise_test_error
-from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
 from deltafl.fl.registry import BEST_BY
 from deltafl.fl.vectors import Vector
 from deltafl.sim.errors import damaged
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.checkpoint import read_arrays, write_arrays
 from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.record.record import Record
+from deltafl.sim.settings.config_io import show
 
 _TAIL: Final = 90
 
@@ -47,49 +46,41 @@ def score_of(errors: Summary, by: str) -> float:
     return errors.mean if by == BEST_BY[0] else errors.percentiles[_TAIL]
 
 
-def keep_if_best(folder: Path, evaluation: Evaluation, model: Vector, by: str) -> None:
+def keep_if_best(
+    record: Record, theta: Fraction, evaluation: Evaluation, model: Vector, by: str
+) -> None:
     """Keep a model if none before it was as good; of equals, the first is kept.
 
     Args:
-        folder: that of the run's evaluations.
+        record: the run's; it is not kept.
+        theta: the conformity level.
         evaluation: of the model; without validation devices, nothing is kept.
         model: its parameters, float32 [d].
         by: as of `score_of`.
     """
     if not evaluation.validation:
         return
-    score, before = score_of(summarise_test_error(evaluation.validation), by), read_best(folder)
-    if before is not None and before.score <= score:
-        return
-    buffer = io.BytesIO()
-    np.savez(buffer, round=np.int64(evaluation.round), score=np.float64(score), model=model)
-    write_file(_file(folder), buffer.getvalue())
+    score = score_of(summarise_test_error(evaluation.validation), by)
+    before = read_best(record, theta)
+    if before is None or score < before.score:
+        about = {"round": np.array(evaluation.round, np.int64), "score": np.array(score)}
+        write_arrays(record, _owner(theta), {**about, "model": model})
 
 
-def read_best(folder: Path) -> Best | None:
-    """The best model of a run; None if it has no validation devices.
+def read_best(record: Record, theta: Fraction) -> Best | None:
+    """The best model of a level; None if there are no validation devices.
 
     Raises:
-        RunDirectoryError: the file is damaged.
+        RunDirectoryError: it is damaged.
     """
-    path = _file(folder)
-    if not os.path.lexists(path):
-        return None
     try:
-        with open_npz(path) as archive:
-            names = ("round", "score", "model")
-            number, score, model = (archive.read(name, MAX_ARRAY_BYTES) for name in names)
-            return Best(int(number.item()), float(score.item()), model.astype(np.float32))
-    except (OSError, MemoryError, LookupError, ValueError, TypeError) as error:
-        raise damaged(path, error) from error
+        if not (arrays := read_arrays(record, _owner(theta))):
+            return None
+        number, score, model = (arrays[name] for name in ("round", "score", "model"))
+        return Best(int(number.item()), float(score.item()), model.astype(np.float32))
+    except (MemoryError, LookupError, ValueError, TypeError) as error:
+        raise damaged(record.path, error) from error
 
 
-def drop_best(folder: Path, last_round: int | None) -> None:
-    """Delete a best model of a round that is played anew."""
-    best = read_best(folder)
-    if best is not None and (last_round is None or best.round > last_round):
-        _file(folder).unlink()
-
-
-def _file(folder: Path) -> Path:
-    return folder / "best.npz"
+def _owner(theta: Fraction) -> str:
+    return f"best {show(theta)}"

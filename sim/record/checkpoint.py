@@ -1,30 +1,37 @@
-"""The server's state after a round, and how far the files of the run go with it."""
+"""The server's state after a round: named arrays in the table `arrays` of a record.
 
-import contextlib
-import io
+The last two are kept. They are written in the transaction in which their round ends, so one is
+always of the round with which the record ends.
+"""
+
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
+from deltafl.fl.read.strict_json import parse_json
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.protocol.round import LostSearch, limited_to
 from deltafl.secagg import ClientId
-from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.errors import damaged
 from deltafl.sim.record.chain import DIGEST_BYTES, Mark
+from deltafl.sim.record.record import Record
 
 _MEMORY: Final = "memory."  # before the names of what the strategy remembers
 _ANSWERED: Final = "answered."  # before the numbers of levels
 _SEARCHED: Final = "lost_searched."  # likewise
 _SUMS: Final = "lost_sums."
-_Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+_OWNER: Final = "round "
+_MOST_ARRAYS: Final = 10_000
+_MOST_DIMENSIONS: Final = 8
+_DTYPES: Final = {np.dtype(one).str: np.dtype(one) for one in ("<f4", "<f8", "<i8", "<u8", "|u1")}
+Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+"""Arrays by their names."""
 
-_KEPT: Final = 2  # the last, and the one before in case a disk damages the last
+_KEPT: Final = 2  # the last, and the one before: attackers know its model
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,108 +61,120 @@ class Checkpoint:
 
     Attributes:
         state: model, number of rounds played, last threshold, the strategy's memory.
-        events_size: length of the event log in bytes.
-        transcript: how far the transcript goes.
-        truth: how far the truth file goes.
+        mark: how far the record goes with it.
         answered: of each level, the devices that may have answered for the model as it is now;
             shorter if nobody has answered for the last levels'.
         lost: the last round, if it was lost and may be repeated.
     """
 
     state: TrainingState
-    events_size: int
-    transcript: Mark
-    truth: Mark
+    mark: Mark
     answered: tuple[frozenset[int], ...] = ()
     lost: LostRound | None = None
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint to `folder`, atomically, and drop all but the last two."""
-    write_file(folder / _name(checkpoint.state.round), checkpoint_bytes(checkpoint))
-    for old in _files(folder)[:-_KEPT]:
-        old.unlink()
+def write_arrays(record: Record, owner: str, arrays: Arrays) -> None:
+    """Write arrays in place of those that an owner had."""
+    drop_arrays(record, owner)
+    for name, array in arrays.items():
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        shape = str(list(array.shape))
+        row = owner, name, little.dtype.str, shape, little.tobytes()
+        record.db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", row)
 
 
-def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:
-    """The file of a checkpoint."""
-    state = checkpoint.state
-    buffer = io.BytesIO()
-    marks = _mark_fields("transcript", checkpoint.transcript)
-    marks |= _mark_fields("truth", checkpoint.truth)
+def drop_arrays(record: Record, owner: str) -> None:
+    """Delete the arrays of an owner."""
+    record.db.execute("DELETE FROM arrays WHERE owner = ?", (owner,))
+
+
+def read_arrays(record: Record, owner: str) -> Arrays:
+    """The arrays of an owner; empty if it has none.
+
+    Raises:
+        ValueError: one is none.
+    """
+    query = "SELECT name, dtype, shape, data FROM arrays WHERE owner = ? LIMIT ?"
+    found: dict[str, npt.NDArray[np.generic]] = {}
+    for name, dtype, written, data in record.db.execute(query, (owner, _MOST_ARRAYS)):
+        shape = parse_json(written.encode()) if isinstance(written, str) else None
+        if not isinstance(shape, list) or len(shape) > _MOST_DIMENSIONS or dtype not in _DTYPES:
+            raise ValueError(f"{name!r:.60} is no array")
+        if not isinstance(data, bytes) or any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError(f"{name!r:.60} is no array")
+        if math.prod(shape) * _DTYPES[dtype].itemsize != len(data):
+            raise ValueError(f"{name!r:.60} has {len(data)} bytes for the shape {written:.60}")
+        found[str(name)] = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
+    return found
+
+
+def save_checkpoint(record: Record, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint, and drop all but the last two; the record is not kept."""
+    write_arrays(record, f"{_OWNER}{checkpoint.state.round}", _arrays_of(checkpoint))
+    for old in saved_rounds(record)[:-_KEPT]:
+        drop_arrays(record, f"{_OWNER}{old}")
+
+
+def _arrays_of(checkpoint: Checkpoint) -> Arrays:
+    state, mark = checkpoint.state, checkpoint.mark
     answered = {
         f"{_ANSWERED}{level}": np.array(sorted(devices), dtype=np.int64)
         for level, devices in enumerate(checkpoint.answered)
     }
-    np.savez(
-        buffer,
-        model=state.model,
-        round=np.int64(state.round),
-        eta=np.float64(np.nan if state.eta is None else state.eta),
-        events_size=np.int64(checkpoint.events_size),
-        **marks,  # type: ignore[arg-type] # none of them is called allow_pickle
-        **(answered | _lost_fields(checkpoint.lost)),
-        **{_MEMORY + name: array for name, array in state.memory.items()},  # type: ignore[arg-type]
+    return {
+        "model": state.model,
+        "round": np.array(state.round, np.int64),
+        "eta": np.array(np.nan if state.eta is None else state.eta, np.float64),
+        "record_rows": np.array(mark.num_frames, np.int64),
+        "record_digest": np.frombuffer(mark.digest, np.uint8),
+        **answered,
+        **_lost_fields(checkpoint.lost),
+        **{_MEMORY + name: array for name, array in state.memory.items()},
+    }
+
+
+def saved_rounds(record: Record) -> list[int]:
+    """The rounds of the checkpoints that there are, ascending."""
+    owners = record.db.execute(
+        "SELECT DISTINCT owner FROM arrays WHERE owner LIKE 'round %' LIMIT ?", (_MOST_ARRAYS,)
     )
-    return buffer.getvalue()
+    numbers = (str(owner).removeprefix(_OWNER) for (owner,) in owners)
+    return sorted(int(one) for one in numbers if one.isascii() and one.isdigit())
 
 
-def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """Read the newest checkpoint that can be read; None if there is none at all.
-
-    Raises:
-        RunDirectoryError: there are checkpoints, but none can be read. Starting again as if there
-            were none would destroy what the run has recorded.
-    """
-    files = _files(folder)
-    for path in reversed(files):
-        try:
-            return _read(path)
-        except (OSError, MemoryError, ValueError) as error:
-            problem = error
-    if files:
-        raise RunDirectoryError(
-            f"none of the {len(files)} checkpoints in {folder} can be read ({problem}): restore "
-            f"one, or start again in another --out"
-        )
-    return None
-
-
-def readable_checkpoints(folder: Path) -> Iterator[Checkpoint]:
-    """The checkpoints of a folder that can be read, the oldest first."""
-    for path in _files(folder):
-        with contextlib.suppress(OSError, MemoryError, ValueError):
-            yield _read(path)
-
-
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Read one checkpoint.
+def load_checkpoint(record: Record) -> Checkpoint | None:
+    """Read the newest checkpoint; None if there is none at all.
 
     Raises:
-        RunDirectoryError: it cannot be read.
+        RunDirectoryError: it cannot be read. What the run has recorded goes beyond any other.
     """
+    if not (rounds := saved_rounds(record)):
+        return None
     try:
-        return _read(path)
-    except (OSError, MemoryError, ValueError) as error:
-        raise damaged(path, error) from error
+        return read_checkpoint(record, rounds[-1])
+    except (MemoryError, ValueError) as error:
+        raise damaged(record.path, f"its last checkpoint: {error}") from error
 
 
-def _name(round_number: int) -> str:
-    return f"round-{round_number:06}.npz"
+def readable_checkpoints(record: Record) -> Iterator[Checkpoint]:
+    """The checkpoints that can be read, the oldest first."""
+    for number in saved_rounds(record):
+        try:
+            yield read_checkpoint(record, number)
+        except (MemoryError, ValueError):
+            continue
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("round-*.npz"))
+def read_checkpoint(record: Record, number: int) -> Checkpoint:
+    """Read the checkpoint of a round.
 
-
-def _read(path: Path) -> Checkpoint:
-    with open_npz(path) as archive:
-        arrays = {name: archive.read(name, MAX_ARRAY_BYTES) for name in archive.entries}
+    Raises:
+        ValueError: it cannot be read.
+    """
+    arrays = read_arrays(record, f"{_OWNER}{number}")
     eta = float(_scalar(arrays, "eta", np.float64))
-    model = _array(arrays, "model", np.float32, 1)
-    round_number = _count(arrays, "round")
-    if path.name != _name(round_number):
-        raise ValueError(f"round = {round_number} belongs to the name {_name(round_number)}")
+    if _count(arrays, "round") != number:
+        raise ValueError(f"the state of round {number} says that it is of another")
     memory = {
         name.removeprefix(_MEMORY): _array(arrays, name, np.float64, array.ndim).astype(np.float64)
         for name, array in arrays.items()
@@ -167,16 +186,17 @@ def _read(path: Path) -> Checkpoint:
     ]
     if any(device < 0 for devices in answered for device in devices):
         raise ValueError("the number of a device is negative")
+    digest = _array(arrays, "record_digest", np.uint8, 1).tobytes()
+    if len(digest) != DIGEST_BYTES:
+        raise ValueError(f"record_digest has {len(digest)} bytes, not {DIGEST_BYTES}")
     return Checkpoint(
         state=TrainingState(
-            model=model.astype(np.float32, copy=False),
-            round=round_number,
+            model=_array(arrays, "model", np.float32, 1).astype(np.float32),
+            round=number,
             eta=None if np.isnan(eta) else eta,
             memory=memory,
         ),
-        events_size=_count(arrays, "events_size"),
-        transcript=_read_mark(arrays, "transcript"),
-        truth=_read_mark(arrays, "truth"),
+        mark=Mark(_count(arrays, "record_rows"), digest),
         answered=tuple(map(frozenset, answered)),
         lost=_read_lost(arrays),
     )
@@ -196,7 +216,7 @@ def _lost_fields(lost: LostRound | None) -> dict[str, np.ndarray]:
     return fields
 
 
-def _read_lost(arrays: _Arrays) -> LostRound | None:
+def _read_lost(arrays: Arrays) -> LostRound | None:
     if "lost_rounds" not in arrays:
         return None
     searches = []
@@ -208,7 +228,7 @@ def _read_lost(arrays: _Arrays) -> LostRound | None:
     return LostRound(tuple(cohort), _count(arrays, "lost_rounds"), tuple(searches))
 
 
-def _array(arrays: _Arrays, name: str, dtype: type, ndim: int) -> npt.NDArray[np.generic]:
+def _array(arrays: Arrays, name: str, dtype: type, ndim: int) -> npt.NDArray[np.generic]:
     array = arrays.get(name)
     if array is None or array.dtype != dtype or array.ndim != ndim:
         found = "missing" if array is None else f"{array.dtype} of shape {array.shape}"
@@ -216,28 +236,13 @@ def _array(arrays: _Arrays, name: str, dtype: type, ndim: int) -> npt.NDArray[np
     return array
 
 
-def _scalar(arrays: _Arrays, name: str, dtype: type) -> float:
+def _scalar(arrays: Arrays, name: str, dtype: type) -> float:
     value: float = _array(arrays, name, dtype, 0).item()
     return value
 
 
-def _count(arrays: _Arrays, name: str) -> int:
+def _count(arrays: Arrays, name: str) -> int:
     value = int(_scalar(arrays, name, np.int64))
     if value < 0:
         raise ValueError(f"{name} = {value} is negative")
     return value
-
-
-def _mark_fields(name: str, mark: Mark) -> dict[str, np.ndarray]:
-    return {
-        f"{name}_size": np.array(mark.size, dtype=np.int64),
-        f"{name}_frames": np.array(mark.num_frames, dtype=np.int64),
-        f"{name}_digest": np.frombuffer(mark.digest, dtype=np.uint8),
-    }
-
-
-def _read_mark(arrays: _Arrays, name: str) -> Mark:
-    digest = _array(arrays, f"{name}_digest", np.uint8, 1).tobytes()
-    if len(digest) != DIGEST_BYTES:
-        raise ValueError(f"{name}_digest has {len(digest)} bytes, not {DIGEST_BYTES}")
-    return Mark(_count(arrays, f"{name}_size"), _count(arrays, f"{name}_frames"), digest)

@@ -1,31 +1,24 @@
-"""How a model performs on every device: one CSV file per evaluation, one row per device.
+"""How a model performs on every device: a row for each in the table `evaluations` of a record.
 
-Columns: round, split ("train", "validation" or "test"), device (its id), num_samples, loss (mean
-cross-entropy in nats), error (share misclassified). Numbers have as many digits as they need to be
-read again to the bit.
-
-A run's files may have been changed by others. Text takes no more memory than its size explains, and
-nothing in a row says how much there is.
+Columns: round, theta (the model's conformity level), split ("train", "validation" or "test"),
+device (its id), num_samples, loss (mean cross-entropy in nats), error (share misclassified).
 """
 
-import csv
-import io
-import re
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from deltafl.fl.data.federated import MAX_NAME, TEST, TRAIN, VALIDATION
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.read.exact import shortened
-from deltafl.fl.read.regular import read_regular
-from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.errors import damaged
+from deltafl.sim.record.record import Record
+from deltafl.sim.settings.config_io import show
 
-_COLUMNS: Final = ["round", "split", "device", "num_samples", "loss", "error"]
-_NAME: Final = re.compile(r"round-[0-9]{1,18}\.csv")
-_MAX_BYTES: Final = 1 << 27  # two million rows
 _MAX_COUNT: Final = 1 << 31
 
 
@@ -47,35 +40,17 @@ class Evaluation:
 
     @property
     def sides(self) -> Mapping[str, Sequence[DeviceMetrics]]:
-        """All devices by what they are for, in the order of the file."""
+        """All devices by what they are for, in the order of the rows."""
         return {TRAIN: self.train, VALIDATION: self.validation, TEST: self.test}
 
 
-def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
-    """Write an evaluation into `folder`, atomically."""
-    write_file(folder / f"round-{evaluation.round:06}.csv", evaluation_bytes(evaluation))
-
-
-def evaluation_bytes(evaluation: Evaluation) -> bytes:
-    """The file of an evaluation."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(_COLUMNS)
+def write_evaluation(record: Record, theta: Fraction, evaluation: Evaluation) -> None:
+    """Append an evaluation of the model of a level; the record is not kept."""
     for split, devices in evaluation.sides.items():
         for one in devices:
-            writer.writerow((evaluation.round, split, one.id, one.num_samples, one.loss, one.error))
-    return text.getvalue().encode()
-
-
-def read_evaluations(folder: Path) -> list[Evaluation]:
-    """Read all evaluations of a run, by round."""
-    return [read_evaluation(path) for path in evaluation_files(folder)]
-
-
-def read_last_evaluation(folder: Path) -> Evaluation | None:
-    """Read the evaluation of the latest round; None if there is none."""
-    files = evaluation_files(folder)
-    return read_evaluation(files[-1]) if files else None
+            measured = one.num_samples, float(one.loss), float(one.error)
+            place = evaluation.round, show(theta), split, one.id
+            record.chain.append("evaluations", *place, *measured)
 
 
 def is_due(number: int, every: int, rounds: int) -> bool:
@@ -83,67 +58,64 @@ def is_due(number: int, every: int, rounds: int) -> bool:
     return number % every == 0 or number >= rounds
 
 
-def drop_evaluations(folder: Path, last_round: int | None, every: int, rounds: int) -> None:
-    """Delete those that a run makes anew, and those that it does not make.
+def read_evaluations(
+    record: Record, theta: Fraction | None = None, after: int = -1
+) -> Iterator[Evaluation]:
+    """Read a run's evaluations of the model of a level, by round.
 
-    Of the latter is the last one of a run that was made longer.
+    That of the last round of a run that was made longer is left out, where it is not due any more.
 
     Args:
-        folder: of one conformity level.
-        last_round: the round after which all are made anew; all of them if it is None.
-        every: rounds between two evaluations.
-        rounds: of the whole run; there is one after the last.
-    """
-    for path in evaluation_files(folder):
-        number = int(path.stem.removeprefix("round-"))
-        if last_round is None or number > last_round or not is_due(number, every, rounds):
-            path.unlink()
-
-
-def evaluation_files(folder: Path) -> list[Path]:
-    """The files of a run's evaluations, by round.
+        record: the run's.
+        theta: the level; by default, the first.
+        after: only those of later rounds.
 
     Raises:
-        RunDirectoryError: an earlier version wrote them, in Parquet.
+        RunDirectoryError: a row is none of an evaluation; those before it have been given.
     """
-    if older := next(folder.glob("round-*.parquet"), None):
-        raise RunDirectoryError(
-            f"{older}: an earlier version wrote it, and this one reads no evaluations in Parquet: "
-            "read it with pandas.read_parquet, or run again; transcript.bin can be audited alone"
-        )
-    return sorted(path for path in folder.glob("round-*.csv") if _NAME.fullmatch(path.name))
+    federation = record.config(checked=False).federation
+    level = show(federation.thetas[0] if theta is None else theta)
+    rows = record.rows(
+        "SELECT number, round, split, device, num_samples, loss, error FROM evaluations"
+        " WHERE theta = ? AND round > ? ORDER BY number",
+        level,
+        after,
+    )
+    for number, of_round in groupby(rows, itemgetter(1)):
+        try:
+            evaluation = _evaluation(number, of_round)
+        except (TypeError, ValueError) as error:
+            raise damaged(record.path, f"an evaluation: {error}") from error
+        if is_due(evaluation.round, federation.evaluate_every, federation.rounds):
+            yield evaluation
 
 
-def read_evaluation(path: Path) -> Evaluation:
-    """Read one evaluation.
+def read_last_evaluation(record: Record, theta: Fraction | None = None) -> Evaluation | None:
+    """Read the evaluation of the latest round; None if there is none."""
+    newest = "SELECT round FROM evaluations ORDER BY number DESC LIMIT 1"
+    found = record.db.execute(newest).fetchone()
+    after = found[0] - 1 if found and isinstance(found[0], int) else -1
+    return next(read_evaluations(record, theta, after), None)
+
+
+def _evaluation(number: object, rows: Iterator[Sequence[object]]) -> Evaluation:
+    """Sort the rows of a round into its splits.
 
     Raises:
-        RunDirectoryError: it is damaged, or has other columns.
+        TypeError: a value is of another kind.
+        ValueError: it is out of its range.
     """
-    try:
-        text = read_regular(path, _MAX_BYTES).decode()
-        return _evaluation(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except (OSError, MemoryError, ValueError, csv.Error) as error:
-        raise damaged(path, error) from error
-
-
-def _evaluation(rows: Iterator[Sequence[str]]) -> Evaluation:
-    """Sort the rows of a file into its splits.
-
-    Raises:
-        ValueError: a row is none of an evaluation.
-    """
-    if next(rows, None) != _COLUMNS:
-        raise ValueError(f"its first row is not {','.join(_COLUMNS)}")
-    rounds = set[int]()
     metrics: dict[str, list[DeviceMetrics]] = {TRAIN: [], VALIDATION: [], TEST: []}
-    for number, split, device, count, loss, error in rows:
-        if split not in metrics:
+    if type(number) is not int or not 0 <= number < _MAX_COUNT:
+        raise ValueError(f"it is of round {shortened(number)}")
+    for _, _, split, device, count, loss, error in rows:
+        if not isinstance(split, str) or split not in metrics:
             raise ValueError(f"its split {shortened(split)} is none of {', '.join(metrics)}")
-        if not 0 <= int(count) < _MAX_COUNT or len(device) > MAX_NAME:
+        if not isinstance(device, str) or len(device) > MAX_NAME:
+            raise ValueError(f"it has a device {shortened(device)}")
+        if type(count) is not int or not 0 <= count < _MAX_COUNT:
             raise ValueError(f"it has {shortened(count)} samples of {shortened(device)}")
-        rounds.add(int(number))
-        metrics[split].append(DeviceMetrics(device, int(count), float(loss), float(error)))
-    if len(rounds) != 1 or not 0 <= min(rounds) < _MAX_COUNT:
-        raise ValueError("it is not of one round")
-    return Evaluation(rounds.pop(), metrics[TRAIN], metrics[TEST], metrics[VALIDATION] or ())
+        if not (isinstance(loss, float) and isinstance(error, float) and math.isfinite(error)):
+            raise ValueError(f"it has no numbers of {shortened(device)}")
+        metrics[split].append(DeviceMetrics(device, count, loss, error))
+    return Evaluation(number, metrics[TRAIN], metrics[TEST], metrics[VALIDATION] or ())

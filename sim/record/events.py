@@ -1,135 +1,58 @@
-"""What happened in each round: one line of JSON per round, appended."""
+"""What happened in each round: an object of JSON for each, in the table `events` of a record."""
 
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, Self, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 
 from deltafl.fl.read.exact import shortened
-from deltafl.fl.read.regular import open_regular
-from deltafl.fl.read.strict_json import parse_json
-from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.atomic import sync_folder
-from deltafl.sim.record.own_files import open_own
+from deltafl.sim.errors import damaged
+from deltafl.sim.record.record import Record, json_object
 
 Event: TypeAlias = dict[str, object]
 """One round: the strategy's report, the cohort, the times. JSON values only."""
 
-MAX_LINE_BYTES: Final = 1 << 26
-"""The longest event that is read; one of a cohort of a million devices takes 8 million."""
+
+def add_event(record: Record, event: Mapping[str, object]) -> Event:
+    """Append the event of a round; the event as it will be read. The record is not kept."""
+    text = json.dumps(to_json(event), allow_nan=False)
+    read: Event = json.loads(text)
+    record.chain.append("events", cast("int | None", read.get("round")), text)
+    return read
 
 
-class EventLog:
-    """Appends events to a file.
+def read_events(record: Record) -> list[Event]:
+    """Read all events of a run, in order.
+
+    Raises:
+        RunDirectoryError: one is no JSON object.
+    """
+    return [event for event, _ in follow_events(record)]
+
+
+def follow_events(record: Record, after: int = -1) -> Iterator[tuple[Event, int]]:
+    """Read the events of a run that may be in progress, each with the number of its row.
 
     Args:
-        path: the file.
-        size: how many of its bytes to keep; what follows is cut off.
+        record: the run's.
+        after: only those with larger numbers.
 
     Raises:
-        RunDirectoryError: the file is shorter than `size`, or no regular one.
+        RunDirectoryError: one is no JSON object, or has what no run writes; events before it have
+            been given.
     """
-
-    def __init__(self, path: Path, size: int = 0) -> None:
-        present = path.stat().st_size if path.exists() else 0
-        if present < size:
-            raise RunDirectoryError(
-                f"{path} has {present} bytes where its checkpoint knows of {size}: "
-                f"the run is damaged, start it again in another --out"
-            )
-        self._file = open_own(path)
-        self._file.truncate(size)
-        self._file.seek(size)
-        sync_folder(path.parent)  # it may be new
-
-    def append(self, event: Mapping[str, object]) -> Event:
-        """Append one event; the event as it will be read."""
-        line = event_line(event)
-        self._file.write(line)
-        read: Event = json.loads(line)
-        return read
-
-    def flush(self) -> int:
-        """Bring everything to the disk; the length of the log in bytes."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return self._file.tell()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._file.close()
-
-
-def event_line(event: Mapping[str, object]) -> bytes:
-    """The line of an event."""
-    return json.dumps(to_json(event), allow_nan=False).encode() + b"\n"
-
-
-def read_events(path: Path) -> list[Event]:
-    """Read all events of a run, in order; a last line that was cut short does not count.
-
-    Raises:
-        RunDirectoryError: a line is no JSON object, or the file is no regular one.
-    """
-    return [event for event, _ in follow_events(path)]
-
-
-def follow_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
-    """Read the events of a run that may be in progress, each with where the next line begins.
-
-    Args:
-        path: the file; it need not exist.
-        offset: where to begin, in bytes: 0, or what came with an event before.
-
-    Raises:
-        RunDirectoryError: a line is no JSON object, or the file is no regular one; events before
-            it have been given.
-    """
-    if not path.exists():
-        return
-    try:
-        with open_regular(path) as file:
-            file.seek(offset)
-            for event in _events(file):
-                yield event, file.tell()
-    except OSError as error:
-        raise damaged(path, error.strerror) from error
-    except ValueError as error:
-        raise damaged(path, error) from error
-
-
-def size_of_events(path: Path, number: int) -> int | None:
-    """The bytes that the first so many events take; None where there are fewer, or no file.
-
-    Raises:
-        RunDirectoryError: the file is no regular one.
-    """
-    if not path.exists():
-        return None
-    size = 0
-    try:
-        with open_regular(path) as file:
-            for _ in range(number):
-                if not (line := file.readline(MAX_LINE_BYTES)):
-                    return None
-                size += len(line)
-    except OSError as error:
-        raise damaged(path, error.strerror) from error
-    return size
+    query = "SELECT number, event FROM events WHERE number > ? ORDER BY number"
+    for number, text in record.rows(query, after):
+        event = json_object(record.path, text)
+        try:
+            _check_kinds(event)
+        except ValueError as error:
+            raise damaged(record.path, error) from error
+        yield event, cast(int, number)
 
 
 def values_of(events: Sequence[Event], key: str) -> list[float]:
@@ -143,17 +66,6 @@ def dropped(events: Sequence[Event]) -> Counter[str]:
     for event in events:
         found.update(cast("dict[str, int]", event.get("dropped_by_stage") or {}))
     return found
-
-
-def _events(file: BinaryIO) -> Iterator[Event]:
-    while (line := file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
-        event = parse_json(line)
-        if not isinstance(event, dict):
-            raise ValueError(f"a line is {shortened(event)}, not an object")
-        _check_kinds(event)
-        yield event
-    if len(line) == MAX_LINE_BYTES:
-        raise ValueError(f"a line has more than {MAX_LINE_BYTES:,} bytes")
 
 
 _MOST: Final = 1e100  # far beyond any run, and the sum over all rounds is finite

@@ -11,8 +11,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.record import as_json, json_object
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import flatten, show
 
@@ -20,6 +23,7 @@ Settings: TypeAlias = tuple[tuple[str, object], ...]
 
 FEDAVG: Final = "fedavg"
 _COMPARISON: Final = "comparison.json"
+_MAX_BYTES: Final = 1 << 26
 _IGNORED: Final = frozenset(
     {
         "data.split_seed",  # of the pair
@@ -61,12 +65,12 @@ def named_runs(words: Sequence[str]) -> list[Named]:
 def _named(word: str) -> Iterator[Named]:
     name, equals, path = word.partition("=")
     given, place = (name, Path(path)) if equals and not Path(word).exists() else ("", Path(word))
-    if RunDirectory(place).config.exists():
+    if RunDirectory(place).is_run:
         yield Named(given or read_comparison(place.absolute().parent).get(place.name, ""), place)
         return
     compared = read_comparison(place)
     if not compared:
-        raise RunDirectoryError(f"{place} is not a run directory (it has no config.toml)")
+        raise RunDirectoryError(f"{place} is not a run directory (it has no record.sqlite)")
     for run, label in compared.items():
         yield Named(f"{given}: {label}" if given else label, place / run)
 
@@ -86,7 +90,7 @@ def write_comparison(folder: Path, labels: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise RunDirectoryError(f"{folder} is a file: give a folder") from None
-    write_json(folder / _COMPARISON, labels)
+    write_file(folder / _COMPARISON, as_json(labels).encode() + b"\n")
 
 
 def read_comparison(folder: Path) -> dict[str, str]:
@@ -96,7 +100,14 @@ def read_comparison(folder: Path) -> dict[str, str]:
         RunDirectoryError: the file is damaged.
     """
     found: dict[str, str] = {}
-    for run, label in (read_json(path := folder / _COMPARISON) or {}).items():
+    path = folder / _COMPARISON
+    if not path.exists():
+        return found
+    try:
+        text = read_regular(path, _MAX_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise damaged(path, error) from error
+    for run, label in json_object(path, text).items():
         if not isinstance(label, str) or Path(run).name != run or run in ("", ".."):
             raise damaged(path, "it is not a table of directories and labels")
         found[run] = label

@@ -1,45 +1,38 @@
-"""A run directory: where its files are, which process may write, and whether a run may continue.
+"""A run directory: what is in it, which process may write, and whether a run may continue.
 
-config.toml      all settings; `deltafl run config.toml` runs the same again
-versions.json    software, machine, threads, and the digest of the data
-events.jsonl     one line of JSON per round
-metrics/         CSV, one file per evaluation, one row per device; with several conformity
-                 levels in a folder of each, such as metrics/theta-0.5
+record.sqlite    all that the run has done, and what it says about itself (`deltafl.sim.record`)
+truth.sqlite     what the devices had to hide, for audits (privacy.truth)
 bundle.npz       the final models of Δ-FL by level, for `deltafl predict`
-checkpoints/     the last two states (.npz)
-round.bin        what devices of a federation have sent in the current round
-transcript.bin   what the server sent and received, and which rounds it began (private algorithms)
-truth.bin        what the devices had to hide, for audits (privacy.truth)
-attackers.jsonl  who lies, and what came of it, which only a simulation knows (attackers.share)
-measured/        what devices of a federation measured together, with the messages that told it
+devices.txt      all devices that were ever on the list of a federation
+measured/        the records by which devices of a federation measured models together
 plots/           PNG and SVG
 tensorboard/     event files (`deltafl run --tensorboard`)
-summary.json     written last: a run that has it is finished
 arms/            the other runs of an experiment, each a run directory of this shape
+
+But for the list of devices, the others are made from the record.
 """
 
 import fcntl
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from deltafl.fl.read.regular import read_regular
-from deltafl.fl.read.strict_json import parse_json
-from deltafl.sim.errors import ConfigError, RunDirectoryError, UserError, damaged
-from deltafl.sim.record.atomic import make_folder, write_file
-from deltafl.sim.record.own_files import check_file, check_folder, open_own
-from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
-from deltafl.sim.settings.config_io import (
-    build_config,
-    first_difference,
-    read_config_file,
-    show,
-    to_toml,
+from deltafl.sim.errors import (
+    ChainError,
+    ConfigError,
+    Damage,
+    RunDirectoryError,
+    UserError,
+    damaged,
 )
+from deltafl.sim.record.atomic import make_folder
+from deltafl.sim.record.database import beside
+from deltafl.sim.record.own_files import check_file, check_folder, open_own
+from deltafl.sim.record.record import SUMMARY, Record, open_record, write_record
+from deltafl.sim.settings.config import REMOTE, RunConfig
+from deltafl.sim.settings.config_io import first_difference, show
 
 FEDERATED: Final = "run"
 """The run directory in the folder of a federation on this machine (`deltafl federation up`)."""
@@ -47,8 +40,7 @@ FEDERATED: Final = "run"
 DEVICES: Final = "devices.txt"
 """The list of devices, in the same folder; and, in a run directory, all that were ever on it."""
 
-MAX_JSON_BYTES: Final = 1 << 26
-"""The largest summary, or account of versions, that is read."""
+_EARLIER: Final = "config.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,56 +54,19 @@ class RunDirectory:
     path: Path
 
     @property
-    def config(self) -> Path:
-        """All settings, TOML."""
-        return self.path / "config.toml"
+    def record(self) -> Path:
+        """What the run has done."""
+        return self.path / "record.sqlite"
 
     @property
-    def versions(self) -> Path:
-        """Software, machine and data, JSON."""
-        return self.path / "versions.json"
-
-    @property
-    def events(self) -> Path:
-        """One line of JSON per round."""
-        return self.path / "events.jsonl"
-
-    @property
-    def metrics(self) -> Path:
-        """Folder of evaluations, CSV."""
-        return self.path / "metrics"
-
-    def metrics_of(self, federation: FederationConfig) -> dict[Fraction, Path]:
-        """Folder of evaluations of each conformity level, largest first.
-
-        A run of one level has them in `metrics`, one of several in `metrics/theta-0.8` and so on.
-        """
-        if len(federation.thetas) == 1:
-            return {federation.thetas[0]: self.metrics}
-        return {
-            theta: self.metrics / f"theta-{show(theta).replace('/', '_')}"
-            for theta in federation.thetas
-        }
+    def truth(self) -> Path:
+        """The devices' private values."""
+        return self.path / "truth.sqlite"
 
     @property
     def bundle(self) -> Path:
         """The models of all conformity levels, .npz."""
         return self.path / "bundle.npz"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of states, .npz."""
-        return self.path / "checkpoints"
-
-    @property
-    def transcript(self) -> Path:
-        """The server's view."""
-        return self.path / "transcript.bin"
-
-    @property
-    def round(self) -> Path:
-        """What devices of a federation have sent in the current round."""
-        return self.path / "round.bin"
 
     @property
     def devices(self) -> Path:
@@ -120,28 +75,13 @@ class RunDirectory:
 
     @property
     def measured(self) -> Path:
-        """Folder of what the devices of a federation measured together."""
+        """Folder of the records by which a federation's devices measured models."""
         return self.path / "measured"
-
-    @property
-    def truth(self) -> Path:
-        """The devices' private values."""
-        return self.path / "truth.bin"
-
-    @property
-    def attacked(self) -> Path:
-        """Who lies, and their share of every aggregate; only of runs with attackers."""
-        return self.path / "attackers.jsonl"
 
     @property
     def plots(self) -> Path:
         """Folder of figures."""
         return self.path / "plots"
-
-    @property
-    def summary(self) -> Path:
-        """What was found, JSON; there only when the run is finished."""
-        return self.path / "summary.json"
 
     @property
     def lock(self) -> Path:
@@ -160,14 +100,71 @@ class RunDirectory:
     @property
     def files(self) -> tuple[Path, ...]:
         """Every file that a run writes at the top of its directory."""
-        replaced = self.config, self.versions, self.bundle, self.summary, self.devices
-        written = self.events, self.transcript, self.round, self.truth, self.attacked
-        return (*replaced, *written, self.lock)
+        written = [
+            one
+            for path in (self.record, self.truth)
+            for one in (path, *(beside(path, end) for end in ("-wal", "-shm", "-journal")))
+        ]
+        return (*written, self.bundle, self.devices, self.lock)
 
     @property
     def folders(self) -> tuple[Path, ...]:
         """Every folder that a run makes at the top of its directory."""
-        return self.metrics, self.checkpoints, self.plots, self.arms, self.measured
+        return self.plots, self.arms, self.measured
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a run has begun here.
+
+        Raises:
+            RunDirectoryError: one of an earlier version has.
+            ChainError: its record is damaged.
+        """
+        if not self.record.exists():
+            self.refuse_earlier()
+            return False
+        with self.read() as record:
+            return record.has_begun()
+
+    def refuse_earlier(self) -> None:
+        """Refuse the directory of a run of an earlier version.
+
+        Raises:
+            RunDirectoryError: it is one.
+        """
+        if (self.path / _EARLIER).exists() and not self.record.exists():
+            raise RunDirectoryError(
+                f"{self.path} was written by an earlier version, in files of their own: read it "
+                f"with that one, or run again (`deltafl run {self.path / _EARLIER}`)"
+            )
+
+    @contextmanager
+    def read(self) -> Iterator[Record]:
+        """Open its record to read one state of it.
+
+        Raises:
+            RunDirectoryError: there is no run, or one of an earlier version.
+            ChainError: it is damaged.
+        """
+        self.refuse_earlier()
+        try:
+            with open_record(self.record) as record:
+                yield record
+        except FileNotFoundError as error:
+            raise RunDirectoryError(
+                f"{self.path} is not a run directory (it has no {self.record.name})"
+            ) from error
+        except OSError as error:
+            raise damaged(self.record, error.strerror) from error
+
+    def config(self) -> RunConfig:
+        """The settings of the run.
+
+        Raises:
+            UserError: as `read`; or they are none.
+        """
+        with self.read() as record:
+            return record.config()
 
     def finished(self, config: RunConfig, *, resume: bool) -> dict[str, object] | None:
         """The summary of the run with `config`, if it is finished; None if there is work to do.
@@ -175,7 +172,26 @@ class RunDirectory:
         Raises:
             RunDirectoryError: as `check`.
         """
-        return None if self.check(config, resume=resume) else read_json(self.summary)
+        return None if self.check(config, resume=resume) else self.summary()
+
+    def summary(self) -> dict[str, object] | None:
+        """What a finished run has found; None if it is not finished, or there is none.
+
+        Raises:
+            UserError: its record cannot be read.
+        """
+        if not self.record.exists():
+            return None
+        with self.read() as record:
+            return record.json(SUMMARY)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a finished run, whose record can be read now."""
+        try:
+            return self.summary() is not None
+        except UserError:
+            return False
 
     def check(self, config: RunConfig, *, resume: bool) -> int | None:
         """Check that a run with `config` may start or go on here; changes nothing.
@@ -185,8 +201,9 @@ class RunDirectory:
 
         Raises:
             RunDirectoryError: it is not empty and `resume` is off, or it is no run directory, or
-                the run in it has other settings, apart from fewer rounds, or is to be longer and
-                an earlier version has evaluated it.
+                the run in it has other settings, apart from fewer rounds, or is of an earlier
+                version.
+            ChainError: its record is damaged.
         """
         is_folder = self.path.is_dir()
         if not self.path.exists() or (is_folder and not any(self.path.iterdir())):
@@ -198,16 +215,22 @@ class RunDirectory:
             )
         if not is_folder:
             raise RunDirectoryError(f"{self.path} is not a directory: choose another --out")
-        if not self.config.exists():
-            # a run that was killed before it wrote its settings leaves hidden files at most
+        if not self.record.exists():
+            self.refuse_earlier()
+            # a run that was killed before it made its record leaves hidden files at most
             if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
                 raise RunDirectoryError(
-                    f"{self.path} is not a run directory (it has no config.toml): "
+                    f"{self.path} is not a run directory (it has no {self.record.name}): "
                     f"choose another --out"
                 )
             return None
+        return self._check_settings(config)
+
+    def _check_settings(self, config: RunConfig) -> int | None:
         try:
-            present = build_config([read_config_file(self.config)])
+            if not self._is_made():
+                return None
+            present = self.config()
         except ConfigError as error:
             raise RunDirectoryError(f"{self.path} cannot be resumed: {error}") from error
         rounds = present.federation.rounds
@@ -218,15 +241,11 @@ class RunDirectory:
                     f"{config.federation.rounds}: devices on machines of their own were told how "
                     "long the run is; resume with as many, or choose another --out"
                 )
-            from deltafl.sim.record.evaluations import evaluation_files  # loads torch
-
-            for folder in self.metrics_of(present.federation).values():
-                evaluation_files(folder)  # of an earlier version, it is not gone on with
             return rounds
         beside_rounds = first_difference(config, _with_rounds_of(config, present))
         if difference := beside_rounds or first_difference(config, present):
             key, wanted, found = difference
-            mend = "resume with the settings of its config.toml, or choose another --out"
+            mend = "resume with the settings that it has, or choose another --out"
             if key == "federation.rounds":
                 mend = "a run is made longer, never shorter; choose another --out"
             raise RunDirectoryError(
@@ -234,13 +253,24 @@ class RunDirectory:
             )
         return None
 
+    def _is_made(self) -> bool:
+        """Whether its record is there as a whole: a process may have ended while it made it."""
+        try:
+            with self.read() as record:
+                return record.has_begun()
+        except ChainError as error:
+            if error.damage is Damage.EMPTY:
+                return False
+            raise
+
     @contextmanager
-    def claim(self, config: RunConfig, *, resume: bool) -> Iterator[None]:
-        """Be the only writer; creates the directory and its settings if they are not there.
+    def claim(self, config: RunConfig, *, resume: bool) -> Iterator[Record]:
+        """Be the only writer of its record, which is made where it is not there.
 
         Raises:
             RunDirectoryError: as `check`; or another process is writing, or what is there is not
                 the run's own.
+            ChainError: as `check`.
         """
         self.check(config, resume=resume)
         try:
@@ -258,44 +288,38 @@ class RunDirectory:
                     f"{self.path} is in use by another process: wait for it, "
                     f"or choose another --out"
                 ) from error
-            if self.check(config, resume=True):
-                self._lengthen(config)
-            self.prepare(config)
-            yield
-
-    def _lengthen(self, config: RunConfig) -> None:
-        """Make the run one of more rounds, which is therefore not finished.
-
-        The results go first: a process that ends here leaves a run that is only to be summarised.
-        """
-        for result in (self.summary, self.bundle):
-            check_file(result)
-            result.unlink(missing_ok=True)
-        check_file(self.config)
-        write_file(self.config, to_toml(config).encode())
-
-    def prepare(self, config: RunConfig) -> None:
-        """Create the settings and the folders, if they are not there.
-
-        Raises:
-            RunDirectoryError: a link, or anything else that a run does not make, has their name.
-        """
-        make_folder(self.path)
-        metrics = self.metrics_of(config.federation).values()
-        for file in self.files:
-            check_file(file)
-        for folder in (*self.folders, *metrics):
-            check_folder(folder)
-        if not self.config.exists():
-            write_file(self.config, to_toml(config).encode())  # first: `check` goes by it
-        for folder in (self.metrics, *metrics, self.checkpoints):
-            make_folder(folder)
+            is_longer = self.check(config, resume=True) is not None
+            for file in self.files:
+                check_file(file)
+            for folder in self.folders:
+                check_folder(folder)
+            with write_record(self.record) as record:
+                if is_longer:  # so it is not finished
+                    record.note(SUMMARY, None)
+                    self.bundle.unlink(missing_ok=True)
+                if is_longer or not record.has_begun():
+                    record.note_settings(config)
+                    record.keep()
+                yield record
 
 
 def _with_rounds_of(config: RunConfig, present: RunConfig) -> RunConfig:
     """The settings of a run that is here, with the rounds of those that are wanted."""
     rounds = config.federation.rounds
     return replace(present, federation=replace(present.federation, rounds=rounds))
+
+
+def settings_in(path: Path) -> str:
+    """The settings of a run, TOML, by its directory or its record.
+
+    Raises:
+        UserError: there is none.
+    """
+    directory = RunDirectory(path if path.is_dir() else path.parent)
+    if not path.is_dir() and path.name != directory.record.name:
+        raise RunDirectoryError(f"{path} is neither a run directory nor its record")
+    with directory.read() as record:
+        return record.settings
 
 
 def check_output(output: Path, inputs: Iterable[Path]) -> None:
@@ -319,38 +343,8 @@ def check_output(output: Path, inputs: Iterable[Path]) -> None:
     place = output.parent.resolve() / output.name  # a link is replaced, not what it leads to
     for folder in place.parents:
         directory = RunDirectory(folder)
-        if directory.config.exists():  # the nearest: a run in `arms` has others around it
+        if directory.record.exists():  # the nearest: a run in `arms` has others around it
             owned = {*directory.files, *directory.folders}
             if not owned.isdisjoint((place, *place.parents)):
                 raise UserError(f"{output} is a file of the run in {folder}: choose another file")
             return
-
-
-def read_json(path: Path) -> dict[str, object] | None:
-    """Read a JSON object; None if the file is not there.
-
-    Raises:
-        RunDirectoryError: the file holds anything else.
-    """
-    if not path.exists():
-        return None
-    try:
-        document = parse_json(read_regular(path, MAX_JSON_BYTES))
-    except OSError as error:
-        raise damaged(path, error.strerror) from error
-    except ValueError as error:
-        raise damaged(path, error) from error
-    if not isinstance(document, dict):
-        raise damaged(path, "it does not contain a JSON object")
-    return document
-
-
-def write_json(path: Path, document: Mapping[str, object]) -> None:
-    """Write a JSON object for people to read, atomically."""
-    write_file(path, json_bytes(document))
-
-
-def json_bytes(document: Mapping[str, object]) -> bytes:
-    """The file of a JSON object."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    return text.encode() + b"\n"

@@ -1,32 +1,31 @@
 """What a run directory holds at a moment, whether its run is in progress or over.
 
-The run may be writing meanwhile. Evaluations and summaries appear as a whole. The last line of the
-events may be half there, and does not count until it is whole. A file that is damaged costs what
-it holds, and becomes a sentence: the rest is shown all the same.
+The run may be writing meanwhile: one state of its record is read, as the last transaction left it.
+What is damaged costs what it holds, and becomes a sentence: the rest is shown all the same.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from hashlib import sha256
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.attacked import Attacked, read_attacked
-from deltafl.sim.record.evaluations import evaluation_files, read_evaluation
+from deltafl.sim.record.database import beside
+from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, follow_events
 from deltafl.sim.record.labels import name_of, of_level
-from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.record.record import SUMMARY, VERSIONS, Record, read_measured
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import REMOTE, RunConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file, show
+from deltafl.sim.settings.config_io import show
 
 Errors = npt.NDArray[np.float64]
-T = TypeVar("T")
 
 MAX_PROBLEMS: Final = 20
 """The most sentences on damaged files that are given at a time."""
@@ -119,7 +118,7 @@ class Method:
         label: what to call it.
         config: settings of its first run, of the one level.
         runs: one for each seed.
-        data: digest of their data, as versions.json has it; None where it is not there.
+        data: digest of their data, as the run noted it; None where it is not there.
     """
 
     label: str
@@ -182,183 +181,161 @@ class Reader:
     def __init__(self, path: Path, given: str = "") -> None:
         self._top = RunDirectory(path)
         self._given = given
-        self._logs: dict[Path, _Log] = {}
-        self._files: dict[Path, tuple[tuple[int, int], object]] = {}
+        self._known: dict[Path, _Known] = {}
         self._ids: tuple[str, ...] = ()
         self._problems: list[str] = []
 
     def read(self) -> Snapshot:
         """What is there now."""
         self._problems = []
+        found = Snapshot(self._top.path, None)
         try:
-            found = self._read()
+            self._top.refuse_earlier()
+            if self._top.record.exists():
+                found = self._read()
         except OSError as error:  # of the directory itself: it may not be entered, for one
             self._problems.append(f"{self._top.path}: {error.strerror}")
-            found = Snapshot(self._top.path, None)
+        except UserError as error:
+            self._problems.append(str(error))
         return replace(found, given=self._given, problems=tuple(self._problems[:MAX_PROBLEMS]))
 
     def _read(self) -> Snapshot:
         top = self._top
-        written = max(map(_written, (top.events, top.summary, top.config)))
-        if not top.config.exists():
-            return Snapshot(top.path, None)
-        try:
-            config = build_config([read_config_file(top.config)])
-        except UserError as error:
-            self._problems.append(str(error))
-            return Snapshot(top.path, None, written=written)
+        found = Snapshot(top.path, None, written=_written(top.record))
+        said: dict[str, dict[str, object]] = {VERSIONS: {}, SUMMARY: {}}
+        with top.read() as record:
+            config = None
+            with self._noting():
+                config = record.config()
+            for name in said:
+                with self._noting():
+                    said[name] = record.json(name) or {}
+        if config is None:
+            return found
         methods: dict[str, Method] = {}
-        versions = self._json(top.versions)
-        data = versions.get("data_sha256")
+        written = [found.written]
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
-            written = max(written, _written(directory.events), _written(directory.summary))
+            written.append(_written(directory.record))
             for level, run in self._runs(arm, directory):
-                label = name_of(level)
+                label, data = name_of(level), said[VERSIONS].get("data_sha256")
                 method = methods.get(label) or Method(label, level, data=data)
                 methods[label] = replace(method, runs=(*method.runs, run))
-        summary = self._json(top.summary)
-        return Snapshot(
-            top.path,
-            config,
+        return replace(
+            found,
+            config=config,
             methods=tuple(methods.values()),
-            versions=versions,
-            summary=summary,
-            is_finished=bool(summary),
-            written=written,
+            versions=said[VERSIONS],
+            summary=said[SUMMARY],
+            is_finished=bool(said[SUMMARY]),
+            written=max(written),
         )
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Make a sentence of what cannot be read."""
+        try:
+            yield
+        except UserError as error:
+            self._problems.append(str(error))
 
     def _runs(
         self, config: RunConfig, directory: RunDirectory
     ) -> Iterator[tuple[RunConfig, Trained]]:
         """What one run has come to, by the settings of each of its levels."""
-        federation = config.federation
-        events = self._events(directory.events)
-        folders = directory.metrics_of(federation)
-        lying = config.attackers.lie
-        attacked = self._reread(directory.attacked, read_attacked) if lying else None
-        for number, (theta, folder) in enumerate(folders.items()):
-            run = Trained(
-                config.experiment.seed,
-                federation.rounds,
-                directory.path,
-                _of_level(events, theta),
-                attacked=attacked,
+        federation, attacked = config.federation, None
+        known = self._known.setdefault(directory.path, _Known())
+        if directory.record.exists():
+            with self._noting(), directory.read() as record:
+                if record.run_id != known.run_id:  # that of another run
+                    known = self._known[directory.path] = _Known(record.run_id)
+                self._read_on(config, record, known)
+                if config.attackers.lie:
+                    with self._noting():
+                        attacked = read_attacked(record)
+        for level, theta in enumerate(federation.thetas):
+            yield (
+                of_level(config, theta),
+                Trained(
+                    config.experiment.seed,
+                    federation.rounds,
+                    directory.path,
+                    _of_level(known.events, theta),
+                    tuple(known.tested.get(theta, ())),
+                    tuple(known.summed.get(level, ())),
+                    attacked,
+                ),
             )
-            if federation.devices == REMOTE:
-                run = replace(run, summed=tuple(self._summed(directory.measured, number)))
-            else:
-                run = replace(run, tested=tuple(self._tested(folder)))
-            yield of_level(config, theta), run
 
-    def _reread(self, path: Path, read: Callable[[Path], T]) -> T | None:
-        """What a file holds, read again if it has changed; None where it is gone, or damaged."""
-        try:
-            stat = path.stat()
-            stamp = stat.st_size, stat.st_mtime_ns
-            if path not in self._files or self._files[path][0] != stamp:
-                self._files[path] = stamp, read(path)
-            return cast("T", self._files[path][1])
-        except FileNotFoundError:  # the run has not begun, or is resumed and drops it
-            return None
-        except OSError as error:
-            self._problems.append(str(damaged(path, error.strerror)))
-        except UserError as error:
-            self._problems.append(str(error))
-        return None
+    def _read_on(self, config: RunConfig, record: Record, known: "_Known") -> None:
+        """Read what is new in a record; what is damaged costs what comes after it."""
+        with self._noting():
+            for event, number in follow_events(record, known.last):
+                known.events.append(_shown_of(event))
+                known.last = number
+        if config.federation.devices == REMOTE:
+            with self._noting():
+                known.summed = {}
+                for level, found in read_measured(record):
+                    if (one := _summed(record, found)) is not None:
+                        known.summed.setdefault(level, []).append(one)
+            return
+        for theta in config.federation.thetas:
+            tested = known.tested.setdefault(theta, [])
+            last = tested[-1].round if tested else -1
+            with self._noting():
+                for evaluation in read_evaluations(record, theta, last):
+                    tested.append(self._reduced(record, evaluation))
 
-    def _events(self, path: Path) -> list[Event]:
-        log = self._logs.setdefault(path, _Log())
-        try:
-            log.read_on(path)
-        except UserError as error:
-            self._problems.append(str(error))
-        return log.events
-
-    def _tested(self, folder: Path) -> Iterator[Tested]:
-        """The evaluations of a folder, by round; those that are damaged are left out."""
-        try:
-            for path in evaluation_files(folder):
-                if (found := self._reread(path, self._reduced)) is not None:
-                    yield found
-        except UserError as error:
-            self._problems.append(str(error))
-
-    def _reduced(self, path: Path) -> Tested:
+    def _reduced(self, record: Record, evaluation: Evaluation) -> Tested:
         """What is shown of an evaluation.
 
         Raises:
             RunDirectoryError: it is damaged.
         """
-        evaluation = read_evaluation(path)
         errors = np.array([device.error for device in evaluation.test], dtype=np.float64)
         if not ((errors >= 0) & (errors <= 1)).all():
-            raise damaged(path, "an error is not a share from 0 to 1")
+            raise damaged(record.path, "an error is not a share from 0 to 1")
         if (ids := tuple(device.id for device in evaluation.test)) != self._ids:
             self._ids = ids  # usually those of all evaluations, and then kept once
         return Tested(evaluation.round, self._ids, errors)
 
-    def _summed(self, folder: Path, level: int) -> Iterator[Summed]:
-        for path in sorted(folder.glob(f"round-*-level-{level}.json")):
-            found = self._json(path)
-            number, error, devices = (found.get(key) for key in ("round", "error", "devices"))
-            if error is None:  # the round was lost, or nobody has test data
-                continue
-            if type(number) is int and type(error) is float and type(devices) is int:
-                summed = Summed(number, error, devices)
-                if summed.is_possible:
-                    yield summed
-                    continue
-            problem = "round, error or devices is not a number of its kind"
-            self._problems.append(str(damaged(path, problem)))
-
-    def _json(self, path: Path) -> dict[str, object]:
-        try:
-            return read_json(path) or {}
-        except UserError as error:
-            self._problems.append(str(error))
-            return {}
-
 
 @dataclass(slots=True)
-class _Log:
-    """The events of one run, read so far; of each, what is shown.
+class _Known:
+    """What was read of one run so far; its record only grows.
 
-    The file is known again by its last line that was read. A file that another run has written, or
-    that was cut back and has grown again, has something else there: lines have times in them.
+    Attributes:
+        run_id: of the run.
+        events: of each, what is shown.
+        last: the number of the last one's row.
+        tested: its evaluations by level.
+        summed: what the devices of a federation measured together, by the number of the level.
     """
 
+    run_id: bytes = b""
     events: list[Event] = field(default_factory=list)
-    _begin: int = 0  # of the last line
-    _end: int = 0  # of it, where what is new begins
-    _last: bytes = b""
+    last: int = -1
+    tested: dict[Fraction, list[Tested]] = field(default_factory=dict)
+    summed: dict[int, list[Summed]] = field(default_factory=dict)
 
-    def read_on(self, path: Path) -> None:
-        """Read what is new.
 
-        Raises:
-            RunDirectoryError: a line is damaged; the events before it are kept.
-        """
-        if self._line_in(path) != self._last:  # cut back by a resumed run, or that of another
-            self.events, self._begin, self._end = [], 0, 0
-        known = len(self.events)
-        try:
-            for event, after in follow_events(path, self._end):
-                self.events.append(_shown_of(event))
-                self._begin, self._end = self._end, after
-        finally:
-            if len(self.events) > known:
-                self._last = self._line_in(path)
+def _summed(record: Record, found: Mapping[str, object]) -> Summed | None:
+    """What the devices measured together; None where a round was lost, or nobody has test data.
 
-    def _line_in(self, path: Path) -> bytes:
-        """SHA-256 of what the file has where the last line was; empty where it cannot be read."""
-        try:
-            with open_regular(path) as file:
-                file.seek(self._begin)
-                return sha256(file.read(self._end - self._begin)).digest()
-        except (OSError, ValueError):
-            return b""
+    Raises:
+        RunDirectoryError: it is no such result.
+    """
+    number, error, devices = (found.get(key) for key in ("round", "error", "devices"))
+    if error is None:
+        return None
+    if type(number) is int and type(error) is float and type(devices) is int:
+        one = Summed(number, error, devices)
+        if one.is_possible:
+            return one
+    problem = f"what was measured after round {number!r:.20} is not a number of its kind"
+    raise damaged(record.path, problem)
 
 
 def _shown_of(event: Event) -> Event:
@@ -380,7 +357,6 @@ def _of_level(events: Sequence[Event], theta: Fraction) -> list[Event]:
 
 
 def _written(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    """When a record was written last; its journal is written first."""
+    times = [one.stat().st_mtime for one in (path, beside(path, "-wal")) if one.exists()]
+    return max(times, default=0.0)

@@ -1,29 +1,15 @@
-"""The server's view, message by message, as an append-only chain of records on disk.
+"""The server's view, message by message, in the chain of a run's record.
 
-Records, each a frame of `deltafl.sim.record.chain` (kind and number first):
+The table `rounds` has what frames the messages: the opening, begins and ends of rounds, closed
+trips, interruptions, and the closing of a run. A round's begin is on the disk before any message of
+the round leaves the server. So, whenever the process ends, the record says whom the round may have
+reached, and a resumed run goes on with the round after it. Rounds that were begun and are not kept
+end with the row of the interruption, and are lost.
 
-    0 opening   run id (16 bytes), mode
-    1 message   round, sent, peer, size, SHA-256, and the first bytes of the message
-    2 sum       round, slot, length, SHA-256, contributors, last words: what the server has learnt
-    3 end       round, why it was given up or ""
-    4 closing   rounds: the run is finished
-    5 resumed   rounds kept, and what is left of a record that was being written
-    6 begin     round, devices: what follows may reach them
-    7 closed    round: the server has ended a trip; what follows is late, or of the next
+The bytes of a message stand in the table `bodies`, once for each round, under the number of the
+first row that has them. In mode "sums", they are there only until the round is over.
 
-The opening is the first record and the closing the last. A round's begin is on the disk before any
-message of the round leaves the server. So, whenever the process ends, the record says whom the
-round may have reached, and a resumed run goes on with the round after it. Rounds that were begun
-and are not kept end with the resumed record, and are lost.
-
-In rounds whose messages are kept whole, "the first bytes" of a message are all of them, otherwise
-at most `HEAD_SENT` or `HEAD_RECEIVED`. A question with the proof of a sum is always kept whole.
-Where the server sent the same message before in the round, the number of that record stands in
-their place.
-Contributors and devices are ids, 4 bytes little-endian each. A sum is digested as words of 8 bytes,
-little-endian; the last `SUM_WORDS` of them are in the record.
-
-docs/transcript.md has the whole format, and a reader that shares no code with this one.
+docs/record.md has the whole format, and a reader that shares no code with this one.
 """
 
 import hashlib
@@ -37,64 +23,42 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.read.regular import open_regular
-from deltafl.protocol import wire
-from deltafl.protocol.messages import Ask
-from deltafl.secagg import DecodeError, SlotSum
+from deltafl.secagg import SlotSum
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import (
-    NOT_MARKED,
-    ChainWriter,
-    Format,
-    Link,
-    Mark,
-    Value,
-    check_mark,
-    read_chain,
-    read_link,
-)
-from deltafl.sim.settings.constraints import is_mode, keeps_whole
+from deltafl.sim.record.chain import DIGEST_BYTES, Link, Mark, Value
+from deltafl.sim.record.record import Record as OpenRecord
+from deltafl.sim.record.record import open_record
+from deltafl.sim.settings.constraints import FULL, SUMS
 
-TRANSCRIPT: Final = Format(
-    "transcript",
-    4,
-    earlier="it has no marks of closed trips, so use the deltafl that wrote it",
-)
 RUN_ID_BYTES: Final = 16
-HEAD_SENT: Final = 2048
-HEAD_RECEIVED: Final = 256
 SUM_WORDS: Final = 256
 INTERRUPTED: Final = "the server's process ended before the round was kept"
 """Why a round was lost that the server had begun, and whose result no checkpoint has."""
 
-_AT_KIND: Final = 2  # byte of a short envelope that holds its kind: after header and version
-_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED, _BEGIN, _CLOSED = range(8)
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Placed:
-    """A record in its place.
+    """A row in its place.
 
     Attributes:
-        number: of the record, counted from 0.
-        offset: of the record in the file, in bytes.
+        number: of the row, counted from 0.
     """
 
     number: int
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Opening(_Placed):
-    """The first record.
+    """The first row.
 
     Attributes:
-        run_id: random, 16 bytes; the truth file of the same run has it too.
-        mode: "headers", "full" or "every=N".
+        run_id: random, 16 bytes; the truth of the same run has it too.
+        mode: "full" or "sums".
     """
 
     run_id: bytes
@@ -111,8 +75,9 @@ class Message(_Placed):
         peer: the device at the other end.
         size: length of the message in bytes.
         sha256: digest of the message, 32 bytes.
-        head: the first bytes of the message; b"" where `repeats` says where they are.
-        repeats: number of the record of this round that has the same message; None for its own.
+        head: the message; b"" where it is not kept, or `repeats` says where it is.
+        repeats: number of the row of this round that has the same message; None for its own.
+        trip: to which it belongs, counted from 0 in the round.
     """
 
     round: int
@@ -122,10 +87,11 @@ class Message(_Placed):
     sha256: bytes
     head: bytes
     repeats: int | None = None
+    trip: int = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether `head` is all of the message."""
+        """Whether `head` is the message."""
         return self.repeats is None and len(self.head) == self.size
 
 
@@ -157,18 +123,20 @@ class RoundEnd(_Placed):
     Attributes:
         round: the round, counted from 1.
         aborted: why it was given up; "" where it was not.
+        truth: the digest of the run's truth by then, 32 bytes; b"" where none is noted.
     """
 
     round: int
     aborted: str
+    truth: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Closing(_Placed):
-    """The last record of a finished run.
+    """All rounds of a run are played.
 
     Attributes:
-        rounds: how many rounds were played.
+        rounds: how many.
     """
 
     rounds: int
@@ -180,11 +148,9 @@ class Resumed(_Placed):
 
     Attributes:
         kept: how many rounds the checkpoint knows of. Later rounds that were begun before are lost.
-        torn: what was left of a record that was cut short while it was written; b"" if none was.
     """
 
     kept: int
-    torn: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,104 +187,106 @@ class BegunRound:
     Attributes:
         round: the round, counted from 1.
         cohort: the devices that it may have reached, ascending.
-        before: the end of the record before it.
-        sent: the end of its last record that is no message of a device: all that the server has
-            made of what it had received.
+        before: the end of the row before it.
         slots: of the sums that the server has learnt, indices into the session's slots.
     """
 
     round: int
     cohort: tuple[int, ...]
     before: Mark
-    sent: Mark
     slots: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What a transcript holds beyond a checkpoint.
+    """What a record holds beyond a checkpoint.
 
     Attributes:
-        mark: the end of its last whole record.
         rounds: the rounds that were begun, in their order.
-        torn: what is left of a record that was cut short while it was written.
-        goes_on: the round that follows `mark`, if it goes on: its records up to `sent` are made
-            once more.
+        goes_on: the round that goes on: its rows are made once more.
     """
 
-    mark: Mark
     rounds: tuple[BegunRound, ...] = ()
-    torn: bytes = b""
     goes_on: BegunRound | None = None
 
 
-class TranscriptWriter(ChainWriter, NoObserver):
+class TranscriptWriter(NoObserver):
     """Records what passes the server, each message before it goes anywhere.
 
     Args:
-        path: the file. What lies beyond `mark`, or beyond `kept`, is cut off.
-        mode: "headers", "full", or "every=N": whether messages are kept whole never, always, or in
-            rounds divisible by N.
-        mark: where to continue; by default from nothing.
-        run_id: 16 bytes; drawn where a new file is begun without it.
-        kept: how far the file is that of a round that goes on, and is made once more; see
-            `ChainWriter`.
+        record: where; open to write.
+        mode: "full" or "sums", where the record is new; otherwise it has its own.
+        is_durable: whether a round and its trips are on the disk before anything follows from them.
+            If not, a process that ends leaves nothing of a round that is not over.
 
     Attributes:
-        run_id: of the file that is written.
-
-    Raises:
-        ChainError: the file is shorter than `mark` says.
+        run_id: of the record, 16 bytes.
+        record: where.
+        answers: the trip that the next message answers, if it is not the one that is open.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        mode: str,
-        mark: Mark = TRANSCRIPT.start,
-        run_id: bytes | None = None,
-        kept: Mark | None = None,
-    ) -> None:
-        self._mode = mode
-        self.run_id = run_id or os.urandom(RUN_ID_BYTES)
-        begins = mark == TRANSCRIPT.start
-        if not begins and isinstance(opening := next(read_transcript(path)), Opening):
-            self.run_id = opening.run_id
-        super().__init__(path, TRANSCRIPT, mark, kept)
-        self._round = 0
-        self._first: dict[bytes, int] = {}
-        if begins:
-            self.append(_OPENING, self.run_id, mode)
+    def __init__(self, record: OpenRecord, mode: str, *, is_durable: bool = True) -> None:
+        self.record, self._is_durable = record, is_durable
+        self.answers: int | None = None
+        self.run_id, self.mode, self.trip = os.urandom(RUN_ID_BYTES), mode, 0
+        self._round, self._first = 0, dict[bytes, int]()
+        opening = next(iter(read_rows(record)), None)
+        if isinstance(opening, Opening):
+            self.run_id, self.mode = opening.run_id, opening.mode
+        elif opening is None:
+            self._row(0, "opening", mode, self.run_id)
+            record.keep()
 
-    def begin_round(self, number: int, cohort: Iterable[int]) -> None:
-        """Bring to the disk that a round begins, before any of its messages can leave.
+    def last_truth(self) -> bytes:
+        """What the end of the last round says of the truth; b"" if nothing."""
+        query = "SELECT data FROM rounds WHERE what = 'end' ORDER BY number DESC LIMIT 1"
+        return next((data for (data,) in self.record.db.execute(query) if data), b"")
+
+    def begin_round(self, number: int, cohort: Iterable[int], mark: Mark | None = None) -> None:
+        """Note that a round begins, before any of its messages can leave.
 
         Args:
             number: the round, counted from 1.
             cohort: the devices that it may reach.
+            mark: where its rows begin, if an earlier process has made them, up to where it ended:
+                what is noted from here on must be what is there.
         """
-        self.append(_BEGIN, number, np.array(sorted(cohort), dtype=_ID).tobytes())
-        self.flush()
-        self._round = number
-        self._first = {}
+        if mark is not None:
+            self.record.chain.make_again(mark)
+        self._row(number, "begin", None, np.array(sorted(cohort), dtype=_ID).tobytes())
+        if self._is_durable:
+            self.record.keep_durably(from_now=False)
+        self._round, self.trip, self._first = number, 0, {}
 
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
-        """Append one message."""
-        digest = hashlib.sha256(data).digest()
-        first = self._first.setdefault(digest, self.num_frames) if sent else self.num_frames
-        head: bytes | int = first
-        if first == self.num_frames:
-            head = kept_of(data, self._mode, self._round, sent=sent)
-        self.append(_MESSAGE, self._round, sent, peer, len(data), digest, head)
+        """Note one message."""
+        digest, chain = hashlib.sha256(data).digest(), self.record.chain
+        number = chain.mark.num_frames
+        body = self._first.setdefault(digest, number) if sent else number
+        trip = self.trip if self.answers is None else self.answers
+        self.answers = None
+        fields = self._round, trip, int(sent), peer, len(data), digest
+        if chain.append("messages", *fields, body=body) and body == number:
+            self.record.db.execute("INSERT INTO bodies VALUES (?, ?)", (number, data))
 
     def closed(self) -> None:
-        """Append that a trip is over."""
-        self.append(_CLOSED, self._round)
+        """Note that a trip is over, and keep it."""
+        if self._is_durable:
+            self.record.keep_durably(from_now=True)
+        self._row(self._round, "closed")
+        if self._is_durable:
+            self.record.keep_durably(from_now=False)
+        self.trip += 1
+
+    def keep(self) -> None:
+        """Keep what was noted, whenever this process ends."""
+        if self._is_durable:
+            self.record.keep()
 
     def revealed(self, total: SlotSum) -> None:
-        """Append a sum that the server has learnt."""
-        self.append(
-            _SUM,
+        """Note a sum that the server has learnt."""
+        self.record.chain.append(
+            "sums",
             self._round,
             total.slot,
             len(total.vector),
@@ -327,46 +295,28 @@ class TranscriptWriter(ChainWriter, NoObserver):
             total.vector[-SUM_WORDS:].astype(_WORD).tobytes(),
         )
 
-    def end_round(self, aborted: str | None) -> None:
-        """Append that the round is over, and why it was given up if it was."""
-        self.append(_END, self._round, aborted or "")
+    def end_round(self, aborted: str | None, truth: bytes = b"") -> None:
+        """Note that the round is over, and why it was given up if it was."""
+        if self._is_durable:
+            self.record.keep_durably(from_now=True)
+        self._row(self._round, "end", aborted or "", truth or None)
+        if self.mode == SUMS:
+            self.record.db.execute("DELETE FROM bodies")
 
     def finish(self, rounds: int) -> None:
-        """Append that the run is finished."""
-        self.append(_CLOSING, rounds)
+        """Note that the run is finished."""
+        self._row(rounds, "closing")
 
-    def resume(self, kept: int, torn: bytes) -> None:
-        """Append that the run was interrupted; rounds that were begun after `kept` are lost."""
-        self.append(_RESUMED, kept, torn)
+    def resume(self, kept: int) -> None:
+        """Note that the run was interrupted; rounds that were begun after `kept` are lost."""
+        self._row(kept, "resumed")
+        if self.mode == SUMS:
+            self.record.db.execute("DELETE FROM bodies")
 
-
-def kept_of(data: bytes, mode: str, round_number: int, *, sent: bool) -> bytes:
-    """What a transcript in this mode keeps of a message: all of it, or its first bytes.
-
-    The proof of a sum, whose length grows with the cohort, comes before the message that opens the
-    slot. All devices are sent the same, so it is kept once per question.
-
-    Args:
-        data: The message.
-        mode: "headers", "full" or "every=N".
-        round_number: The round, counted from 1.
-        sent: Whether the server sent it.
-    """
-    limit = HEAD_SENT if sent else HEAD_RECEIVED
-    if len(data) <= limit or keeps_whole(mode, round_number) or (sent and _has_proof(data)):
-        return data
-    return data[:limit]
-
-
-def _has_proof(data: bytes) -> bool:
-    """Whether a long message is a question with the proof of a sum."""
-    if data[_AT_KIND] not in (wire.Kind.QUERY, wire.Kind.THRESHOLD):
-        return False
-    try:
-        envelope = wire.decode(data)
-    except DecodeError:
-        return False
-    return isinstance(envelope, Ask) and bool(envelope.opening)
+    def _row(
+        self, number: int, what: str, said: str | None = None, data: bytes | None = None
+    ) -> None:
+        self.record.chain.append("rounds", number, what, said, data)
 
 
 def sum_sha256(words: npt.NDArray[np.unsignedinteger]) -> bytes:
@@ -375,258 +325,220 @@ def sum_sha256(words: npt.NDArray[np.unsignedinteger]) -> bytes:
 
 
 def read_transcript(path: Path, *, digest: bytes | None = None) -> Iterator[Record]:
-    """Read and verify a transcript record by record.
+    """Read and verify the server's view in a record, row by row.
 
     Args:
-        path: the file.
+        path: the record.
         digest: the head digest that the run's summary states, if the end is to be verified too.
 
     Raises:
-        ChainError: the file is no transcript of this version, or damaged; records before the one
-            that the error names are as written.
+        ChainError: the file is no record of this version, or damaged; rows before the one that the
+            error names are as written.
         OSError: the file cannot be read.
     """
-    last, number = TRANSCRIPT.start.digest, 0
-    for record, after in read_with_digests(path):
-        yield record
-        last, number = after, record.number + 1
-    if digest is not None and last != digest:
-        raise ChainError(path, number, Damage.CUT, "records are missing at the end, or were added")
+    with open_record(path) as record:
+        mark = record.chain.start
+        for link in record.chain.read():
+            mark = link.mark
+            if link.table in _READERS:
+                yield _decoded(record, link)
+        if digest is not None and mark.digest != digest:
+            problem = "rows are missing at the end, or were added"
+            raise ChainError(path, mark.num_frames, Damage.CUT, problem)
 
 
 def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
-    """Read and verify a transcript: every record, and the chain's digest after it.
-
-    Args:
-        path: the file.
+    """The same, each row with the chain's digest before the next one.
 
     Raises:
         ChainError: as `read_transcript`.
-        OSError: the file cannot be read.
+        OSError: likewise.
     """
-    for link in read_chain(path, TRANSCRIPT):
-        yield _record(path, link), link.digest
-
-
-def count_rounds(path: Path, mark: Mark) -> int:
-    """Read and verify a transcript up to a checkpoint; the number of rounds that it begins.
-
-    Args:
-        path: the file; it need not exist if the mark is the beginning.
-        mark: how far the checkpoint says that it goes.
-
-    Raises:
-        ChainError: the file is damaged before the mark, no record ends there with that digest, or
-            its rounds do not begin in their order, each once.
-        OSError: the file cannot be read.
-    """
-    check_mark(path, TRANSCRIPT, mark)
-    begun, before = 0, TRANSCRIPT.start
-    for link in read_chain(path, TRANSCRIPT) if mark != before else ():
-        before = link.mark
-        if link.kind == _BEGIN:
-            begun += 1
-            if link.fields[:1] != [begun]:
-                raise _malformed(path, link, f"the round that begins is not round {begun}")
-        if before.size >= mark.size:  # what follows may be torn
-            break
-    if before != mark:
-        raise ChainError(path, mark.num_frames, Damage.EDITED, NOT_MARKED)
-    return begun
-
-
-def read_beyond(path: Path, mark: Mark) -> Beyond:
-    """Read what a transcript holds beyond a checkpoint, when its run is resumed.
-
-    Only the end of the file may be damaged, and only as the end of a process damages it: by a
-    record that is not all there.
-
-    Args:
-        path: the file; it need not exist if the mark is the beginning.
-        mark: how far the checkpoint says that it goes.
-
-    Raises:
-        ChainError: the file is damaged in another way.
-        OSError: the file cannot be read.
-    """
-    if mark == TRANSCRIPT.start and not _has_records(path):
-        return Beyond(mark)
-    rounds: list[BegunRound] = []
-    try:
-        for link in read_chain(path, TRANSCRIPT, mark):
-            record = _record(path, link)
-            before, mark = mark, link.mark
-            match record:
-                case Begin():
-                    rounds.append(BegunRound(record.round, record.cohort, before, mark))
-                case Message(sent=False):
-                    pass
-                case _ if rounds:
-                    slots = (record.slot,) if isinstance(record, Sum) else ()
-                    rounds[-1] = replace(rounds[-1], sent=mark, slots=rounds[-1].slots + slots)
-    except ChainError as error:
-        if error.damage is not Damage.CUT or error.offset != mark.size:
+    with open_record(path) as record:
+        row, digest = None, b""
+        try:
+            for link in record.chain.read():
+                if link.table in _READERS:
+                    if row is not None:
+                        yield row, digest
+                    row = _decoded(record, link)
+                digest = link.digest
+        except ChainError:
+            if row is not None:
+                yield row, digest
             raise
-    with path.open("rb") as file:
-        file.seek(mark.size)
-        return Beyond(mark, tuple(rounds), file.read())
+        if row is not None:
+            yield row, digest
 
 
-def _has_records(path: Path) -> bool:
-    """Whether a file goes beyond its first line."""
-    return path.exists() and path.stat().st_size > TRANSCRIPT.start.size
+def read_rows(record: OpenRecord, after: Mark | None = None) -> Iterator[Record]:
+    """The same of an open record, without the bytes of messages.
+
+    Args:
+        record: the record.
+        after: where to begin.
+
+    Raises:
+        ChainError: as `read_transcript`.
+    """
+    for link in record.chain.read(after):
+        if link.table in _READERS:
+            yield _row_of(record.path, link)
+
+
+def read_beyond(record: OpenRecord, mark: Mark) -> Beyond:
+    """What a record holds beyond a checkpoint, when its run is resumed.
+
+    Args:
+        record: the record.
+        mark: how far the checkpoint says that it goes.
+
+    Raises:
+        ChainError: it is damaged.
+    """
+    rounds: list[BegunRound] = []
+    for row in read_rows(record, mark):
+        match row:
+            case Begin():
+                before = record.chain.mark_at(row.number)
+                rounds.append(BegunRound(row.round, row.cohort, before))
+            case Sum() if rounds:
+                rounds[-1] = replace(rounds[-1], slots=(*rounds[-1].slots, row.slot))
+    return Beyond(tuple(rounds))
+
+
+def message_at(record: OpenRecord, number: int) -> Message:
+    """The message of a row; the chain is not checked.
+
+    Raises:
+        ChainError: there is none.
+    """
+    for link in record.chain.read_one("messages", number):
+        return cast(Message, _decoded(record, link))
+    raise ChainError(record.path, number, Damage.MALFORMED, "it is no message")
 
 
 class Reader:
-    """Reads single messages of a transcript again, at offsets that `read_transcript` gave.
+    """Reads single messages of a record again, by the numbers that `read_transcript` gave.
 
     Args:
-        path: the file; it must not change meanwhile.
+        path: the record.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = open_regular(path)
+        self._opened = open_record(path)
+        self._record = self._opened.__enter__()
 
-    def message_at(self, offset: int) -> Message:
-        """The message whose record begins at an offset; its number and the chain are not checked.
+    def message_at(self, number: int) -> Message:
+        """The message of a row; the chain is not checked.
 
         Raises:
             ChainError: there is no message.
         """
-        link = read_link(self._path, self._file, offset)
-        record = _record(self._path, link)
-        if not isinstance(record, Message):
-            raise _malformed(self._path, link, "it is no message")
-        return record
+        return message_at(self._record, number)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the record."""
+        self._opened.__exit__(None, None, None)
 
 
-def _record(path: Path, link: Link) -> Record:
-    """Decode a record that the chain vouches for; what is wrong now, its writer did wrong."""
+def _row_of(path: Path, link: Link) -> Record:
+    """A row that the chain vouches for; what is wrong now, its writer did wrong."""
     try:
-        fields = _Fields(link.fields)
-        record = _READERS[link.kind](link, fields)
-        fields.finish()
-    except (LookupError, TypeError, ValueError) as error:
-        raise _malformed(path, link, f"it is no record: {error}") from None
-    if isinstance(record, Opening) != (link.number == 0):
-        raise _malformed(path, link, "the opening is the first record and no other")
-    if (
-        isinstance(record, Message)
-        and record.is_whole
-        and hashlib.sha256(record.head).digest() != record.sha256
-    ):
-        raise _malformed(path, link, "the digest is not that of its message")
-    return record
+        row = _READERS[link.table](link.number, link.fields)
+    except ValueError as error:
+        raise ChainError(path, link.number, Damage.MALFORMED, f"it is no row: {error}") from None
+    if isinstance(row, Opening) != (link.number == 0):
+        problem = "the opening is the first row and no other"
+        raise ChainError(path, link.number, Damage.MALFORMED, problem)
+    return row
 
 
-def _malformed(path: Path, link: Link, problem: str) -> ChainError:
-    return ChainError(path, link.number, Damage.MALFORMED, problem)
+def _decoded(record: OpenRecord, link: Link) -> Record:
+    """The same, with the bytes of a message."""
+    row = _row_of(record.path, link)
+    if not isinstance(row, Message):
+        return row
+    query = "SELECT m.body, b.data FROM messages m LEFT JOIN bodies b ON b.number = m.body"
+    (found,) = record.db.execute(f"{query} WHERE m.number = ?", (row.number,))
+    body, data = found
+    if type(body) is not int or not body <= row.number:
+        problem = f"it repeats row {body!r:.20}, which does not come before it"
+        raise ChainError(record.path, row.number, Damage.MALFORMED, problem)
+    if data is None:
+        return row
+    if body < row.number:
+        return replace(row, repeats=body)
+    if not isinstance(data, bytes) or hashlib.sha256(data).digest() != row.sha256:
+        problem = "the digest is not that of its message"
+        raise ChainError(record.path, row.number, Damage.EDITED, problem)
+    return replace(row, head=data)
 
 
-class _Fields:
-    """Takes the fields of a record one by one, each of its type."""
-
-    def __init__(self, values: Sequence[Value]) -> None:
-        self._values = iter(values)
-
-    def take(self, kind: type) -> Value:
-        value = next(self._values, None)
-        if type(value) is not kind:
-            raise TypeError(f"{type(value).__name__} where {kind.__name__} belongs")
-        return value
-
-    def natural(self) -> int:
-        value = cast(int, self.take(int))
-        if value < 0:
-            raise ValueError(f"{value} is negative")
-        return value
-
-    def text(self) -> str:
-        return cast(str, self.take(str))
-
-    def binary(self, size: int | None = None) -> bytes:
-        value = cast(bytes, self.take(bytes))
-        if size is not None and len(value) != size:
-            raise ValueError(f"{len(value)} bytes where {size} belong")
-        return value
-
-    def finish(self) -> None:
-        if next(self._values, None) is not None:
-            raise ValueError("it has too many fields")
+def _natural(value: Value, most: int = 1 << 62) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r:.40} is no whole number from 0 to {most}")
+    return value
 
 
-def _read_opening(link: Link, fields: _Fields) -> Opening:
-    run_id, mode = fields.binary(RUN_ID_BYTES), fields.text()
-    if not is_mode(mode):
-        raise ValueError(f"{mode[:20]!a} is no mode")
-    return Opening(link.number, link.offset, run_id, mode)
+def _binary(value: Value, size: int | None = None) -> bytes:
+    if type(value) is not bytes or (size is not None and len(value) != size):
+        raise ValueError(f"{value!r:.40} is not {'some' if size is None else size} bytes")
+    return value
 
 
-def _read_message(link: Link, fields: _Fields) -> Message:
-    number, sent = fields.natural(), cast(bool, fields.take(bool))
-    peer, size, digest = fields.natural(), fields.natural(), fields.binary(32)
-    repeats = fields.natural() if type(link.fields[-1]) is int else None
-    head = fields.binary() if repeats is None else b""
-    if len(head) > size:
-        raise ValueError(f"it holds {len(head)} bytes of a message of {size}")
-    if peer >= 1 << 32:
-        raise ValueError(f"{peer} is no id of a device")
-    if repeats is not None and repeats >= link.number:
-        raise ValueError(f"it repeats record {repeats}, which does not come before it")
-    return Message(link.number, link.offset, number, sent, peer, size, digest, head, repeats)
+def _read_round(number: int, fields: Sequence[Value]) -> Record:
+    of, what, said, data = fields
+    round_number = _natural(of)
+    match what, said, data:
+        case "opening", str(mode), bytes(run_id) if of == 0 and mode in (FULL, SUMS):
+            return Opening(number, _binary(run_id, RUN_ID_BYTES), mode)
+        case "begin", None, bytes(ids):
+            cohort = np.frombuffer(ids, dtype=_ID).tolist()
+            if any(after <= before for before, after in pairwise(cohort)):
+                raise ValueError("its devices do not ascend")
+            return Begin(number, round_number, tuple(cohort))
+        case "closed", None, None:
+            return Closed(number, round_number)
+        case "end", str(aborted), truth:
+            return RoundEnd(
+                number, round_number, aborted, (truth and _binary(truth, DIGEST_BYTES)) or b""
+            )
+        case "resumed", None, None:
+            return Resumed(number, round_number)
+        case "closing", None, None:
+            return Closing(number, round_number)
+    raise ValueError(f"{what!r:.40} is nothing that a run notes so")
 
 
-def _read_sum(link: Link, fields: _Fields) -> Sum:
-    number, slot, length = fields.natural(), fields.natural(), fields.natural()
-    digest, ids, words = fields.binary(32), fields.binary(), fields.binary()
-    contributors = np.frombuffer(ids, dtype=_ID).astype(np.uint32)
-    kept = np.frombuffer(words, dtype=_WORD).astype(np.uint64)
-    if len(kept) != min(length, SUM_WORDS):
+def _read_message(number: int, fields: Sequence[Value]) -> Message:
+    of, trip, sent, peer, size, digest = fields
+    return Message(
+        number,
+        _natural(of),
+        bool(_natural(sent, 1)),
+        _natural(peer, (1 << 32) - 1),
+        _natural(size),
+        _binary(digest, 32),
+        b"",
+        trip=_natural(trip),
+    )
+
+
+def _read_sum(number: int, fields: Sequence[Value]) -> Sum:
+    of, slot, length, digest, ids, words = fields
+    contributors = np.frombuffer(_binary(ids), dtype=_ID).astype(np.uint32)
+    kept = np.frombuffer(_binary(words), dtype=_WORD).astype(np.uint64)
+    if len(kept) != min(_natural(length), SUM_WORDS):
         raise ValueError(f"it holds {len(kept)} words of a sum of {length}")
     if len(kept) == length and sum_sha256(kept) != digest:
         raise ValueError("the digest is not that of its words")
-    return Sum(link.number, link.offset, number, slot, length, digest, contributors, kept)
+    sha256 = _binary(digest, 32)
+    return Sum(number, _natural(of), _natural(slot), _natural(length), sha256, contributors, kept)
 
 
-def _read_end(link: Link, fields: _Fields) -> RoundEnd:
-    number, aborted = fields.natural(), fields.text()
-    return RoundEnd(link.number, link.offset, number, aborted)
-
-
-def _read_closing(link: Link, fields: _Fields) -> Closing:
-    rounds = fields.natural()
-    return Closing(link.number, link.offset, rounds)
-
-
-def _read_resumed(link: Link, fields: _Fields) -> Resumed:
-    kept, torn = fields.natural(), fields.binary()
-    return Resumed(link.number, link.offset, kept, torn)
-
-
-def _read_begin(link: Link, fields: _Fields) -> Begin:
-    number, ids = fields.natural(), fields.binary()
-    cohort = np.frombuffer(ids, dtype=_ID).tolist()
-    if any(after <= before for before, after in pairwise(cohort)):
-        raise ValueError("its devices do not ascend")
-    return Begin(link.number, link.offset, number, tuple(cohort))
-
-
-def _read_closed(link: Link, fields: _Fields) -> Closed:
-    return Closed(link.number, link.offset, fields.natural())
-
-
-_READERS: Final[Mapping[int, Callable[[Link, _Fields], Record]]] = {
-    _OPENING: _read_opening,
-    _MESSAGE: _read_message,
-    _SUM: _read_sum,
-    _END: _read_end,
-    _CLOSING: _read_closing,
-    _RESUMED: _read_resumed,
-    _BEGIN: _read_begin,
-    _CLOSED: _read_closed,
+_READERS: Final[Mapping[str, Callable[[int, Sequence[Value]], Record]]] = {
+    "rounds": _read_round,
+    "messages": _read_message,
+    "sums": _read_sum,
 }

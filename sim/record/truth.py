@@ -1,18 +1,15 @@
-"""What only a simulation knows: every device's loss, weight, update, and the secrets it drew.
+"""What only a simulation knows: every device's loss, weight and update, and a seed of its secrets.
 
-A file of its own beside the transcript, for audits that compare what the server saw with what was
-there to hide. Nothing of it passes the server. Frames of `deltafl.sim.record.chain` (kind and
-number first):
-
-    0 opening   run id (16 bytes), that of the transcript
-    1 device    round, id, loss (nats), weight, whether it passed, update (float32, little-endian,
-                in rounds that the transcript keeps whole) or nil
-    2 seed      round, id, session tag, the seed of all that it draws in the session (32 bytes),
-                and of its identity (32 bytes; empty where sessions are not signed); in rounds that
-                the transcript keeps whole
+A file of its own beside the record, for audits that compare what the server saw with what was there
+to hide. Nothing of it passes the server, and the record, which is read without it, has of it a
+digest after each round. A salt, which is in this file alone, keeps whoever has the digests from
+trying out what they are of.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,14 +21,14 @@ from deltafl.secagg.params import TAG_SIZE
 from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, read_chain
+from deltafl.sim.record.chain import Chain, Link, Mark
+from deltafl.sim.record.database import close_written, open_to_write, reading
+from deltafl.sim.record.tables import TRUE, TRUTH
 from deltafl.sim.record.transcript import RUN_ID_BYTES
-from deltafl.sim.settings.constraints import keeps_whole
 
-TRUTH: Final = Format("truth", 3)
-
-_OPENING, _DEVICE, _SEED = 0, 1, 2
 _FLOAT: Final = np.dtype("<f4")
+_CHAIN: Final = "deltafl truth 1"
+_SALT: Final = 32  # bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,24 +96,39 @@ class Told:
     seeds: dict[tuple[bytes, int], tuple[bytes, bytes]] = field(default_factory=dict)
 
 
-class TruthWriter(ChainWriter):
-    """Records what devices noted; buffered until `flush`.
+class TruthWriter:
+    """Writes what devices noted.
 
     Args:
-        path: the file. What lies beyond `mark` is cut off.
-        run_id: that of the transcript, 16 bytes.
-        mode: the transcript's mode, which decides whether updates are kept.
-        mark: where to continue; by default from nothing.
+        path: the file.
+        run_id: that of the record, 16 bytes.
+        last_round: what follows it is dropped.
+        digest: what the record says of the truth after that round; b"" of no round.
+        keeps_updates: whether updates are written.
 
     Raises:
-        ChainError: the file is shorter than `mark` says.
+        ChainError: it is the truth of another run, or damaged.
     """
 
-    def __init__(self, path: Path, run_id: bytes, mode: str, mark: Mark = TRUTH.start) -> None:
-        self._mode = mode
-        super().__init__(path, TRUTH, mark)
-        if mark == TRUTH.start:
-            self.append(_OPENING, run_id)
+    def __init__(
+        self, path: Path, run_id: bytes, last_round: int, digest: bytes, *, keeps_updates: bool
+    ) -> None:
+        self._keeps_updates = keeps_updates
+        self._db = open_to_write(path, TRUTH)
+        with ExitStack() as failed:
+            failed.callback(close_written, self._db)
+            self._db.isolation_level = "IMMEDIATE"
+            for table in ("devices", "seeds"):
+                self._db.execute(f"DELETE FROM {table} WHERE round > ?", (last_round,))
+            self._chain = Chain(path, self._db, _CHAIN, TRUE)
+            if self._chain.mark == self._chain.start:
+                self._chain.append("run", run_id, os.urandom(_SALT))
+            _check_opening(path, next(iter(self._chain.read())), run_id)
+            if digest and self._chain.mark.digest != digest:
+                problem = f"by the record, it goes on otherwise up to round {last_round}"
+                raise ChainError(path, self._chain.mark.num_frames, Damage.CUT, problem)
+            self._db.commit()
+            failed.pop_all()
 
     def add(self, round_number: int, weights: Mapping[int, int], told: Told) -> None:
         """Append what the devices of a round have told, each that was asked anything.
@@ -129,20 +141,28 @@ class TruthWriter(ChainWriter):
         for device, weight in weights.items():
             if device not in told.losses:
                 continue
-            update = told.updates.get(device)
-            kept = update is not None and keeps_whole(self._mode, round_number)
-            self.append(
-                _DEVICE,
+            loss, update = float(told.losses[device]), told.updates.get(device)
+            kept = None if update is None or not self._keeps_updates else update
+            self._chain.append(
+                "devices",
                 round_number,
                 device,
-                float(told.losses[device]),
+                None if math.isnan(loss) else loss,  # SQLite has no NaN
                 weight,
-                update is not None,
-                update.astype(_FLOAT).tobytes() if update is not None and kept else None,
+                int(update is not None),
+                None if kept is None else kept.astype(_FLOAT).tobytes(),
             )
-        if keeps_whole(self._mode, round_number):
-            for (tag, device), (seed, identity) in told.seeds.items():
-                self.append(_SEED, round_number, device, tag, seed, identity)
+        for (tag, device), (seed, identity) in told.seeds.items():
+            self._chain.append("seeds", round_number, device, tag, seed, identity)
+
+    def flush(self) -> bytes:
+        """Bring everything to the disk; the digest of all that is there."""
+        self._db.commit()
+        return self._chain.mark.digest
+
+    def close(self) -> None:
+        """Close the file."""
+        close_written(self._db)
 
 
 def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:
@@ -151,11 +171,11 @@ def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:
 
 
 def read_records(path: Path, run_id: bytes) -> Iterator[DeviceTruth | DeviceSeed]:
-    """Read and verify a truth file, record by record.
+    """Read and verify a truth file, row by row.
 
     Args:
         path: the file.
-        run_id: that of the transcript that it is to be compared with.
+        run_id: that of the record that it is to be compared with.
 
     Raises:
         ChainError: the file is no truth file of this version, damaged, or of another run.
@@ -167,56 +187,68 @@ def read_records(path: Path, run_id: bytes) -> Iterator[DeviceTruth | DeviceSeed
 def read_with_marks(
     path: Path, run_id: bytes
 ) -> Iterator[tuple[DeviceTruth | DeviceSeed | None, Mark]]:
-    """The same, each record with how far the file goes with it; the opening, which is None, too.
+    """The same, each row with how far the file goes with it; the opening, which is None, too.
 
     Raises:
         ChainError: as `read_records`.
         OSError: likewise.
     """
-    for link in read_chain(path, TRUTH):
-        if link.number == 0:
-            _check_opening(path, link, run_id)
-            yield None, link.mark
-        elif link.kind == _SEED:
-            yield _seed(path, link), link.mark
-        else:
-            yield _device(path, link), link.mark
+    with reading(path, TRUTH) as db:
+        for link in Chain(path, db, _CHAIN, TRUE).read():
+            if link.number == 0:
+                _check_opening(path, link, run_id)
+                yield None, link.mark
+                continue
+            try:
+                row = _READERS[link.table](link)
+            except (LookupError, TypeError, ValueError) as error:
+                problem = f"it is no row of a truth: {error}"
+                raise ChainError(path, link.number, Damage.MALFORMED, problem) from None
+            yield row, link.mark
 
 
 def _check_opening(path: Path, link: Link, run_id: bytes) -> None:
-    if link.kind != _OPENING or len(link.fields) != 1 or type(link.fields[0]) is not bytes:
-        raise ChainError(path, link.number, Damage.MALFORMED, "it has no opening")
     found = link.fields[0]
+    if link.table != "run" or not isinstance(found, bytes):
+        raise ChainError(path, link.number, Damage.MALFORMED, "it has no opening")
     if found != run_id:
         raise ChainError(
             path,
             link.number,
             Damage.FOREIGN,
-            f"it is the truth of run {found[:RUN_ID_BYTES].hex()}, and the transcript is of run "
+            f"it is the truth of run {found[:RUN_ID_BYTES].hex()}, and the record is of run "
             f"{run_id.hex()}: give the truth file of the same run directory",
         )
 
 
-def _device(path: Path, link: Link) -> DeviceTruth:
-    types = (int, int, float, int, bool)
-    if link.kind != _DEVICE or tuple(map(type, link.fields[:5])) != types or len(link.fields) != 6:
-        raise ChainError(path, link.number, Damage.MALFORMED, "it is no record of a device")
+def _device(link: Link) -> DeviceTruth:
     number, device, loss, weight, passed, packed = link.fields
+    if loss is None:
+        loss = math.nan
+    types = tuple(map(type, (number, device, loss, weight, passed)))
+    if types != (int, int, float, int, int) or passed not in (0, 1):
+        raise ValueError("a field is not of its type")
     if packed is not None and (type(packed) is not bytes or len(packed) % _FLOAT.itemsize):
-        raise ChainError(path, link.number, Damage.MALFORMED, "its update is no vector")
+        raise ValueError("its update is no vector")
     update = np.frombuffer(packed, dtype=_FLOAT).astype(np.float32) if packed else None
-    truth = DeviceTruth(number, device, loss, weight, passed, update)  # type: ignore[arg-type] # checked
+    truth = DeviceTruth(number, device, loss, weight, bool(passed), update)  # type: ignore[arg-type] # checked
     if min(truth.round, truth.device, truth.weight) < 0:
-        raise ChainError(path, link.number, Damage.MALFORMED, "a number in it is out of its range")
+        raise ValueError("a number in it is out of its range")
     return truth
 
 
-def _seed(path: Path, link: Link) -> DeviceSeed:
+def _seed(link: Link) -> DeviceSeed:
     if tuple(map(type, link.fields)) != (int, int, bytes, bytes, bytes):
-        raise ChainError(path, link.number, Damage.MALFORMED, "it is no record of a seed")
+        raise ValueError("a field is not of its type")
     one = DeviceSeed(*link.fields)  # type: ignore[arg-type] # checked
     if min(one.round, one.device) < 0 or len(one.tag) != TAG_SIZE:
-        raise ChainError(path, link.number, Damage.MALFORMED, "a number in it is out of its range")
+        raise ValueError("a number in it is out of its range")
     if len(one.seed) != SEED_SIZE or len(one.identity) not in (0, SEED_SIZE):
-        raise ChainError(path, link.number, Damage.MALFORMED, "a seed in it is cut")
+        raise ValueError("a seed in it is cut")
     return one
+
+
+_READERS: Final[Mapping[str, Callable[[Link], DeviceTruth | DeviceSeed]]] = {
+    "devices": _device,
+    "seeds": _seed,
+}

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.sim.cohort.hardware import usable_cores
+from deltafl.sim.errors import UserError
 from deltafl.sim.progress import Bar
+from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import Cell, Finished
 from deltafl.sim.settings.config import RunConfig
@@ -120,12 +122,12 @@ def run_cells(
     waiting = {
         place.path: (cell, place)
         for cell, place in zip(cells, places, strict=True)
-        if not place.summary.exists()
+        if not place.is_finished
     }
     reasons = _run(list(waiting.values()), jobs, quiet=quiet)
     finished, failed, unfinished = [], [], []
     for cell, place in zip(cells, places, strict=True):
-        if place.summary.exists():
+        if place.is_finished:
             finished.append(Finished(cell, place))
         elif place.path in reasons:
             failed.append(Failure(cell, reasons[place.path], _log(place)))
@@ -194,7 +196,8 @@ def _free(cores: Sequence[int], taken: Sequence[int | None]) -> int | None:
 
 
 def _start(cell: Cell, place: RunDirectory, core: int | None) -> _Running:
-    place.prepare(cell.config)
+    with place.claim(cell.config, resume=True):  # so it has its settings
+        pass
     # -P: a folder called sim where the person stands must not be taken for this package
     program = [sys.executable, "-P", "-m", "deltafl"]
     command = [*program, "run", "--out", str(place.path), "--resume", "--no-plots", "--quiet"]
@@ -249,7 +252,7 @@ def _reason(one: _Running) -> str | None:
     """Why a process that has ended did not succeed; None if it did."""
     log = _log(one.place)
     code = one.process.returncode
-    if code == 0 and one.place.summary.exists():
+    if code == 0 and one.place.is_finished:
         log.unlink(missing_ok=True)
         return None
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -274,8 +277,9 @@ def _stop(running: Sequence[_Running]) -> None:
 def rounds_done(place: RunDirectory) -> int:
     """How many rounds a run has behind it."""
     try:
-        return place.events.read_bytes().count(b"\n")
-    except FileNotFoundError:
+        with place.read() as record:
+            return len(read_events(record))
+    except UserError:  # it has not begun
         return 0
 
 

@@ -236,7 +236,7 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
     runs = {
         place.path.name: {
             "run": place.path.name,
-            "done": place.summary.exists(),
+            "done": place.is_finished,
             "rounds": cell.config.federation.rounds,
             "what": str(cell),
         }

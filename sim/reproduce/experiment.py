@@ -11,7 +11,8 @@ import numpy as np
 from deltafl.fl.metrics import summarise_test_error
 from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError, damaged
-from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
+from deltafl.sim.record.evaluations import Evaluation, read_evaluations, read_last_evaluation
+from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
 
@@ -239,10 +240,23 @@ def last_evaluation(directory: RunDirectory) -> Evaluation:
     Raises:
         RunDirectoryError: it was never evaluated.
     """
-    last = read_last_evaluation(directory.metrics)
+    with directory.read() as record:
+        last = read_last_evaluation(record)
     if last is None:
-        raise damaged(directory.metrics, "it has no evaluation")
+        raise damaged(directory.record, "it has no evaluation")
     return last
+
+
+def evaluations_of(directory: RunDirectory) -> list[Evaluation]:
+    """All evaluations of a run of one level, by round."""
+    with directory.read() as record:
+        return list(read_evaluations(record))
+
+
+def events_of(directory: RunDirectory) -> list[Event]:
+    """What happened in each round of a run."""
+    with directory.read() as record:
+        return read_events(record)
 
 
 def over_seeds(

@@ -15,7 +15,7 @@ from deltafl.fl.metrics import tenth_of
 from deltafl.secagg.errors import present
 from deltafl.sim.charts.chart import LineStyle, Numbers
 from deltafl.sim.charts.files import line_style, new_figure
-from deltafl.sim.record.evaluations import Evaluation, read_evaluations
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.comparison import compare_runs, corrected, p_value
 from deltafl.sim.reproduce.declared import LEVEL, PERCENTILE, SMALL_STEPS, Study
 from deltafl.sim.reproduce.experiment import (
@@ -25,6 +25,7 @@ from deltafl.sim.reproduce.experiment import (
     Record,
     Table,
     by_method,
+    evaluations_of,
     percent_error,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method
@@ -66,7 +67,7 @@ def read_arms(finished: Sequence[Finished], families: Mapping[str, Sequence[Meth
     runs: dict[str, dict[int, dict[int, Evaluation]]] = {}
     for (_, label), own in by_method(finished).items():
         for seed, directory in own.items():
-            for evaluation in read_evaluations(directory.metrics):
+            for evaluation in evaluations_of(directory):
                 of_method = runs.setdefault(label, {})
                 of_method.setdefault(evaluation.round, {})[seed] = evaluation
     return {

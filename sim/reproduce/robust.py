@@ -128,7 +128,8 @@ def _numbers_of(one: Finished) -> dict[str, float]:
     evaluation = last_evaluation(one.directory)
     found = {"p90": percent_error(evaluation, 90), "mean": percent_error(evaluation, None)}
     if one.cell.config.attackers.lie:
-        noted = read_attacked(one.directory.attacked)
+        with one.directory.read() as record:
+            noted = read_attacked(record)
         if noted.shares:
             found["corrupted_share"] = 100 * sum(noted.shares.values()) / len(noted.shares)
         if noted.backdoor:

@@ -30,9 +30,13 @@ from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_trai
 from deltafl.sim.charts.chart import Numbers
 from deltafl.sim.charts.files import line_style, new_figure
 from deltafl.sim.errors import damaged
-from deltafl.sim.record.evaluations import read_evaluations
-from deltafl.sim.record.events import read_events
-from deltafl.sim.reproduce.experiment import OverSeeds, Record, mean_and_std
+from deltafl.sim.reproduce.experiment import (
+    OverSeeds,
+    Record,
+    evaluations_of,
+    events_of,
+    mean_and_std,
+)
 from deltafl.sim.reproduce.figure import (
     METRICS,
     TEST,
@@ -75,11 +79,11 @@ def course(runs: Seeds) -> Course:
     Raises:
         RunDirectoryError: the runs were not evaluated after the same rounds.
     """
-    evaluations = [read_evaluations(one.metrics) for one in runs.values()]
+    evaluations = [evaluations_of(one) for one in runs.values()]
     rounds = [evaluation.round for evaluation in evaluations[0]]
     for directory, run in zip(runs.values(), evaluations, strict=True):
         if not run or [evaluation.round for evaluation in run] != rounds:
-            raise damaged(directory.metrics, f"it has not the evaluations of rounds {rounds}")
+            raise damaged(directory.record, f"it has not the evaluations of rounds {rounds}")
     summaries = {
         TRAIN: [[summarise_train_loss(one.train) for one in run] for run in evaluations],
         TEST: [[summarise_test_error(one.test) for one in run] for run in evaluations],
@@ -104,7 +108,7 @@ def _sums(runs: Seeds, rounds: Sequence[int]) -> Numbers:
     """Secure sums until the end of each of `rounds`; a run in clear counts as if it were secure."""
     per_seed = []
     for directory in runs.values():
-        sums = [int(str(event["secure_sums"])) for event in read_events(directory.events)]
+        sums = [int(str(event["secure_sums"])) for event in events_of(directory)]
         per_seed.append(np.cumsum([0, *sums])[np.array(rounds, dtype=np.int64)])
     return np.asarray(np.mean(per_seed, axis=0))
 
@@ -258,10 +262,10 @@ def kept_devices(runs: Seeds) -> Numbers:
     """
     rows: list[list[object]] = []
     for directory in runs.values():
-        rows.append([event.get("kept_devices") for event in read_events(directory.events)])
+        rows.append([event.get("kept_devices") for event in events_of(directory)])
         if not rows[-1] or len(rows[-1]) != len(rows[0]):
             told = f"it has {len(rows[-1])} rounds and not {len(rows[0])}"
-            raise damaged(directory.events, told)
+            raise damaged(directory.record, told)
     return np.array(rows, dtype=np.float64)
 
 

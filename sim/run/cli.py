@@ -16,14 +16,14 @@ from typing import Final
 
 from deltafl.sim.errors import RunError, UserError, damaged
 from deltafl.sim.flags import add_json, add_quiet
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.rundir import RunDirectory, settings_in
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import (
     ALGORITHMS,
     MODELS,
     RunConfig,
 )
-from deltafl.sim.settings.config_io import read_config_file
+from deltafl.sim.settings.config_io import Table, read_table
 from deltafl.sim.settings.given import (
     RUN_FLAGS,
     add_run_flags,
@@ -111,7 +111,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         return _run(options, _config(options, out), out)
     except KeyboardInterrupt:
-        if not (out / "config.toml").exists():
+        if not RunDirectory(out).record.exists():
             return _fail(130, "interrupted before anything was written")
         again = f"{called()} run --out {shlex.quote(str(out))} --resume"
         return _fail(130, f"interrupted; finished rounds are kept; continue with `{again}`")
@@ -122,7 +122,7 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
         try:
             return _show(finished, out, as_json=options.json)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise damaged(RunDirectory(out).summary, "it is not what a run writes") from error
+            raise damaged(RunDirectory(out).record, "it is not what a run writes") from error
     from deltafl.fl.errors import DivergenceError
     from deltafl.protocol.errors import ProtocolError
     from deltafl.secagg.errors import SecAggError
@@ -151,12 +151,12 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
 
 def _origin(options: argparse.Namespace, out: Path) -> Sequence[str]:
     """Where settings come from that nobody has named, if there are any."""
-    config = RunDirectory(out).config
-    if config.exists() or not is_of_own_data(options):
+    record = RunDirectory(out).record
+    if record.exists() or not is_of_own_data(options):
         return ()
     return (
         "neither --preset nor CONFIG.toml is given: settings that are not given have their "
-        f"defaults, with one seed and no baseline; {config} has them all",
+        f"defaults, with one seed and no baseline; `deltafl presets {out}` prints them all",
     )
 
 
@@ -166,7 +166,7 @@ def _show(summary: Mapping[str, object], out: Path, *, as_json: bool) -> int:
         return 0
     print(visible(describe(summary)))
     plots = "plots/, " if (out / "plots").exists() else ""
-    print(f"\nResults are in {out}: summary.json, {plots}metrics/, events.jsonl.")
+    print(f"\nResults are in {out}: {plots}record.sqlite.")
     if summary.get("baseline"):
         print(f"To see what is more than chance: {called()} compare {shlex.quote(str(out))}")
     if summary.get("sums") == "masked":
@@ -195,15 +195,27 @@ def _out(options: argparse.Namespace) -> Path:
 
 def _config(options: argparse.Namespace, out: Path) -> RunConfig:
     is_new = options.preset is None and options.config is None
+    if options.config is not None and _is_of_run(Path(options.config)):
+        again, options.config = Path(options.config), None
+        return with_digests(config_of(options, otherwise=(_table(again),), flags=RUN_FLAGS))
     otherwise = () if is_of_own_data(options) else (quickstart(),)
-    if is_new and options.resume and (out / "config.toml").exists():
-        otherwise = (read_config_file(out / "config.toml"),)
+    if is_new and options.resume and RunDirectory(out).is_run:
+        otherwise = (_table(out),)
     elif is_new and options.resume and not _names_settings(options):
         raise UserError(
             f"{out}: there is no run to continue: check --out; to start a new run, or continue "
             "it if it exists, also give its settings, as in --preset quickstart --resume"
         )
     return with_digests(config_of(options, otherwise=otherwise, flags=RUN_FLAGS))
+
+
+def _is_of_run(path: Path) -> bool:
+    """Whether settings are those of a run: of a directory, or the record in it."""
+    return path.is_dir() or path.suffix == RunDirectory(path).record.suffix
+
+
+def _table(path: Path) -> Table:
+    return read_table(settings_in(path), f"the settings of {path}")
 
 
 def _names_settings(options: argparse.Namespace) -> bool:

@@ -29,8 +29,9 @@ from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
 from deltafl.sim.record.attacked import Aggregated
 from deltafl.sim.record.attacked import Population as Attackers
+from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import LostRound
-from deltafl.sim.record.transcript import BegunRound
+from deltafl.sim.record.transcript import BegunRound, TranscriptWriter
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.accounting import Account
 from deltafl.sim.run.algorithms import check_session, levels_of, sessions_of
@@ -97,12 +98,20 @@ class Devices(Protocol):
             hoped: with how many it would be better. It may wait a little for them.
         """
 
-    def begin(self, ids: Sequence[int], round_index: int) -> None:
-        """Before a round: bring to the disk what it takes to go on with it, if it can be.
+    def begin(
+        self,
+        ids: Sequence[int],
+        round_index: int,
+        transcript: TranscriptWriter,
+        mark: Mark | None,
+    ) -> None:
+        """Before a round: note what it takes to go on with it, if it can be.
 
         Args:
             ids: its devices, ascending.
             round_index: the round, counted from 0.
+            transcript: where; kept as the round begins.
+            mark: where the rows of the round begin in it, if it goes on.
         """
 
     def cohort(

@@ -3,12 +3,12 @@
 A round consists of: sample the cohort, let the strategy run the round, log it, write the
 checkpoint, and evaluate if due. A crash costs at most the current round.
 
-Where devices answer under masks, the transcript says that a round begins before any of its messages
+Where devices answer under masks, the record says that a round begins before any of its messages
 leaves. A run that is resumed goes on with such a round where the devices outlive the server's
-process, and all that they had sent is kept: it makes the same records again, and then further ones.
+process: it makes the same rows again, and then further ones.
 It gives up every other round that was begun and that its checkpoint does not know of: the round is
 lost, its devices count as having answered, and the next round has another number, and so another
-context. What the server saw stays in the transcript.
+context. What the server saw stays in the record.
 
 In other runs no device can answer twice, as all is computed here. They are resumed as if the
 current round had never begun, and the result is the same bit for bit.
@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Final, Protocol
 
 from deltafl.fl.cohort import Cohort, CohortView
@@ -36,12 +35,12 @@ from deltafl.fl.strategies.levels import (
 )
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
-from deltafl.secagg.session import NoObserver
+from deltafl.secagg import ring
 from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
-from deltafl.sim.record.best import drop_best, keep_if_best
+from deltafl.sim.record.best import keep_if_best
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -50,30 +49,31 @@ from deltafl.sim.record.checkpoint import (
 )
 from deltafl.sim.record.evaluations import (
     Evaluation,
-    drop_evaluations,
     is_due,
     read_last_evaluation,
     write_evaluation,
 )
-from deltafl.sim.record.events import Event, EventLog
+from deltafl.sim.record.events import Event, add_event
+from deltafl.sim.record.record import Record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
-    TRANSCRIPT,
     BegunRound,
     Beyond,
     TranscriptWriter,
     read_beyond,
 )
-from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
+from deltafl.sim.record.truth import Told, TruthWriter
 from deltafl.sim.run.accounting import account_of
 from deltafl.sim.run.algorithms import strategy_of
-from deltafl.sim.run.drawing import Asked, Devices, Draw, Lying, Measured, Population
+from deltafl.sim.run.arms import session_of
+from deltafl.sim.run.drawing import Asked, Draw, Lying, Measured, Population
 from deltafl.sim.run.resuming import check_checkpoint
 from deltafl.sim.run.simulated import first_model, training_in
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import RunConfig, TrainingConfig
 from deltafl.sim.settings.config_io import show
+from deltafl.sim.settings.constraints import AUTO, FULL, SUMS
 
 MAX_LOST_ROUNDS: Final = 3
 """A run fails after this many lost rounds in a row, because the next would probably fail too."""
@@ -99,6 +99,7 @@ class Progress(Protocol):
 def play(
     config: RunConfig,
     directory: RunDirectory,
+    record: Record,
     population: Population,
     progress: Progress,
     own: Strategy | None = None,
@@ -107,7 +108,8 @@ def play(
 
     Args:
         config: settings of one run (no baselines, one seed).
-        directory: prepared, and claimed by this process.
+        directory: claimed by this process.
+        record: the run's, as it was claimed.
         population: who can be asked.
         progress: receives progress.
         own: the strategy, if it is one of the caller's own.
@@ -118,57 +120,76 @@ def play(
         DivergenceError: a loss or an update is NaN or infinite.
         UserError: the settings do not fit, or the directory is damaged.
     """
-    checkpoint, num_devices = load_checkpoint(directory.checkpoints), population.num_devices
+    checkpoint, num_devices = load_checkpoint(record), population.num_devices
     strategy = strategy_of(config, own)
     first = strategy.init(first_model(config, population.spec(config)), num_devices)
     if checkpoint is not None:
-        check_checkpoint(config, directory, checkpoint, first, num_devices)
-    federation = config.federation
-    for folder in directory.metrics_of(federation).values():
-        last_round = checkpoint.state.round if checkpoint else None
-        drop_evaluations(folder, last_round, federation.evaluate_every, federation.rounds)
-        drop_best(folder, last_round)
-    events_size = checkpoint.events_size if checkpoint else 0
-    beyond = _beyond(config, directory, checkpoint, num_devices)
+        check_checkpoint(config, record, checkpoint, first, num_devices)
+    beyond = _beyond(config, record, checkpoint, num_devices)
     if len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
-        beyond = Beyond(beyond.rounds[0].before, goes_on=beyond.rounds[0])
+        beyond = Beyond(goes_on=beyond.rounds[0])
+    mode = mode_of(config, first.model.size // len(config.federation.thetas))
+    transcript = TranscriptWriter(record, mode, is_durable=config.has_masked_sums)
     with contextlib.ExitStack() as stack:
-        events = stack.enter_context(EventLog(directory.events, events_size))
-        transcript = stack.enter_context(_transcript(config, directory, beyond) or _NONE)
         truth = None
-        if transcript is not None and config.privacy.truth:
-            mark = checkpoint.truth if checkpoint else TRUTH.start
-            mode, run_id = config.privacy.transcript, transcript.run_id
-            truth = stack.enter_context(TruthWriter(directory.truth, run_id, mode, mark))
-        stages = StageSeconds(transcript or NoObserver())
+        if config.federation.is_private and config.privacy.truth:
+            truth = stack.enter_context(
+                contextlib.closing(
+                    TruthWriter(
+                        directory.truth,
+                        transcript.run_id,
+                        checkpoint.state.round if checkpoint else 0,
+                        transcript.last_truth(),
+                        keeps_updates=transcript.mode == FULL,
+                    )
+                )
+            )
+        stages = StageSeconds(transcript)
         devices = population.of_run(config, stages)
-        log = _attacks(config, directory, checkpoint, devices)
-        attacks = stack.enter_context(_NONE if log is None else contextlib.closing(log))
+        lying = devices.attackers
+        attacks = None if lying is None else AttackLog(record, lying)
         account = account_of(config, num_devices, first.model.size, own)
         asked = Asked(num_devices, devices, account)
-        written = events, transcript, truth, attacks, stages
+        written = record, transcript, truth, attacks, stages
         _Run(config, directory, asked, progress, strategy, *written).go_on(
             first, checkpoint, beyond
         )
 
 
+_MOST_IN_FULL: Final = 1_000_000_000  # bytes
+
+
+def mode_of(config: RunConfig, num_parameters: int) -> str:
+    """How the messages of a run are recorded.
+
+    Args:
+        config: settings of one run.
+        num_parameters: of the model of one conformity level.
+    """
+    if config.privacy.transcript != AUTO or not config.has_masked_sums:
+        return FULL if config.privacy.transcript == AUTO else config.privacy.transcript
+    _, params = session_of(config, num_parameters)
+    vectors = sum(ring.packed_size(one.wire_length, one.ring_bits) for one in params.slots)
+    each = vectors * params.num_invited
+    return FULL if each * config.federation.rounds <= _MOST_IN_FULL else SUMS
+
+
 def _beyond(
-    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, num_devices: int
+    config: RunConfig, record: Record, checkpoint: Checkpoint | None, num_devices: int
 ) -> Beyond:
-    """What the transcript holds beyond the checkpoint; nothing where devices answer nobody.
+    """What the record holds beyond the checkpoint; nothing where devices answer nobody.
 
     Raises:
         RunDirectoryError: that is not how a run of this checkpoint can go on.
-        ChainError: the transcript is damaged.
+        ChainError: the record is damaged.
     """
-    mark = checkpoint.transcript if checkpoint else TRANSCRIPT.start
     if not config.has_masked_sums:
-        return Beyond(mark)
-    beyond = read_beyond(directory.transcript, mark)
+        return Beyond()
+    beyond = read_beyond(record, checkpoint.mark if checkpoint else record.chain.start)
     if beyond.rounds and checkpoint is None:
         raise RunDirectoryError(
-            f"{directory.checkpoints} is empty, and by {directory.transcript} devices have "
-            "answered in this run: restore a checkpoint, or start again in another --out"
+            f"{record.path} has no checkpoint, and devices have answered in this run: restore it, "
+            "or start again in another --out"
         )
     before = checkpoint.state.round if checkpoint else 0
     for number, begun in enumerate(beyond.rounds, before + 1):
@@ -176,34 +197,11 @@ def _beyond(
         if not is_next or not begun.cohort or begun.cohort[-1] >= num_devices:
             devices = ", ".join(map(str, begun.cohort[-3:]))
             raise damaged(
-                directory.transcript,
+                record.path,
                 f"it says that round {begun.round} began after round {number - 1}, with the "
                 f"devices {devices}",
             )
     return beyond
-
-
-def _transcript(
-    config: RunConfig, directory: RunDirectory, beyond: Beyond
-) -> TranscriptWriter | None:
-    if not config.federation.is_private:
-        return None
-    kept = beyond.goes_on.sent if beyond.goes_on else None
-    return TranscriptWriter(directory.transcript, config.privacy.transcript, beyond.mark, kept=kept)
-
-
-def _attacks(
-    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, devices: Devices
-) -> AttackLog | None:
-    if devices.attackers is None:
-        return None
-    last = None if checkpoint is None else checkpoint.state.round
-    every, rounds = config.federation.evaluate_every, config.federation.rounds
-    due = partial(is_due, every=every, rounds=rounds)
-    return AttackLog(directory.attacked, devices.attackers, last, due)
-
-
-_NONE: Final = contextlib.nullcontext()  # in place of a file that a run does not write
 
 
 @dataclass(slots=True, eq=False)
@@ -221,8 +219,8 @@ class _Run:
     asked: Asked
     progress: Progress
     strategy: Strategy
-    events: EventLog
-    transcript: TranscriptWriter | None
+    record: Record
+    transcript: TranscriptWriter
     truth: TruthWriter | None
     attacks: AttackLog | None
     stages: StageSeconds
@@ -249,15 +247,13 @@ class _Run:
                 self.asked.account.check(state.round + 1)
             draw = Draw(self.config, self.strategy, self.asked, self.answered, state)
             again = draw.again()
-            ids, begun = begun.cohort if begun else draw.cohort(again), None
+            mark, ids = None, () if begun else draw.cohort(again)
+            if begun is not None:
+                mark, ids, begun = begun.before, begun.cohort, None
             searches = again.searches if again is not None and again.cohort == ids else ()
-            self.asked.devices.begin(ids, state.round)
-            if self.transcript is not None:
-                self.transcript.begin_round(state.round + 1, ids)
+            self.asked.devices.begin(ids, state.round, self.transcript, mark)
+            self.transcript.begin_round(state.round + 1, ids, mark)
             state, event = self._play_round(state, ids, searches)
-            aborted = event.get("aborted")
-            if self.transcript is not None:
-                self.transcript.end_round(None if aborted is None else str(aborted))
             self._save(state)
             self._tell(state, event)
             lost = _lost_after(lost, event)
@@ -278,9 +274,8 @@ class _Run:
             raise stopped
 
     @property
-    def _metrics(self) -> Mapping[Fraction, Path]:
-        """The folder of each level's evaluations."""
-        return self.directory.metrics_of(self.config.federation)
+    def _thetas(self) -> Sequence[Fraction]:
+        return self.config.federation.thetas
 
     def _begin(self, state: TrainingState) -> TrainingState:
         self._evaluate(state)
@@ -293,28 +288,27 @@ class _Run:
         self.answered = Answered(checkpoint.answered, checkpoint.lost)
         if self.asked.devices.attackers is not None:
             self.previous = self._model_before(state.round)
-        for folder in self._metrics.values():
-            if last := read_last_evaluation(folder):
+        for theta in self._thetas:
+            if last := read_last_evaluation(self.record, theta):
                 progress.evaluated(last.round, _errors_of(last))
         is_finished = state.round == self.config.federation.rounds
-        has_more = not is_finished or beyond.rounds or beyond.torn
-        if self.transcript is not None and not beyond.goes_on and has_more:
-            self.transcript.resume(state.round, beyond.torn)
         self._evaluate_if_due(state)
+        if not beyond.goes_on and (not is_finished or beyond.rounds):
+            self.transcript.resume(state.round)
         events = []
         for begun in beyond.rounds:
             state, event = self._play_round(state, begun.cohort, (), begun)
-            self._evaluate_if_due(state)
             events.append(event)
-        if beyond.rounds or beyond.torn:  # all at once, for the mark is beyond all of them
+        if beyond.rounds:  # all at once, for the mark is beyond all of them
             self._save(state)
+            self._evaluate_if_due(state)
         for event in events:
             progress.played(event)
         return state
 
     def _model_before(self, round_number: int) -> Vector | None:
         """The model of the last checkpoint before a round; None if there is none."""
-        earlier = readable_checkpoints(self.directory.checkpoints)
+        earlier = readable_checkpoints(self.record)
         models = (one.state.model for one in earlier if one.state.round < round_number)
         return next(models, None)
 
@@ -364,15 +358,17 @@ class _Run:
         self.answered = self.answered.after(
             answers, ids, self._models(before), self._models(state.model)
         )
-        if self.truth is not None and told is not None:
-            self.truth.add(state.round, cohort.weights, told)
+        reported = report_as_dict(report)
+        if lost is None:
+            self._end_round(state.round, cohort, told, reported.get("aborted"))
         if self.attacks is not None and lying is not None:
             self.attacks.add_round(state.round, cohort.weights, lying.aggregated)
             self.previous = before
-        event = self.events.append(
+        event = add_event(
+            self.record,
             {
                 "round": state.round,
-                **report_as_dict(report),
+                **reported,
                 **self._spent(state.round),
                 "cohort": ids,
                 "learning_rate": training.learning_rate,
@@ -380,9 +376,17 @@ class _Run:
                 "protocol_cpu_s": cpu_s - (devices.clock.here - here),
                 "wall_s": time.perf_counter() - wall_start,
                 "stage_s": stage_s,
-            }
+            },
         )
         return state, event
+
+    def _end_round(self, number: int, cohort: Cohort, told: Told | None, aborted: object) -> None:
+        """Note that a round is over; the truth first, for the record has its digest."""
+        truth = b""
+        if self.truth is not None and told is not None:
+            self.truth.add(number, cohort.weights, told)
+            truth = self.truth.flush()
+        self.transcript.end_round(str(aborted or ""), truth)
 
     def _spent(self, rounds: int) -> Event:
         """What the event of a round says of the privacy that is spent after it."""
@@ -391,14 +395,14 @@ class _Run:
         return self.asked.account.after(rounds).event
 
     def _models(self, model: Vector) -> list[Vector]:
-        return split_models(model, len(self._metrics))
+        return split_models(model, len(self._thetas))
 
     def _evaluate_if_due(self, state: TrainingState) -> None:
         """Evaluate every few rounds and after the last, unless this state has been evaluated."""
         federation = self.config.federation
         if not is_due(state.round, federation.evaluate_every, federation.rounds):
             return
-        last = [read_last_evaluation(folder) for folder in self._metrics.values()]
+        last = [read_last_evaluation(self.record, theta) for theta in self._thetas]
         if any(one is None or one.round < state.round for one in last):
             self._evaluate(state)
 
@@ -407,10 +411,17 @@ class _Run:
         measured = self.asked.devices.evaluate(models, state.round)
         if measured is None:
             return
-        for folder, one, model in zip(self._metrics.values(), measured, models, strict=True):
-            self._note(state.round, one, folder, model)
+        noted = [
+            self._note(state.round, one, theta, model)
+            for theta, one, model in zip(self._thetas, measured, models, strict=True)
+        ]
+        self.record.keep()
+        for evaluation in noted:
+            self.progress.evaluated(state.round, _errors_of(evaluation))
 
-    def _note(self, round_number: int, measured: Measured, folder: Path, model: Vector) -> None:
+    def _note(
+        self, round_number: int, measured: Measured, theta: Fraction, model: Vector
+    ) -> Evaluation:
         evaluation = Evaluation(round_number, measured.train, measured.test, measured.validation)
         for one in chain.from_iterable(evaluation.sides.values()):
             if not math.isfinite(one.loss):
@@ -426,29 +437,19 @@ class _Run:
                 )
         if self.attacks is not None:
             self.attacks.add_backdoor(round_number, measured.backdoor)
-            self.attacks.flush()  # before the evaluation, after which it is not made again
-        write_evaluation(folder, evaluation)
-        keep_if_best(folder, evaluation, model, self.config.experiment.best_by)
-        self.progress.evaluated(round_number, _errors_of(evaluation))
+        write_evaluation(self.record, theta, evaluation)
+        keep_if_best(self.record, theta, evaluation, model, self.config.experiment.best_by)
+        return evaluation
 
     def _save(self, state: TrainingState) -> None:
-        """Save the state; done last, because a checkpoint vouches for all that it counts."""
-        transcript, truth, answered = self.transcript, self.truth, self.answered
-        if transcript is not None and state.round == self.config.federation.rounds:
-            transcript.finish(state.round)
-        if self.attacks is not None:
-            self.attacks.flush()
-        save_checkpoint(
-            self.directory.checkpoints,
-            Checkpoint(
-                state,
-                self.events.flush(),
-                TRANSCRIPT.start if transcript is None else transcript.flush(),
-                TRUTH.start if truth is None else truth.flush(),
-                answered.by_level,
-                answered.lost,
-            ),
-        )
+        """Save the state, and with it, at once, all that its round has come to."""
+        answered = self.answered
+        if state.round == self.config.federation.rounds:
+            self.transcript.finish(state.round)
+        mark = self.record.chain.mark
+        state_now = Checkpoint(state, mark, answered.by_level, answered.lost)
+        save_checkpoint(self.record, state_now)
+        self.record.keep()
 
 
 def _why_not_finite(training: TrainingConfig, round_number: int) -> str:

@@ -31,7 +31,8 @@ from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_workers_mb
-from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
+from deltafl.sim.record.record import SUMMARY, VERSIONS, Record
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.versions import Versions, check_versions, versions_now
 from deltafl.sim.run.accounting import note_on_delta
@@ -106,7 +107,7 @@ def run_experiment(
         notes: what else to warn of, once nothing is wrong with the rest.
 
     Returns:
-        The summary, as in summary.json.
+        The summary, as in the record.
 
     Raises:
         Stop: `progress` has ended a run; the others have gone on to their ends.
@@ -131,10 +132,10 @@ def run_experiment(
     training = config.training if subject.own is None else _usually_here(config.training)
     choice = choose(training, config.model.name, samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
-    with top.claim(config, resume=resume), contextlib.ExitStack() as stack:
+    with top.claim(config, resume=resume) as record, contextlib.ExitStack() as stack:
         if before is not None:
             warn(f"{path}: from {before} to {config.federation.rounds} rounds")
-        versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
+        versions, choice = _settle(record, choice, device, dataset_digest(dataset), warn)
         backend = open_backend(choice, spec, device=device)
         stack.enter_context(contextlib.closing(backend))
         for note in notes:
@@ -145,19 +146,24 @@ def run_experiment(
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
             # somebody may have resumed an arm by itself, and still be at it
-            with directory.claim(arm, resume=True) if number else contextlib.nullcontext():
-                write_json(directory.versions, versions)
-                keep = partial(_write_bundle, arm, directory, subject, versions)
+            claimed = (
+                directory.claim(arm, resume=True) if number else contextlib.nullcontext(record)
+            )
+            with claimed as own:
+                own.note(VERSIONS, versions)
+                own.keep()
+                keep = partial(_write_bundle, arm, directory, own, subject, versions)
                 try:
-                    play(arm, directory, population, progress, subject.strategy)
+                    play(arm, directory, own, population, progress, subject.strategy)
                 except Stop as stop:
                     stopped = stop
                     keep()
                     continue
-                summaries.append(summarise_run(arm, directory, data))
+                summaries.append(summarise_run(arm, own, data))
                 keep()
                 if number:
-                    write_json(directory.summary, summarise_experiment(summaries[-1:]))
+                    own.note(SUMMARY, summarise_experiment(summaries[-1:]))
+                    own.keep()
         if stopped is not None:
             raise stopped
         if plots:
@@ -166,7 +172,8 @@ def run_experiment(
             **summarise_experiment(summaries),
             "peak_memory_mb": round(peak_memory_mb() + peak_memory_of_workers_mb(), 1),
         }
-        write_json(top.summary, summary)
+        record.note(SUMMARY, summary)
+        record.keep()
     return summary
 
 
@@ -198,6 +205,7 @@ def _usually_here(training: TrainingConfig) -> TrainingConfig:
 def _write_bundle(
     config: RunConfig,
     directory: RunDirectory,
+    record: Record,
     subject: Subject,
     versions: Mapping[str, object],
 ) -> None:
@@ -210,12 +218,13 @@ def _write_bundle(
         "scaled": str(dataset.scaled),
         "bytes": "pixels" if has_pixels else "numbers",
     }
-    write_bundle(config, directory, subject.spec(config), dataset.scale, about)
+    write_bundle(config, directory, record, subject.spec(config), dataset.scale, about)
 
 
 def write_bundle(
     config: RunConfig,
     directory: RunDirectory,
+    record: Record,
     spec: ModelSpec,
     scale: Scale | None,
     about: Mapping[str, str],
@@ -227,11 +236,12 @@ def write_bundle(
     Args:
         config: the settings of a run that has ended.
         directory: the run's.
+        record: likewise.
         spec: what the models are.
         scale: how inputs are to be scaled.
         about: where the models come from, beside the settings.
     """
-    checkpoint = load_checkpoint(directory.checkpoints)
+    checkpoint = load_checkpoint(record)
     if checkpoint is None:
         return
     thetas = config.federation.thetas
@@ -267,7 +277,7 @@ def samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
 
 
 def _settle(
-    directory: RunDirectory,
+    record: Record,
     choice: Choice,
     device: torch.device,
     data_sha256: str,
@@ -277,16 +287,13 @@ def _settle(
 
     A run continues with the backend it started with.
     """
-    recorded = read_json(directory.versions)
-    if recorded and "backend" not in recorded:  # an earlier version, which had only this backend
-        recorded = {**recorded, "backend": REFERENCE, "workers": 0}
+    recorded = record.json(VERSIONS)
     if recorded:
         begun = {field.name: recorded.get(field.name) for field in fields(Choice)}
         for name, value in begun.items():
             if not _can_be(name, value):
                 raise UserError(
-                    f"{directory.versions} is damaged: {name} = {shortened(value)} is not a "
-                    "possible value"
+                    f"{record.path} is damaged: {name} = {shortened(value)} is not a possible value"
                 )
         choice = Choice(**begun)  # type: ignore[arg-type] # just checked
     torch.set_num_threads(choice.threads)

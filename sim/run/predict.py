@@ -30,7 +30,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.settings.config import WITH_LEVELS, DataConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file, show
+from deltafl.sim.settings.config_io import show
 from deltafl.sim.visible import visible
 
 _COLUMNS: Final = ("user", "sample", "class", "probability", "label")
@@ -144,10 +144,9 @@ def _made_up(run: Path, data: Path) -> Samples | None:
     kind = FORMATS.get(str(data))
     if kind is None or kind.needs or data.exists():
         return None
-    config = RunDirectory(run).config
-    if not config.exists():
+    if not (run.is_dir() and RunDirectory(run).is_run):
         raise UserError(f"--data {data}: name the run's directory too, which says how it made them")
-    settings = build_config([read_config_file(config)]).data
+    settings = RunDirectory(run).config().data
     if settings.source != str(data):
         raise UserError(f"--data {data}: the run in {run} has the data {settings.source}")
     if settings.standardise == "train":  # a bundle scales such inputs itself
@@ -173,10 +172,9 @@ def _of_table(run: Path, data: Path) -> Samples | None:
     read = READERS.get(data.suffix.lower())
     if read is None or not data.is_file():
         return None
-    config = RunDirectory(run).config
-    if not config.exists():
+    if not (run.is_dir() and RunDirectory(run).is_run):
         raise UserError(f"--data {data}: name the run's directory, which says what columns are")
-    settings = build_config([read_config_file(config)]).data
+    settings = RunDirectory(run).config().data
     names = column_names(data, settings.separator)
     user = settings.user_column if settings.user_column in names else ""
     labels = (settings.label_column,) if settings.label_column in names else ()

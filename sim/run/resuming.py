@@ -20,12 +20,8 @@ from deltafl.fl.strategies.masked import MEAN_WEIGHT
 from deltafl.fl.strategies.norm_clipping import RADIUS
 from deltafl.fl.strategies.server_optimizer import MOMENTS_PREFIX
 from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.chain import check_mark
 from deltafl.sim.record.checkpoint import Checkpoint, LostRound
-from deltafl.sim.record.events import size_of_events
-from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.record.transcript import count_rounds
-from deltafl.sim.record.truth import TRUTH
+from deltafl.sim.record.record import Record
 from deltafl.sim.settings.config import RunConfig
 
 _LENGTHS: Final = (SMOOTHING, RADIUS)  # in units of the model's parameters
@@ -35,61 +31,52 @@ _LEARNT: Final = {MEAN_WEIGHT: (2,), SMOOTHING: (1,), RADIUS: (1,)}
 
 def check_checkpoint(
     config: RunConfig,
-    directory: RunDirectory,
+    record: Record,
     checkpoint: Checkpoint,
     first: TrainingState,
     num_devices: int,
 ) -> None:
-    """Check that a state can be one of this run, and that the files that grow go as far as it says.
-
-    Events of another run, of exactly the same length, are not noticed here; the audit finds them.
+    """Check that a state can be one of this run, and that it is the one that the record leads to.
 
     Args:
         config: The run's settings.
-        directory: Where it is.
+        record: The run's.
         checkpoint: What it saved last.
         first: Its state before the first round.
         num_devices: Devices that cohorts are drawn from.
 
     Raises:
-        RunDirectoryError: it cannot, or a module of one's own is another one; or a file is missing,
-            or of other rounds.
-        ChainError: transcript or truth file are damaged, or those of another run.
+        RunDirectoryError: it cannot, or a module of one's own is another one; or the record is of
+            other rounds.
+        ChainError: the record is damaged.
     """
     trained, size = checkpoint.state.model.size, first.model.size
     if config.model.name == OWN and trained != size:
         raise RunDirectoryError(
-            f"{directory.path}: the module has {size} parameters, and the one that it began with "
+            f"{record.path}: the module has {size} parameters, and the one that it began with "
             f"{trained}: pass that one"
         )
     for problem in _problems(config, checkpoint, first, num_devices):
-        raise damaged(directory.checkpoints, problem)
-    _check_files(config, directory, checkpoint)
+        raise damaged(record.path, problem)
+    _check_record(record, checkpoint)
 
 
-def _check_files(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint) -> None:
-    rounds, events = checkpoint.state.round, directory.events
-    size = size_of_events(events, rounds)
-    if (size or 0) != checkpoint.events_size or (rounds and size is None):
+def _check_record(record: Record, checkpoint: Checkpoint) -> None:
+    """Read and verify the record; by its checkpoint, each of its rounds has an event."""
+    rounds, played, is_marked = checkpoint.state.round, 0, False
+    for link in record.chain.read():
+        if link.table == "events" and not is_marked:
+            played += 1
+            if link.fields[0] != played:
+                raise damaged(
+                    record.path, f"an event is of round {link.fields[0]!r:.20}, not {played}"
+                )
+        is_marked = is_marked or link.mark == checkpoint.mark
+    if not is_marked:
+        raise damaged(record.path, "its last checkpoint is of another record")
+    if played != rounds:
         raise damaged(
-            events,
-            f"by the checkpoint, its first {rounds} lines have {checkpoint.events_size} bytes, and "
-            f"they have {size or 0}",
-        )
-    if not config.federation.is_private:
-        return
-    path = directory.transcript
-    try:
-        begun = count_rounds(path, checkpoint.transcript)
-        if config.privacy.truth:
-            path = directory.truth
-            check_mark(path, TRUTH, checkpoint.truth)
-    except OSError as error:
-        raise damaged(path, error.strerror) from error
-    if begun != rounds:
-        raise damaged(
-            directory.checkpoints,
-            f"the state is that after round {rounds}, and by then the transcript begins {begun}",
+            record.path, f"the state is that after round {rounds}, and by then it has {played}"
         )
 
 

@@ -35,7 +35,8 @@ from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.cohort.work import BackendDevices, Devices
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import Population as Attackers
-from deltafl.sim.record.transcript import BegunRound
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.transcript import BegunRound, TranscriptWriter
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import build_rounds, dropouts_of
 from deltafl.sim.run.drawing import Lying, Measured
@@ -204,7 +205,13 @@ class SimulatedDevices:
         del size, hoped
         return others(len(self._sizes), without)
 
-    def begin(self, ids: Sequence[int], round_index: int) -> None:
+    def begin(
+        self,
+        ids: Sequence[int],
+        round_index: int,
+        transcript: TranscriptWriter,
+        mark: Mark | None,
+    ) -> None:
         """Nothing: no other process could go on."""
 
     def cohort(

@@ -1,4 +1,4 @@
-"""What a run found, computed from the files of its directory alone.
+"""What a run found, computed from its record alone.
 
 Of a run of several conformity levels the numbers on top are those of the largest; those of each
 are in `levels`.
@@ -31,7 +31,7 @@ from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.events import Event, dropped, read_events, values_of
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.record import Record
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.accounting import account_of, epsilon_of, privacy_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
@@ -60,25 +60,22 @@ class DataSize:
     test_devices: int
 
 
-def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) -> Summary:
+def summarise_run(config: RunConfig, record: Record, data: DataSize) -> Summary:
     """Summarise one finished run.
 
     Raises:
-        RunDirectoryError: its files are not there.
+        RunDirectoryError: it has no checkpoint, or no evaluation.
     """
-    checkpoint = load_checkpoint(directory.checkpoints)
+    checkpoint = load_checkpoint(record)
     federation = config.federation
-    evaluations = {
-        theta: read_last_evaluation(folder)
-        for theta, folder in directory.metrics_of(federation).items()
-    }
+    evaluations = {theta: read_last_evaluation(record, theta) for theta in federation.thetas}
     is_measured = federation.devices != REMOTE
     if checkpoint is None or (is_measured and None in evaluations.values()):
         raise RunDirectoryError(
-            f"{directory.path} has no checkpoint or no evaluation: it was damaged, start again in "
+            f"{record.path} has no checkpoint or no evaluation: it was damaged, start again in "
             f"another --out"
         )
-    events = read_events(directory.events)
+    events = read_events(record)
     private = federation.is_private
     models = split_models(checkpoint.state.model, len(evaluations))
     levels = {
@@ -113,8 +110,8 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "clipped": sum(values_of(events, "clipped")),
         "search_privacy": search_privacy(config, checkpoint.state.round),
         **_run_privacy(config, checkpoint.state.round, data, models[0].size),
-        "transcript_sha256": checkpoint.transcript.digest.hex() if private else None,
-        **_of_attack(config, directory),
+        "record_sha256": record.chain.mark.digest.hex(),
+        **_of_attack(config, record),
     }
 
 
@@ -250,7 +247,7 @@ def _numbers(value: object) -> dict[str, float]:
     return cast("dict[str, float]", value)
 
 
-def _of_attack(config: RunConfig, directory: RunDirectory) -> Summary:
+def _of_attack(config: RunConfig, record: Record) -> Summary:
     """The key `attackers` of a summary, of a run that has any.
 
     `corrupted_share` is the mean over rounds of the attackers' share of the aggregate, by claimed
@@ -261,7 +258,7 @@ def _of_attack(config: RunConfig, directory: RunDirectory) -> Summary:
     """
     if not config.attackers.lie:
         return {}
-    found = read_attacked(directory.attacked)
+    found = read_attacked(record)
     told: Summary = {
         "kind": config.attackers.kind,
         "loss": config.attackers.loss,

@@ -6,6 +6,7 @@ are written anew: they are complete, also for rounds that were played without th
 """
 
 from collections.abc import Mapping
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -42,7 +43,8 @@ class TensorBoard:
         self._make: Any = import_module("tensorboardX").SummaryWriter
         self._top = RunDirectory(path)
         self._writer: Any = None
-        self._folders: dict[str, Path] = {}
+        self._directory = self._top
+        self._levels: dict[str, Fraction] = {}
         self._known: set[tuple[str, int]] = set()
 
     def begin(self, config: RunConfig, rounds_done: int) -> None:
@@ -63,17 +65,17 @@ class TensorBoard:
         for old in one.glob(_FILES):
             old.unlink()
         self._writer = self._make(str(one))
-        levels = directory.metrics_of(config.federation)
-        self._folders = {
-            f"theta-{show(theta)}/" if len(levels) > 1 else "": metrics
-            for theta, metrics in levels.items()
+        self._directory, levels = directory, config.federation.thetas
+        self._levels = {
+            f"theta-{show(theta)}/" if len(levels) > 1 else "": theta for theta in levels
         }
         self._known = set()
-        for event in read_events(directory.events)[:rounds_done]:
-            self._note_round(event)
-        for prefix, metrics in self._folders.items():
-            for evaluation in read_evaluations(metrics) if metrics.exists() else ():
-                self._note(prefix, evaluation)
+        with directory.read() as record:
+            for event in read_events(record)[:rounds_done]:
+                self._note_round(event)
+            for prefix, theta in self._levels.items():
+                for evaluation in read_evaluations(record, theta):
+                    self._note(prefix, evaluation)
 
     def played(self, event: Event) -> None:
         """Write the scalars of a round."""
@@ -83,10 +85,11 @@ class TensorBoard:
     def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         """Write the scalars and the histogram of an evaluation, which is on the disk by now."""
         del errors
-        for prefix, metrics in self._folders.items():
-            last = read_last_evaluation(metrics)
-            if last is not None and last.round == round_number:
-                self._note(prefix, last)
+        with self._directory.read() as record:
+            for prefix, theta in self._levels.items():
+                last = read_last_evaluation(record, theta)
+                if last is not None and last.round == round_number:
+                    self._note(prefix, last)
         self._writer.flush()
 
     def close(self) -> None:

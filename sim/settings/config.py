@@ -18,7 +18,9 @@ from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
 from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.constraints import (
-    MODE,
+    AUTO,
+    FULL,
+    SUMS,
     Count,
     CountOrZero,
     FallingLevels,
@@ -445,10 +447,12 @@ class PrivacyConfig:
             and max_weight are for algorithms that weigh by n_k; "private-q-ffl" and
             "private-tilted-erm" choose their own (`deltafl.fl.strategies.masked`).
         max_weight: bound on a device's weight n_k; larger weights are reduced to it.
-        transcript: what is recorded of the server's messages: "headers" (sizes and hashes), "full",
-            or "every=N" (full in every N-th round).
-        truth: whether the simulation writes each device's private values to truth.bin, so that an
-            audit can compare them with what the server saw; none of them pass through the server.
+        transcript: what is recorded of the server's messages: "full", all of them; "sums", sizes,
+            hashes, and what the server learnt, so that no audit can play them again; "auto", the
+            first unless a plan expects that to take more than 1 GB.
+        truth: whether the simulation writes each device's private values to truth.sqlite, so that
+            an audit can compare them with what the server saw; none of them pass through the
+            server.
     """
 
     sums: Annotated[str, OneOf(tuple(Sums))] = "masked"
@@ -462,9 +466,7 @@ class PrivacyConfig:
     update_clip: Positive = 2.0
     update_resolution_bits: Bits = 10
     max_weight: Count = 8192
-    transcript: Annotated[
-        str, Pattern(MODE, "'headers', 'full' or 'every=N', N from 1 to 999999999")
-    ] = "every=10"
+    transcript: Annotated[str, OneOf((AUTO, FULL, SUMS))] = AUTO
     truth: bool = False
 
     @property

@@ -48,7 +48,7 @@ _PRIVACY: Final = {
     "transcript": (
         "privacy.transcript",
         "KIND",
-        "messages that are recorded: full, every=N, headers",
+        "messages that are recorded: full, sums, auto",
     ),
 }
 RUN_FLAGS: Final = {

@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _run_in(folder: Path) -> Path:
     """The run that is meant: the folder, or of a federation on this machine, the run in it."""
-    is_run = RunDirectory(folder).config.exists()
+    is_run = RunDirectory(folder).record.exists()
     return folder / FEDERATED if not is_run and (folder / DEVICES).exists() else folder
 
 

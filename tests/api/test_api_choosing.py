@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from records import evaluations_of
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -88,8 +89,7 @@ def test_training_stops_when_validation_gets_no_better(held_out, tmp_path):
         net, held_out, "fedavg", out=tmp_path / "run", callbacks=[stopping], **options
     )
     history = [
-        np.mean([device.error for device in one.validation])
-        for one in read_evaluations(found.path / "metrics")
+        np.mean([device.error for device in one.validation]) for one in evaluations_of(found.path)
     ]
     best = int(np.argmin(history))
     assert len(history) == best + 3 < 31

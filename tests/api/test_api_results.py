@@ -8,12 +8,13 @@ import torch
 from api_network import FEW
 from made_runs import make_run
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from records import evaluations_of
 from torch import nn
 
 import deltafl as dfl
 from deltafl.fl.errors import DataError
 from deltafl.sim.errors import RunError
-from deltafl.sim.record.evaluations import read_last_evaluation, write_evaluation
+from deltafl.sim.record.evaluations import write_evaluation
 
 
 def line():
@@ -195,7 +196,7 @@ def test_a_label_that_is_none_is_told_with_those_there_are(found):
 
 def test_of_a_run_with_baselines_it_is_the_main_algorithm(tmp_path):
     make_run(tmp_path, baselines=("fedavg",))
-    wanted = read_last_evaluation(tmp_path / "metrics")
+    wanted = evaluations_of(tmp_path)[-1]
     found = dfl.Result.open(tmp_path).final()
     assert (found[0], len(found)) == (wanted, 2)
 

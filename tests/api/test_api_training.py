@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from api_network import network
+from records import events_of, toml_of
 from torch import nn
 
 import deltafl as dfl
@@ -18,7 +19,6 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.parameters import to_vector
 from deltafl.sim.cli import main
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.record.events import read_events
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file
 
@@ -121,10 +121,7 @@ def test_methods_are_compared_with_the_same_cohorts(federation, tmp_path):
     assert table.loc["fedavg", ["difference", "p"]].isna().all()
     assert table.loc["private-fedavg", "p90"] == pytest.approx(table.loc["fedavg", "p90"], abs=0.02)
     assert 0 <= table.loc["private-delta-fl, θ = 0.5", "p"] <= 1
-    cohorts = [
-        [event["cohort"] for event in read_events(one.path / "events.jsonl")]
-        for one in found.results
-    ]
+    cohorts = [[event["cohort"] for event in events_of(one.path)] for one in found.results]
     assert cohorts[0] == cohorts[1] == cohorts[2]
     assert found["fedavg"] is found.results[2]
     assert "p90" in found._repr_html_()
@@ -138,7 +135,7 @@ def test_settings_reach_every_corner(federation, tmp_path):
     settings = {"training": {"epochs": 2}, "quantile": {"method": "bracketed"}}
     found = dfl.train(network, federation, settings=settings, out=tmp_path / "run", **FEW)
     assert found.summary["quantile_method"] == "bracketed"
-    assert "epochs = 2" in (tmp_path / "run" / "config.toml").read_text()
+    assert "epochs = 2" in toml_of(tmp_path / "run")
 
 
 def trained_by(backend, out, model, federation, **options):

@@ -125,7 +125,7 @@ def play_honestly(
     """
     config, seeds = config_of(**changes), Seeds(seed)
     signed = config.privacy.sessions_are_signed
-    transcript, truth = folder / "transcript.bin", folder / "truth.bin"
+    transcript, truth = folder / "record.sqlite", folder / "truth.sqlite"
     state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     reports, rounds_told = [], []
     with (

@@ -74,15 +74,15 @@ def test_a_page_is_written_beside_what_is_printed(capsys, transcript, tmp_path):
     assert json.loads(captured.out)["rounds"] == 1
 
 
-@pytest.mark.parametrize("name", ["transcript.bin", "truth.bin", "arms/a/events.jsonl", "linked"])
+@pytest.mark.parametrize("name", ["record.sqlite", "truth.sqlite", "arms/a/events.jsonl", "linked"])
 def test_a_page_replaces_nothing_that_is_audited(capsys, transcript, tmp_path, name):
     """Nor any other file of a run directory; beside them there may be a report."""
     run = tmp_path / "run"
     (run / "arms" / "a").mkdir(parents=True)
     for folder in (run, run / "arms" / "a"):
         (folder / "config.toml").write_text("")
-    (run / "linked").symlink_to("transcript.bin")
-    source = run / "transcript.bin"
+    (run / "linked").symlink_to("record.sqlite")
+    source = run / "record.sqlite"
     source.write_bytes(Path(transcript).read_bytes())
     (sentence,) = said(capsys, source, "--html", run / name, "--quiet", code=2).err.splitlines()
     assert "choose another file" in sentence

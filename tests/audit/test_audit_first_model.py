@@ -32,7 +32,7 @@ LEVELS = {
 }
 KINDS = {
     "whole": {"federation": {"rounds": 1}},
-    "headers": {"federation": {"rounds": 1}, "privacy": {"transcript": "headers"}},
+    "headers": {"federation": {"rounds": 1}, "privacy": {"transcript": "sums"}},
     "levels": LEVELS,
 }
 

@@ -20,8 +20,8 @@ NEAR = {"max_pivots": 1024}
 FEW = {"min_honest_tail": 0}  # for levels of six devices
 RUNS = {
     "steep": {"quantile": {"method": "mm"}, "policy": BY_MM},
-    "headers": {"privacy": {"transcript": "headers"}},
-    "every second": {"privacy": {"transcript": "every=2"}},
+    "headers": {"privacy": {"transcript": "sums"}},
+    "every second": {"privacy": {"transcript": "full"}},
     "many lost": {
         "faults": {"dropout": 0.3},
         "privacy": LOSSY,
@@ -81,7 +81,7 @@ RUNS = {
     },
     "momentum, every second": {
         "strategy": {"server_optimizer": "momentum"},
-        "privacy": {"transcript": "every=2"},
+        "privacy": {"transcript": "full"},
     },
     "averaging": {"federation": {"theta": "1"}},
     "nearly all": {"federation": {"theta": "0.99"}},
@@ -112,7 +112,7 @@ def test_nothing_is_found(name, tmp_path):
     report = audit(tmp_path / "run", Options())
     found = serious(report) - BY_DESIGN - (set() if is_finished else {"record.unfinished"})
     assert found == set(), [f.detail for f in report.findings if f.rule in found]
-    bare = audit(tmp_path / "run" / "transcript.bin", Options())
+    bare = audit(tmp_path / "run" / "record.sqlite", Options())
     assert not {f.rule for f in bare.findings} & {"answers.ignored", "answers.invented"}
     assert not {f.rule for f in bare.findings} & {"cohort.grown", "cohort.uninvited"}
     assert not {f.rule for f in bare.findings} & {"parameters.changed", "parameters.unfitting"}
@@ -147,7 +147,7 @@ def points_of(tmp_path_factory):
         path = tmp_path_factory.mktemp("killed") / "run"
         with when, pytest.raises(Killed):
             leave(path, privacy={"truth": True})
-        truth = path / "truth.bin"
+        truth = path / "truth.sqlite"
         return [serious(audit(path, Options(truth=one))) for one in (None, truth)]
 
     return found

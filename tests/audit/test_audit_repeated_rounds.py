@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from doubles import run
+from records import events_of
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.quantile.search import Query, SearchParams
@@ -16,7 +17,6 @@ from deltafl.sim.cli import main
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.differences import Chain, PastModel
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
-from deltafl.sim.record.events import read_events
 from deltafl.sim.settings.config_io import build_config
 
 CONFIG = build_config(
@@ -50,7 +50,7 @@ def rules_of(path, *options, capsys):
 
 @pytest.mark.slow
 def test_a_run_that_repeats_a_lost_round_is_clean(played):
-    events = read_events(played / "events.jsonl")
+    events = events_of(played)
     assert [event["aborted"] is None for event in events] == [False, False, True, False]
     assert events[2]["secure_sums"] == 1 < events[2]["num_queries"]  # its search was the lost one's
     assert {f.rule for f in audit(played).findings if f.severity >= Severity.MEDIUM} == set()

@@ -8,6 +8,7 @@ from hashlib import sha256
 import pytest
 from doubles import Killed, run
 from frames import of_records, records
+from records import checkpoint_of, events_of, said_of
 from reports import serious
 
 from deltafl.protocol import wire as round_wire
@@ -15,7 +16,6 @@ from deltafl.protocol.messages import Announce
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.saved_states import SavedStates
-from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import write_json
 from deltafl.sim.record.transcript import INTERRUPTED, TranscriptWriter
@@ -67,7 +67,7 @@ def resumed(tmp_path_factory):
     end_round = TranscriptWriter.end_round
 
     def die_in_the_third(self, aborted):
-        dies = load_checkpoint(path / "checkpoints").state.round == 2
+        dies = checkpoint_of(path).state.round == 2
         end_round(self, aborted)
         if dies:
             raise Killed
@@ -88,12 +88,12 @@ def audited(resumed, folder, change=None, events=None):
     """What is found in a directory whose transcript was changed under a chain that is right."""
     path = folder / "run"
     shutil.copytree(resumed, path)
-    found = records(resumed / "transcript.bin")
+    found = records(resumed / "record.sqlite")
     if change is not None:
         change(found)
     content = of_records(found)
-    (path / "transcript.bin").write_bytes(content)
-    summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    (path / "record.sqlite").write_bytes(content)
+    summary = said_of(path, "summary")
     summary["transcript_sha256"] = content[-32:].hex()
     write_json(path / "summary.json", summary)
     if events is not None:
@@ -108,7 +108,7 @@ def assert_says(report, sentence):
 
 @pytest.mark.slow
 def test_a_run_that_went_back_is_clean(resumed, tmp_path):
-    assert [event["aborted"] for event in read_events(resumed / "events.jsonl")] == [
+    assert [event["aborted"] for event in events_of(resumed)] == [
         None,
         INTERRUPTED,
         INTERRUPTED,
@@ -142,7 +142,7 @@ def test_another_model_after_an_interruption_is_found(resumed, tmp_path, number)
 
 @pytest.mark.slow
 def test_a_round_that_only_the_events_call_lost_is_found(resumed, tmp_path):
-    events = read_events(resumed / "events.jsonl")
+    events = events_of(resumed)
     events[3]["aborted"] = INTERRUPTED
     report = audited(resumed, tmp_path, events=events)
     assert serious(report) == {"record.disagrees"}
@@ -157,7 +157,7 @@ def test_a_state_that_is_too_old_to_go_on_from_is_found(resumed, tmp_path, kept)
     def go_back(found):
         found.insert(-1, [RESUMED, 0, kept, b""])
 
-    events = read_events(resumed / "events.jsonl")
+    events = events_of(resumed)
     for event in events:
         event["aborted"] = event["aborted"] if kept else INTERRUPTED
     found = audited(resumed, tmp_path, go_back, events).findings
@@ -166,7 +166,7 @@ def test_a_state_that_is_too_old_to_go_on_from_is_found(resumed, tmp_path, kept)
 
 @pytest.mark.slow
 def test_an_event_of_a_round_that_was_lost_later_is_found(resumed, tmp_path):
-    events = read_events(resumed / "events.jsonl")
+    events = events_of(resumed)
     events[1] = read_events(resumed.parent / "before.jsonl")[1]
     assert (events[1]["round"], events[1]["aborted"]) == (2, None)
     report = audited(resumed, tmp_path, events=events)

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from doubles import Killed, Silent, run
+from records import checkpoint_of, said_of
 from reports import serious
 
 from deltafl.sim.cli import main
@@ -14,7 +15,6 @@ from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.source import find_source
-from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.settings.config_io import build_config, to_toml
 
 SETTINGS = {
@@ -69,7 +69,7 @@ def lenient(**options):
 def test_a_killed_run_that_was_resumed_is_clean(runs):
     """Its sums, events, digest and truth agree, and everything was checked."""
     path = runs / "resumed"
-    report = audit(path, lenient(truth=path / "truth.bin"))
+    report = audit(path, lenient(truth=path / "truth.sqlite"))
     assert serious(report) == set()
     assert report.sums_replayed == report.sums_released > 3
     assert {check.outcome for check in report.checks} <= {Outcome.PASSED, Outcome.EMPTY}
@@ -89,7 +89,7 @@ def test_a_run_that_was_killed_is_unfinished_and_nothing_else(runs):
 @pytest.mark.parametrize("tail", [b"\x00", b"the beginning of a round that was lost"])
 def test_what_a_killed_run_wrote_after_its_checkpoint_is_no_damage(runs, tmp_path, tail):
     shutil.copytree(runs / "killed", tmp_path / "run")
-    with (tmp_path / "run" / "transcript.bin").open("ab") as file:
+    with (tmp_path / "run" / "record.sqlite").open("ab") as file:
         file.write(tail)
     assert serious(audit(tmp_path / "run", lenient())) == {"record.unfinished"}
 
@@ -106,7 +106,7 @@ def test_the_limits_are_those_of_the_settings(runs):
     facts = dict(audit(runs / "resumed", lenient()).facts)
     assert facts["adversary"] == "curious"
     assert "cohort.below-floor" in serious(audit(runs / "resumed", lenient(min_cohort=7)))
-    bare = dict(audit(runs / "resumed" / "transcript.bin", lenient()).facts)
+    bare = dict(audit(runs / "resumed" / "record.sqlite", lenient()).facts)
     assert "algorithm" not in bare
 
 
@@ -185,7 +185,7 @@ def test_events_of_rounds_that_nobody_recorded_are_found(runs, tmp_path):
 
 def test_another_transcript_under_a_right_chain_is_not_the_run_s(runs, resumed):
     """The digest that the run states vouches for every byte."""
-    summary = json.loads((resumed / "summary.json").read_text())
+    summary = said_of(resumed, "summary")
     summary["transcript_sha256"] = bytes(32).hex()
     (resumed / "summary.json").write_text(json.dumps(summary))
     report = audit(resumed, lenient())
@@ -196,11 +196,11 @@ def test_another_transcript_under_a_right_chain_is_not_the_run_s(runs, resumed):
 
 def test_a_source_knows_what_vouches_for_it(runs):
     source = find_source(runs / "killed")
-    mark = load_checkpoint(runs / "killed" / "checkpoints").transcript
+    mark = checkpoint_of(runs / "killed").transcript
     assert (source.head, source.num_records) == (mark.digest, mark.num_frames)
     assert sorted(source.events) == [1, 2]
     assert not source.is_in_clear
-    bare = find_source(runs / "killed" / "transcript.bin")
+    bare = find_source(runs / "killed" / "record.sqlite")
     assert (bare.config, bare.events, bare.head, bare.num_records) == (None,) * 4
     assert find_source(runs / "clear").is_in_clear
 
@@ -237,7 +237,7 @@ def test_damaged_events_are_a_finding(resumed, content):
 
 
 def test_a_run_without_a_transcript_is_refused(resumed):
-    (resumed / "transcript.bin").unlink()
+    (resumed / "record.sqlite").unlink()
     with pytest.raises(UserError, match=r"no transcript\.bin"):
         audit(resumed)
 
@@ -245,5 +245,5 @@ def test_a_run_without_a_transcript_is_refused(resumed):
 def test_further_runs_of_an_experiment_are_counted(tmp_path):
     settings = {"experiment": {"num_seeds": 2, "baselines": ["fedavg"]}}
     (tmp_path / "config.toml").write_text(to_toml(build_config([settings])), encoding="utf-8")
-    (tmp_path / "transcript.bin").touch()
+    (tmp_path / "record.sqlite").touch()
     assert find_source(tmp_path).num_others == 3

@@ -14,7 +14,7 @@ from deltafl.sim.run import drawing
 PRIVATE = {
     "dp": {"noise": 2},
     "quantile": {"method": "noisy", "weights": "equal", "noise": "2", "max_queries": 0},
-    "privacy": {"max_weight": 1, "transcript": "headers"},
+    "privacy": {"max_weight": 1, "transcript": "sums"},
     "federation": {"cohort_size": 5},
 }
 

@@ -271,7 +271,7 @@ def judged(directory, truth):
 
 @pytest.mark.slow
 def test_the_checkpoints_know_how_far_the_truth_goes(directory, tmp_path):
-    truth = directory / "truth.bin"
+    truth = directory / "truth.sqlite"
     assert judged(directory, truth) == set()
     same = rewritten(truth, tmp_path / "same.bin", lambda kind, fields: [(kind, fields)])
     assert judged(directory, same) == set()
@@ -289,12 +289,12 @@ def test_a_loss_that_was_changed_a_little_is_found_by_the_checkpoint(directory, 
             fields[LOSS] *= 1 + 1e-15
         return [(kind, fields)]
 
-    changed = rewritten(directory / "truth.bin", tmp_path / "changed.bin", change)
+    changed = rewritten(directory / "truth.sqlite", tmp_path / "changed.bin", change)
     assert judged(directory, changed) == {"truth.disagrees"}
 
 
 def test_records_behind_those_that_the_last_checkpoint_knows_are_found(directory, tmp_path):
-    truth = directory / "truth.bin"
+    truth = directory / "truth.sqlite"
     links = list(read_chain(truth, TRUTH))
     longer = tmp_path / "longer.bin"
     longer.write_bytes(truth.read_bytes())

@@ -1,13 +1,13 @@
 """Run directories that are written, not played: of any methods, seeds, rounds and devices."""
 
-import json
-
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.record.attacked import Aggregated, AttackLog, Population
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
-from deltafl.sim.record.events import event_line
+from deltafl.sim.record.events import add_event
+from deltafl.sim.record.record import write_record
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.settings.config_io import build_config, to_toml
+from deltafl.sim.record.transcript import TranscriptWriter
+from deltafl.sim.settings.config_io import build_config
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 """A name that would be markup if it were not escaped."""
@@ -81,33 +81,37 @@ def make_run(path, *, played=None, finished=False, devices=8, names=None, make_e
         if rounds is None:
             continue
         method, seed = divmod(number, config.experiment.num_seeds)
-        directory.events.write_bytes(
-            b"".join(event_line(make_event(at)) for at in range(1, rounds + 1))
-        )
-        if config.attackers.lie:
-            note_attackers(directory, rounds, 0.1 * (1 + method))
-        for folder in directory.metrics_of(arm.federation).values():
-            folder.mkdir(parents=True)
-            for at in range(0, rounds + 1, arm.federation.evaluate_every):
-                test = [
-                    DeviceMetrics(one, 10, 1.0, error_of(method, seed, at, place))
-                    for place, one in enumerate(ids)
-                ]
-                write_evaluation(folder, Evaluation(at, test[:1], test))
-    top.config.write_text(to_toml(config), encoding="utf-8")
-    top.versions.write_text(json.dumps({"deltafl": "0", "data_sha256": "00"}), encoding="utf-8")
-    if finished:
-        found = {"data": "digits", "train_devices": 4, "test_devices": len(ids)}
-        top.summary.write_text(json.dumps(found), encoding="utf-8")
+        with write_record(directory.record) as record:
+            if not record.has_begun():
+                TranscriptWriter(record, "full")
+                record.note_settings(config if not number else arm)
+            for at in range(1, rounds + 1):
+                add_event(record, make_event(at))
+            if config.attackers.lie:
+                note_attackers(record, rounds, 0.1 * (1 + method))
+            for theta in arm.federation.thetas:
+                for at in range(0, rounds + 1, arm.federation.evaluate_every):
+                    test = [
+                        DeviceMetrics(one, 10, 1.0, error_of(method, seed, at, place))
+                        for place, one in enumerate(ids)
+                    ]
+                    write_evaluation(record, theta, Evaluation(at, test[:1], test))
+            record.keep()
+    with write_record(top.record) as record:
+        record.note_settings(config)
+        record.note("versions", {"deltafl": "0", "data_sha256": "00"})
+        if finished:
+            found = {"data": "digits", "train_devices": 4, "test_devices": len(ids)}
+            record.note("summary", found)
+        record.keep()
     return config
 
 
-def note_attackers(directory, rounds, share):
+def note_attackers(record, rounds, share):
     """Note three liars of thirty devices: a share of each aggregate, and a backdoor in the end."""
-    log = AttackLog(directory.attacked, Population(30, 12, (2, 5, 7)), None)
+    log = AttackLog(record, Population(30, 12, (2, 5, 7)))
     for at in range(1, rounds + 1):
         log.add_round(
             at, {1: 10, 2: 10}, Aggregated({1: round(100 * (1 - share)), 2: round(100 * share)})
         )
     log.add_backdoor(rounds, 0.75)
-    log.close()

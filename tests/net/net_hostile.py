@@ -136,7 +136,7 @@ class Fleet:
                         "evaluate_every": 100_000,
                     },
                     "training": {"device": "cpu", "backend": "reference"},
-                    "privacy": {"transcript": "headers", "min_cohort": DEVICES},
+                    "privacy": {"transcript": "sums", "min_cohort": DEVICES},
                 }
             ]
         )

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from records import said_of
 
 from deltafl.secagg.wire import Kind
 from deltafl.sim.errors import ChainError
@@ -159,7 +160,7 @@ def play(out, random_, port, sort, whole):
     moments = sorted(
         (random_.randrange(7 * whole // 10), str(one), one) for one in victims if whole
     )
-    record, killed, ended = out / "run" / "transcript.bin", 0, {}
+    record, killed, ended = out / "run" / "record.sqlite", 0, {}
     try:
         while time.monotonic() - start < LIMIT_S:
             time.sleep(0.001)
@@ -205,7 +206,7 @@ def account_of(out, has_twin):
     took_part, answers = Counter(), Counter()
     decoder, last = Decoder(), None
     try:
-        for record in read_transcript(out / "run" / "transcript.bin"):
+        for record in read_transcript(out / "run" / "record.sqlite"):
             if not isinstance(record, Message):
                 continue
             if record.round != last:
@@ -221,7 +222,7 @@ def account_of(out, has_twin):
         return {"wrong": [f"the transcript cannot be read: {error}"]}
     report = audit(out / "run")
     found = Counter(f.rule for f in report.findings if f.severity >= Severity.MEDIUM)
-    summary = json.loads((out / "run" / "summary.json").read_text(encoding="utf-8"))
+    summary = said_of(out / "run", "summary")
     wrong = []
     if max(took_part.values(), default=0) > 1:
         wrong.append("a device took part twice in one context")
@@ -269,7 +270,7 @@ def main():
             took, kills = time.monotonic() - start, kills + killed
             if status == 0:
                 account = account_of(out, has_twin=not sort.lost)
-                whole[sort] = whole[sort] or (out / "run" / "transcript.bin").stat().st_size
+                whole[sort] = whole[sort] or (out / "run" / "record.sqlite").stat().st_size
             else:
                 said = (out / "server.log").read_text()[-600:]
                 account = {"wrong": [f"the server ended with {status}: {said}"]}

@@ -8,6 +8,7 @@ import pytest
 from federations import Federation, settings, simulate, wired
 from hypothesis import given
 from hypothesis import strategies as st
+from records import events_of
 
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
@@ -38,7 +39,6 @@ from deltafl.sim.net.frames import (
     encode,
 )
 from deltafl.sim.net.own_work import OwnData, within, work_on
-from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import Begin, Message, read_transcript
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of, training_in
@@ -55,7 +55,7 @@ def federation():
 def messages(path, kind):
     """How often each device sent such a message in each session, by what the server saw."""
     joined, decoder, last = Counter(), Decoder(), 0
-    for record in read_transcript(path / "transcript.bin"):
+    for record in read_transcript(path / "record.sqlite"):
         if isinstance(record, Message):
             if record.round != last:
                 decoder, last = Decoder(), record.round
@@ -282,12 +282,12 @@ def test_every_device_of_a_cohort_trains_even_if_it_does_not_pass(
         federation.play(tmp_path / "net")
     asked = [
         record.cohort
-        for record in read_transcript(tmp_path / "net" / "transcript.bin")
+        for record in read_transcript(tmp_path / "net" / "record.sqlite")
         if isinstance(record, Begin)
     ]
     ids = [federation.dataset.train[index].id for cohort in asked for index in cohort]
     assert trained == Counter(ids)
-    kept = [event["kept_devices"] for event in read_events(tmp_path / "net" / "events.jsonl")]
+    kept = [event["kept_devices"] for event in events_of(tmp_path / "net")]
     assert sum(kept) < len(ids)
 
 
@@ -414,7 +414,7 @@ def test_devices_that_are_told_of_other_data_come_to_no_common_sum(tmp_path, mon
     federation.sides[::2] = [ToldOtherwise(side, sessions) for side in federation.sides[::2]]
     with wired(federation), pytest.raises(RunError, match="gave up after round 1"):
         federation.play(tmp_path / "net")
-    (event,) = read_events(tmp_path / "net" / "events.jsonl")
+    (event,) = events_of(tmp_path / "net")
     assert sum(number % 2 for number in event["cohort"]) == len(event["cohort"]) / 2
     assert event["secure_sums"] == 0
     assert not messages(tmp_path / "net", Kind.MASKED)

@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from federations import Federation, play_killed, settings, wired
+from records import events_of
 
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.randomness import system_randomness
@@ -20,7 +21,6 @@ from deltafl.sim.net.frames import TASK_SIZE, Reason
 from deltafl.sim.net.post import Answer
 from deltafl.sim.net.trips import ROUND, TRAINS, About, Journal, Waiting, is_kept
 from deltafl.sim.record.chain import ChainWriter, read_chain
-from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import read_json
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.engine import Stop
@@ -48,7 +48,7 @@ def found(path):
 
 
 def aborted(path):
-    return [event.get("aborted") for event in read_events(path / "events.jsonl")]
+    return [event.get("aborted") for event in events_of(path)]
 
 
 def measured(path):
@@ -203,7 +203,7 @@ def test_a_full_disk_loses_no_round_once_there_is_room(tmp_path, monkeypatch):
     federation, append = fleet(), ChainWriter.append
 
     def full(writer, kind, *fields):
-        if writer._path.name == "transcript.bin" and writer.num_frames > 60:  # in the first round
+        if writer._path.name == "record.sqlite" and writer.num_frames > 60:  # in the first round
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         append(writer, kind, *fields)
 

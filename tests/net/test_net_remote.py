@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from federations import Federation, settings, simulate, vanishing, wired
+from records import events_of
 
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.session import NoObserver
@@ -19,7 +20,6 @@ from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.post import Answer
 from deltafl.sim.net.remote import RemoteDevices
-from deltafl.sim.record.events import read_events
 from deltafl.sim.run.drawing import Asked, Draw
 
 CASES = {
@@ -95,7 +95,7 @@ def test_a_fleet_that_is_the_cohort_goes_on_after_lost_rounds(tmp_path):
         state = federation.play(tmp_path / "net")
     expected = simulate(config, tmp_path / "simulated", federation.dataset)
     assert state.model.tobytes() == expected.model.tobytes()
-    events = read_events(tmp_path / "net" / "events.jsonl")
+    events = events_of(tmp_path / "net")
     lost = [event["aborted"] is not None for event in events]
     repeated = [after for before, after in pairwise(events) if before["aborted"]]
     assert any(lost)
@@ -139,7 +139,7 @@ def test_a_fleet_waits_for_a_device_whose_file_does_not_fit(tmp_path):
         operator.start()
         federation.play(tmp_path / "net")
         operator.join()
-    events = read_events(tmp_path / "net" / "events.jsonl")
+    events = events_of(tmp_path / "net")
     assert [bool(event["aborted"]) for event in events] == [False, False]
 
 
@@ -171,13 +171,13 @@ def test_a_run_that_was_given_up_goes_on_once_devices_are_there(tmp_path, reason
 
     with wired(federation, declining) as federation.wires, pytest.raises(RunError, match="gave up"):
         federation.play(tmp_path / "net")
-    events = read_events(tmp_path / "net" / "events.jsonl")
+    events = events_of(tmp_path / "net")
     lost = 0 if reason is Reason.SETTINGS else 3
     assert [bool(event["aborted"]) for event in events] == [True] * lost
     federation.begin_server()
     with wired(federation):
         assert federation.play(tmp_path / "net").round == 5
-    events = read_events(tmp_path / "net" / "events.jsonl")
+    events = events_of(tmp_path / "net")
     assert [bool(event["aborted"]) for event in events] == [True] * lost + [False] * (5 - lost)
     assert is_clean(tmp_path / "net")
 

@@ -1,10 +1,9 @@
 """Runs that are killed at a write, and what must not depend on that."""
 
 from doubles import Killed
+from records import checkpoint_of, events_of, toml_of
 
 from deltafl.sim.record import atomic, checkpoint, evaluations, rundir
-from deltafl.sim.record.checkpoint import load_checkpoint
-from deltafl.sim.record.events import read_events
 
 
 def without_times(event):
@@ -13,14 +12,14 @@ def without_times(event):
 
 def result(path):
     """Everything that must not depend on interruptions."""
-    checkpoint = load_checkpoint(path / "checkpoints")
+    checkpoint = checkpoint_of(path)
     return {
         "model": checkpoint.state.model.tobytes(),
         "eta": checkpoint.state.eta,
-        "events": [without_times(event) for event in read_events(path / "events.jsonl")],
+        "events": [without_times(event) for event in events_of(path)],
         "metrics": {p.name: p.read_bytes() for p in sorted((path / "metrics").iterdir())},
         "checkpoints": sorted(p.name for p in (path / "checkpoints").iterdir())[-2:],
-        "config": (path / "config.toml").read_text(),
+        "config": toml_of(path),
     }
 
 

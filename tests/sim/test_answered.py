@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
+from records import checkpoint_of, events_of
 
 from deltafl.fl.cohort import SecureRoundResult
 from deltafl.protocol.client import RoundClient
@@ -18,8 +19,6 @@ from deltafl.secagg.errors import Fault
 from deltafl.secagg.states import Drop
 from deltafl.sim.cohort.sampling import Answered, Answers
 from deltafl.sim.errors import RunError
-from deltafl.sim.record.checkpoint import load_checkpoint
-from deltafl.sim.record.events import read_events
 from deltafl.sim.run import engine
 from deltafl.sim.settings.config_io import build_config
 
@@ -149,7 +148,7 @@ def told(path):
     times = ("train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s", "bytes_up_per_device")
     return [
         {key: value for key, value in event.items() if key not in times}
-        for event in read_events(path / "events.jsonl")
+        for event in events_of(path)
     ]
 
 
@@ -195,7 +194,7 @@ def test_a_resumed_run_draws_the_same_cohorts(kind, sums, tmp_path):
     stop = next(event["round"] for event in events if event["aborted"] is not None)
     with pytest.raises(Killed):
         run(config, tmp_path / "killed", progress=KilledAfter(stop))
-    answered = load_checkpoint(tmp_path / "killed" / "checkpoints").answered
+    answered = checkpoint_of(tmp_path / "killed").answered
     assert any(answered)
     run(config, tmp_path / "killed", resume=True)
     assert told(tmp_path / "killed") == events
@@ -210,7 +209,7 @@ def test_a_resumed_run_goes_on_with_a_lost_round(kind, tmp_path):
     lost = [event["round"] for event in events if event["aborted"] and event["secure_sums"]]
     with pytest.raises(Killed):
         run(config, tmp_path / "killed", progress=KilledAfter(lost[0]))
-    kept = load_checkpoint(tmp_path / "killed" / "checkpoints").lost
+    kept = checkpoint_of(tmp_path / "killed").lost
     assert kept.cohort == tuple(range(8))
     assert any(one.sums for one in kept.searches)
     run(config, tmp_path / "killed", resume=True)
@@ -235,7 +234,7 @@ def test_runs_that_lose_nothing_draw_what_they_always_drew(tmp_path):
         [event["cohort"] for event in told(tmp_path / name)] for name in ("private", "clear")
     ]
     assert cohorts[0] == cohorts[1]
-    assert load_checkpoint(tmp_path / "private" / "checkpoints").answered == (frozenset(),)
+    assert checkpoint_of(tmp_path / "private").answered == (frozenset(),)
 
 
 @pytest.mark.slow

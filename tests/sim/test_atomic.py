@@ -76,7 +76,7 @@ def test_no_message_leaves_before_its_record_can_be_found_again(tmp_path, unsync
         "data": {"num_devices": 24},
         "federation": {"algorithm": "private-fedavg", "rounds": 1, "cohort_size": 6},
         "training": {"batch_size": 64, "device": "cpu"},
-        "privacy": {"min_cohort": 5, "transcript": "headers"},
+        "privacy": {"min_cohort": 5, "transcript": "sums"},
         "experiment": {"num_seeds": 2},
     }
     run(build_config([settings]), tmp_path / "above" / "run", progress=Silent())

@@ -14,6 +14,7 @@ import pytest
 from doubles import Silent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records import checkpoint_of, events_of, note, said_of
 from running import is_running
 
 from deltafl.fl.local import LocalTraining
@@ -25,8 +26,6 @@ from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import BackendDevices
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.record.checkpoint import load_checkpoint
-from deltafl.sim.record.events import read_events
 from deltafl.sim.record.memory import peak_memory_of_workers_mb
 from deltafl.sim.run.algorithms import build_rounds, strategy_of
 from deltafl.sim.run.experiment import run_experiment
@@ -68,8 +67,8 @@ def learnt(path):
     return [
         {key: value for key, value in event.items() if not key.endswith("_s")}
         for one in runs
-        for event in read_events(one / "events.jsonl")
-    ], [load_checkpoint(one / "checkpoints").state.model.tobytes() for one in runs]
+        for event in events_of(one)
+    ], [checkpoint_of(one).state.model.tobytes() for one in runs]
 
 
 def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_path, monkeypatch):
@@ -79,8 +78,8 @@ def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_
     alone, _ = run(by(config, "reference"), tmp_path / "reference")
     assert learnt(tmp_path / "processes") == learnt(tmp_path / "reference")
     assert summary["test_error"] == alone["test_error"]
-    assert (tmp_path / "processes" / "truth.bin").stat().st_size > 0
-    for event in read_events(tmp_path / "processes" / "events.jsonl"):
+    assert (tmp_path / "processes" / "truth.sqlite").stat().st_size > 0
+    for event in events_of(tmp_path / "processes"):
         assert event["train_cpu_s"] > 0
         assert event["protocol_cpu_s"] > 0
     assert summary["peak_memory_mb"] > alone["peak_memory_mb"] + 2 * 50, "two workers with torch"
@@ -88,7 +87,7 @@ def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_
     other = replace(config, experiment=replace(config.experiment, seed=2))
     run(by(other, "reference"), tmp_path / "other")
     assert (
-        load_checkpoint(tmp_path / "other" / "checkpoints").state.model.tobytes()
+        checkpoint_of(tmp_path / "other").state.model.tobytes()
         not in learnt(tmp_path / "processes")[1]
     ), "the comparison can fail"
 
@@ -98,14 +97,14 @@ def test_a_run_of_an_earlier_version_goes_on_by_the_reference(tmp_path):
     config = by(build_config([PRIVATE]), "auto")
     run(config, path)
     before = learnt(path)
-    versions = json.loads((path / "versions.json").read_text())
+    versions = said_of(path, "versions")
     of_then = {key: versions[key] for key in versions if key not in ("backend", "workers")}
     (path / "versions.json").write_text(json.dumps(of_then))
-    (path / "summary.json").unlink()
+    note(path, "summary", None)
     _, notes = run(config, path, resume=True)
     assert notes == []
     assert learnt(path) == before
-    assert json.loads((path / "versions.json").read_text())["backend"] == "reference"
+    assert said_of(path, "versions")["backend"] == "reference"
 
 
 @pytest.mark.slow
@@ -125,9 +124,9 @@ def test_a_record_of_who_did_the_work_that_cannot_be_is_named(tmp_path, name, va
     path = tmp_path / "run"
     config = by(build_config([PRIVATE]), "auto")
     run(config, path)
-    versions = json.loads((path / "versions.json").read_text())
+    versions = said_of(path, "versions")
     (path / "versions.json").write_text(json.dumps({**versions, name: value}))
-    (path / "summary.json").unlink()
+    note(path, "summary", None)
     message = rf"versions.json is damaged: {name} = {value!r} is not a possible value"
     with pytest.raises(UserError, match=message):
         run(config, path, resume=True)

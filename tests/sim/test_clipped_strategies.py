@@ -7,6 +7,7 @@ import pytest
 from doubles import Killed, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records import checkpoint_of
 from resumed import kill_at_write, result
 from robust_twins import HALF, RESOLUTION_BITS, SESSIONS, START, WHOLE, in_clear, private
 from toy_devices import drawn_devices
@@ -22,7 +23,6 @@ from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.run.algorithms import build_strategy
 from deltafl.sim.run.arms import check_arms
 from deltafl.sim.settings.config_io import build_config
@@ -147,7 +147,7 @@ def test_an_audit_follows_the_radius(algorithm, tmp_path, monkeypatch):
     """And finds that it is not what the settings and sums lead to."""
     config = small(algorithm, privacy={"transcript": "full", "truth": True})
     run(config, tmp_path / "run")
-    truth = tmp_path / "run" / "truth.bin"
+    truth = tmp_path / "run" / "truth.sqlite"
     found = audit(tmp_path / "run", Options(truth=truth))
     assert {one.rule for one in found.findings} <= {"search.narrow", "search.losses-found"}
     other = replace(CLIPPING, radius=0.2, rate=0.25)
@@ -166,11 +166,11 @@ def test_a_run_that_is_killed_goes_on_with_its_radius(algorithm, tmp_path, monke
         kill_at_write(patch, 7, after=True)  # two rounds are done
         with pytest.raises(Killed):
             run(config, tmp_path / "killed")
-    kept = load_checkpoint(tmp_path / "killed" / "checkpoints").state
+    kept = checkpoint_of(tmp_path / "killed").state
     assert 0 < kept.round < 4
     assert kept.memory[RADIUS] != config.strategy.clipped_radius
     run(config, tmp_path / "killed", resume=True)
     assert result(tmp_path / "killed") == result(tmp_path / "whole")
-    done = load_checkpoint(tmp_path / "killed" / "checkpoints").state
-    whole = load_checkpoint(tmp_path / "whole" / "checkpoints").state
+    done = checkpoint_of(tmp_path / "killed").state
+    whole = checkpoint_of(tmp_path / "whole").state
     assert done.memory[RADIUS].tobytes() == whole.memory[RADIUS].tobytes()

@@ -9,6 +9,7 @@ import pytest
 from doubles import Killed, KilledAfter, run
 from frames import of_records, records
 from fresh_python import run_python
+from records import checkpoint_of, events_of, note, said_of
 from reports import serious
 
 from deltafl.protocol import wire as round_wire
@@ -19,7 +20,6 @@ from deltafl.sim.errors import ChainError, RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.seen import Decoder
-from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
@@ -129,7 +129,7 @@ def lenient(path):
 
 
 def lost_rounds(path):
-    events = read_events(path / "events.jsonl")
+    events = events_of(path)
     return [event["round"] for event in events if event.get("aborted") == INTERRUPTED]
 
 
@@ -141,20 +141,20 @@ def test_an_interrupted_round_is_lost_and_its_context_never_used_again(
 ):
     path, config = tmp_path / "run", settings_of(kind)
     killed_in(monkeypatch, config, path, number=2, after=after)
-    left = (path / "transcript.bin").read_bytes()
+    left = (path / "record.sqlite").read_bytes()
     summary = run(config, path, resume=True)
     assert lost_rounds(path) == [2]
     assert (summary["lost_rounds"], summary["interrupted_rounds"]) == (1, 1)
     assert summary["rounds"] == ROUNDS
-    assert (path / "transcript.bin").read_bytes().startswith(left)
-    sent = messages_of(path / "transcript.bin")
+    assert (path / "record.sqlite").read_bytes().startswith(left)
+    sent = messages_of(path / "record.sqlite")
     assert max(sent.values()) == 1
     searches = Counter(device for device, _, kind, slot in sent if (kind, slot) == (Kind.MASKED, 0))
     spent = privacy_of(config, max(searches.values()))
     if spent is not None:
         assert summary["search_privacy"]["epsilon"] >= spent.epsilon
     assert serious(lenient(path)) == set()
-    begun = {r.round: r.cohort for r in read_transcript(path / "transcript.bin") if is_begin(r)}
+    begun = {r.round: r.cohort for r in read_transcript(path / "record.sqlite") if is_begin(r)}
     assert sorted(begun) == [1, 2, 3]
     assert not set(begun[2]) & set(begun[3])  # they may have answered for the model
 
@@ -174,10 +174,10 @@ def test_a_lost_round_is_spent_like_any_other(after, tmp_path, monkeypatch):
     summary = run(config, path, resume=True)
     assert lost_rounds(path) == [2]
     account = account_of(config, 60, summary["model_parameters"])
-    told = [event["epsilon"] for event in read_events(path / "events.jsonl")]
+    told = [event["epsilon"] for event in events_of(path)]
     assert told == [account.after(number).epsilon for number in (1, 2, 3)]
     assert told[1] < told[2] == summary["privacy"]["epsilon"]
-    begun = [r.cohort for r in read_transcript(path / "transcript.bin") if is_begin(r)]
+    begun = [r.cohort for r in read_transcript(path / "record.sqlite") if is_begin(r)]
     invited = Counter(device for cohort in begun for device in cohort)
     assert max(invited.values()) <= summary["privacy"]["participations"] == 2
 
@@ -192,10 +192,10 @@ def test_an_audit_with_the_truth_does_without_that_of_a_lost_round(after, tmp_pa
     path, config = tmp_path / "run", settings_of(privacy={"truth": True})
     killed_in(monkeypatch, config, path, number=2, after=after)
     run(config, path, resume=True)
-    report = audit(path, Options(truth=path / "truth.bin"))
+    report = audit(path, Options(truth=path / "truth.sqlite"))
     assert serious(report) == set()
-    opening = next(read_transcript(path / "transcript.bin"))
-    told = {one.round for one in read_truth(path / "truth.bin", opening.run_id)}
+    opening = next(read_transcript(path / "record.sqlite"))
+    told = {one.round for one in read_truth(path / "truth.sqlite", opening.run_id)}
     assert told == {1, 3}
 
 
@@ -203,9 +203,9 @@ def test_an_audit_with_the_truth_does_without_that_of_a_lost_round(after, tmp_pa
 def test_the_model_after_a_lost_round_is_the_one_before_it(kind, tmp_path, monkeypatch):
     path, config = tmp_path / "run", settings_of(kind)
     killed_in(monkeypatch, config, path, number=ROUNDS)
-    before = load_checkpoint(path / "checkpoints").state
+    before = checkpoint_of(path).state
     run(config, path, resume=True)
-    after = load_checkpoint(path / "checkpoints").state
+    after = checkpoint_of(path).state
     assert after.model.tobytes() == before.model.tobytes()
     assert (before.round, after.round) == (ROUNDS - 1, ROUNDS)
     assert after.eta == before.eta
@@ -242,8 +242,8 @@ def test_a_search_starts_at_the_threshold_of_a_round_that_was_kept(
     path, config = tmp_path / "run", settings_of(federation={"rounds": 4})
     killed_in(monkeypatch, config, path, number=lost)
     run(config, path, resume=True)
-    assert is_warm(path / "transcript.bin") == [False, lost == 2, True, True]
-    source = path / "transcript.bin" if alone else path
+    assert is_warm(path / "record.sqlite") == [False, lost == 2, True, True]
+    source = path / "record.sqlite" if alone else path
     assert serious(audit(source, Options(min_cohort=5))) == set()
 
 
@@ -254,8 +254,8 @@ def test_a_search_that_starts_afresh_after_a_lost_round_is_found(tmp_path, monke
     cold = replace(config, quantile=replace(config.quantile, warm_start=False))
     (path / "config.toml").write_text(to_toml(cold))
     run(cold, path, resume=True)
-    assert is_warm(path / "transcript.bin") == [False, True, False]
-    report = audit(path / "transcript.bin", Options(min_cohort=5))
+    assert is_warm(path / "record.sqlite") == [False, True, False]
+    report = audit(path / "record.sqlite", Options(min_cohort=5))
     assert serious(report) == {"parameters.changed"}
 
 
@@ -275,7 +275,7 @@ def test_a_run_that_is_interrupted_in_every_round_ends_all_the_same(tmp_path, mo
     summary = run(config, path, resume=True)
     assert summary["interrupted_rounds"] == 5
     assert serious(lenient(path)) == set()
-    assert max(messages_of(path / "transcript.bin").values()) == 1
+    assert max(messages_of(path / "record.sqlite").values()) == 1
 
 
 def test_devices_that_may_have_answered_are_not_asked_again(tmp_path, monkeypatch):
@@ -328,7 +328,7 @@ def test_a_damaged_last_checkpoint_costs_a_round_that_had_ended(tmp_path, monkey
     (path / "checkpoints" / "round-000002.npz").write_bytes(b"PK")
     run(config, path, resume=True)
     assert lost_rounds(path) == [2]
-    assert max(messages_of(path / "transcript.bin").values()) == 1
+    assert max(messages_of(path / "record.sqlite").values()) == 1
     assert serious(lenient(path)) == set()
 
 
@@ -336,18 +336,18 @@ def test_a_damaged_last_checkpoint_costs_a_round_that_had_ended(tmp_path, monkey
 def test_a_damaged_last_checkpoint_of_a_finished_transcript_opens_it_again(tmp_path):
     path, config = tmp_path / "run", settings_of()
     run(config, path)
-    (path / "summary.json").unlink()
+    note(path, "summary", None)
     (path / "checkpoints" / "round-000003.npz").write_bytes(b"PK")
     summary = run(config, path, resume=True)
     assert lost_rounds(path) == [3]
-    kinds = [type(record) for record in read_transcript(path / "transcript.bin")]
+    kinds = [type(record) for record in read_transcript(path / "record.sqlite")]
     assert kinds[-3:] == [Closing, Resumed, Closing]
     assert bytes.fromhex(summary["transcript_sha256"]) == list(digests(path))[-1]
     assert serious(lenient(path)) == set()
 
 
 def digests(path):
-    content = (path / "transcript.bin").read_bytes()
+    content = (path / "record.sqlite").read_bytes()
     yield content[-32:]
 
 
@@ -356,10 +356,10 @@ def test_a_run_without_checkpoints_whose_devices_have_answered_is_not_begun_agai
     with pytest.raises(Killed):
         run(config, path, progress=KilledAfter(1))
     shutil.rmtree(path / "checkpoints")
-    before = (path / "transcript.bin").read_bytes()
+    before = (path / "record.sqlite").read_bytes()
     with pytest.raises(RunDirectoryError, match="devices have answered in this run"):
         run(config, path, resume=True)
-    assert (path / "transcript.bin").read_bytes() == before
+    assert (path / "record.sqlite").read_bytes() == before
 
 
 @pytest.fixture(scope="module")
@@ -368,7 +368,7 @@ def left(tmp_path_factory):
     path = tmp_path_factory.mktemp("left") / "run"
     with pytest.MonkeyPatch.context() as patch:
         killed_in(patch, settings_of(), path, number=2)
-    mark = load_checkpoint(path / "checkpoints").transcript
+    mark = checkpoint_of(path).transcript
     return path, mark
 
 
@@ -379,17 +379,17 @@ def test_a_transcript_that_breaks_off_anywhere_is_gone_on_with(left, place, insi
     """At the end of a record, in its length, and in its frame."""
     path, mark = tmp_path / "run", left[1]
     shutil.copytree(left[0], path)
-    content = (path / "transcript.bin").read_bytes()
-    starts = [r.offset for r in read_transcript(path / "transcript.bin") if r.offset >= mark.size]
+    content = (path / "record.sqlite").read_bytes()
+    starts = [r.offset for r in read_transcript(path / "record.sqlite") if r.offset >= mark.size]
     cut = starts[place] + inside
-    (path / "transcript.bin").write_bytes(content[:cut])
+    (path / "record.sqlite").write_bytes(content[:cut])
     run(settings_of(), path, resume=True)
     begun = cut >= starts[1]
     assert lost_rounds(path) == [2] * begun
-    found = list(read_transcript(path / "transcript.bin"))
+    found = list(read_transcript(path / "record.sqlite"))
     [resumed] = [record for record in found if isinstance(record, Resumed)]
     assert (resumed.kept, resumed.torn) == (1, content[starts[place] : cut])
-    assert (path / "transcript.bin").read_bytes()[: starts[place]] == content[: starts[place]]
+    assert (path / "record.sqlite").read_bytes()[: starts[place]] == content[: starts[place]]
     assert serious(lenient(path)) == set()
 
 
@@ -399,7 +399,7 @@ def test_an_event_log_that_breaks_off_is_gone_on_with(left, cut, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(left[0], path)
     log = path / "events.jsonl"
-    size = load_checkpoint(path / "checkpoints").events_size
+    size = checkpoint_of(path).events_size
     with log.open("ab") as file:
         file.truncate(size)
         file.write(b'{"round": 2, "eta": 0.25, "kept_devices": 6}'[:cut])
@@ -411,25 +411,25 @@ def test_an_event_log_that_breaks_off_is_gone_on_with(left, cut, tmp_path):
 def test_a_transcript_that_is_damaged_elsewhere_is_not_gone_on_with(left, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(left[0], path)
-    content = bytearray((path / "transcript.bin").read_bytes())
+    content = bytearray((path / "record.sqlite").read_bytes())
     content[-1] ^= 1
-    (path / "transcript.bin").write_bytes(content)
+    (path / "record.sqlite").write_bytes(content)
     with pytest.raises(ChainError, match="edited"):
         run(settings_of(), path, resume=True)
-    assert (path / "transcript.bin").read_bytes() == content
+    assert (path / "record.sqlite").read_bytes() == content
 
 
 def test_a_round_that_does_not_follow_the_checkpoint_is_damage(left, tmp_path):
     path, mark = tmp_path / "run", left[1]
     shutil.copytree(left[0], path)
-    found = records(path / "transcript.bin")
+    found = records(path / "record.sqlite")
     [at] = [n for n, r in enumerate(found) if r[0] == BEGIN and n >= mark.num_frames]
     found[at][2] = 3
     content = of_records(found) + b"half a record"
-    (path / "transcript.bin").write_bytes(content)
+    (path / "record.sqlite").write_bytes(content)
     with pytest.raises(RunDirectoryError, match="round 3 began after round 1"):
         run(settings_of(), path, resume=True)
-    assert (path / "transcript.bin").read_bytes() == content
+    assert (path / "record.sqlite").read_bytes() == content
 
 
 def at_every_write(monkeypatch, number):
@@ -477,7 +477,7 @@ def test_an_interruption_of_an_evaluation_loses_no_round(sums, tmp_path, monkeyp
         with pytest.raises(Killed):
             run(config, path)
     summary = run(config, path, resume=True)
-    assert (summary["lost_rounds"], load_checkpoint(path / "checkpoints").state.round) == (0, 3)
+    assert (summary["lost_rounds"], checkpoint_of(path).state.round) == (0, 3)
     assert summary["final_model_sha256"] == whole["final_model_sha256"]
     evaluated = [sorted(p.name for p in (tmp_path / name / "metrics").iterdir()) for name in PATHS]
     assert evaluated[0] == evaluated[1]
@@ -502,7 +502,7 @@ def test_a_process_that_ends_while_it_resumes_loses_nothing_more(tmp_path, monke
             run(config, path, resume=True)
     run(config, path, resume=True)
     assert lost_rounds(path) == [2]
-    resumed = [r for r in read_transcript(path / "transcript.bin") if isinstance(r, Resumed)]
+    resumed = [r for r in read_transcript(path / "record.sqlite") if isinstance(r, Resumed)]
     assert [record.kept for record in resumed] == [1, 1, 1, 2]
     assert serious(lenient(path)) == set()
 
@@ -512,10 +512,10 @@ def test_a_finished_run_is_left_alone(tmp_path, monkeypatch):
     path, config = tmp_path / "run", settings_of()
     killed_in(monkeypatch, config, path, number=2, after=50)
     run(config, path, resume=True)
-    (path / "summary.json").unlink()  # killed just before it was written
-    before = (path / "transcript.bin").read_bytes()
+    note(path, "summary", None)  # killed just before it was written
+    before = (path / "record.sqlite").read_bytes()
     run(config, path, resume=True)
-    assert (path / "transcript.bin").read_bytes() == before
+    assert (path / "record.sqlite").read_bytes() == before
 
 
 def test_interrupted_rounds_count_the_sums_of_each_level():
@@ -590,11 +590,11 @@ def with_the_round_cut_and_played_again(found):
 )
 def test_a_round_that_is_cut_out_under_a_new_chain_is_found(cut, rule, resumed, tmp_path):
     shutil.copytree(resumed, tmp_path / "run")
-    found = records(resumed / "transcript.bin")
+    found = records(resumed / "record.sqlite")
     cut(found)
     content = of_records(found)
-    (tmp_path / "run" / "transcript.bin").write_bytes(content)
-    summary = json.loads((resumed / "summary.json").read_text(encoding="utf-8"))
+    (tmp_path / "run" / "record.sqlite").write_bytes(content)
+    summary = said_of(resumed, "summary")
     summary["transcript_sha256"] = content[-32:].hex()
     (tmp_path / "run" / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     assert rule in serious(lenient(tmp_path / "run"))
@@ -606,7 +606,7 @@ def test_the_run_that_the_cuts_are_made_in_is_clean(resumed):
     report = lenient(resumed)
     assert serious(report) == set()
     assert report.rounds == ROUNDS
-    ends = [r for r in read_transcript(resumed / "transcript.bin") if isinstance(r, RoundEnd)]
+    ends = [r for r in read_transcript(resumed / "record.sqlite") if isinstance(r, RoundEnd)]
     assert [end.round for end in ends] == [1, 3]
 
 

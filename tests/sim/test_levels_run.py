@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from doubles import Killed, Silent, run
+from records import checkpoint_of, events_of, said_of
 
 from deltafl.fl.bundle import Architecture, Bundle, embedding_sha256
 from deltafl.fl.data.glove import load_glove
@@ -33,8 +34,6 @@ from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.round_replay import play_again
 from deltafl.sim.inspect.audit.views import RoundView
-from deltafl.sim.record.checkpoint import load_checkpoint
-from deltafl.sim.record.events import read_events
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.transcript import Message, Sum, read_transcript
 from deltafl.sim.run.algorithms import build_rounds, strategy_of
@@ -54,7 +53,7 @@ SETTINGS = {
     },
     "quantile": {"method": "histogram"},
     "policy": {"max_pivots": 960},
-    "privacy": {"min_cohort": 4, "min_honest_tail": 0, "transcript": "every=2"},
+    "privacy": {"min_cohort": 4, "min_honest_tail": 0, "transcript": "full"},
     "training": {"learning_rate": 0.5, "batch_size": 64, "device": "cpu"},
     "experiment": {"num_seeds": 1, "baselines": ["delta-fl", "fedavg"]},
 }
@@ -100,11 +99,11 @@ def test_the_summary_tells_of_every_level(played):
     assert summary["theta"] == 0.8
     assert summary["final_model_sha256"] == summary["levels"]["0.8"]["final_model_sha256"]
     assert "levels" not in summary["baseline"]["fedavg"]
-    assert json.loads((path / "summary.json").read_text()) == summary
+    assert said_of(path, "summary") == summary
 
 
 def test_events_tell_of_every_level(played):
-    for event in read_events(played[0] / "events.jsonl"):
+    for event in events_of(played[0]):
         assert list(event["levels"]) == LEVELS
         kept = [level["kept_devices"] for level in event["levels"].values()]
         assert kept == sorted(kept, reverse=True)
@@ -113,8 +112,8 @@ def test_events_tell_of_every_level(played):
 
 def test_private_levels_keep_whom_levels_in_clear_keep(played):
     path, _ = played
-    private = read_events(path / "events.jsonl")
-    clear = read_events(path / "arms" / "delta-fl-seed-1" / "events.jsonl")
+    private = events_of(path)
+    clear = events_of(path / "arms" / "delta-fl-seed-1")
     for one, other in zip(private, clear, strict=True):
         # the largest level starts from zeros: its losses are all one, but for rounding in clear
         for level in LEVELS[1:]:
@@ -131,7 +130,7 @@ def test_the_bundle_has_the_final_models(played):
     assert bundle.provenance["round"] == "2"
     assert bundle.provenance["data"] == "digits"
     (baseline,) = Bundle.load(path / "arms" / "fedavg-seed-1" / "bundle.npz").models.values()
-    checkpoint = load_checkpoint(path / "arms" / "fedavg-seed-1" / "checkpoints")
+    checkpoint = checkpoint_of(path / "arms" / "fedavg-seed-1")
     assert np.array_equal(baseline, checkpoint.state.model)
 
 
@@ -204,7 +203,7 @@ def test_the_audit_compares_every_level_with_the_events(played, tmp_path):
 def views_of(path):
     """What the server saw, round by round."""
     views: dict[int, RoundView] = {}
-    for record in read_transcript(path / "transcript.bin"):
+    for record in read_transcript(path / "record.sqlite"):
         if isinstance(record, Message | Sum):
             view = views.setdefault(record.round, RoundView(record.round, record.round == 2))
             if isinstance(record, Message):
@@ -349,7 +348,7 @@ def test_levels_and_strategies_come_in_pairs():
 
 
 def test_private_levels_remember_an_eta_of_each():
-    config = settings(privacy={"sums": "ideal", "transcript": "headers"})
+    config = settings(privacy={"sums": "ideal", "transcript": "sums"})
     levels = strategy_of(config)
     assert isinstance(levels, PrivateLevels)
     assert levels.server_sees is Visibility.SUMS
@@ -466,7 +465,7 @@ def test_predict_knows_the_data_that_a_run_made(played, capsys):
     assert main(["predict", str(played[0]), "--data", "digits", "--json"]) == 0
     levels = json.loads(capsys.readouterr().out)
     assert [level["theta"] for level in levels] == LEVELS
-    summary = json.loads((played[0] / "summary.json").read_text())
+    summary = said_of(played[0], "summary")
     mean = float(np.mean(list(levels[0]["error"].values())))
     assert mean == pytest.approx(summary["levels"]["0.8"]["test_error"]["mean"], abs=1e-3)
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 from doubles import Killed, Silent, run
+from records import events_of, toml_of
 from resumed import kill_at_write, result
 
 from deltafl.sim.cli import main
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import Closing, Resumed, read_transcript
 from deltafl.sim.run.experiment import run_experiment
@@ -100,7 +100,7 @@ def test_a_masked_run_has_the_same_bits_and_a_clean_record(tmp_path):
     assert same == other
     ends = [
         record
-        for record in read_transcript(path / "transcript.bin")
+        for record in read_transcript(path / "record.sqlite")
         if isinstance(record, Closing | Resumed)
     ]
     assert [(type(one), getattr(one, "rounds", getattr(one, "kept", None))) for one in ends] == [
@@ -108,7 +108,7 @@ def test_a_masked_run_has_the_same_bits_and_a_clean_record(tmp_path):
         (Resumed, 2),
         (Closing, 4),
     ]
-    assert findings(path, path / "truth.bin") == findings(wanted, wanted / "truth.bin")
+    assert findings(path, path / "truth.sqlite") == findings(wanted, wanted / "truth.sqlite")
     assert not {severity for _, severity in findings(path)} & {"HIGH", "MEDIUM"}
 
 
@@ -148,14 +148,14 @@ def test_the_command_makes_it_longer_from_its_own_settings(
     assert call(*tiny_arguments)[0] == 0
     code, out, err = call("--resume", "--rounds=6")
     assert (code, "a: from 4 to 6 rounds" in err) == (0, True)
-    assert len(read_events(tmp_path / "a" / "events.jsonl")) == 6
+    assert len(events_of(tmp_path / "a")) == 6
     assert call("--resume") == (0, out, "")
     code, _, err = call("--resume", "--rounds=9", "--set=federation.theta=1/3")
     assert (code, "started with federation.theta = 0.5, not 1/3" in err) == (2, True)
     (tmp_path / "a" / "metrics" / "round-000000.parquet").touch()
     assert "an earlier version wrote it" in call("--resume", "--rounds=9")[2]
     assert {"summary.json", "bundle.npz"} <= {one.name for one in (tmp_path / "a").iterdir()}
-    assert "rounds = 6\n" in (tmp_path / "a" / "config.toml").read_text()
+    assert "rounds = 6\n" in toml_of(tmp_path / "a")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from doubles import Silent, run
+from records import note
 
 from deltafl.sim.charts.files import write_figures
 from deltafl.sim.errors import RunDirectoryError
@@ -17,7 +18,7 @@ from deltafl.sim.record.transcript import TRANSCRIPT
 from deltafl.sim.settings.config import ExperimentConfig
 
 TEMPORARY = (".summary.json.tmp", ".bundle.npz.tmp", ".versions.json.tmp")
-APPENDED = ("events.jsonl", "transcript.bin", "truth.bin", ".lock")
+APPENDED = ("events.jsonl", "record.sqlite", "truth.sqlite", ".lock")
 REPLACED = ("versions.json", "bundle.npz")
 FOLDERS = ("metrics", "checkpoints", "plots", "arms")
 
@@ -27,7 +28,7 @@ def unfinished(tiny, tmp_path, no_figures):
     """The directory of a run that lacks its summary, and a file and a folder of the user."""
     path = tmp_path / "run"
     run(tiny, path)
-    (path / "summary.json").unlink()
+    note(path, "summary", None)
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "round-000000.npz").write_text("precious")
@@ -159,7 +160,7 @@ def test_files_that_grow_are_opened_as_a_run_s_own(tmp_path):
     (tmp_path / "precious").write_text("precious")
     for name, opens in (
         ("events.jsonl", EventLog),
-        ("transcript.bin", lambda path: ChainWriter(path, TRANSCRIPT, TRANSCRIPT.start)),
+        ("record.sqlite", lambda path: ChainWriter(path, TRANSCRIPT, TRANSCRIPT.start)),
     ):
         (tmp_path / name).symlink_to("precious")
         with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is a link"):

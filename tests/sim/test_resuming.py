@@ -1,16 +1,15 @@
 """A state is gone on with only by the run that it is of; what does not fit is left as it was."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
 from frames import of_records, records
+from records import checkpoint_of, said_of
 
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.transcript import Begin, read_transcript
 from deltafl.sim.settings.config_io import build_config
 
@@ -33,7 +32,7 @@ def settings_of(**changes):
         },
         "training": {"batch_size": 64, "device": "cpu"},
         "quantile": {"resolution_bits": 8, "loss_bound": 8, "method": "bracketed"},
-        "privacy": {"min_cohort": 5, "transcript": "headers", "truth": True},
+        "privacy": {"min_cohort": 5, "transcript": "sums", "truth": True},
     }
     for section, values in changes.items():
         settings[section] = {**settings.get(section, {}), **values}
@@ -145,18 +144,18 @@ def test_a_round_whose_devices_have_answered_is_not_begun_again(left, tmp_path, 
 def test_rounds_that_begin_twice_are_not_gone_on_with(left, tmp_path, capsys):
     """Under a chain that is right, and a checkpoint that vouches for it."""
     path = shutil.copytree(left[0], tmp_path / "run")
-    found = records(path / "transcript.bin")
+    found = records(path / "record.sqlite")
     for record in found:
         if record[0] == BEGIN:
             record[2] = 1
     content = of_records(found)
-    (path / "transcript.bin").write_bytes(content)
+    (path / "record.sqlite").write_bytes(content)
     digest = np.frombuffer(content[-32:], np.uint8)
     edit(path, transcript_size=np.int64(len(content)), transcript_digest=digest)
     refused(path, "the round that begins is not round 2", capsys)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "transcript.bin", "truth.bin", "events.jsonl"])
+@pytest.mark.parametrize("name", ["checkpoints", "record.sqlite", "truth.sqlite", "events.jsonl"])
 def test_a_file_of_another_run_is_refused(left, tmp_path, capsys, name):
     path = shutil.copytree(left[0], tmp_path / "run")
     copy = shutil.copytree if (path / name).is_dir() else shutil.copy
@@ -169,7 +168,7 @@ def test_a_file_of_another_run_is_refused(left, tmp_path, capsys, name):
     refused(path, "damaged|another file|checkpoint knows of more", capsys)
 
 
-@pytest.mark.parametrize("name", ["transcript.bin", "truth.bin", "events.jsonl"])
+@pytest.mark.parametrize("name", ["record.sqlite", "truth.sqlite", "events.jsonl"])
 def test_a_file_that_is_missing_is_refused(left, tmp_path, capsys, name):
     path = shutil.copytree(left[0], tmp_path / "run")
     (path / name).unlink()
@@ -178,10 +177,10 @@ def test_a_file_that_is_missing_is_refused(left, tmp_path, capsys, name):
 
 def test_a_record_before_the_checkpoint_that_was_edited_is_refused(left, tmp_path, capsys):
     path = shutil.copytree(left[0], tmp_path / "run")
-    content = bytearray((path / "transcript.bin").read_bytes())
-    begin = next(r for r in read_transcript(path / "transcript.bin") if isinstance(r, Begin))
+    content = bytearray((path / "record.sqlite").read_bytes())
+    begin = next(r for r in read_transcript(path / "record.sqlite") if isinstance(r, Begin))
     content[begin.offset + 10] ^= 1
-    (path / "transcript.bin").write_bytes(content)
+    (path / "record.sqlite").write_bytes(content)
     refused(path, "it was edited", capsys)
 
 
@@ -209,9 +208,9 @@ def test_an_ideal_run_is_held_to_its_files_too(tmp_path, capsys):
 )
 def test_what_strategies_remember_is_gone_on_with(changes, tmp_path):
     path = stopped(tmp_path / "run", **changes)
-    assert load_checkpoint(path / "checkpoints").state.memory
+    assert checkpoint_of(path).state.memory
     run(settings_of(**changes), path, resume=True)
-    assert json.loads((path / "summary.json").read_text(encoding="utf-8"))["rounds"] == ROUNDS
+    assert said_of(path, "summary")["rounds"] == ROUNDS
 
 
 @pytest.mark.slow

@@ -7,16 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
+from records import attacked_of, checkpoint_of, evaluations_of, events_of
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, Split, federate
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.record.attacked import read_attacked
-from deltafl.sim.record.checkpoint import load_checkpoint
-from deltafl.sim.record.evaluations import read_last_evaluation
-from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import read_transcript
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.arms import check_data
@@ -43,7 +40,7 @@ def settings(**changes):
 
 
 def model(path):
-    return load_checkpoint(path / "checkpoints").state.model
+    return checkpoint_of(path).state.model
 
 
 @pytest.mark.slow
@@ -52,7 +49,7 @@ def test_nobody_lies_by_default_and_a_share_of_0_changes_no_bit(tmp_path):
     nobody = {"share": 0, "kind": "inner-product", "loss": "top", "weight": "largest"}
     summary = run(settings(attackers=nobody), tmp_path / "zero")
     assert model(tmp_path / "none").tobytes() == model(tmp_path / "zero").tobytes()
-    last = [read_last_evaluation(tmp_path / name / "metrics") for name in ("none", "zero")]
+    last = [evaluations_of(tmp_path / name)[-1] for name in ("none", "zero")]
     assert last[0] == last[1]
     assert not (tmp_path / "zero" / "attackers.jsonl").exists()
     assert "attackers" not in summary
@@ -71,7 +68,7 @@ def test_all_methods_of_a_seed_meet_the_same_attackers(tmp_path):
     for number, arm in enumerate(config.arms()):
         name = f"{arm.federation.algorithm}-seed-{arm.experiment.seed}"
         path = tmp_path / "run" / "arms" / name if number else tmp_path / "run"
-        found = read_attacked(path / "attackers.jsonl")
+        found = attacked_of(path)
         who.setdefault(arm.experiment.seed, set()).add(found.population.attackers)
         told = summary["seeds"][arm.federation.algorithm][str(arm.experiment.seed)]["attackers"]
         assert told["corrupted_share"] == pytest.approx(np.mean(list(found.shares.values())))
@@ -114,10 +111,10 @@ def test_the_corrupted_share_is_that_of_an_independent_count(tmp_path, claim):
     )
     path = tmp_path / "run"
     run(config, path)
-    events = read_events(path / "events.jsonl")
-    found = read_attacked(path / "attackers.jsonl")
-    opening = next(iter(read_transcript(path / "transcript.bin")))
-    truth = list(read_truth(path / "truth.bin", opening.run_id))
+    events = events_of(path)
+    found = attacked_of(path)
+    opening = next(iter(read_transcript(path / "record.sqlite")))
+    truth = list(read_truth(path / "truth.sqlite", opening.run_id))
     for event in events:
         passed = {
             one.device: one.weight for one in truth if one.round == event["round"] and one.passed
@@ -138,7 +135,7 @@ def test_it_adds_up_to_the_weight_that_the_server_kept(tmp_path, algorithm):
     path = tmp_path / "run"
     run(config, path)
     found = [json.loads(line) for line in (path / "attackers.jsonl").read_text().splitlines()]
-    events = read_events(path / "events.jsonl")
+    events = events_of(path)
     for event, noted in zip(events, [one for one in found if "kept_weight" in one], strict=True):
         if algorithm != "private-q-ffl":  # in units of its own
             assert noted["kept_weight"] == event["kept_weight"]
@@ -157,7 +154,7 @@ def test_the_server_sees_nothing_of_it(tmp_path):
         )
         run(config, tmp_path / name)
     clean, lying = tmp_path / "clean", tmp_path / "lying"
-    keys = [[sorted(one) for one in read_events(path / "events.jsonl")] for path in (clean, lying)]
+    keys = [[sorted(one) for one in events_of(path)] for path in (clean, lying)]
     assert keys[0] == keys[1]
     first = [
         [(type(one).__name__, len(getattr(one, "data", b"") or b"")) for one in _first_round(path)]
@@ -165,14 +162,14 @@ def test_the_server_sees_nothing_of_it(tmp_path):
     ]
     assert first[0] == first[1], "as many messages, as long"
     words = (b"attack", b"corrupt", b"backdoor", b"sign-flipped")
-    for name in ("transcript.bin", "events.jsonl"):
+    for name in ("record.sqlite", "events.jsonl"):
         content = (lying / name).read_bytes()
         assert not any(word in content for word in words), name
     assert b"attack" in (lying / "attackers.jsonl").read_bytes(), "the words are found if there"
 
 
 def _first_round(path):
-    for record in read_transcript(path / "transcript.bin"):
+    for record in read_transcript(path / "record.sqlite"):
         yield record
         if type(record).__name__ == "RoundEnd":
             return
@@ -191,7 +188,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path, kind):
             run(config, path, progress=KilledAfter(rounds))
         run(config, path, resume=True)
         assert model(path).tobytes() == model(tmp_path / "whole").tobytes()
-        ours, whole = (read_attacked(one / "attackers.jsonl") for one in (path, tmp_path / "whole"))
+        ours, whole = (attacked_of(one) for one in (path, tmp_path / "whole"))
         assert ours == whole
 
 
@@ -206,7 +203,7 @@ def test_every_backend_meets_the_same_attack(tmp_path, kind):
         )
         run(config, tmp_path / backend)
         models[backend] = model(tmp_path / backend)
-        noted[backend] = read_attacked(tmp_path / backend / "attackers.jsonl")
+        noted[backend] = attacked_of(tmp_path / backend)
     for backend in ("batched", "processes"):
         np.testing.assert_allclose(models[backend], models["reference"], atol=1e-5)
         assert noted[backend].shares == noted["reference"].shares
@@ -225,7 +222,7 @@ def test_a_backdoor_is_learnt_and_its_success_measured(tmp_path):
         )
         told[name] = run(config, tmp_path / name)["attackers"]["backdoor_success"]
     assert told["clean"] is None, "without a backdoor there is nothing to measure"
-    success = read_attacked(tmp_path / "backdoor" / "attackers.jsonl").backdoor
+    success = attacked_of(tmp_path / "backdoor").backdoor
     assert success[30] == told["backdoor"]
     assert success[30] > 0.5 > success[0]
 
@@ -236,10 +233,10 @@ def test_errors_are_of_honest_devices(tmp_path):
     summary = run(config, path)
     clean = tmp_path / "clean"
     run(replace(config, attackers=AttackersConfig()), clean)
-    everybody = [one.id for one in read_last_evaluation(clean / "metrics").train]
-    lying = {everybody[one] for one in read_attacked(path / "attackers.jsonl").population.attackers}
+    everybody = [one.id for one in evaluations_of(clean)[-1].train]
+    lying = {everybody[one] for one in attacked_of(path).population.attackers}
     assert len(lying) == 6
-    last = read_last_evaluation(path / "metrics")
+    last = evaluations_of(path)[-1]
     for split in (last.train, last.test):
         assert [one.id for one in split] == [one for one in everybody if one not in lying]
     assert summary["train_devices"] == len(everybody)
@@ -257,7 +254,7 @@ def test_an_audit_of_a_run_with_attackers_finds_what_it_finds_without(tmp_path):
     for name, one in (("lying", config), ("clean", replace(config, attackers=AttackersConfig()))):
         path = tmp_path / name
         run(one, path)
-        report = audit(path, Options(truth=path / "truth.bin"))
+        report = audit(path, Options(truth=path / "truth.sqlite"))
         found[name] = {finding.rule for finding in report.findings}
         assert any("attackers.jsonl" in file for file in report.not_checked) == (name == "lying")
     assert found["lying"] == found["clean"]

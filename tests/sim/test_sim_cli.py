@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fresh_python import ROOT, loaded_by
+from records import note, said_of
 
 from deltafl.sim.cli import main
 from deltafl.sim.run import drawing, experiment
@@ -46,7 +47,7 @@ def test_a_run_says_what_it_found_and_where(capsys, tiny_arguments, tmp_path):
     assert "4 train and 4 test devices" in out
     assert "delta-fl" in out
     assert "runs/a" in out
-    summary = json.loads((tmp_path / "runs/a/summary.json").read_text())
+    summary = said_of(tmp_path / "runs/a", "summary")
     assert summary["seed"] == 5
     assert f"{summary['test_error']['p90']:.1%}" in out
     assert main(["run", "--resume", "--out=runs/a"]) == 0  # settings come from the directory
@@ -177,7 +178,7 @@ def test_with_a_preset_own_data_get_its_tuning_and_no_note(capsys, tmp_path):
 def test_a_summary_is_printed_as_json(capsys, tiny_arguments, tmp_path):
     code, out, _ = call(capsys, "run", *tiny_arguments, "--out=a", "--json")
     assert code == 0
-    assert json.loads(out) == json.loads((tmp_path / "a/summary.json").read_text())
+    assert json.loads(out) == said_of(tmp_path / "a", "summary")
     code, again, _ = call(capsys, "run", "--out=a", "--resume", "--json")
     assert (code, again) == (0, out)
 
@@ -245,7 +246,7 @@ def test_changed_data_is_noticed_on_resume(capsys, tiny_arguments, tmp_path):
     write(np.arange(48) % 3)
     arguments = ["run", *tiny_arguments, "--data=d.npz", "--out=a"]
     assert call(capsys, *arguments)[0] == 0
-    (tmp_path / "a" / "summary.json").unlink()
+    note(tmp_path / "a", "summary", None)
     write((np.arange(48) + 1) % 3)
     code, _, err = call(capsys, *arguments, "--resume")
     assert code == 2
@@ -255,7 +256,7 @@ def test_changed_data_is_noticed_on_resume(capsys, tiny_arguments, tmp_path):
 def test_other_software_is_noted_on_resume(capsys, tiny_arguments, tmp_path):
     arguments = ["run", *tiny_arguments, "--out=a"]
     assert call(capsys, *arguments)[0] == 0
-    (tmp_path / "a" / "summary.json").unlink()
+    note(tmp_path / "a", "summary", None)
     path = tmp_path / "a" / "versions.json"
     path.write_text(path.read_text().replace('"torch": "', '"torch": "0.'))
     code, _, err = call(capsys, *arguments, "--resume")
@@ -334,7 +335,7 @@ def test_a_run_whose_rounds_are_all_lost_fails(capsys, tiny_arguments):
 
 def test_dropouts_are_counted(capsys, tiny_arguments, tmp_path):
     assert call(capsys, "run", *tiny_arguments, "--out=a", "--dropout=0.4")[0] == 0
-    summary = json.loads((tmp_path / "a/summary.json").read_text())
+    summary = said_of(tmp_path / "a", "summary")
     assert 0 < sum(summary["dropped_by_stage"].values()) < 12
 
 

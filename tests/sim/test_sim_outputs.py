@@ -1,6 +1,5 @@
 """What a run leaves behind: evaluations, events, summary, figures."""
 
-import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -8,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from doubles import Silent
+from records import events_of, said_of
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
@@ -62,7 +62,7 @@ def test_the_files_of_metrics_are_tables(experiment):
 
 
 def test_the_summary_aggregates_over_seeds(experiment):
-    summary = json.loads((experiment / "summary.json").read_text())
+    summary = said_of(experiment, "summary")
     for algorithm, group in (("delta-fl", summary), ("fedavg", summary["baseline"]["fedavg"])):
         seeds = summary["seeds"][algorithm]
         assert list(seeds) == ["1", "2"]
@@ -75,17 +75,17 @@ def test_the_summary_aggregates_over_seeds(experiment):
     assert summary["theta"] == 0.5
     assert summary["train_cpu_s"] > 0
     assert len(summary["final_model_sha256"]) == 64
-    arm = json.loads((experiment / "arms/fedavg-seed-2/summary.json").read_text())
+    arm = said_of(experiment / "arms/fedavg-seed-2", "summary")
     assert arm["final_model_sha256"] == summary["seeds"]["fedavg"]["2"]["final_model_sha256"]
 
 
 def test_one_run_alone_has_no_spread(experiment):
-    arm = json.loads((experiment / "arms/fedavg-seed-2/summary.json").read_text())
+    arm = said_of(experiment / "arms/fedavg-seed-2", "summary")
     assert summarise_experiment([arm])["test_error"]["spread"] == 0
 
 
 def test_events_say_what_happened(experiment):
-    first, second = read_events(experiment / "events.jsonl")
+    first, second = events_of(experiment)
     assert (first["round"], second["round"]) == (1, 2)
     assert first["eta"] == pytest.approx(np.log(10))  # all losses are equal at the start
     assert first["kept_devices"] == 3

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
+from records import checkpoint_of, events_of
 
 from deltafl.fl.data.load import DatasetSpec
 from deltafl.fl.strategies.base import TrainingState
@@ -20,8 +21,6 @@ from deltafl.sim.cohort.dropouts import stages_of_session
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.data.dataset import dataset_spec
 from deltafl.sim.errors import ConfigError, RunDirectoryError
-from deltafl.sim.record.checkpoint import load_checkpoint
-from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import (
     Closing,
     Message,
@@ -44,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("no_figures")
 PRIVATE_RUN = {
     "data": {"num_devices": 24},
     "federation": {"algorithm": DELTA, "rounds": 3, "cohort_size": 8, "evaluate_every": 3},
-    "privacy": {"min_cohort": 5, "transcript": "every=2"},
+    "privacy": {"min_cohort": 5, "transcript": "full"},
     "quantile": {"resolution_bits": 8, "loss_bound": 8, "method": "bracketed"},
     "training": {"batch_size": 64, "device": "cpu"},
 }
@@ -60,7 +59,7 @@ def learnt(path):
     left_out = ("bytes_up_per_device", "train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s")
     return [
         {key: value for key, value in event.items() if key not in left_out}
-        for event in read_events(path / "events.jsonl")
+        for event in events_of(path)
     ]
 
 
@@ -134,7 +133,7 @@ def test_devices_lost_at_every_stage_are_the_same_in_masked_and_ideal_runs(
     settings = {key: dict(value) for key, value in PRIVATE_RUN.items()}
     settings["data"] = {"num_devices": 96}  # after a lost round, others are asked
     settings["federation"] |= {"theta": 1, "rounds": 8, "cohort_size": 12, "evaluate_every": 8}
-    settings["privacy"] |= {"adversary": adversary, "transcript": "headers"}
+    settings["privacy"] |= {"adversary": adversary, "transcript": "sums"}
     settings["faults"] = {"dropout": 0.3}
     summaries = {}
     for sums in ("masked", "ideal"):
@@ -269,7 +268,7 @@ def test_where_too_few_are_there_everybody_is_kept_and_the_warm_start_stays(
     assert (small["search_ended"], small["certified"]) == ("too few", False)
     assert (small["eta"], small["half_width"]) == (None, None)
     assert (small["num_queries"], small["secure_sums"], small["kept_devices"]) == (0, 1, 7)
-    assert load_checkpoint(tmp_path / "run" / "checkpoints").state.eta == last["eta"]
+    assert checkpoint_of(tmp_path / "run").state.eta == last["eta"]
 
 
 def test_the_threshold_of_a_round_without_a_search_is_the_one_before(private):
@@ -370,7 +369,7 @@ def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path, signed
     resumed = run(private, tmp_path / "killed", resume=True)
     assert resumed["final_model_sha256"] == whole["final_model_sha256"]
     assert learnt(tmp_path / "killed") == learnt(tmp_path / "whole")
-    _, *records, closing = read_transcript(tmp_path / "killed" / "transcript.bin")
+    _, *records, closing = read_transcript(tmp_path / "killed" / "record.sqlite")
     assert sum(isinstance(record, Resumed) for record in records) == 1
     rounds = [record.round for record in records if not isinstance(record, Resumed)]
     assert rounds == sorted(rounds)
@@ -381,7 +380,7 @@ def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path, signed
 @pytest.mark.slow
 def test_the_transcript_holds_every_message_and_the_chosen_rounds_whole(private, tmp_path):
     summary = run(private, tmp_path / "run")
-    records = list(read_transcript(tmp_path / "run" / "transcript.bin"))
+    records = list(read_transcript(tmp_path / "run" / "record.sqlite"))
     messages = [record for record in records if isinstance(record, Message)]
     assert all(m.is_whole or m.repeats is not None for m in messages if m.round == 2)
     assert not any(m.is_whole for m in messages if m.round != 2 and m.size > 2048)
@@ -393,7 +392,7 @@ def test_the_transcript_holds_every_message_and_the_chosen_rounds_whole(private,
 @pytest.mark.slow
 def test_the_transcript_holds_every_sum_and_the_end_of_every_round(private, tmp_path):
     summary = run(private, tmp_path / "run")
-    records = list(read_transcript(tmp_path / "run" / "transcript.bin"))
+    records = list(read_transcript(tmp_path / "run" / "record.sqlite"))
     assert sum(isinstance(record, Sum) for record in records) == summary["secure_sums"]
     ends = [record for record in records if isinstance(record, RoundEnd)]
     assert [(end.round, end.aborted) for end in ends] == [(1, ""), (2, ""), (3, "")]
@@ -402,7 +401,7 @@ def test_the_transcript_holds_every_sum_and_the_end_of_every_round(private, tmp_
 @pytest.mark.slow
 def test_the_truth_is_kept_only_where_it_is_asked_for(private, tmp_path):
     run(private, tmp_path / "run")
-    assert not (tmp_path / "run" / "truth.bin").exists()
+    assert not (tmp_path / "run" / "truth.sqlite").exists()
 
 
 @pytest.mark.slow
@@ -413,11 +412,11 @@ def test_the_truth_says_what_every_device_had_to_hide(private, tmp_path, killed)
         with pytest.raises(Killed):
             run(asked, tmp_path / "run", progress=KilledAfter(2))
     run(asked, tmp_path / "run", resume=killed)
-    opening = next(read_transcript(tmp_path / "run" / "transcript.bin"))
-    truth = list(read_truth(tmp_path / "run" / "truth.bin", opening.run_id))
+    opening = next(read_transcript(tmp_path / "run" / "record.sqlite"))
+    truth = list(read_truth(tmp_path / "run" / "truth.sqlite", opening.run_id))
     size = asked.federation.cohort_size
     assert [device.round for device in truth] == [1] * size + [2] * size + [3] * size
-    events = read_events(tmp_path / "run" / "events.jsonl")
+    events = events_of(tmp_path / "run")
     for event in events:
         of_round = [device for device in truth if device.round == event["round"]]
         kept = [device for device in of_round if device.passed]
@@ -436,7 +435,7 @@ def test_theta_one_is_federated_averaging_under_masks(private, tmp_path):
     assert summary["secure_sums"] == averaging.federation.rounds
     plain = replace(private, federation=replace(private.federation, algorithm="fedavg"))
     run(plain, tmp_path / "plain")
-    models = [load_checkpoint(tmp_path / n / "checkpoints").state.model for n in ("run", "plain")]
+    models = [checkpoint_of(tmp_path / n).state.model for n in ("run", "plain")]
     assert abs(models[0] - models[1]).max() < 1e-2
 
 
@@ -468,9 +467,9 @@ def test_what_the_protocol_would_refuse_is_refused_before_anything_is_written(
 @pytest.mark.slow
 def test_playing_a_finished_run_again_changes_nothing(private, tmp_path):
     first = run(private, tmp_path / "run")
-    before = (tmp_path / "run" / "transcript.bin").read_bytes()
+    before = (tmp_path / "run" / "record.sqlite").read_bytes()
     assert run(private, tmp_path / "run", resume=True) == first
-    assert (tmp_path / "run" / "transcript.bin").read_bytes() == before
+    assert (tmp_path / "run" / "record.sqlite").read_bytes() == before
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from doubles import Killed, Silent, run
+from records import checkpoint_of, note, said_of
 from resumed import kill_at_write, result
 
 from deltafl.fl.strategies.base import TrainingState
@@ -145,8 +146,8 @@ def test_checkpoints_hold_a_lost_round_exactly(tmp_path, searches):
 def test_a_lost_round_that_cannot_have_been_is_named(tiny, tmp_path, lost, said):
     path = tmp_path / "run"
     run(tiny, path)
-    (path / "summary.json").unlink()
-    kept = load_checkpoint(path / "checkpoints")
+    note(path, "summary", None)
+    kept = checkpoint_of(path)
     save_checkpoint(path / "checkpoints", replace(kept, lost=lost))
     with pytest.raises(RunDirectoryError, match=said):
         run(tiny, path, resume=True)
@@ -205,7 +206,7 @@ def test_arms_are_resumed_too(tiny, tmp_path):
     whole = run(config, tmp_path / "whole")
     with pytest.raises(Killed):
         run(config, tmp_path / "run", progress=StopInThirdArm())
-    assert not (tmp_path / "run" / "summary.json").exists()
+    assert said_of(tmp_path / "run", "summary") is None
     resumed = run(config, tmp_path / "run", resume=True)
     assert resumed["seeds"] == whole["seeds"]
     for arm in (".", "arms/delta-fl-seed-4", "arms/fedavg-seed-3", "arms/fedavg-seed-4"):
@@ -235,8 +236,8 @@ def test_sigkill_from_outside(tiny, tmp_path, reference):
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    assert not (out / "summary.json").exists()
-    assert 3 <= load_checkpoint(out / "checkpoints").state.round < 60
+    assert said_of(out, "summary") is None
+    assert 3 <= checkpoint_of(out).state.round < 60
     run(config, out, resume=True)
     assert result(out) == reference(config)
 
@@ -270,7 +271,7 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
                     },
                     "training": {"batch_size": 64, "device": "cpu"},
                     "quantile": {"method": "bracketed"},
-                    "privacy": {"sums": sums, "transcript": "every=2"},
+                    "privacy": {"sums": sums, "transcript": "full"},
                     "faults": {"dropout": 0.05},
                 }
             ]
@@ -283,14 +284,14 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
 
     with pytest.raises(Killed):
         run(config("masked"), tmp_path / "masked", progress=StopInSecondRound())
-    with (tmp_path / "masked" / "transcript.bin").open("ab") as file:
+    with (tmp_path / "masked" / "record.sqlite").open("ab") as file:
         file.write(b"the beginning of a round that was lost")
     masked = run(config("masked"), tmp_path / "masked", resume=True)
     ideal = run(config("ideal"), tmp_path / "ideal")
     assert masked["final_model_sha256"] == ideal["final_model_sha256"]
     assert (masked["sums"], ideal["sums"]) == ("masked", "ideal")
     digest = bytes.fromhex(masked["transcript_sha256"])
-    records = list(read_transcript(tmp_path / "masked" / "transcript.bin", digest=digest))
+    records = list(read_transcript(tmp_path / "masked" / "record.sqlite", digest=digest))
     messages = [record for record in records if isinstance(record, Message)]
     assert {message.round for message in messages} == {1, 2, 3}
     long = [message for message in messages if message.size > 2048 and message.repeats is None]
@@ -298,7 +299,7 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
     assert masked["bytes_up_per_device_round"] > 0
     assert not [
         record
-        for record in read_transcript(tmp_path / "ideal" / "transcript.bin")
+        for record in read_transcript(tmp_path / "ideal" / "record.sqlite")
         if isinstance(record, Message)
     ]
 
@@ -312,7 +313,7 @@ def damage(path, name, content):
 def test_checkpoints_that_cannot_be_read_do_not_start_the_run_again(tiny, tmp_path):
     path = tmp_path / "run"
     run(tiny, path)
-    (path / "summary.json").unlink()
+    note(path, "summary", None)
     for kept in (path / "checkpoints").iterdir():
         kept.write_bytes(b"")
     before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
@@ -327,7 +328,7 @@ def test_a_run_that_gave_up_tries_again_when_it_is_resumed(tiny, tmp_path):
     for resume, last in ((False, 3), (True, 6)):
         with pytest.raises(RunError, match=f"gave up after round {last}: 3 rounds in a row"):
             run(hopeless, tmp_path / "run", resume=resume)
-    assert not (tmp_path / "run" / "summary.json").exists()
+    assert said_of(tmp_path / "run", "summary") is None
 
 
 @pytest.mark.parametrize(
@@ -343,7 +344,7 @@ def test_a_run_that_gave_up_tries_again_when_it_is_resumed(tiny, tmp_path):
 def test_a_damaged_file_is_named(tiny, tmp_path, name, content):
     path = tmp_path / "run"
     run(tiny, path)
-    (path / "summary.json").unlink()
+    note(path, "summary", None)
     damage(path, name, content)
     with pytest.raises(UserError, match=name.partition("/")[2] or name):
         run(tiny, path, resume=True)

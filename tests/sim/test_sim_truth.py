@@ -84,7 +84,7 @@ def test_what_devices_tell_a_secure_round_is_noted():
 
 
 def test_what_was_noted_is_read_back_to_the_bit(tmp_path):
-    path = tmp_path / "truth.bin"
+    path = tmp_path / "truth.sqlite"
     write(path, (3, asked(trains=True)), (4, asked(2**32 - 1, 0, trains=False)))
     first, second = read_truth(path, RUN_ID)
     assert (first.round, first.device, first.weight, first.passed) == (3, 7, 12, True)
@@ -96,8 +96,8 @@ def test_what_was_noted_is_read_back_to_the_bit(tmp_path):
 
 
 def test_who_was_asked_nothing_has_nothing_to_hide(tmp_path):
-    write(tmp_path / "truth.bin", (1, silent()))
-    assert list(read_truth(tmp_path / "truth.bin", RUN_ID)) == []
+    write(tmp_path / "truth.sqlite", (1, silent()))
+    assert list(read_truth(tmp_path / "truth.sqlite", RUN_ID)) == []
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_who_was_asked_nothing_has_nothing_to_hide(tmp_path):
 )
 def test_updates_are_kept_where_the_transcript_is_whole(tmp_path, mode, kept):
     devices = [(number, asked(trains=True)) for number in (1, 2, 3)]
-    write(tmp_path / "truth.bin", *devices, mode=mode)
-    truth = list(read_truth(tmp_path / "truth.bin", RUN_ID))
+    write(tmp_path / "truth.sqlite", *devices, mode=mode)
+    truth = list(read_truth(tmp_path / "truth.sqlite", RUN_ID))
     assert [device.update is not None for device in truth] == kept
     assert all(device.passed for device in truth)
 
@@ -124,10 +124,10 @@ def test_writing_goes_on_from_a_mark(tmp_path):
 
 
 def test_the_truth_of_another_run_is_refused_by_name(tmp_path):
-    write(tmp_path / "truth.bin", (1, asked(trains=False)))
-    assert problem(tmp_path / "truth.bin", bytes(16)) == (0, Damage.FOREIGN)
+    write(tmp_path / "truth.sqlite", (1, asked(trains=False)))
+    assert problem(tmp_path / "truth.sqlite", bytes(16)) == (0, Damage.FOREIGN)
     with pytest.raises(ChainError, match=f"run {RUN_ID.hex()}.* run {bytes(16).hex()}"):
-        next(read_truth(tmp_path / "truth.bin", bytes(16)))
+        next(read_truth(tmp_path / "truth.sqlite", bytes(16)))
 
 
 PACKED = np.zeros(2, "<f4").tobytes()
@@ -155,7 +155,7 @@ PACKED = np.zeros(2, "<f4").tobytes()
     ],
 )
 def test_a_record_of_another_shape_is_malformed(tmp_path, kind, fields):
-    path = tmp_path / "truth.bin"
+    path = tmp_path / "truth.sqlite"
     with ChainWriter(path, TRUTH, TRUTH.start) as chain:
         chain.append(0, RUN_ID)
         chain.append(1, 1, 7, LOSS, 12, True, PACKED)
@@ -165,7 +165,7 @@ def test_a_record_of_another_shape_is_malformed(tmp_path, kind, fields):
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_device_that_diverged_is_read_back(tmp_path, loss):
-    path = tmp_path / "truth.bin"
+    path = tmp_path / "truth.sqlite"
     told = Told({7: loss}, {7: np.full(2, math.nan, dtype=np.float32)})
     write(path, (1, ({7: 12}, told)))
     (truth,) = read_truth(path, RUN_ID)
@@ -175,14 +175,14 @@ def test_a_device_that_diverged_is_read_back(tmp_path, loss):
 
 @pytest.mark.parametrize("opening", [(1, RUN_ID), (0,), (0, "run"), (0, RUN_ID, 1), (0, 5)])
 def test_a_file_without_an_opening_is_malformed(tmp_path, opening):
-    with ChainWriter(tmp_path / "truth.bin", TRUTH, TRUTH.start) as chain:
+    with ChainWriter(tmp_path / "truth.sqlite", TRUTH, TRUTH.start) as chain:
         chain.append(*opening)
-    assert problem(tmp_path / "truth.bin") == (0, Damage.MALFORMED)
+    assert problem(tmp_path / "truth.sqlite") == (0, Damage.MALFORMED)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    path = tmp_path_factory.mktemp("truth") / "truth.bin"
+    path = tmp_path_factory.mktemp("truth") / "truth.sqlite"
     write(path, (1, asked(trains=True)), (1, asked(8, trains=False)))
     return path.read_bytes()
 
@@ -193,7 +193,7 @@ def test_any_edited_byte_is_found(written, tmp_path_factory, data):
     content = bytearray(written)
     at = data.draw(st.integers(len(TRUTH.magic), len(content) - 1))
     content[at] ^= data.draw(st.integers(1, 255))
-    path = tmp_path_factory.getbasetemp() / "truth.bin"
+    path = tmp_path_factory.getbasetemp() / "truth.sqlite"
     path.write_bytes(content)
     assert problem(path)[1] in (Damage.EDITED, Damage.CUT, Damage.REORDERED, Damage.MISSING)
 
@@ -234,16 +234,16 @@ def written_secrets(path, mode):
 
 def test_what_devices_drew_first_is_read_again(tmp_path):
     """Of one tolerant slot: sealing key, mask key and seed; what is drawn later is left out."""
-    drawn = written_secrets(tmp_path / "truth.bin", "full")
-    (found,) = read_records(tmp_path / "truth.bin", RUN_ID)
+    drawn = written_secrets(tmp_path / "truth.sqlite", "full")
+    (found,) = read_records(tmp_path / "truth.sqlite", RUN_ID)
     assert found == DeviceSecrets(1, 7, PARAMS.tag, drawn)
     assert drawn[0].hex() not in repr(found)
-    assert list(read_truth(tmp_path / "truth.bin", RUN_ID)) == []
+    assert list(read_truth(tmp_path / "truth.sqlite", RUN_ID)) == []
 
 
 def test_secrets_are_kept_where_messages_are_whole(tmp_path):
-    written_secrets(tmp_path / "truth.bin", "every=2")
-    assert list(read_records(tmp_path / "truth.bin", RUN_ID)) == []
+    written_secrets(tmp_path / "truth.sqlite", "every=2")
+    assert list(read_records(tmp_path / "truth.sqlite", RUN_ID)) == []
 
 
 @pytest.mark.parametrize(
@@ -259,10 +259,10 @@ def test_secrets_are_kept_where_messages_are_whole(tmp_path):
     ],
 )
 def test_secrets_that_are_none_are_refused(tmp_path, fields):
-    with ChainWriter(tmp_path / "truth.bin", TRUTH, TRUTH.start) as chain:
+    with ChainWriter(tmp_path / "truth.sqlite", TRUTH, TRUTH.start) as chain:
         chain.append(0, RUN_ID)
         chain.append(2, *fields)
         chain.flush()
     with pytest.raises(ChainError) as caught:
-        list(read_records(tmp_path / "truth.bin", RUN_ID))
+        list(read_records(tmp_path / "truth.sqlite", RUN_ID))
     assert caught.value.damage is Damage.MALFORMED

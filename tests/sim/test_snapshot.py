@@ -1,14 +1,16 @@
 """What a run directory holds: while it is being written, and where it is damaged."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 from made_runs import error_of, event, make_run
+from records import change, note
 
+from deltafl.sim.record.events import add_event
+from deltafl.sim.record.record import note_measured, write_record
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.record.snapshot import MAX_PROBLEMS, Reader, _Log
+from deltafl.sim.record.snapshot import MAX_PROBLEMS, Reader
 from deltafl.sim.view.sections import Page
 
 
@@ -47,15 +49,15 @@ def test_a_directory_that_is_not_there_yet_is_no_problem(tmp_path):
     assert (found.config, found.methods, found.problems, found.is_finished) == (None, (), (), False)
 
 
-def test_a_line_counts_once_it_is_whole(tmp_path):
+def test_an_event_counts_once_it_is_kept(tmp_path):
     make_run(tmp_path / "run", played=[1, None, None, None])
-    events = RunDirectory(tmp_path / "run").events
     reader = Reader(tmp_path / "run")
-    line = json.dumps(event(2)).encode()
-    for end, expected in ((0, 1), (7, 1), (len(line), 1), (len(line) + 1, 2)):
-        events.write_bytes(json.dumps(event(1)).encode() + b"\n" + (line + b"\n")[:end])
-        found = reader.read()
-        assert (len(found.methods[0].runs[0].events), found.problems) == (expected, ())
+    with write_record(RunDirectory(tmp_path / "run").record) as record:
+        add_event(record, event(2))
+        assert len(reader.read().methods[0].runs[0].events) == 1
+        record.keep()
+        assert len(reader.read().methods[0].runs[0].events) == 2
+    assert reader.read().problems == ()
 
 
 def test_only_what_is_new_is_read(tmp_path, monkeypatch):
@@ -63,59 +65,71 @@ def test_only_what_is_new_is_read(tmp_path, monkeypatch):
     reader = Reader(tmp_path / "run")
     reader.read()
     read = []
-    monkeypatch.setattr("deltafl.sim.record.snapshot.read_evaluation", read.append)
-    monkeypatch.setattr("deltafl.sim.record.events.parse_json", read.append)
+    monkeypatch.setattr("deltafl.sim.record.evaluations._evaluation", read.append)
+    monkeypatch.setattr("deltafl.sim.record.events.json_object", read.append)
     assert len(reader.read().methods[0].runs[0].events) == 4
     assert read == []
 
 
-def test_a_log_that_was_cut_back_is_read_again(tmp_path):
-    make_run(tmp_path / "run")
-    events = RunDirectory(tmp_path / "run").events
-    reader = Reader(tmp_path / "run")
-    assert len(reader.read().methods[0].runs[0].events) == 4
-    lines = events.read_bytes().splitlines(keepends=True)
-    for kept in (lines[:2], [lines[0], json.dumps(event(2, note="x" * 2000)).encode() + b"\n"]):
-        events.write_bytes(b"".join(kept))  # shorter, then longer than what had been read
-        found = reader.read()
-        assert (len(found.methods[0].runs[0].events), found.problems) == (2, ())
+DAMAGED = {
+    "an event that is no object": ("UPDATE events SET event = '[]' WHERE round = 4", "object"),
+    "an event that is no JSON": ("UPDATE events SET event = '{' WHERE round = 4", "damaged"),
+    "an event of another kind": (
+        """UPDATE events SET event = '{"round": "one"}' WHERE round = 4""",
+        "round",
+    ),
+    "a time that is none": (
+        """UPDATE events SET event = '{"round": 4, "wall_s": "long"}' WHERE round = 4""",
+        "wall_s",
+    ),
+    "an evaluation": ("UPDATE evaluations SET split = 'all' WHERE round = 4", "split"),
+    "another evaluation": ("UPDATE evaluations SET error = 'all' WHERE round = 4", "no numbers"),
+    "the summary": ("UPDATE about SET value = '[1]' WHERE name = 'summary'", "JSON object"),
+    "the versions": ("UPDATE about SET value = x'ff' WHERE name = 'versions'", "no text"),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "word"),
-    [
-        ("events.jsonl", b'{"round": 1}\nnonsense\n', "events.jsonl"),
-        ("events.jsonl", b'{"round": "one"}\n', "round"),
-        ("events.jsonl", b'{"round": 1, "wall_s": "long"}\n', "wall_s"),
-        ("metrics/round-000004.csv", b"PAR1 nonsense PAR1", "round-000004.csv"),
-        ("metrics/round-000004.parquet", b"PAR1", "an earlier version wrote it"),
-        ("summary.json", b"[1, 2]", "summary.json"),
-        ("versions.json", b"\xff", "versions.json"),
-        ("arms/fedavg-seed-1/events.jsonl", b"[]\n", "fedavg-seed-1"),
-    ],
-)
-def test_a_damaged_file_is_a_sentence_and_the_rest_is_there(tmp_path, name, content, word):
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_is_damaged_is_a_sentence_and_the_rest_is_there(tmp_path, name):
+    statement, word = DAMAGED[name]
     make_run(tmp_path / "run", finished=True)
-    (tmp_path / "run" / name).write_bytes(content)
+    change(tmp_path / "run", statement)
     reader = Reader(tmp_path / "run")
     for _ in range(2):
         found = reader.read()
         assert len(found.problems) == 1
         assert word in found.problems[0]
         assert [len(one.runs) for one in found.methods] == [2, 2]
+        assert len(found.methods[0].runs[0].events) == (3 if "event" in statement[:13] else 4)
         assert len(found.methods[0].runs[1].events) == 4
+
+
+def test_a_run_of_an_experiment_that_is_damaged_costs_itself(tmp_path):
+    make_run(tmp_path / "run")
+    RunDirectory(tmp_path / "run" / "arms" / "fedavg-seed-1").record.write_bytes(b"nonsense" * 100)
+    found = Reader(tmp_path / "run").read()
+    assert "fedavg-seed-1" in found.problems[0]
+    assert [len(one.events) for method in found.methods for one in method.runs] == [4, 4, 0, 4]
 
 
 def test_settings_that_cannot_be_read_are_a_sentence(tmp_path):
     make_run(tmp_path / "run")
-    (tmp_path / "run" / "config.toml").write_text("nonsense")
+    note(tmp_path / "run", "settings", "nonsense")
     found = Reader(tmp_path / "run").read()
     assert found.config is None
     assert len(found.problems) == 1
 
 
+def test_a_run_of_an_earlier_version_is_a_sentence(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text("")
+    found = Reader(tmp_path / "run").read()
+    assert found.config is None
+    assert "an earlier version" in found.problems[0]
+
+
 def test_errors_that_are_no_shares_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("made_runs.error_of", lambda *_: float("nan"))
+    monkeypatch.setattr("made_runs.error_of", lambda *_: 2.0)
     make_run(tmp_path / "run", seeds=1, baselines=())
     found = Reader(tmp_path / "run").read()
     assert found.methods[0].runs[0].tested == ()
@@ -123,9 +137,9 @@ def test_errors_that_are_no_shares_are_refused(tmp_path, monkeypatch):
 
 
 def test_there_are_never_more_sentences_than_fit(tmp_path):
-    make_run(tmp_path / "run", rounds=100, seeds=1, baselines=())
-    for path in (tmp_path / "run" / "metrics").iterdir():
-        path.write_bytes(b"")
+    make_run(tmp_path / "run", rounds=2, seeds=15)
+    for one in (tmp_path / "run" / "arms").iterdir():
+        RunDirectory(one).record.write_bytes(b"")
     assert len(Reader(tmp_path / "run").read().problems) == MAX_PROBLEMS
 
 
@@ -137,17 +151,18 @@ def test_of_a_federation_there_is_what_its_devices_measured_together(tmp_path):
         seeds=1,
         federation={"devices": "remote", "cohort_size": 10},
     )
-    folder = RunDirectory(tmp_path / "run").measured
-    folder.mkdir()
     good = {"round": 2, "error": 0.25, "devices": 9}
-    for number, table in ((2, good), (4, {**good, "error": None}), (6, {**good, "error": 2.0})):
-        (folder / f"round-{number:06}-level-0.json").write_text(json.dumps(table))
+    bad = {**good, "round": 6, "error": 2.0}
+    with write_record(RunDirectory(tmp_path / "run").record) as record:
+        for number, table in ((2, good), (4, {**good, "error": None}), (6, bad)):
+            note_measured(record, number, 0, table)
+        record.keep()
     found = Reader(tmp_path / "run").read()
     (run,) = found.methods[0].runs
     assert [(one.round, one.error, one.devices) for one in run.summed] == [(2, 0.25, 9)]
     assert run.tested == ()
     assert len(found.problems) == 1
-    assert "round-000006" in found.problems[0]
+    assert "round 6" in found.problems[0]
 
 
 def test_another_run_in_the_same_place_is_read_from_its_beginning(tmp_path):
@@ -160,17 +175,6 @@ def test_another_run_in_the_same_place_is_read_from_its_beginning(tmp_path):
     make_run(path, make_event=lambda n: event(n, wall_s=9.0), **what)
     events = reader.read().methods[0].runs[0].events
     assert [one["wall_s"] for one in events] == [9.0] * 4
-
-
-def test_a_damaged_line_does_not_cost_those_before_it(tmp_path):
-    make_run(tmp_path / "run", seeds=1, baselines=(), played=[2])
-    reader, log = Reader(tmp_path / "run"), tmp_path / "run" / "events.jsonl"
-    with log.open("ab") as file:
-        file.write(b"[]\n")
-    for _ in range(2):
-        found = reader.read()
-        assert [one["round"] for one in found.runs[0].events] == [1, 2]
-        assert len(found.problems) == 1
 
 
 LIES = {"share": "0.1"}
@@ -192,32 +196,15 @@ LIES = {"share": "0.1"}
 )
 def test_what_is_noted_of_attackers_may_be_damaged(tmp_path, line):
     make_run(tmp_path / "run", seeds=1, baselines=("fedavg",), attackers=LIES)
-    noted = tmp_path / "run" / "attackers.jsonl"
     reader = Reader(tmp_path / "run")
     assert reader.read().runs[0].attacked.shares == pytest.approx(dict.fromkeys(range(1, 5), 0.1))
-    with noted.open("a") as file:
-        file.write(f"{line}\n")
+    change(tmp_path / "run", ("INSERT INTO attackers (line) VALUES (?)", (line,)))
     found = reader.read()
     assert found.runs[0].attacked is None
     assert len(found.problems) == 1
-    assert "attackers.jsonl is damaged" in found.problems[0]
+    assert "record.sqlite is damaged" in found.problems[0]
     assert found.runs[1].attacked.backdoor == {4: 0.75}
     assert len(found.runs[0].events) == 4
-
-
-def test_attackers_are_looked_for_only_where_the_settings_have_any(tmp_path):
-    make_run(tmp_path / "run", seeds=1, baselines=())
-    (tmp_path / "run" / "attackers.jsonl").write_text("nonsense\n")
-    found = Reader(tmp_path / "run").read()
-    assert (found.problems, found.runs[0].attacked) == ((), None)
-
-
-def test_links_that_lead_nowhere_are_a_sentence(tmp_path):
-    make_run(tmp_path / "run")
-    link = tmp_path / "run" / "metrics" / "round-000003.csv"
-    link.symlink_to(link)
-    (problem,) = Reader(tmp_path / "run").read().problems
-    assert "round-000003.csv is damaged (Too many levels of symbolic links)" in problem
 
 
 def test_a_directory_that_may_not_be_entered_is_a_sentence(tmp_path, monkeypatch):
@@ -225,7 +212,7 @@ def test_a_directory_that_may_not_be_entered_is_a_sentence(tmp_path, monkeypatch
         raise PermissionError(13, "Permission denied")
 
     make_run(tmp_path / "run")
-    monkeypatch.setattr("deltafl.sim.record.snapshot.Path.exists", refused)
+    monkeypatch.setattr("deltafl.sim.record.rundir.Path.exists", refused)
     found = Reader(tmp_path / "run").read()
     assert found.problems == (f"{tmp_path / 'run'}: Permission denied",)
     assert Page([found]).state.title == "Cannot be read"
@@ -238,43 +225,3 @@ def test_names_of_stages_are_bounded(tmp_path):
     dropped = Reader(tmp_path / "run").read().runs[0].events[0]["dropped_by_stage"]
     assert len(dropped) == 16
     assert max(map(len, dropped)) == 60
-
-
-# a log is known again by its last line that was read
-
-TWO = b'{"round": 1}\n{"round": 2}\n'
-
-
-@pytest.fixture
-def log(tmp_path):
-    """A log that was read, and its file."""
-    path, log = tmp_path / "events.jsonl", _Log()
-    path.write_bytes(TWO)
-    log.read_on(path)
-    return log, path
-
-
-@pytest.mark.parametrize("content", [TWO, TWO + b'{"rou', TWO.replace(b"1", b"9")])
-def test_what_has_grown_or_begins_otherwise_is_the_same(log, content):
-    log, path = log
-    path.write_bytes(content)
-    log.read_on(path)
-    assert log.events == [{"round": 1}, {"round": 2}]
-
-
-@pytest.mark.parametrize(
-    ("content", "rounds"),
-    [(TWO.replace(b"2", b"9"), [1, 9]), (TWO[:-1], [1]), (TWO[:13], [1]), (b"", [])],
-)
-def test_what_was_cut_back_or_replaced_is_another(log, content, rounds):
-    log, path = log
-    path.write_bytes(content)
-    log.read_on(path)
-    assert [event["round"] for event in log.events] == rounds
-
-
-def test_a_log_that_is_gone_has_no_events(log):
-    log, path = log
-    path.unlink()
-    log.read_on(path)
-    assert log.events == []

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 from doubles import run
+from records import events_of
 
 from deltafl.secagg import ClientId, Stage, Step
 from deltafl.secagg.session import NoObserver
@@ -27,7 +28,7 @@ OF_EVERY_SESSION = ["advertise", "share", "receipt", "mask", "unmask"]
 def measured(path, **changes):
     """The only event of a run."""
     run(build_config([RUN, changes]), path)
-    (event,) = read_events(path / "events.jsonl")
+    (event,) = events_of(path)
     return event
 
 

@@ -4,10 +4,9 @@ import struct
 
 import pytest
 from doubles import Killed, KilledAfter, run
+from records import evaluations_of, events_of
 
 from deltafl.sim.cli import main
-from deltafl.sim.record.evaluations import read_evaluations
-from deltafl.sim.record.events import read_events
 from deltafl.sim.run import tensorboard
 from deltafl.sim.run.progress import Several
 from deltafl.sim.settings.config_io import build_config
@@ -62,10 +61,10 @@ def test_scalars_and_histograms_are_those_of_the_run_directory(tmp_path):
     for name, folder in folders(tmp_path / "run").items():
         scalars, histograms = read(folder)
         place = tmp_path / "run" / places[name]
-        for event in read_events(place / "events.jsonl"):
+        for event in events_of(place):
             kept = scalars["round/kept_devices", event["round"]]
             assert kept == event["kept_devices"]
-        for one in read_evaluations(place / "metrics"):
+        for one in evaluations_of(place):
             errors = [device.error for device in one.test]
             mean = scalars["test_error/mean", one.round]
             assert mean == pytest.approx(sum(errors) / len(errors), abs=1e-6)
@@ -117,7 +116,7 @@ def test_stages_of_a_session_are_scalars(tmp_path):
     board.close()
     (folder,) = folders(tmp_path / "run").values()
     scalars, _ = read(folder)
-    (event,) = read_events(tmp_path / "run" / "events.jsonl")
+    (event,) = events_of(tmp_path / "run")
     assert len(event["stage_s"]) == 5
     for stage, seconds in event["stage_s"].items():
         assert scalars[f"round/stage_s/{stage}", 1] == pytest.approx(seconds)

@@ -38,7 +38,7 @@ class Device:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A transcript of two rounds and its head, hex."""
-    path = tmp_path_factory.mktemp("reader") / "transcript.bin"
+    path = tmp_path_factory.mktemp("reader") / "record.sqlite"
     with TranscriptWriter(path, "headers") as writer:
         search = SearchParams(default_max_queries("bracketed"))
         strategy = PrivateDeltaFL(Fraction(1, 2), Encoding("bracketed", search))

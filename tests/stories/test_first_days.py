@@ -18,6 +18,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from records import said_of
 
 from deltafl.sim.net.certificates import make_certificate
 
@@ -381,7 +382,7 @@ def test_five_clinics_train_a_module_of_their_own_on_files_of_their_own(user, cl
         simulated += ["--set", one]
     user.does(simulated)
     models = {
-        json.loads((user.folder / name / "summary.json").read_text())["final_model_sha256"]
+        said_of(user.folder / name, "summary")["final_model_sha256"]
         for name in ("net", "simulated")
     }
     assert len(models) == 1
@@ -481,7 +482,7 @@ def test_the_whole_life_of_a_fleet(user, clinics):
     fleet.end_well()
     for name, rounds in (("first", 80), ("second", 2)):
         user.does(["audit", name, "--quiet"])
-        summary = json.loads((user.folder / name / "summary.json").read_text())
+        summary = said_of(user.folder / name, "summary")
         assert (summary["rounds"], summary["interrupted_rounds"]) == (rounds, 0)
         assert summary["lost_rounds"] <= (name == "first")  # where a device was stopped
     spent = [int(n) for n in re.findall(r"rounds counted: (\d+);", fleet.told(0))]

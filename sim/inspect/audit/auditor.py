@@ -44,9 +44,11 @@ from deltafl.sim.inspect.audit.truth_rounds import (
     TruthRounds,
 )
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
+from deltafl.sim.record.record import open_record
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     Begin,
+    Closed,
     Closing,
     Message,
     Opening,
@@ -57,20 +59,20 @@ from deltafl.sim.record.transcript import (
     Sum,
     read_with_digests,
 )
-from deltafl.sim.settings.constraints import keeps_whole
+from deltafl.sim.settings.constraints import FULL
 
 
 class Progress(Protocol):
     """Follows the progress of an audit."""
 
-    def advance(self, offset: int, size: int, round_number: int) -> None:
-        """So many bytes of the file are read, up to this round."""
+    def advance(self, done: int, rows: int, round_number: int) -> None:
+        """So many rows of the record are read, up to this round."""
 
 
 class NoProgress:
     """Follows nothing."""
 
-    def advance(self, offset: int, size: int, round_number: int) -> None:
+    def advance(self, done: int, rows: int, round_number: int) -> None:
         """Ignore it."""
 
 
@@ -130,6 +132,8 @@ class _Audit:
 
     def run(self, progress: Progress) -> AuditReport:
         size = self._source.transcript.stat().st_size
+        with open_record(self._source.transcript) as opened:
+            rows = opened.chain.mark.num_frames
         try:
             for record, digest in read_with_digests(self._source.transcript):
                 self._num_records, self._digest = record.number + 1, digest
@@ -137,7 +141,7 @@ class _Audit:
                 for check in self._checks:
                     self._findings.add_all(check.on_record(record, digest))
                 if not record.number % 1024:
-                    progress.advance(record.offset, size, self._num_rounds)
+                    progress.advance(record.number, rows, self._num_rounds)
         except ChainError as error:
             if error.damage.is_unreadable:
                 raise
@@ -145,7 +149,7 @@ class _Audit:
             for check in self._checks:  # what came before the damage is audited, and nothing else
                 self._findings.add_all(check.on_damage(error, number))
         self._end_round()
-        progress.advance(size, size, self._num_rounds)
+        progress.advance(rows, rows, self._num_rounds)
         self._end()
         return self._report(size)
 
@@ -163,6 +167,8 @@ class _Audit:
                 self._begin_round(record.round).cohort = record.cohort
             case RoundEnd():
                 self._round_of(record).end = record  # unless the next record says otherwise
+            case Closed():
+                self._round_of(record)
             case Closing():
                 self._end_round(record)
                 self._is_closed = True
@@ -177,7 +183,7 @@ class _Audit:
         for check in self._checks:
             self._findings.add_all(check.on_message(seen, round_))
 
-    def _round_of(self, record: Message | Sum | RoundEnd) -> RoundView:
+    def _round_of(self, record: Message | Sum | RoundEnd | Closed) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""
         round_ = self._round
         if round_ is None or round_.number != record.round or round_.end is not None:
@@ -186,7 +192,7 @@ class _Audit:
         return round_
 
     def _begin_round(self, number: int) -> RoundView:
-        is_whole = self._opening is not None and keeps_whole(self._opening.mode, number)
+        is_whole = self._opening is not None and self._opening.mode == FULL
         truth = self._read_truth(number)
         self._round = RoundView(number, is_whole, truth=truth, seeds=self._seeds_of_round)
         self._num_rounds += 1
@@ -200,7 +206,7 @@ class _Audit:
         """Go on from the state after the last round that was kept; later rounds are lost."""
         lost = self._round
         if lost is not None and lost.number > record.kept:
-            lost.end = RoundEnd(record.number, record.offset, lost.number, INTERRUPTED)
+            lost.end = RoundEnd(record.number, lost.number, INTERRUPTED)
         self._end_round(record)
         state = self._states.go_back(record.kept, self._last_round)
         self._models = copied(state or {})
@@ -210,8 +216,7 @@ class _Audit:
     def _open_truth(self, opening: Opening) -> None:
         if self._options.truth is not None:
             try:
-                marks = {mark.num_frames for mark in self._source.truth_marks.values()}
-                self._truth = TruthRounds(self._options.truth, opening.run_id, marks)
+                self._truth = TruthRounds(self._options.truth, opening.run_id)
             except ChainError as error:
                 raise UserError(str(error)) from None
 

@@ -79,7 +79,7 @@ def _arms(source: Path) -> list[Path]:
     top = RunDirectory(source)
     runs = find_source(source).arms[1:]
     folders = [top.arm(one.federation.algorithm, one.experiment.seed) for one in runs]
-    return [one.path for one in folders if one.config.exists()]
+    return [one.path for one in folders if one.is_run]
 
 
 def _as_baseline(report: AuditReport) -> AuditReport:
@@ -156,7 +156,6 @@ def _place(place: Evidence) -> str:
         for name, value in (
             ("round", place.round),
             ("record", place.record),
-            ("byte", place.offset),
         )
         if value is not None
     ]
@@ -181,7 +180,7 @@ def _options(options: argparse.Namespace) -> Options:
     if not 0 < options.false_alarms < 1:
         raise UserError(f"--false-alarms {options.false_alarms} is not in (0, 1)")
     if options.truth is not None and not options.truth.is_file():
-        raise UserError(f"{options.truth} does not exist: give the truth.bin of the run")
+        raise UserError(f"{options.truth} does not exist: give the truth.sqlite of the run")
     return Options(
         truth=options.truth,
         head=head,
@@ -211,8 +210,10 @@ class _Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def advance(self, offset: int, size: int, round_number: int) -> None:
+    def advance(self, done: int, rows: int, round_number: int) -> None:
         if self._bar is None:
-            self._bar = Bar(total=size, unit="B", unit_scale=True, desc="audit", quiet=self._quiet)
+            self._bar = Bar(
+                total=rows, unit="row", unit_scale=True, desc="audit", quiet=self._quiet
+            )
         self._bar.set_postfix_str(f"round {round_number}", refresh=False)
-        self._bar.update(offset - self._bar.n)
+        self._bar.update(done - self._bar.n)

@@ -221,13 +221,11 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
     },
     transcript.Opening: {
         "number": _PLACE,
-        "offset": _PLACE,
         "run_id": Field(FieldKind.PUBLIC, "names the run; the truth file has the same"),
-        "mode": Field(FieldKind.PUBLIC, "one of three"),
+        "mode": Field(FieldKind.PUBLIC, "one of two"),
     },
     transcript.Message: {
         "number": _PLACE,
-        "offset": _PLACE,
         "round": _ROUND,
         "sent": Field(FieldKind.PUBLIC, "of a kind that this party sends"),
         "peer": Field(FieldKind.PUBLIC, "in the roster"),
@@ -235,10 +233,10 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         "sha256": Field(FieldKind.DERIVED, "computed again where the message is whole"),
         "head": Field(FieldKind.PUBLIC, "decoded: see the fields of the messages"),
         "repeats": Field(FieldKind.PUBLIC, "an earlier record of the round"),
+        "trip": Field(FieldKind.PUBLIC, "counted; not compared"),
     },
     transcript.Sum: {
         "number": _PLACE,
-        "offset": _PLACE,
         "round": _ROUND,
         "slot": _SLOT,
         "length": Field(FieldKind.PUBLIC, "that of the slot"),
@@ -248,26 +246,23 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
     },
     transcript.RoundEnd: {
         "number": _PLACE,
-        "offset": _PLACE,
         "round": _ROUND,
         "aborted": Field(FieldKind.PUBLIC, "agrees with the round, played again"),
+        "truth": Field(FieldKind.PUBLIC, "a digest of the truth; not compared"),
     },
     transcript.Closing: {
         "number": _PLACE,
-        "offset": _PLACE,
         "rounds": Field(FieldKind.DERIVED, "counted"),
     },
+    transcript.Closed: {"number": _PLACE, "round": _ROUND},
     transcript.Begin: {
         "number": _PLACE,
-        "offset": _PLACE,
         "round": _ROUND,
         "cohort": Field(FieldKind.DERIVED, "that of the run's seed; nobody else is told"),
     },
     transcript.Resumed: {
         "number": _PLACE,
-        "offset": _PLACE,
         "kept": Field(FieldKind.PUBLIC, "a round whose state can have been kept"),
-        "torn": Field(FieldKind.PUBLIC, "half a record; not examined"),
     },
     truth.DeviceTruth: {
         "round": _ROUND,
@@ -279,7 +274,6 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         ),
         "update": Field(FieldKind.PRIVATE, "searched for in every field that should look random"),
     },
-    transcript.Closed: {"number": _PLACE, "offset": _PLACE, "round": _ROUND},
     truth.DeviceSeed: {
         "round": _ROUND,
         "device": Field(FieldKind.PUBLIC, "in the roster"),

@@ -22,35 +22,19 @@ class FileRow:
 
 
 FILES: Final = (
-    FileRow("config.toml", "what was announced", "the settings are taken as given"),
     FileRow(
-        "versions.json",
-        "the names that a run writes",
-        "software, machine, threads and the digest of the data",
+        "record.sqlite",
+        "itself, and everything else",
+        "settings, versions and times are taken as given; nobody looks at who lies, what "
+        "devices have measured together, the best model on validation devices, and free pages",
     ),
-    FileRow(
-        "events.jsonl",
-        "what the sums lead to",
-        "the times, and at which stages devices were lost, if they can be any",
-    ),
-    FileRow("metrics/*.csv", "the rounds that must be evaluated, and the summary", ""),
-    FileRow("metrics/*/*.csv", "the rounds that must be evaluated, and the summary", ""),
-    FileRow("metrics/best.npz", "", "the model that did best on the validation devices"),
-    FileRow("metrics/*/best.npz", "", "the models that did best on the validation devices"),
+    FileRow("record.sqlite-*", "", "the journal of the record, while it is written"),
+    FileRow("truth.sqlite", "the record, if it is given (`--truth`)", ""),
+    FileRow("truth.sqlite-*", "", "the journal of the truth, while it is written"),
     FileRow("bundle.npz", "the models that the sums lead to", "the constants of the scaling"),
-    FileRow(
-        "checkpoints/round-*.npz",
-        "the state that the sums lead to",
-        "which devices may have answered for the current model",
-    ),
-    FileRow("transcript.bin", "itself, and everything else", ""),
     FileRow("measured/*", "", "what devices have measured together; audit each record by itself"),
     FileRow("devices.txt", "", "which devices were on the list of the federation, and their keys"),
-    FileRow("round.bin", "", "what devices have sent in the round that is going on"),
-    FileRow("truth.bin", "the transcript and the checkpoints, if it is given (`--truth`)", ""),
-    FileRow("attackers.jsonl", "", "who lies, which the simulation alone knows"),
     FileRow("plots/*", "", "the figures"),
-    FileRow("summary.json", "what the other files add up to", "the memory that was used"),
     FileRow(
         "arms/*", "the first run's summary", "the further runs, which have reports of their own"
     ),
@@ -59,7 +43,7 @@ FILES: Final = (
 """What a run leaves behind. A file without a row fails the tests, and is named by an audit."""
 
 LOSSES: Final = (
-    "metrics: the losses and errors of devices cannot be computed without their data; only their "
+    "evaluations: the losses and errors of devices cannot be computed without their data; only their "
     "rounds, devices and the summary of the last ones are compared"
 )
 
@@ -91,7 +75,7 @@ def unchecked_files(directory: Path) -> Iterator[str]:
         if path.is_file() or path.is_symlink()
     )
     rows = dict.fromkeys(row_of(name) for name in names)
-    if any(row is not None and row.pattern.startswith("metrics/") for row in rows):
+    if any(row is not None and row.pattern == "record.sqlite" for row in rows):
         yield LOSSES
     for row in rows:
         if row is not None and row.unchecked and row.pattern != ".lock":

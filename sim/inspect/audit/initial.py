@@ -14,7 +14,7 @@ from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.record.rundir import read_json
+from deltafl.sim.record.record import VERSIONS
 from deltafl.sim.record.versions import decide_first_model
 from deltafl.sim.run.simulated import first_model
 
@@ -50,7 +50,8 @@ def initial_of(source: Source, size: int) -> Initial:
     if not source.directory.bundle.exists():
         return Initial(why="there is no bundle.npz, which has the shape of the data")
     try:
-        recorded = read_json(source.directory.versions) or {}
+        with source.directory.read() as record:
+            recorded = record.json(VERSIONS) or {}
         stored = read_stored(source.directory.bundle)
     except (UserError, DataError) as error:
         return Initial(why=str(error))
@@ -79,7 +80,7 @@ def _other_platform(recorded: Mapping[str, object]) -> str:
     for key, here in decide_first_model().items():
         if (there := recorded.get(key)) != here:
             said = "nothing" if there is None else repr(there)
-            return f"versions.json says {said} of {key}, and this is {here!r}"
+            return f"the run says {said} of {key}, and this is {here!r}"
     return ""
 
 

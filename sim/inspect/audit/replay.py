@@ -75,7 +75,7 @@ def masked_vectors(
         known.add(own)
         if seen.record.number <= after:
             continue
-        message = decoder.decode(reader.message_at(seen.record.offset)).content.message
+        message = decoder.decode(reader.message_at(seen.record.number)).content.message
         if isinstance(message, MaskedInput):
             yield seen, ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
 

@@ -2,11 +2,9 @@
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Final, cast
 
 from deltafl.fl.bundle import read_stored
@@ -21,10 +19,10 @@ from deltafl.sim.inspect.audit.events import same
 from deltafl.sim.inspect.audit.retrace import ServerState, same_bits
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.record.attacked import read_attacked
-from deltafl.sim.record.checkpoint import Checkpoint, read_checkpoint
-from deltafl.sim.record.evaluations import Evaluation, read_evaluation, read_last_evaluation
-from deltafl.sim.record.events import size_of_events
-from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.record.checkpoint import Checkpoint, read_checkpoint, saved_rounds
+from deltafl.sim.record.evaluations import Evaluation, read_evaluations, read_last_evaluation
+from deltafl.sim.record.record import SUMMARY, VERSIONS, Record
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.versions import NAMES_OF_VERSIONS
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import REMOTE, WITH_LEVELS, RunConfig
@@ -34,7 +32,6 @@ OF_THE_MACHINE: Final = frozenset({"peak_memory_mb"})
 
 _MOST_MB: Final = 1e9
 _LONGEST_VERSION: Final = 128  # characters of a version, or of a device's name
-_NUMBERED: Final = re.compile(r"round-([0-9]+)\.(?:npz|csv)")
 
 
 @dataclass(slots=True, eq=False)
@@ -45,13 +42,11 @@ class Followed:
         states: The server's state after rounds, as far as they are known; 0 is before the first.
         models: The models after rounds, joined, where the sums alone lead to them.
         rounds: Rounds in the transcript.
-        ends: By number of records: the digest after them, and the byte at which they end.
     """
 
     states: dict[int, ServerState] = field(default_factory=dict)
     models: dict[int, Vector] = field(default_factory=dict)
     rounds: int = 0
-    ends: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def model_after(self, number: int) -> Vector | None:
         """The models after a round, joined; None where they are not known."""
@@ -61,32 +56,21 @@ class Followed:
         return self.models.get(number)
 
 
-def number_of(path: Path) -> int | None:
-    """The round that a file's name states; None if it states none."""
-    match = _NUMBERED.fullmatch(path.name)
-    return int(match.group(1)) if match else None
-
-
 def read_checkpoints(directory: RunDirectory) -> tuple[dict[int, Checkpoint], list[str]]:
-    """The checkpoints of a run by the round of their names, and what is wrong with the others."""
+    """The checkpoints of a run by their rounds, and what is wrong with the others."""
     found: dict[int, Checkpoint] = {}
     problems = []
-    for path in sorted(directory.checkpoints.glob("round-*.npz")):
-        number = number_of(path)
-        try:
-            checkpoint = read_checkpoint(path)
-        except UserError as error:
-            problems.append(str(error))
-            continue
-        if number is None or checkpoint.state.round != number:
-            problems.append(f"{path.name} holds the state after round {checkpoint.state.round}")
-        else:
-            found[number] = checkpoint
+    with directory.read() as record:
+        for number in saved_rounds(record):
+            try:
+                found[number] = read_checkpoint(record, number)
+            except (MemoryError, ValueError) as error:
+                problems.append(f"the checkpoint of round {number}: {error}")
     return found, problems
 
 
 def checkpoint_differs(
-    number: int, checkpoint: Checkpoint, followed: Followed, events: Path
+    number: int, checkpoint: Checkpoint, followed: Followed, directory: RunDirectory
 ) -> Iterator[str]:
     """Say what of a checkpoint does not follow from the transcript.
 
@@ -94,7 +78,7 @@ def checkpoint_differs(
         number: The round after which it was written.
         checkpoint: What it holds.
         followed: What the transcript leads to.
-        events: The event log.
+        directory: The run.
     """
     name = f"the checkpoint of round {number}"
     known = followed.states.get(number)
@@ -104,13 +88,9 @@ def checkpoint_differs(
     is_compared = known is not None and known.has_model
     if wanted is not None and not is_compared and not same_bits(checkpoint.state.model, wanted):
         yield f"{name} does not follow from the sums: its model differs"
-    mark = checkpoint.transcript
-    end = followed.ends.get(mark.num_frames)
-    if end is not None and end != (mark.digest, mark.size):
-        yield f"{name} is about another transcript: {mark.num_frames} records of it differ"
-    size = size_of_events(events, number)
-    if size is not None and checkpoint.events_size != size:
-        yield f"{name} is about other events: it vouches for {checkpoint.events_size} bytes of them"
+    with directory.read() as record:
+        if record.chain.mark_at(checkpoint.mark.num_frames) != checkpoint.mark:
+            yield f"{name} is about another record: its first rows differ"
 
 
 def _state_differs(kept: TrainingState, known: ServerState) -> str:
@@ -166,7 +146,7 @@ def bundle_differs(
 ) -> Iterator[str]:
     """Say what of the bundle does not follow from the transcript, or the last checkpoint."""
     if not directory.bundle.exists():
-        if directory.summary.exists() and config.federation.algorithm in WITH_LEVELS:
+        if directory.is_finished and config.federation.algorithm in WITH_LEVELS:
             yield "there is no bundle.npz, and the run is finished"
         return
     try:
@@ -185,8 +165,8 @@ def bundle_differs(
     ):
         if vector is not None and not _are_levels_of(models, vector):
             yield f"the models of bundle.npz are not those of {said}"
-    summary = read_json(directory.summary) or {}
-    versions = read_json(directory.versions) or {}
+    with directory.read() as record:
+        summary, versions = record.json(SUMMARY) or {}, record.json(VERSIONS) or {}
     origin = {
         "algorithm": config.federation.algorithm,
         "seed": str(config.experiment.seed),
@@ -205,13 +185,15 @@ def bundle_differs(
 
 def versions_differ(directory: RunDirectory) -> Iterator[str]:
     """Say whether a run that has begun does not say where it was made."""
-    if not directory.versions.exists():
-        yield "there is no versions.json, which a run writes before its first round"
+    with directory.read() as record:
+        if record.json(VERSIONS) is None:
+            yield "there are no versions, which a run writes before its first round"
 
 
 def unknown_of_versions(directory: RunDirectory) -> Iterator[str]:
     """Say which keys of versions.json no run writes, and which values are no short text."""
-    said = read_json(directory.versions) or {}
+    with directory.read() as record:
+        said = record.json(VERSIONS) or {}
     if strange := sorted(said.keys() - NAMES_OF_VERSIONS):
         yield f"versions.json has {shortened(strange[0])}, which no run writes"
     for name, value in said.items():
@@ -238,20 +220,18 @@ def evaluations_differ(
     if config.federation.devices == REMOTE:
         due = set()  # nobody sees such numbers
     devices: set[tuple[tuple[str, int], ...]] = set()
-    for theta, folder in directory.metrics_of(config.federation).items():
+    for theta in config.federation.thetas:
         there = set()
-        for path in sorted(folder.glob("*.csv")):
-            try:
-                evaluation = read_evaluation(path)
-            except UserError as error:
-                yield f"an evaluation cannot be read: {error}"
-                continue
-            if evaluation.round != number_of(path):
-                yield f"{path.name} is of round {evaluation.round}"
-            there.add(evaluation.round)
-            devices.add(_devices(evaluation))
-            is_share = config.training.metric == ERROR
-            yield from (f"{path.name}: {what}" for what in _impossible(evaluation, is_share))
+        try:
+            with directory.read() as record:
+                for evaluation in read_evaluations(record, theta):
+                    there.add(evaluation.round)
+                    devices.add(_devices(evaluation))
+                    is_share = config.training.metric == ERROR
+                    for what in _impossible(evaluation, is_share):
+                        yield f"evaluation after round {evaluation.round}: {what}"
+        except UserError as error:
+            yield f"an evaluation cannot be read: {error}"
         # of a run that is not finished, there may be one that its next checkpoint will vouch for,
         # and that of the last checkpoint may still be missing: it is made after it, but for the
         # first one
@@ -343,22 +323,22 @@ def _summary(source: Source, top: RunDirectory) -> Summary:
     for number, arm in enumerate(source.arms):
         algorithm, seed = arm.federation.algorithm, arm.experiment.seed
         directory = top.arm(algorithm, seed) if number else top
-        runs.append(summarise_run(arm, directory, _data_of(arm, directory, said)))
+        with directory.read() as record:
+            runs.append(summarise_run(arm, record, _data_of(arm, record, said)))
     document = json.loads(json.dumps(summarise_experiment(runs)))
     return cast("Summary", document)
 
 
-def _data_of(arm: RunConfig, directory: RunDirectory, said: Mapping[str, object]) -> DataSize:
+def _data_of(arm: RunConfig, record: Record, said: Mapping[str, object]) -> DataSize:
     """The size of the data, by an evaluation; only the summary has its name."""
     if arm.federation.devices == REMOTE:
         number = said.get("train_devices")
         return DataSize(str(said.get("data")), number if isinstance(number, int) else 0, 0)
-    folder = next(iter(directory.metrics_of(arm.federation).values()))
-    last = read_last_evaluation(folder)
+    last = read_last_evaluation(record)
     if last is None:
-        raise UserError(f"{folder} has no evaluation")
+        raise UserError(f"{record.path} has no evaluation")
     if arm.attackers.lie:  # evaluations are over honest devices
-        there = read_attacked(directory.attacked).population
+        there = read_attacked(record).population
         return DataSize(str(said.get("data")), there.devices, there.test_devices)
     return DataSize(str(said.get("data")), len(last.train), len(last.test))
 

@@ -92,7 +92,7 @@ class Seen:
     @property
     def place(self) -> Evidence:
         """Where it is."""
-        return Evidence(self.record.round, self.record.number, self.record.offset)
+        return Evidence(self.record.round, self.record.number)
 
 
 class Decoder:

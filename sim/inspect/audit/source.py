@@ -2,19 +2,17 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.checkpoint import load_checkpoint, readable_checkpoints
-from deltafl.sim.record.evaluations import evaluation_files
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.labels import read_comparison
-from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.record.record import SUMMARY, Record
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import merge, read_config_file
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -69,74 +67,62 @@ def find_source(path: Path) -> Source:
         UserError: there is nothing to audit, or what the run says of itself is damaged.
     """
     if not path.exists():
-        raise UserError(f"{path} does not exist: give a run directory, or a transcript.bin")
+        raise UserError(f"{path} does not exist: give a run directory, or a record")
     if not path.is_dir():
         return Source(path, path)
     directory = RunDirectory(path)
-    if not directory.config.exists():
+    if not directory.is_run:
         if compared := read_comparison(path):
             raise UserError(
                 f"{path} has {len(compared)} runs: audit one of them, "
                 + " or ".join(str(path / run) for run in compared)
             )
         raise UserError(
-            f"{path} is not a run directory (it has no config.toml): give one, or a transcript.bin"
+            f"{path} is not a run directory (it has no record.sqlite): give one, or a record"
         )
-    config = merge([read_config_file(directory.config)])  # contradictions are findings
-    for folder in directory.metrics_of(config.federation).values():
-        evaluation_files(folder)  # those of an earlier version are no fault of the run
-    checkpoint = load_checkpoint(directory.checkpoints)
-    summary = read_json(directory.summary)
-    events: dict[int, Event] | None = None
-    damage = ""
-    try:
-        events = _events(directory, checkpoint.state.round if checkpoint else None)
-    except UserError as error:  # the transcript, if there is one, can be audited all the same
-        if not config.federation.is_private:
-            raise
-        damage = str(error)
+    with directory.read() as record:
+        config = record.config(checked=False)  # contradictions are findings
+        summary = record.json(SUMMARY)
+        events: dict[int, Event] | None = None
+        damage = ""
+        try:
+            events = _events(record)
+        except UserError as error:  # the messages can be audited all the same
+            if not config.federation.is_private:
+                raise
+            damage = str(error)
     if config.privacy.sums == "ideal" and config.federation.is_private:
         events = {}  # there are no messages that they could disagree with
     arms = config.arms()
-    source = Source(
+    return Source(
         path,
-        directory.transcript,
+        directory.record,
         arms[0],
         events,
+        head=_stated_head(directory, summary),
         num_others=len(arms) - 1,
         directory=directory,
         arms=arms,
         summary=summary,
-        truth_marks={
-            one.state.round: one.truth for one in readable_checkpoints(directory.checkpoints)
-        },
         damage=damage,
     )
-    if not source.is_in_clear and not directory.transcript.exists():
-        raise UserError(f"{path} has no transcript.bin: was the run begun, and by this release?")
-    stated = _stated_head(directory, summary)
-    if checkpoint is None:
-        return replace(source, head=stated)
-    mark = checkpoint.transcript
-    return replace(source, head=stated or mark.digest, num_records=mark.num_frames)
 
 
 def _stated_head(directory: RunDirectory, summary: Mapping[str, object] | None) -> bytes | None:
     """The digest of the transcript that the run's summary states; None if it states none."""
-    if summary is None or not isinstance(stated := summary.get("transcript_sha256"), str):
+    if summary is None or not isinstance(stated := summary.get("record_sha256"), str):
         return None
     if not _DIGEST.fullmatch(stated):
-        raise damaged(directory.summary, "its digest of the transcript is none")
+        raise damaged(directory.record, "its digest of the record is none")
     return bytes.fromhex(stated)
 
 
-def _events(directory: RunDirectory, last: int | None) -> dict[int, Event]:
-    """The events by round, up to a last one if it is given."""
+def _events(record: Record) -> dict[int, Event]:
+    """The events by round."""
     events: dict[int, Event] = {}
-    for event in read_events(directory.events):
+    for event in read_events(record):
         number = event.get("round")
         if type(number) is not int:
-            raise damaged(directory.events, "a line is of no round")
-        if last is None or number <= last:
-            events[number] = event
+            raise damaged(record.path, "an event is of no round")
+        events[number] = event
     return events

@@ -15,7 +15,7 @@ from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.truth import TRUTH, DeviceSeed, DeviceTruth, read_with_marks
+from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, read_with_marks
 
 TruthOfRound = Mapping[int, DeviceTruth]
 """The true values of each device, by device."""
@@ -59,7 +59,7 @@ class TruthRounds:
         self.repeated: frozenset[int] = frozenset()
         self.torn: ChainError | None = None
         self._rest = read_with_marks(path, run_id)
-        self._wanted, self._marks = frozenset(wanted), {0: TRUTH.start}
+        self._wanted, self._marks = frozenset(wanted), dict[int, Mark]()
         self._num_records = 0
         self._passed: set[int] = set()
         self._next: DeviceTruth | DeviceSeed | None = None

@@ -452,4 +452,4 @@ def contributors(session: SessionView, members: Members) -> tuple[ClientId, ...]
 
 def place_of(record: Sum | RoundEnd) -> Evidence:
     """Where a record is."""
-    return Evidence(record.round, record.number, record.offset)
+    return Evidence(record.round, record.number)

@@ -90,8 +90,8 @@ def _audit_of_twin(folder, stage, laid, mode, options, with_truth):
 
 def truth_of(run: StagedRun, folder: Path, mode: str) -> Path:
     """The run's truth file, in a folder."""
-    write_truth(run, folder / "truth.bin", mode)
-    return folder / "truth.bin"
+    write_truth(run, folder / "truth.sqlite", mode)
+    return folder / "truth.sqlite"
 
 
 LEAKS: list[InjectedLeak] = []

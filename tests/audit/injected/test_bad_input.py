@@ -184,9 +184,9 @@ def test_a_directory_that_is_no_run_is_named(tmp_path):
 
 
 def test_the_truth_of_another_run_is_refused(tiny, tmp_path):
-    write_truth(played(TinyStage), tmp_path / "truth.bin", run_id=b"another runs id.")
+    write_truth(played(TinyStage), tmp_path / "truth.sqlite", run_id=b"another runs id.")
     with pytest.raises(UserError, match=b"another runs id.".hex()):
-        audit(tiny, Options(truth=tmp_path / "truth.bin"))
+        audit(tiny, Options(truth=tmp_path / "truth.sqlite"))
 
 
 @pytest.mark.parametrize(
@@ -200,16 +200,16 @@ def test_the_truth_of_another_run_is_refused(tiny, tmp_path):
     ids=["empty", "cut", "edited", "transcript"],
 )
 def test_a_damaged_truth_file_is_refused(tiny, tmp_path, change):
-    write_truth(played(TinyStage), tmp_path / "truth.bin")
-    content = (tmp_path / "truth.bin").read_bytes()
-    (tmp_path / "truth.bin").write_bytes(change(content))
+    write_truth(played(TinyStage), tmp_path / "truth.sqlite")
+    content = (tmp_path / "truth.sqlite").read_bytes()
+    (tmp_path / "truth.sqlite").write_bytes(change(content))
     with pytest.raises(UserError, match=r"truth\.bin"):
-        audit(tiny, Options(truth=tmp_path / "truth.bin"))
+        audit(tiny, Options(truth=tmp_path / "truth.sqlite"))
 
 
 def test_a_truth_file_that_is_not_there_is_named(tiny, tmp_path):
     with pytest.raises((UserError, FileNotFoundError), match=r"truth\.bin"):
-        audit(tiny, Options(truth=tmp_path / "truth.bin"))
+        audit(tiny, Options(truth=tmp_path / "truth.sqlite"))
 
 
 # What a program that writes other records than ours makes of the format, under a chain that is

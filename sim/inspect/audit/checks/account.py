@@ -38,7 +38,7 @@ from deltafl.sim.inspect.audit.spent import spends_otherwise, split
 from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import Checkpoint
-from deltafl.sim.record.evaluations import read_evaluation
+from deltafl.sim.record.evaluations import read_evaluations
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED, Closing, Message, Record, Resumed
 from deltafl.sim.settings.config import RunConfig
@@ -96,11 +96,9 @@ class Account(Check):
         if source.directory is not None and source.config is not None and has_messages:
             self._checkpoints, self._problems = read_checkpoints(source.directory)
             self._draws = Draws(source.config, _num_devices(source.directory, source.config))
-        self._frames = {one.transcript.num_frames for one in self._checkpoints.values()}
         self._followed = Followed()
         self._rounds: set[int] = set()
         self._num_followed = 0
-        self._open_end: tuple[int, bytes] | None = None
         self._bytes_up: dict[int, int] = {}
         self._saved = SavedStates[Progress](Progress())
         self._round = 0  # the last one
@@ -110,12 +108,8 @@ class Account(Check):
         self._is_whole = True  # as far as the record goes
 
     def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
-        """Note what checkpoints vouch for, and what devices sent."""
-        if self._open_end is not None:  # the record before this one ends where this one begins
-            number, after = self._open_end
-            self._followed.ends[number] = after, record.offset
-        count = record.number + 1
-        self._open_end = (count, digest) if count in self._frames else None
+        """Note what devices sent."""
+        del digest
         if isinstance(record, Message) and not record.sent:
             sent = self._bytes_up.get(record.round, 0)
             self._bytes_up = {record.round: sent + record.size}
@@ -179,11 +173,8 @@ class Account(Check):
         source = self._premises.source
         if self._is_damaged:
             return
-        if self._open_end is not None:
-            number, after = self._open_end
-            self._followed.ends[number] = after, source.transcript.stat().st_size
         if self._is_closed and source.directory is not None and source.summary is None:
-            yield RULES.found("run.unfinished", "there is no summary.json", [Evidence()])
+            yield RULES.found("run.unfinished", "there is no summary", [Evidence()])
         if self._retrace is not None and self._retrace.impossible:
             yield RULES.found("settings.impossible", self._retrace.impossible, [Evidence()])
         if self._retrace is not None and self._retrace.contradiction:
@@ -277,7 +268,7 @@ class Account(Check):
     def _resumed(self, record: Resumed) -> Iterator[Finding]:
         """An interruption costs the round under way, and one more where a file is damaged."""
         self._given_up = {number for number in self._given_up if number <= record.kept}
-        place = Evidence(None, record.number, record.offset)
+        place = Evidence(None, record.number)
         before = self._saved.numbers
         progress = self._saved.go_back(record.kept, self._round)
         if progress is None:
@@ -320,7 +311,7 @@ class Account(Check):
         if closing.rounds != len(self._rounds):
             played = len(self._rounds)
             detail = f"it says that {closing.rounds} rounds were played, but has {played}"
-            place = Evidence(None, closing.number, closing.offset)
+            place = Evidence(None, closing.number)
             yield RULES.found("record.disagrees", detail, [place])
 
     def _missing(self) -> Iterator[tuple[str, list[int]]]:
@@ -354,9 +345,9 @@ class Account(Check):
         yield from with_other_bytes(directory, source.config)
         yield from unknown_of_versions(directory)
         if strange := unknown_of_summary(source):
-            yield f"summary.json has {', '.join(strange)}, which no run writes"
+            yield f"the summary has {', '.join(strange)}, which no run writes"
         for number, checkpoint in self._checkpoints.items():
-            yield from checkpoint_differs(number, checkpoint, followed, directory.events)
+            yield from checkpoint_differs(number, checkpoint, followed, directory)
         last = max(self._checkpoints, default=None)
         if last is not None:
             yield from versions_differ(directory)
@@ -390,13 +381,13 @@ def _num_devices(directory: RunDirectory, config: RunConfig) -> int | None:
     """
     if config.attackers.lie:
         try:
-            return read_attacked(directory.attacked).population.devices
+            with directory.read() as record:
+                return read_attacked(record).population.devices
         except UserError:
             return None  # `summary_differs` says so
-    for folder in directory.metrics_of(config.federation).values():
-        for path in sorted(folder.glob("*.csv")):
-            try:
-                return len(read_evaluation(path).train)
-            except UserError:
-                continue  # `evaluations_differ` says so
-    return None
+    try:
+        with directory.read() as record:
+            first = next(read_evaluations(record), None)
+    except UserError:
+        return None  # `evaluations_differ` says so
+    return None if first is None else len(first.train)

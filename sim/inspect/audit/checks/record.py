@@ -3,19 +3,15 @@
 from collections.abc import Iterator
 from typing import Final
 
-from deltafl.protocol import wire
 from deltafl.secagg.messages import ConsistencySignature, OpenSlot, UnmaskRequest
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.truth_rounds import TruthRead
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import (
-    HEAD_RECEIVED,
-    HEAD_SENT,
     Begin,
     Closing,
     Message,
@@ -25,9 +21,8 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     Sum,
 )
-from deltafl.sim.settings.constraints import keeps_whole
+from deltafl.sim.settings.constraints import FULL
 
-_AT_PROOF: Final = 4  # field of a question: version, kind, two fields that say what is asked, …
 _RULE_OF: Final = {
     Damage.CUT: "record.cut",
     Damage.EDITED: "record.edited",
@@ -138,7 +133,7 @@ class Integrity(Check):
         """Note how far the transcript goes, and check that it continues as it must."""
         self._num_records, self._digest = record.number + 1, digest
         if self._is_closed and not isinstance(record, Resumed):
-            place = Evidence(None, record.number, record.offset)
+            place = Evidence(None, record.number)
             yield RULES.found("record.malformed", "it follows the closing record", [place])
         if isinstance(record, Message | Sum | RoundEnd | Begin):
             yield from self._counted(record)
@@ -155,12 +150,12 @@ class Integrity(Check):
             case Resumed():
                 self._is_closed = self._is_open = False
         if self._num_records == self._vouched:
-            yield from self._differs(self._premises.source.head, record.offset)
+            yield from self._differs(self._premises.source.head)
 
     def on_damage(self, error: ChainError, round_number: int | None) -> Iterator[Finding]:
         """Say how the file is damaged; past the last checkpoint, it may just be unfinished."""
         self._is_damaged = True
-        place = Evidence(round_number, error.frame, error.offset)
+        place = Evidence(round_number, error.frame)
         vouched = self._vouched
         if vouched is not None and error.frame >= vouched:
             detail = f"{error.problem}; the run's checkpoint vouches for {vouched} records only"
@@ -173,7 +168,7 @@ class Integrity(Check):
         """Look for messages missing from a round."""
         round_ = over.view
         if over.following is not None and round_.end is None:
-            place = Evidence(round_.number, over.following.number, over.following.offset)
+            place = Evidence(round_.number, over.following.number)
             detail = f"round {round_.number} has no end"
             yield RULES.found("record.missing", detail, [place])
         for session in round_.sessions.values():
@@ -238,21 +233,17 @@ class Integrity(Check):
         return Coverage(tally.rounds, f"{self._num_records} records")
 
     def _kept(self, message: Message) -> Iterator[Finding]:
-        """A message of which less is kept than the mode says was cut to hide something."""
-        is_whole = self._mode is not None and keeps_whole(self._mode, message.round)
-        limit = HEAD_SENT if message.sent else HEAD_RECEIVED
-        is_whole = is_whole or (message.sent and _has_proof(message.head))
-        kept = message.size if is_whole else min(message.size, limit)
-        if message.repeats is None and len(message.head) != kept:
-            detail = f"it keeps {len(message.head)} bytes of a message instead of {kept}"
-            place = Evidence(message.round, message.number, message.offset)
+        """A message that is not kept though the mode says so was taken out to hide something."""
+        if self._mode == FULL and message.repeats is None and not message.is_whole:
+            detail = f"it keeps {len(message.head)} bytes of a message instead of {message.size}"
+            place = Evidence(message.round, message.number)
             yield RULES.found("record.malformed", detail, [place])
 
     def _counted(self, record: Message | Sum | RoundEnd | Begin) -> Iterator[Finding]:
         """Rounds are counted from 1, one by one, and each begins and ends once."""
         before, self._round = self._round, record.round
         begins, was_open, self._is_open = isinstance(record, Begin), self._is_open, True
-        place = Evidence(record.round, record.number, record.offset)
+        place = Evidence(record.round, record.number)
         if record.round > before + 1:
             detail = f"round {record.round} follows round {before}"
             yield RULES.found("record.missing", detail, [place])
@@ -267,11 +258,11 @@ class Integrity(Check):
         if record.round < 1:
             yield RULES.found("record.malformed", "rounds are counted from 1", [place])
 
-    def _differs(self, wanted: bytes | None, offset: int | None = None) -> Iterator[Finding]:
+    def _differs(self, wanted: bytes | None) -> Iterator[Finding]:
         """The digest up to here is not the expected one."""
         if wanted is not None and self._digest != wanted:
             detail = f"it is {self._digest.hex()}, not {wanted.hex()}"
-            place = Evidence(None, self._num_records - 1, offset)
+            place = Evidence(None, self._num_records - 1)
             yield RULES.found("record.head-differs", detail, [place])
 
 
@@ -305,12 +296,3 @@ def _unsent(session: SessionView) -> Iterator[Finding]:
                 f"are not recorded to have sent them before"
             )
             yield RULES.found("record.missing", detail, shown)
-
-
-def _has_proof(head: bytes) -> bool:
-    """Whether a message begins as a question with the proof of a sum does."""
-    prefix = scan(head[:HEAD_SENT])
-    if prefix is None or len(prefix.fields) <= _AT_PROOF:
-        return False
-    kind, proof = prefix.fields[1], prefix.fields[_AT_PROOF]
-    return kind in (wire.Kind.QUERY, wire.Kind.THRESHOLD) and bool(proof)

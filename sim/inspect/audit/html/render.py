@@ -87,6 +87,6 @@ def place(evidence: Evidence) -> str:
     >>> place(Evidence(round=3, record=70, offset=81234)), place(Evidence())
     ('round 3, record 70, byte 81,234', 'the file as a whole')
     """
-    names = (("round", evidence.round), ("record", evidence.record), ("byte", evidence.offset))
+    names = (("round", evidence.round), ("record", evidence.record))
     known = [f"{name} {writing.number(value)}" for name, value in names if value is not None]
     return ", ".join(known) or "the file as a whole"

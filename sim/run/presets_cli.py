@@ -1,9 +1,11 @@
-"""`deltafl presets`: list the presets, or show one."""
+"""`deltafl presets`: list the presets, or show one, or the settings of a run."""
 
 import argparse
 import json
+from pathlib import Path
 
 from deltafl.sim.flags import add_json
+from deltafl.sim.record.rundir import settings_in
 from deltafl.sim.settings.config_io import preset_names, preset_text
 
 
@@ -11,10 +13,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
         "List the presets: settings that come with the package. With a name, print that preset, "
-        "which also says where to get its data."
+        "which also says where to get its data; with a run directory, the settings of the run."
     )
     parser.epilog = "A preset is run with: deltafl run --preset NAME"
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this preset")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="print this preset, or this run's settings"
+    )
     add_json(parser)
 
 
@@ -25,7 +29,8 @@ def main(options: argparse.Namespace) -> int:
         ConfigError: there is no such preset.
     """
     if options.name is not None:
-        text = preset_text(options.name)
+        is_run = Path(options.name).exists() and options.name not in preset_names()
+        text = settings_in(Path(options.name)) if is_run else preset_text(options.name)
         print(json.dumps({"name": options.name, "toml": text}) if options.json else text, end="")
         return 0
     titles = {name: _title(name) for name in preset_names()}

@@ -1,0 +1,191 @@
+"""The record of a run: one file, which the run writes and everybody else reads.
+
+What a run has written is kept by transactions. Those in which a round begins or ends are on the
+disk when they are over. In between, the end of the process loses at most the trip under way, and
+the end of the machine what came after the round's begin.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, cast
+
+from deltafl.fl.read.strict_json import parse_json
+from deltafl.sim.errors import RunDirectoryError, damaged
+from deltafl.sim.record.chain import Chain
+from deltafl.sim.record.database import close_written, faults, open_to_write, reading
+from deltafl.sim.record.tables import HAPPENED, RECORD
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config, merge, read_table, to_toml
+
+_SETTINGS: Final = "settings"
+VERSIONS: Final = "versions"
+SUMMARY: Final = "summary"
+_CHAIN: Final = "deltafl record 1"
+
+
+class Record:
+    """An open record.
+
+    Args:
+        path: where it is.
+        db: the same, open.
+
+    Attributes:
+        chain: of what has happened.
+    """
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path, self.db = path, db
+        self.chain = Chain(path, db, _CHAIN, HAPPENED)
+
+    def text(self, name: str) -> str | None:
+        """What the run says about itself under a name; None if nothing."""
+        for (value,) in self.db.execute("SELECT value FROM about WHERE name = ?", (name,)):
+            if not isinstance(value, str):
+                raise damaged(self.path, f"{name} is no text")
+            return value
+        return None
+
+    def json(self, name: str) -> dict[str, object] | None:
+        """The same of a JSON object.
+
+        Raises:
+            RunDirectoryError: it is none.
+        """
+        if (text := self.text(name)) is None:
+            return None
+        return json_object(self.path, text)
+
+    def rows(self, query: str, *values: object) -> Iterator[tuple[object, ...]]:
+        """The rows of a query whose first column ascends, as that of a sound table does.
+
+        Raises:
+            RunDirectoryError: it does not: pages of the file are in several places.
+        """
+        before = -1
+        for row in self.db.execute(query, values):
+            if type(row[0]) is not int or row[0] <= before:
+                raise damaged(self.path, "rows of a table are there twice")
+            before = row[0]
+            yield row
+
+    def note(self, name: str, value: str | Mapping[str, object] | None) -> None:
+        """Say something under a name, in place of what was said before; None takes it back."""
+        self.db.execute("DELETE FROM about WHERE name = ?", (name,))
+        if value is not None:
+            text = value if isinstance(value, str) else as_json(value)
+            self.db.execute("INSERT INTO about VALUES (?, ?)", (name, text))
+
+    @property
+    def run_id(self) -> bytes:
+        """Of the run, 16 random bytes; b"" of one that has not begun."""
+        found = self.db.execute("SELECT data FROM rounds WHERE number = 0 AND what = 'opening'")
+        return next((bytes(data) for (data,) in found if isinstance(data, bytes)), b"")
+
+    @property
+    def settings(self) -> str:
+        """The settings, TOML.
+
+        Raises:
+            RunDirectoryError: it has none.
+        """
+        if (found := self.text(_SETTINGS)) is None:
+            raise RunDirectoryError(f"{self.path} has no settings: the run has not begun")
+        return found
+
+    def config(self, *, checked: bool = True) -> RunConfig:
+        """The settings; unless told otherwise, checked together.
+
+        Raises:
+            ConfigError: they are none.
+        """
+        table = read_table(self.settings, f"the settings of {self.path}")
+        return build_config([table]) if checked else merge([table])
+
+    def has_begun(self) -> bool:
+        """Whether it has settings."""
+        return self.text(_SETTINGS) is not None
+
+    def note_settings(self, config: RunConfig) -> None:
+        """Say which settings the run has."""
+        self.note(_SETTINGS, to_toml(config))
+
+    def keep(self) -> None:
+        """End the transaction under way, so that the end of the process does not undo it."""
+        self.db.commit()
+
+    def keep_durably(self, *, from_now: bool) -> None:
+        """End it; choose whether transactions are on the disk from now on when they end."""
+        self.db.commit()
+        self.db.execute(f"PRAGMA synchronous = {'FULL' if from_now else 'NORMAL'}")
+
+
+def note_measured(
+    record: Record, round_number: int, level: int, result: Mapping[str, object]
+) -> None:
+    """Say what the devices of a federation have measured together of a level's model."""
+    row = round_number, level, as_json(result)
+    record.db.execute("INSERT OR REPLACE INTO measured VALUES (?, ?, ?)", row)
+
+
+def read_measured(record: Record) -> Iterator[tuple[int, dict[str, object]]]:
+    """What they have measured, by round: the number of the level, and the result.
+
+    Raises:
+        RunDirectoryError: a result is no JSON object.
+    """
+    for _, level, text in record.rows("SELECT rowid, level, result FROM measured ORDER BY rowid"):
+        yield cast(int, level), json_object(record.path, text)
+
+
+def as_json(document: Mapping[str, object]) -> str:
+    """A JSON object for people to read."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def json_object(path: Path, text: object) -> dict[str, object]:
+    """A JSON object that a record holds.
+
+    Raises:
+        RunDirectoryError: it is none.
+    """
+    try:
+        document = parse_json(text.encode()) if isinstance(text, str) else None
+    except ValueError as error:
+        raise damaged(path, error) from error
+    if not isinstance(document, dict):
+        raise damaged(path, "it does not contain a JSON object")
+    return document
+
+
+@contextmanager
+def open_record(path: Path) -> Iterator[Record]:
+    """Open a record to read one state of it.
+
+    Raises:
+        ChainError: it is none, or damaged.
+        RunDirectoryError: it is no regular file.
+        OSError: it is not there, or cannot be read.
+    """
+    with reading(path, RECORD) as db:
+        yield Record(path, db)
+
+
+@contextmanager
+def write_record(path: Path) -> Iterator[Record]:
+    """Open a record to go on with it, or make it; what is not kept by then is undone in the end.
+
+    Raises:
+        ChainError: it is none, or damaged.
+        RunDirectoryError: it is no regular file.
+    """
+    with faults(path):
+        db = open_to_write(path, RECORD)
+        try:
+            db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
+            yield Record(path, db)
+        finally:
+            close_written(db)
