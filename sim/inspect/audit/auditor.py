@@ -33,6 +33,7 @@ from deltafl.sim.inspect.audit.round_replay import (
     keep_models,
     play_again,
 )
+from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.server_step import optimizer_of
@@ -104,12 +105,14 @@ class _Audit:
 
     def __init__(self, source: Source, options: Options, reader: Reader) -> None:
         self._source, self._options, self._reader = source, options, reader
+        expected = expected_of(source, options)
         self._premises = Premises(
             source,
-            expected_of(source, options),
+            expected,
             options.head,
             optimizer_of(source),
             FalseAlarmBudget(options.false_alarm_rate),
+            RoundsAgain(expected.policy.expects_active),
         )
         self._checks = tuple(
             check(self._premises)

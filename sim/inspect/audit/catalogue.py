@@ -6,13 +6,11 @@ A new check is a file in `checks/` and a line here.
 from typing import Final
 
 from deltafl.sim.inspect.audit.check import Check
-from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.checks.added_noise import AddedNoise
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.checks.devices import DevicesAgain
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
-from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from deltafl.sim.inspect.audit.checks.floors import Floors
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
@@ -20,11 +18,11 @@ from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.limits import Limits
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
-from deltafl.sim.inspect.audit.checks.models import Models
 from deltafl.sim.inspect.audit.checks.nonces import Nonces
 from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.record import Integrity
+from deltafl.sim.inspect.audit.checks.run import RunAgain
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.server import ServerAgain
 from deltafl.sim.inspect.audit.checks.shares import Shares
@@ -34,10 +32,10 @@ from deltafl.sim.inspect.audit.rules import Rules
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
-    Account,
     TruthFile,
     ServerAgain,
     DevicesAgain,
+    RunAgain,
     ValuesInClear,
     Parameters,
     Keys,
@@ -45,8 +43,6 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Nonces,
     Shares,
     Sharing,
-    FirstModel,
-    Models,
     MaskedBytes,
     SharedMasks,
     RandomFields,

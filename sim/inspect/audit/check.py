@@ -21,6 +21,7 @@ from deltafl.sim.inspect.audit.false_alarms import Alarm, FalseAlarmBudget
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.replay import Replayed
 from deltafl.sim.inspect.audit.round_replay import Played
+from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source
@@ -39,6 +40,7 @@ class Premises:
         digest: The digest that the transcript must end with, 32 bytes; None if nobody gave one.
         optimizer: How the server claims to step along the mean of the updates.
         budget: Takes the p-values of all statistical tests.
+        rounds: The rounds' servers, played again as far as the record was read.
     """
 
     source: Source
@@ -46,6 +48,7 @@ class Premises:
     digest: bytes | None
     optimizer: ServerOptimizer
     budget: FalseAlarmBudget
+    rounds: RoundsAgain
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,6 @@ from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.replayed import Replayed
 from deltafl.sim.inspect.audit.rules import (
     A1,
     A2,
@@ -238,7 +237,7 @@ class ServerAgain(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._replayed = Replayed(premises.expected.policy.expects_active)
+        self._again = premises.rounds
         self._sums = 0
 
     def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
@@ -253,15 +252,15 @@ class ServerAgain(Check):
         return iter(()) if isinstance(record, Message) else self._take(record)
 
     def _take(self, record: Record, data: bytes = b"") -> Iterator[Finding]:
-        for one in self._replayed.take(record, data):
+        for one in self._again.take(record, data):
             yield RULES.found(one.rule, one.detail, [one.place])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that were played to their end."""
-        played = self._replayed.played
+        played = self._again.played
         detail = f"{played} of {tally.rounds} rounds were played again to their end"
         return Coverage(played, detail)
 
     def facts(self) -> CheckFacts:
         """How many sums there are, and how many the server has learnt again."""
-        return {"sums_released": self._sums, "sums_replayed": self._replayed.sums}
+        return {"sums_released": self._sums, "sums_replayed": self._again.sums}

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
-from deltafl.protocol.round import LostSearch
+from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import ClientId, DecodeError, FirstUse, UsageError
+from deltafl.secagg import ClientId, DecodeError, FirstUse, SessionParams, UsageError
 from deltafl.secagg.wire import decode_open
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.server_replay import Departure, ServerReplay
@@ -24,7 +24,32 @@ from deltafl.sim.record.transcript import (
 
 
 @dataclass(slots=True, eq=False)
-class Replayed:
+class Kept:
+    """What is known of a round once its record is read.
+
+    Attributes:
+        cohort: The devices that it may have reached, ascending.
+        place: Where it begins.
+        announced: What was announced; None if nothing was.
+        params: The session's parameters, likewise.
+        outcomes: What it came to, level by level; None where it was not played to its end.
+        slots: Of the sums that are recorded, indices into the session's slots.
+        received: Bytes that devices sent.
+        is_interrupted: Whether it was lost because the server's process ended.
+    """
+
+    cohort: tuple[int, ...]
+    place: Evidence
+    announced: Announce | None = None
+    params: SessionParams | None = None
+    outcomes: tuple[RoundOutcome, ...] | None = None
+    slots: list[int] = field(default_factory=list)
+    received: int = 0
+    is_interrupted: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class RoundsAgain:
     """Plays the server of each round of a record again.
 
     Attributes:
@@ -35,6 +60,7 @@ class Replayed:
     rounds: int = 0
     played: int = 0
     sums: int = 0
+    kept: dict[int, Kept] = field(default_factory=dict)
     _begin: Begin | None = None
     _replay: ServerReplay | None = None
     _envelope: Announce | None = None
@@ -52,21 +78,24 @@ class Replayed:
         match record:
             case Begin():
                 self._begin, self._replay = record, None
+                self.kept[record.round] = Kept(record.cohort, _place(record))
                 self.rounds += 1
             case Message():
-                place = Evidence(record.round, record.number, record.offset)
+                place = Evidence(record.round, record.number)
                 if record.sent:
                     if self._replay is None:
                         yield from self._open(data, place)
                     if self._replay is not None:
                         yield from self._replay.sent(record.peer, data, place)
                 elif self._replay is not None:
+                    self.kept[record.round].received += len(data)
                     yield from self._replay.received(record.peer, data, place)
             case Closed():
                 if self._replay is not None:
                     yield from self._replay.closed(_place(record))
             case Sum():
                 if self._replay is not None:
+                    self.kept[record.round].slots.append(record.slot)
                     departures = list(self._replay.learnt(record, _place(record)))
                     self.sums += not departures and not self._replay.lost_track
                     yield from departures
@@ -103,6 +132,8 @@ class Replayed:
             yield Departure("session.impossible", f"no server announces this: {error}", place)
             return
         yield from self._started(envelope, place)
+        kept = self.kept[begin.round]
+        kept.announced, kept.params = envelope, params
         self._replay = ServerReplay(server, params, frozenset(begin.cohort))
         self._envelope = envelope
 
@@ -123,11 +154,14 @@ class Replayed:
             detail = "it was ended by a server that says that it did not come to its end"
             yield Departure("round.given-up", detail, _place(record))
             return
+        kept = self.kept[begin.round]
+        kept.is_interrupted = False
         yield from replay.ended(record.aborted, _place(record))
         outcomes = replay.server.outcomes
         if replay.lost_track or outcomes is None:
             return
         self.played += 1
+        kept.outcomes = outcomes
         self._starts = starts
         for level, (config, one) in enumerate(zip(envelope.levels.rounds, outcomes, strict=True)):
             if one.search is not None and config.theta < 1:
@@ -137,5 +171,5 @@ class Replayed:
             self._lost = envelope.models, begin.cohort, searches
 
 
-def _place(record: Sum | RoundEnd | Closed) -> Evidence:
-    return Evidence(record.round, record.number, record.offset)
+def _place(record: Begin | Sum | RoundEnd | Closed) -> Evidence:
+    return Evidence(record.round, record.number)

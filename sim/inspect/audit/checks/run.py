@@ -1,0 +1,114 @@
+"""Does the real engine, given what the record's rounds came to, write what the record says?"""
+
+from collections.abc import Iterator
+
+from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.check import Check, Premises
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.rules import A8, A24, Rule, Rules
+from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable
+from deltafl.sim.record.record import SUMMARY
+from deltafl.sim.record.record import Record as RunRecord
+from deltafl.sim.record.transcript import Closing, Record, Resumed
+
+RULES = Rules(
+    {
+        "record.disagrees": Rule(
+            Severity.HIGH,
+            "what the run says of itself does not fit together",
+            "The run's results do not follow from what its server received, or from each other.",
+            "Find out which of the two was changed. Until then, trust neither.",
+            A24,
+        ),
+        "run.unfinished": Rule(
+            Severity.MEDIUM,
+            "the record is closed, and the run has no summary",
+            "The run was stopped before it wrote its summary, is still going, or the summary was "
+            "deleted. There are no results that could be compared.",
+            "Finish the run (`--resume`).",
+            A24,
+        ),
+        "settings.impossible": Rule(
+            Severity.HIGH,
+            "no run can have these settings",
+            "The settings were changed, and what follows from them cannot be compared.",
+            "Get the settings from where the run wrote them.",
+            A24,
+        ),
+        "model.first-differs": Rule(
+            Severity.HIGH,
+            "the first model is not the one that the settings lead to",
+            "The server chose the model from which training started. It may have been trained on "
+            "other data, or made so that updates reveal more.",
+            "Ask where the first model came from, and stop using this server until that is known.",
+            A8,
+        ),
+        "model.unfounded": Rule(
+            Severity.HIGH,
+            "a model does not follow from the round before",
+            "Devices were made to work on a model that the server made up, unless the server "
+            "uses an optimiser that the audit was not told about.",
+            "If the run has a `strategy.server_optimizer`, audit the run directory: its settings "
+            "name the optimiser, so that the audit can compute the step as well. Otherwise stop "
+            "using this server.",
+            A8,
+        ),
+    }
+)
+
+
+class RunAgain(Check):
+    """Plays the run again, once its rounds have been."""
+
+    name = "the run played again"
+    rules = RULES
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._is_closed = self._is_damaged = False
+        self._rounds = 0
+        self._why_not = "a record alone has no settings"
+
+    def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
+        """Note whether the run is over."""
+        del digest
+        if isinstance(record, Closing | Resumed):
+            self._is_closed = isinstance(record, Closing)
+        return ()
+
+    def on_damage(self, error: object, round_number: int | None) -> tuple[Finding, ...]:
+        """Nothing follows from a record that is damaged."""
+        del error, round_number
+        self._is_damaged = True
+        return ()
+
+    def on_end(self) -> Iterator[Finding]:
+        """Play the run, and compare."""
+        source = self._premises.source
+        if source.directory is None or source.config is None or self._is_damaged:
+            return
+        with source.directory.read() as record:
+            if self._is_closed and record.json(SUMMARY) is None:
+                yield RULES.found("run.unfinished", "there is no summary", [Evidence()])
+            yield from self._played(record)
+
+    def _played(self, record: RunRecord) -> Iterator[Finding]:
+        config = self._premises.source.config
+        assert config is not None  # noqa: S101 - for mypy
+        replay = RunReplay(config, self._premises.rounds.kept)
+        try:
+            replay.compare(record)
+        except Unplayable as error:
+            self._why_not = str(error)
+        except UserError as error:
+            yield RULES.found("settings.impossible", str(error), [Evidence()])
+        self._rounds = replay.rounds
+        for one in replay.departures:
+            yield RULES.found(one.rule, one.detail, [one.place])
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Rounds that the engine has played."""
+        if not self._rounds:
+            return Coverage(0, self._why_not)
+        return Coverage(self._rounds, f"{self._rounds} of {tally.rounds} rounds were played again")
