@@ -27,16 +27,8 @@ from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, WITHOUT_TRUTH, facts_of_run
 from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
 from deltafl.sim.inspect.audit.report import AuditReport
-from deltafl.sim.inspect.audit.round_replay import (
-    PastModel,
-    copied,
-    keep_models,
-    play_again,
-)
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
-from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
 from deltafl.sim.inspect.audit.truth_rounds import (
     SeedsOfRound,
@@ -110,7 +102,6 @@ class _Audit:
             source,
             expected,
             options.head,
-            optimizer_of(source),
             FalseAlarmBudget(options.false_alarm_rate),
             RoundsAgain(expected.policy.expects_active),
         )
@@ -121,8 +112,6 @@ class _Audit:
         )
         self._findings = Findings()
         self._inventory, self._timeline = Inventory(), Timeline()
-        self._models: dict[int, PastModel] = {}
-        self._states = SavedStates[dict[int, PastModel]]({})
         self._last_round = 0
         self._truth: TruthRounds | None = None
         self._opening: Opening | None = None
@@ -206,15 +195,11 @@ class _Audit:
         return self._round
 
     def _resume(self, record: Resumed) -> None:
-        """Go on from the state after the last round that was kept; later rounds are lost."""
+        """The rounds after the last that was kept are lost."""
         lost = self._round
         if lost is not None and lost.number > record.kept:
             lost.end = RoundEnd(record.number, lost.number, INTERRUPTED)
         self._end_round(record)
-        state = self._states.go_back(record.kept, self._last_round)
-        self._models = copied(state or {})
-        if lost is not None and lost.number == record.kept + 1:
-            keep_models(lost, self._models)
 
     def _open_truth(self, opening: Opening) -> None:
         if self._options.truth is not None:
@@ -296,7 +281,6 @@ class _Audit:
             return
         self._whole_rounds += round_.is_whole
         self._opaque_rounds += round_.is_opaque
-        lost: dict[tuple[bytes, int], str] = {}
         for session in round_.sessions.values():
             for slot in session.slots.values():
                 if not session.is_whole:
@@ -305,16 +289,11 @@ class _Audit:
                     for _ in self._hand_out(session, slot, slot.sums[0].number):
                         pass
                     continue
-                again = self._replay(session, slot)
-                if slot.requests and round_.end is not None and round_.end.aborted:
-                    lost[session.params.tag, slot.index] = again.finish().problem
-        played = play_again(round_, self._models, self._totals, self._premises.optimizer)
+                self._replay(session, slot)
         over = RoundOver(
             round_,
             following if round_.end is None else None,
-            played,
             self._totals,
-            lost,
             self._truth_of_round if self._truth is not None else None,
             self._seeds_of_round,
             frozenset() if self._truth is None else self._truth.repeated,
@@ -322,8 +301,6 @@ class _Audit:
         )
         for check in self._checks:
             self._findings.add_all(check.on_round(over))
-        if not round_.breaks_off:
-            self._states.save(round_.number, copied(self._models))
 
     def _end(self) -> None:
         if (truth := self._read_all_truth()) is not None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
 
-from deltafl.fl.strategies.server_optimizer import ServerOptimizer
 from deltafl.secagg.ring import Vector
 from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally, outcome_of
@@ -20,7 +19,6 @@ from deltafl.sim.inspect.audit.facts import CheckFacts, CheckResult
 from deltafl.sim.inspect.audit.false_alarms import Alarm, FalseAlarmBudget
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.replay import Replayed
-from deltafl.sim.inspect.audit.round_replay import Played
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
@@ -38,7 +36,6 @@ class Premises:
         source: What is audited, with what the run says about itself.
         expected: The limits that the audit applies to the run.
         digest: The digest that the transcript must end with, 32 bytes; None if nobody gave one.
-        optimizer: How the server claims to step along the mean of the updates.
         budget: Takes the p-values of all statistical tests.
         rounds: The rounds' servers, played again as far as the record was read.
     """
@@ -46,7 +43,6 @@ class Premises:
     source: Source
     expected: Expected
     digest: bytes | None
-    optimizer: ServerOptimizer
     budget: FalseAlarmBudget
     rounds: RoundsAgain
 
@@ -98,10 +94,7 @@ class RoundOver:
         view: What the server saw.
         following: The record that follows it although it has no end; None if it has one, or if
             the file ends.
-        played: The round played again from its sums: its sessions' levels, in order.
         totals: Sums that were replayed, by session's tag and slot.
-        lost: Why sums that are not recorded cannot be computed, by session's tag and slot; "" where
-            they can. Only of slots whose shares were asked for, in rounds that are recorded whole.
         truth: The true values of its devices; None without a truth file.
         seeds: What its devices drew, as far as it is known.
         repeated: Devices of which the truth file has a second record.
@@ -110,9 +103,7 @@ class RoundOver:
 
     view: RoundView
     following: Record | None = None
-    played: tuple[Played, ...] = ()
     totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
-    lost: Mapping[tuple[bytes, int], str] = field(default_factory=dict)
     truth: TruthOfRound | None = None
     seeds: SeedsOfRound = field(default_factory=dict)
     repeated: frozenset[int] = frozenset()

@@ -42,11 +42,6 @@ FILES: Final = (
 )
 """What a run leaves behind. A file without a row fails the tests, and is named by an audit."""
 
-LOSSES: Final = (
-    "evaluations: the losses and errors of devices cannot be computed without their data; only their "
-    "rounds, devices and the summary of the last ones are compared"
-)
-
 
 def row_of(path: str) -> FileRow | None:
     """The row of a file; None if no run writes such a file.
@@ -75,8 +70,6 @@ def unchecked_files(directory: Path) -> Iterator[str]:
         if path.is_file() or path.is_symlink()
     )
     rows = dict.fromkeys(row_of(name) for name in names)
-    if any(row is not None and row.pattern == "record.sqlite" for row in rows):
-        yield LOSSES
     for row in rows:
         if row is not None and row.unchecked and row.pattern != ".lock":
             yield f"{row.pattern}: {row.unchecked}"

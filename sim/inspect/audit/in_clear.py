@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from deltafl.sim.inspect.audit.checks.account import RULES as RECORD
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
+from deltafl.sim.inspect.audit.checks.run import RULES as RECORD
 from deltafl.sim.inspect.audit.facts import CheckResult, Outcome, no_facts
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run
 from deltafl.sim.inspect.audit.report import AuditReport
-from deltafl.sim.inspect.audit.results import files_differ
+from deltafl.sim.inspect.audit.run_replay import summary_differs
 from deltafl.sim.inspect.audit.source import Source
 
 BY_DESIGN: Final = "clear.by-design"
@@ -33,7 +33,8 @@ def report_in_clear(source: Source, options: Options) -> AuditReport:
     algorithm = source.config.federation.algorithm if source.config else "unknown"
     detail = f"the run's algorithm is {algorithm}, which has no masks"
     disagrees = [
-        RECORD.found("record.disagrees", one, [Evidence()]) for one in files_differ(source)
+        RECORD.found("record.disagrees", one, [Evidence()])
+        for one in (summary_differs(source.directory, source.arms) if source.directory else ())
     ]
     compared = CheckResult(
         _FILES, Outcome.FAILED if disagrees else Outcome.PASSED, "its files, with each other"

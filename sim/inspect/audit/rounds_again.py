@@ -35,6 +35,7 @@ class Kept:
         outcomes: What it came to, level by level; None where it was not played to its end.
         slots: Of the sums that are recorded, indices into the session's slots.
         received: Bytes that devices sent.
+        lost: What earlier rounds over the model had revealed, with which it went on.
         is_interrupted: Whether it was lost because the server's process ended.
     """
 
@@ -45,6 +46,7 @@ class Kept:
     outcomes: tuple[RoundOutcome, ...] | None = None
     slots: list[int] = field(default_factory=list)
     received: int = 0
+    lost: Sequence[LostSearch] = ()
     is_interrupted: bool = True
 
 
@@ -133,7 +135,7 @@ class RoundsAgain:
             return
         yield from self._started(envelope, place)
         kept = self.kept[begin.round]
-        kept.announced, kept.params = envelope, params
+        kept.announced, kept.params, kept.lost = envelope, params, lost
         self._replay = ServerReplay(server, params, frozenset(begin.cohort))
         self._envelope = envelope
 

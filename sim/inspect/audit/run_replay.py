@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary
@@ -35,20 +33,23 @@ from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.inspect.audit.server_replay import Departure
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
-from deltafl.sim.record.events import Event, read_events
-from deltafl.sim.record.record import SUMMARY, Record
+from deltafl.sim.record.events import Event, read_events, to_json
+from deltafl.sim.record.record import Record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.run.drawing import Lying
 from deltafl.sim.run.engine import Stop, play
-from deltafl.sim.run.experiment import DataSize, summarise_run
 from deltafl.sim.run.simulated import SimulatedDevices, SimulatedPopulation, spec_of
+from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import REMOTE, RunConfig
 
 _TIMES: Final = frozenset({"train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s"})
 """Of an event: what no replay can have as well."""
+
+_MEMORY: Final = "peak_memory_mb"  # of a summary, likewise
+_SHOWN: Final = 60  # characters of a value
 
 
 class Unplayable(Exception):
@@ -100,7 +101,6 @@ class RunReplay:
             self._events(read_events(theirs), read_events(ours))
             self._evaluations(list(read_evaluations(theirs)), list(read_evaluations(ours)))
             self._state(theirs, ours)
-            self._summary(theirs, DataSize(data.name, len(data.train), len(data.test)))
 
     def depart(self, rule: str, detail: str, place: Evidence) -> None:
         """Note what is otherwise."""
@@ -135,31 +135,15 @@ class RunReplay:
         said, due = load_checkpoint(theirs), load_checkpoint(ours)
         if said is None or due is None or said.state.round != due.state.round:
             return
-        for name, one, other in (
-            ("model", said.state.model, due.state.model),
-            *(
-                (f"memory of {name}", said.state.memory.get(name), array)
-                for name, array in due.state.memory.items()
-            ),
-        ):
-            if one is None or not np.array_equal(one, other, equal_nan=True):
-                detail = (
-                    f"the {name} after round {said.state.round} is another than the sums lead to"
-                )
+        one = {"model": said.state.model, **said.state.memory}
+        other = {"model": due.state.model, **due.state.memory}
+        for name, array in other.items():
+            if name not in one or one[name].tobytes() != array.tobytes():
+                detail = f"{name} after round {said.state.round} does not follow from the sums"
                 self.depart("record.disagrees", detail, Evidence(said.state.round))
         if said.state.eta != due.state.eta:
             detail = f"the last threshold is {said.state.eta}, and it was {due.state.eta}"
             self.depart("record.disagrees", detail, Evidence(said.state.round))
-
-    def _summary(self, theirs: Record, data: DataSize) -> None:
-        """The summary of a finished run follows from the rest of its record."""
-        if (said := theirs.json(SUMMARY)) is None:
-            return
-        due = json.loads(json.dumps(summarise_run(self.config, theirs, data)))
-        for name, value in due.items():
-            if name in said and said[name] != value and name not in ("test_error",):
-                detail = f"the summary says {name} = {_short(said[name])}"
-                self.depart("record.disagrees", f"{detail}, and it is {_short(value)}", Evidence())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,6 +247,31 @@ class _Silent:
         """Nothing."""
 
 
+def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Iterator[str]:
+    """What the summary of a finished experiment says otherwise than the records of its runs.
+
+    Args:
+        directory: Of the first run.
+        arms: The settings of all runs, the first one's first.
+
+    Raises:
+        UserError: a record is damaged.
+    """
+    if (said := directory.summary()) is None:
+        return
+    of_data = DataSize(*(said.get(name) for name in ("data", "train_devices", "test_devices")))  # type: ignore[arg-type] # compared as they are
+    runs = []
+    for number, arm in enumerate(arms):
+        own = directory.arm(arm.federation.algorithm, arm.experiment.seed) if number else directory
+        with own.read() as record:
+            runs.append(summarise_run(arm, record, of_data))
+    due = json.loads(json.dumps(to_json(summarise_experiment(runs))))
+    for name in sorted(due.keys() | said.keys() - {_MEMORY}):
+        if (value := due.get(name)) != said.get(name):
+            detail = f"the summary says {name} = {_short(said.get(name))}"
+            yield f"{detail}, and it is {_short(value)}"
+
+
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -161,11 +161,9 @@ class Differences(Check):
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's sums, level by level."""
         round_ = over.view
-        changed = {
-            one.level
-            for one in over.played
-            if one.outcome is not None and one.outcome.update is not None
-        }
+        kept = self._premises.rounds.kept.get(round_.number)
+        outcomes = () if kept is None else kept.outcomes or ()
+        changed = {level for level, one in enumerate(outcomes) if one.update is not None}
         for session in round_.sessions.values():
             for level in session.by_level():
                 model = _model_key(level)

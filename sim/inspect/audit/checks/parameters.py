@@ -19,9 +19,7 @@ from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A6, A19, Rule, Rules
-from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.views import SessionView
-from deltafl.sim.record.transcript import Record, Resumed
 
 RULES: Final = Rules(
     {
@@ -74,40 +72,29 @@ class Parameters(Check):
         self._by_size: dict[int, dict[str, object]] = {}
         # the levels at which a search may start warm, and those after the rounds before
         self._has_threshold: frozenset[Fraction | None] = frozenset()
-        self._saved = SavedStates[frozenset[Fraction | None]](frozenset())
-        self._last_round = 0
         self._starts_warm: bool | None = None
         self._seeds: list[bytes] = []
 
-    def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
-        """After an interruption, the run knows no threshold of the rounds that it lost."""
-        del digest
-        if isinstance(record, Resumed):
-            before = self._saved.go_back(record.kept, self._last_round)
-            self._has_threshold = self._has_threshold if before is None else before
-        return ()
-
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's announcements."""
+        kept = self._premises.rounds.kept.get(over.view.number)
+        is_repeated = kept is not None and any(one.devices for one in kept.lost)
         for session in over.view.sessions.values():
             if (levels := session.levels) is None or not session.announcements:
                 continue
             place = session.announcements[0].place
-            for detail in _unfitting(over, session, levels):
+            for detail in _unfitting(over, session, levels, is_repeated=is_repeated):
                 yield RULES.found("parameters.unfitting", detail, [place])
             for detail in self._changed(levels, session.params):
                 yield RULES.found("parameters.changed", detail, [place])
             for detail in self._seed(session.params.graph_seed):
                 yield RULES.found("session.seed-repeated", detail, [place])
             yield from self._starts(levels, place)
-        for one in over.played:
-            is_over = one.outcome is not None and one.outcome.aborted is None
-            found = one.outcome.search if one.outcome is not None and is_over else None
-            if found is not None and found.tail is not None and found.eta:  # as a strategy has it
-                self._has_threshold |= {one.theta}
-        self._last_round = over.view.number
-        if not over.view.breaks_off:
-            self._saved.save(self._last_round, self._has_threshold)
+        if kept is not None and kept.announced is not None:
+            for config, one in zip(kept.announced.levels.rounds, kept.outcomes or (), strict=False):
+                found = one.search if one.aborted is None else None
+                if found is not None and found.tail is not None and found.eta:  # a strategy has it
+                    self._has_threshold |= {config.theta}
 
     def coverage(self, tally: Tally) -> Coverage:
         """Announcements are kept but for their models."""
@@ -149,12 +136,14 @@ class Parameters(Check):
         self._seeds = [*self._seeds[-MAX_SEEDS + 1 :], seed]
 
 
-def _unfitting(over: RoundOver, session: SessionView, levels: Levels) -> Iterator[str]:
+def _unfitting(
+    over: RoundOver, session: SessionView, levels: Levels, *, is_repeated: bool
+) -> Iterator[str]:
     number, wanted = over.view.number, session.params.num_invited
     if (index := levels.common.round_index) != number - 1:
         yield f"round_index = {index} was announced in round {number}, not {number - 1}"
     invited = {seen.record.peer for seen in session.announcements}
-    may_lack = over.view.breaks_off or any(one.lost.devices for one in over.played)
+    may_lack = over.view.breaks_off or is_repeated
     if len(invited) > wanted or (len(invited) < wanted and not may_lack):
         yield f"{len(invited)} devices were invited, and num_invited = {wanted}"
 

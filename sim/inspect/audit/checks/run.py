@@ -7,7 +7,7 @@ from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A8, A24, Rule, Rules
-from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable
+from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable, summary_differs
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.record import Record as RunRecord
 from deltafl.sim.record.transcript import Closing, Record, Resumed
@@ -92,6 +92,8 @@ class RunAgain(Check):
             if self._is_closed and record.json(SUMMARY) is None:
                 yield RULES.found("run.unfinished", "there is no summary", [Evidence()])
             yield from self._played(record)
+        for detail in summary_differs(source.directory, source.arms):
+            yield RULES.found("record.disagrees", detail, [Evidence()])
 
     def _played(self, record: RunRecord) -> Iterator[Finding]:
         config = self._premises.source.config
