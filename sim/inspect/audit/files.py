@@ -75,5 +75,5 @@ def unchecked_files(directory: Path) -> Iterator[str]:
             yield f"{row.pattern}: {row.unchecked}"
     strange = [name for name in names if row_of(name) is None]
     if strange:
-        shown = ", ".join(strange[:5]) + (" and others" if len(strange) > 5 else "")
+        shown = ", ".join(map(ascii, strange[:5])) + (" and others" if len(strange) > 5 else "")
         yield f"{shown}: no run writes such a file"

@@ -1,6 +1,6 @@
 """The rounds of a record played again, in their order, with what one round hands on to the next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deltafl.protocol import wire as round_wire
@@ -8,6 +8,7 @@ from deltafl.protocol.messages import Announce
 from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, DecodeError, FirstUse, SessionParams, UsageError
+from deltafl.secagg.states import Step
 from deltafl.secagg.wire import decode_open
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.server_replay import Departure, ServerReplay
@@ -34,6 +35,7 @@ class Kept:
         params: The session's parameters, likewise.
         outcomes: What it came to, level by level; None where it was not played to its end.
         slots: Of the sums that are recorded, indices into the session's slots.
+        silent: Devices that did not answer in time, each with the first step that it missed.
         received: Bytes that devices sent.
         lost: What earlier rounds over the model had revealed, with which it went on.
         is_interrupted: Whether it was lost because the server's process ended.
@@ -45,6 +47,7 @@ class Kept:
     params: SessionParams | None = None
     outcomes: tuple[RoundOutcome, ...] | None = None
     slots: list[int] = field(default_factory=list)
+    silent: Mapping[int, Step] = field(default_factory=dict)
     received: int = 0
     lost: Sequence[LostSearch] = ()
     is_interrupted: bool = True
@@ -157,7 +160,7 @@ class RoundsAgain:
             yield Departure("round.given-up", detail, _place(record))
             return
         kept = self.kept[begin.round]
-        kept.is_interrupted = False
+        kept.is_interrupted, kept.silent = False, replay.silent
         yield from replay.ended(record.aborted, _place(record))
         outcomes = replay.server.outcomes
         if replay.lost_track or outcomes is None:

@@ -21,6 +21,7 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
+from deltafl.secagg.states import Stage
 from deltafl.sim.cohort.backends.choice import choose, open_backend
 from deltafl.sim.cohort.hardware import choose_device
 from deltafl.sim.cohort.masked import as_bytes
@@ -38,7 +39,7 @@ from deltafl.sim.record.record import Record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.record.truth import Told
-from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.algorithms import dropouts_of, sessions_of
 from deltafl.sim.run.drawing import Lying
 from deltafl.sim.run.engine import Stop, play
 from deltafl.sim.run.simulated import SimulatedDevices, SimulatedPopulation, spec_of
@@ -211,6 +212,13 @@ class _Cohort(Cohort):
         replay.rounds += 1
         for rule, detail in _in_announcement(kept, levels, models, replay.config, self.index):
             replay.depart(rule, detail, kept.place)
+        plan = dropouts_of(replay.config)(self.index, list(self.sizes), len(levels.slots()))
+        for device, step in kept.silent.items():
+            if step.stage is not Stage.ADVERTISE and (
+                device not in plan or plan[device].answers(step)
+            ):
+                detail = f"device {device} did not answer at {step}, and drops out at no such step"
+                replay.depart("answers.vanished", detail, kept.place)
         if kept.is_interrupted:
             return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
         if kept.outcomes is None:

@@ -25,6 +25,7 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
 )
 from deltafl.secagg.messages import Message as SessionMessage
+from deltafl.secagg.states import Step
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.record.transcript import Sum, sum_sha256
 
@@ -61,16 +62,18 @@ class ServerReplay:
         server: The server; it has not been started.
         params: Of its session.
         lost_track: Whether the rest of the round is passed over.
-        departures: In the trip that is open, by what they are; each with its places.
+        silent: Devices that did not answer in time, each with the first step that it missed.
     """
 
     server: RoundServer
     params: SessionParams
     cohort: frozenset[int]
     lost_track: bool = False
+    silent: dict[int, Step] = field(default_factory=dict)
     _due: Outgoing = field(default_factory=dict)
     _sent: set[int] = field(default_factory=set)
     _ever: set[int] = field(default_factory=set)
+    _answered: set[int] = field(default_factory=set)
     _heard: set[tuple[int, bytes]] = field(default_factory=set)
     _unlearnt: bool = False
     _is_over: bool = False
@@ -103,6 +106,7 @@ class ServerReplay:
             detail = f"device {peer} sent a message once more"
             yield Departure("messages.repeated", detail, place)
         self._heard.add(heard)
+        self._answered.add(peer)
         if not self.lost_track:
             self.server.receive(ClientId(peer), data)
 
@@ -119,6 +123,9 @@ class ServerReplay:
             yield Departure("messages.untimely", "the round goes on after its end", place)
             return
         self._ever |= self._sent
+        for device in self._sent - self._answered:
+            self.silent.setdefault(device, self.server.step)
+        self._answered = set()
         self._due, self._sent = self.server.close_round(), set()
         revealed = self.server.revealed
         self._unlearnt = revealed is not None

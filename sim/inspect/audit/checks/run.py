@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.files import unchecked_files
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A8, A24, Rule, Rules
 from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable, summary_differs
@@ -19,6 +20,14 @@ RULES = Rules(
             "what the run says of itself does not fit together",
             "The run's results do not follow from what its server received, or from each other.",
             "Find out which of the two was changed. Until then, trust neither.",
+            A24,
+        ),
+        "answers.vanished": Rule(
+            Severity.HIGH,
+            "a device is said to be silent, and by the settings it answers",
+            "A server that loses devices at will chooses who is in which sum, and ends searches "
+            "where it likes.",
+            "Find out why the server lost the device. Until then, do not use it.",
             A24,
         ),
         "run.unfinished": Rule(
@@ -94,6 +103,12 @@ class RunAgain(Check):
             yield from self._played(record)
         for detail in summary_differs(source.directory, source.arms):
             yield RULES.found("record.disagrees", detail, [Evidence()])
+
+    def unchecked(self) -> Iterator[str]:
+        """The files that were compared with nothing."""
+        directory = self._premises.source.directory
+        if directory is not None:
+            yield from unchecked_files(directory.path)
 
     def _played(self, record: RunRecord) -> Iterator[Finding]:
         config = self._premises.source.config
