@@ -1,7 +1,10 @@
 """Records of run directories, as tests read and change them."""
 
+import hashlib
 import sqlite3
 from contextlib import closing
+
+import msgpack
 
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import load_checkpoint
@@ -9,6 +12,7 @@ from deltafl.sim.record.evaluations import read_evaluations, write_evaluation
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.record import write_record
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.tables import HAPPENED
 
 
 def events_of(path):
@@ -61,9 +65,45 @@ def change(path, *statements):
         for one in statements:
             db.execute(*((one,) if isinstance(one, str) else one))
         db.commit()
+        db.execute("PRAGMA journal_mode = DELETE")
 
 
 def attacked_of(path):
     """What it has noted of attackers."""
     with RunDirectory(path).read() as record:
         return read_attacked(record)
+
+
+def rows_of(path):
+    """The rows of the chain in a record, in their order: [table, number, fields by name, body]."""
+    with closing(sqlite3.connect(path)) as db:
+        found = []
+        for table, columns in HAPPENED.items():
+            more = ", body" if table == "messages" else ", NULL"
+            names = ", ".join(columns)
+            for row in db.execute(f"SELECT number, {names}{more} FROM {table}"):  # noqa: S608
+                found.append([table, row[0], dict(zip(columns, row[1:-1], strict=True)), row[-1]])
+    return sorted(found, key=lambda row: row[1])
+
+
+def write_rows(path, rows):
+    """Put other rows in their place, numbered anew, under a right chain; its last digest."""
+    numbers = {row[1]: number for number, row in reversed([*enumerate(rows)])}
+    digest = hashlib.sha256(b"deltafl record 1").digest()
+    with closing(sqlite3.connect(path)) as db:
+        bodies = db.execute("SELECT number, data FROM bodies").fetchall()
+        for table in (*HAPPENED, "bodies"):
+            db.execute(f"DELETE FROM {table}")  # noqa: S608
+        for number, data in bodies:
+            if number in numbers:
+                db.execute("INSERT INTO bodies VALUES (?, ?)", (numbers[number], data))
+        for number, (table, _, fields, body) in enumerate(rows):
+            values = tuple(fields.values())
+            digest = hashlib.sha256(digest + msgpack.packb((table, number, *values))).digest()
+            row = (number, digest, *values)
+            if table == "messages":
+                row = (*row, numbers.get(body, number))
+            places = ", ".join("?" * len(row))
+            db.execute(f"INSERT INTO {table} VALUES ({places})", row)  # noqa: S608
+        db.commit()
+    return digest
