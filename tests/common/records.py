@@ -3,16 +3,18 @@
 import hashlib
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import msgpack
 
 from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import read_evaluations, write_evaluation
-from deltafl.sim.record.events import read_events
+from deltafl.sim.record.events import add_event, read_events
 from deltafl.sim.record.record import write_record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.tables import HAPPENED
+from deltafl.sim.record.transcript import TranscriptWriter
 
 
 def events_of(path):
@@ -52,10 +54,11 @@ def note(path, name, value):
         record.keep()
 
 
-def evaluate(path, theta, evaluation):
-    """Add an evaluation."""
+def evaluate(path, evaluation):
+    """Put an evaluation of the first level in the place of that after the same round."""
+    change(path, ("DELETE FROM evaluations WHERE round = ?", (evaluation.round,)))
     with write_record(RunDirectory(path).record) as record:
-        write_evaluation(record, theta, evaluation)
+        write_evaluation(record, record.config().federation.thetas[0], evaluation)
         record.keep()
 
 
@@ -107,3 +110,25 @@ def write_rows(path, rows):
             db.execute(f"INSERT INTO {table} VALUES ({places})", row)  # noqa: S608
         db.commit()
     return digest
+
+
+def due(config):
+    """The settings of a run that evaluates after every round."""
+    return replace(config, federation=replace(config.federation, evaluate_every=1))
+
+
+def write_run(path, config, *evaluations, events=(), **said):
+    """A run directory with these settings and evaluations of each level; more is added to it."""
+    RunDirectory(path).path.mkdir(parents=True, exist_ok=True)
+    with write_record(RunDirectory(path).record) as record:
+        TranscriptWriter(record, "full")
+        record.note_settings(config)
+        for one in events:
+            add_event(record, one)
+        for theta in config.federation.thetas:
+            for one in evaluations:
+                write_evaluation(record, theta, one)
+        for name, value in said.items():
+            record.note(name, value)
+        record.keep()
+    return RunDirectory(path)

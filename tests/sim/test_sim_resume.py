@@ -87,7 +87,7 @@ def test_killed_at_any_write_it_goes_on_to_the_same_bits(
                 pass
         run(tiny, path, resume=True)
         assert result(path) == wanted, f"killed at write {number}"
-    # settings, versions, opening; round 0: evaluation, checkpoint; four rounds, two evaluations; end
+    # settings, versions, opening; evaluation, checkpoint; four rounds, two evaluations; end
     assert number - 1 == 3 + 2 + 4 + 2 + 1
 
 
