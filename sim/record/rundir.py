@@ -215,6 +215,7 @@ class RunDirectory:
             )
         if not is_folder:
             raise RunDirectoryError(f"{self.path} is not a directory: choose another --out")
+        check_file(self.record)
         if not self.record.exists():
             self.refuse_earlier()
             # a run that was killed before it made its record leaves hidden files at most

@@ -146,7 +146,7 @@ def test_the_end_of_a_run_that_was_made_longer_is_left_out_unless_it_is_due(reco
         {"round": 1 << 31},
         {"round": "one"},
         {"split": "all"},
-        {"device": 7},
+        {"device": b"7"},
         {"device": "x" * 100_000},
         {"num_samples": -1},
         {"num_samples": 1 << 31},

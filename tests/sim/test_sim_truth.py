@@ -153,7 +153,7 @@ OPENING = ("run", RUN_ID, bytes(32))
     "row",
     [
         OPENING,
-        ("devices", *DEVICE[:3], "12", *DEVICE[4:]),
+        ("devices", *DEVICE[:3], "twelve", *DEVICE[4:]),
         ("devices", "one", *DEVICE[1:]),
         ("devices", *DEVICE[:4], 2, None),
         ("devices", *DEVICE[:5], "update"),
