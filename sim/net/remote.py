@@ -279,7 +279,7 @@ class RemoteDevices:
         mode = SUMS if config.privacy.transcript == SUMS else FULL
         try:
             with write_record(path) as record:
-                writer = TranscriptWriter(record, mode)
+                writer = TranscriptWriter(record, mode, keeps_open=True)
                 begun = next(iter(read_beyond(record, record.chain.start).rounds), None)
                 if begun is not None and not site.keeps(record, number, begun.cohort, level):
                     writer.resume(0)

@@ -186,6 +186,14 @@ class RunDirectory:
             return record.json(SUMMARY)
 
     @property
+    def has_states(self) -> bool:
+        """Whether there is a run that has saved a state."""
+        if not self.record.exists():
+            return False
+        with self.read() as record:
+            return record.db.execute("SELECT 1 FROM arrays LIMIT 1").fetchone() is not None
+
+    @property
     def is_finished(self) -> bool:
         """Whether there is a finished run, whose record can be read now."""
         try:

@@ -216,6 +216,7 @@ class TranscriptWriter(NoObserver):
     Args:
         record: where; open to write.
         mode: "full" or "sums", where the record is new; otherwise it has its own.
+        keeps_open: whether the bytes of a round that is under way are kept in mode "sums", too.
         is_durable: whether a round and its trips are on the disk before anything follows from them.
             If not, a process that ends leaves nothing of a round that is not over.
 
@@ -225,7 +226,9 @@ class TranscriptWriter(NoObserver):
         answers: the trip that the next message answers, if it is not the one that is open.
     """
 
-    def __init__(self, record: OpenRecord, mode: str, *, is_durable: bool = True) -> None:
+    def __init__(
+        self, record: OpenRecord, mode: str, *, keeps_open: bool = False, is_durable: bool = True
+    ) -> None:
         self.record, self._is_durable = record, is_durable
         self.answers: int | None = None
         self.run_id, self.mode, self.trip = os.urandom(RUN_ID_BYTES), mode, 0
@@ -236,6 +239,9 @@ class TranscriptWriter(NoObserver):
         elif opening is None:
             self._row(0, "opening", mode, self.run_id)
             record.keep()
+        self._keeps = keeps_open or self.mode == FULL
+        if self.mode == SUMS:  # what is deleted is overwritten
+            record.db.execute("PRAGMA secure_delete = ON")
 
     def last_truth(self) -> bytes:
         """What the end of the last round says of the truth; b"" if nothing."""
@@ -266,7 +272,7 @@ class TranscriptWriter(NoObserver):
         trip = self.trip if self.answers is None else self.answers
         self.answers = None
         fields = self._round, trip, int(sent), peer, len(data), digest
-        if chain.append("messages", *fields, body=body) and body == number:
+        if chain.append("messages", *fields, body=body) and body == number and self._keeps:
             self.record.db.execute("INSERT INTO bodies VALUES (?, ?)", (number, data))
 
     def closed(self) -> None:

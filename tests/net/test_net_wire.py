@@ -23,7 +23,7 @@ from deltafl.sim.record.transcript import Message, read_transcript
 pytestmark = pytest.mark.slow
 
 SPLIT = {"data": {"num_devices": 30, "split": "samples"}}
-READER = Path(__file__).parents[2] / "docs" / "examples" / "read_transcript.py"
+READER = Path(__file__).parents[2] / "docs" / "examples" / "read_record.py"
 
 
 class Noting:

@@ -277,7 +277,7 @@ def test_signs_of_latex_are_escaped():
 def compare_in_pairs_of(label):
     device = DeviceMetrics("d", 1, 1.0, 0.5)
     evaluation = Evaluation(1, [device], [device])
-    runs = {(0, 1): Run("", build_config([]), Path(), Path(), evaluation, None)}
+    runs = {(0, 1): Run("", build_config([]), Path(), evaluation, None)}
     methods = [Method(name, runs) for name in ("fedavg", label)]
     return compare_in_pairs(methods, methods[0], percentile=None)
 
@@ -287,7 +287,7 @@ def compare_in_pairs_of(label):
     [
         (["nowhere"], "nowhere is not a run directory"),
         (["--baseline", "fedav"], "there is no 'fedav': did you mean 'fedavg'"),
-        (["--csv", "{run}/record.sqlite"], "record.sqlite is a file of the run"),
+        (["--csv", "{run}/record.sqlite"], "record.sqlite is what is read"),
     ],
 )
 def test_what_cannot_be_done_is_said(experiment, capsys, arguments, message):

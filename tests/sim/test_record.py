@@ -136,6 +136,27 @@ def test_sums_has_every_message_and_none_of_its_bytes(tmp_path):
     assert not any(one.is_whole for one in sums if isinstance(one, Message) and one.size)
 
 
+@pytest.mark.parametrize("keeps_open", [False, True])
+def test_no_bytes_of_a_message_are_left_in_sums(tmp_path, keeps_open):
+    """Not in free pages either, where deleted rows may stay."""
+    path, word = tmp_path / "record.sqlite", b"the bytes of a message " * 3000
+    with write_record(path) as record:
+        writer = TranscriptWriter(record, "sums", keeps_open=keeps_open)
+        writer.begin_round(1, COHORT)
+        writer.message(sent=False, peer=3, data=word)
+        writer.closed()
+        assert (next(iter(read_bodies(path)), None) == word) == keeps_open
+        writer.end_round(None)
+        record.keep()
+    assert read_bodies(path) == []
+    assert word[:23] not in path.read_bytes()
+
+
+def read_bodies(path):
+    with open_record(path) as record:
+        return [data for (data,) in record.db.execute("SELECT data FROM bodies")]
+
+
 @given(st.integers(0, 19), st.sampled_from(["round", "digest"]))
 @settings(max_examples=25, deadline=None)
 def test_an_edit_is_found_where_it_begins(written, tmp_path_factory, number, column):

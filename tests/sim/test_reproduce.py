@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from records import note, write_run
+from records import note, toml_of, write_run
 
 from deltafl.sim import cli
 from deltafl.sim.errors import ConfigError
@@ -394,7 +394,7 @@ class TestRunning:
         play(succeeds)
         run_cells([cell], tmp_path, quiet=True)
         (place,) = directories_of([cell], tmp_path)
-        assert place.config.read_text() == to_toml(cell.config)
+        assert toml_of(place.path) == to_toml(cell.config)
 
 
 class TestTuning:

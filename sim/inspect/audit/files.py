@@ -25,8 +25,8 @@ FILES: Final = (
     FileRow(
         "record.sqlite",
         "itself, and everything else",
-        "settings, versions and times are taken as given; nobody looks at who lies, what "
-        "devices have measured together, the best model on validation devices, and free pages",
+        "settings, versions and times are taken as given; nobody looks at who lies, what devices "
+        "have measured together, the best model on validation devices, and free pages",
     ),
     FileRow("record.sqlite-*", "", "the journal of the record, while it is written"),
     FileRow("truth.sqlite", "the record, if it is given (`--truth`)", ""),
@@ -43,8 +43,8 @@ FILES: Final = (
 """What a run leaves behind. A file without a row fails the tests, and is named by an audit."""
 
 LOSSES: Final = (
-    "evaluations: the losses and errors of devices cannot be computed without their data; only their "
-    "rounds, devices and the summary of the last ones are compared"
+    "evaluations: the losses and errors of devices cannot be computed without their data; only "
+    "their rounds, devices and the summary of the last ones are compared"
 )
 
 
