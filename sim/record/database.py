@@ -213,5 +213,5 @@ def _check_header(path: Path) -> None:
             Damage.CUT,
             f"its journal is missing: whoever copies it while its run goes on, or after that was "
             f"killed, has to copy {beside(path, '-wal').name}, too; if another program has taken "
-            "the journal in, nothing is missing, and the SQL `PRAGMA journal_mode = DELETE` says it",
+            "the journal in, nothing is missing, and `PRAGMA journal_mode = DELETE` says so",
         )
