@@ -12,6 +12,7 @@ schema, to check the sizes of cells, to map nothing into memory, and to attach n
 3.11 cannot set is in docs/record.md.
 """
 
+import errno
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -151,11 +152,14 @@ def faults(path: Path) -> Iterator[None]:
 
     Raises:
         ChainError: SQLite cannot read it.
+        OSError: the disk is full, or fails.
     """
     try:
         yield
     except (sqlite3.Error, OverflowError, MemoryError) as error:
-        code = getattr(error, "sqlite_errorcode", None)
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code == sqlite3.SQLITE_FULL or code & 0xFF == sqlite3.SQLITE_IOERR:
+            raise OSError(errno.ENOSPC, str(error), str(path)) from error
         if code == sqlite3.SQLITE_NOTADB:
             raise ChainError(path, 0, Damage.FOREIGN, "it is no file of SQLite") from error
         raise ChainError(path, 0, Damage.UNREADABLE, f"SQLite says: {error}") from error

@@ -1,6 +1,5 @@
 """A fleet of one's own: files that differ, code that is named, and what devices refuse of both."""
 
-import json
 import re
 import sys
 from dataclasses import replace
@@ -22,6 +21,8 @@ from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_data import OwnFile, adopted
 from deltafl.sim.net.own_work import work_on
 from deltafl.sim.record.evaluations import read_evaluation
+from deltafl.sim.record.record import read_measured
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.experiment import Subject
 from deltafl.sim.run.own_code import OwnCode
@@ -158,7 +159,9 @@ def test_five_sites_come_to_what_a_simulation_of_them_does(tmp_path, code, name)
     expected = simulate(config, tmp_path / "simulated", dataset, own)
     assert state.model.tobytes() == expected.model.tobytes()
     assert state.model.any()
-    measured = json.loads((tmp_path / "net/measured/round-000003-level-0.json").read_text())
+    with RunDirectory(tmp_path / "net").read() as record:
+        measured = list(read_measured(record))[-1][1]
+    assert measured["round"] == 3
     assert measured["devices"] == 5
     assert measured["samples"] == sum(one.num_samples for one in dataset.test)
     assert measured["metric"] == config.training.metric
