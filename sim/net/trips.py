@@ -152,8 +152,9 @@ def task_of(record: Record, about: About) -> bytes | None:
     """The name of the task of a round that can be gone on with; None of another one."""
     said = record.json(_ABOUT) or {}
     task = said.pop("task", None)
-    is_name = isinstance(task, str) and re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task)
-    return bytes.fromhex(task) if said == about.fields and is_name else None
+    if said != about.fields or not isinstance(task, str):
+        return None
+    return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
 
 
 _REMEMBERED: Final = 8  # trips of a stage

@@ -15,7 +15,7 @@ schema, to check the sizes of cells, to map nothing into memory, and to attach n
 import errno
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,13 +56,13 @@ class Form:
         name: what it is called.
         number: its application id, by which it is known.
         version: the only version that is read.
-        tables: the statements that make its tables.
+        tables: the columns of its tables, as SQL declares them.
     """
 
     name: str
     number: int
     version: int
-    tables: Sequence[str]
+    tables: Mapping[str, str]
 
     @property
     def schema(self) -> set[tuple[object, ...]]:
@@ -73,8 +73,8 @@ class Form:
 
     def make(self, db: sqlite3.Connection) -> None:
         """Make the tables of an empty file."""
-        for statement in self.tables:
-            db.execute(statement)
+        for name, columns in self.tables.items():
+            db.execute(f"CREATE TABLE {name} ({columns})")
         db.execute(f"PRAGMA application_id = {self.number}")
         db.execute(f"PRAGMA user_version = {self.version}")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from deltafl.secagg import SlotSum
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import DIGEST_BYTES, Link, Mark, Value
+from deltafl.sim.record.chain import DIGEST_BYTES, Link, Mark
 from deltafl.sim.record.record import Record as OpenRecord
 from deltafl.sim.record.record import open_record
 from deltafl.sim.settings.constraints import FULL, SUMS
@@ -419,7 +419,7 @@ def message_at(record: OpenRecord, number: int) -> Message:
     Raises:
         ChainError: there is none.
     """
-    for link in record.chain.read_one("messages", number):
+    for link in record.chain.select("messages", "number = ?", number):
         return cast(Message, _decoded(record, link))
     raise ChainError(record.path, number, Damage.MALFORMED, "it is no message")
 
@@ -481,69 +481,46 @@ def _decoded(record: OpenRecord, link: Link) -> Record:
     return replace(row, head=data)
 
 
-def _natural(value: Value, most: int = 1 << 62) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r:.40} is no whole number from 0 to {most}")
-    return value
-
-
-def _binary(value: Value, size: int | None = None) -> bytes:
-    if type(value) is not bytes or (size is not None and len(value) != size):
-        raise ValueError(f"{value!r:.40} is not {'some' if size is None else size} bytes")
-    return value
-
-
-def _read_round(number: int, fields: Sequence[Value]) -> Record:
+def _read_round(number: int, fields: Sequence[Any]) -> Record:
     of, what, said, data = fields
-    round_number = _natural(of)
     match what, said, data:
-        case "opening", str(mode), bytes(run_id) if of == 0 and mode in (FULL, SUMS):
-            return Opening(number, _binary(run_id, RUN_ID_BYTES), mode)
-        case "begin", None, bytes(ids):
-            cohort = np.frombuffer(ids, dtype=_ID).tolist()
+        case "opening", ("full" | "sums"), bytes() if not of and len(data) == RUN_ID_BYTES:
+            return Opening(number, data, said)
+        case "begin", None, bytes():
+            cohort = np.frombuffer(data, dtype=_ID).tolist()
             if any(after <= before for before, after in pairwise(cohort)):
                 raise ValueError("its devices do not ascend")
-            return Begin(number, round_number, tuple(cohort))
+            return Begin(number, of, tuple(cohort))
         case "closed", None, None:
-            return Closed(number, round_number)
-        case "end", str(aborted), truth:
-            return RoundEnd(
-                number, round_number, aborted, (truth and _binary(truth, DIGEST_BYTES)) or b""
-            )
+            return Closed(number, of)
+        case "end", str(), _ if data is None or len(data) == DIGEST_BYTES:
+            return RoundEnd(number, of, said, data or b"")
         case "resumed", None, None:
-            return Resumed(number, round_number)
+            return Resumed(number, of)
         case "closing", None, None:
-            return Closing(number, round_number)
+            return Closing(number, of)
     raise ValueError(f"{what!r:.40} is nothing that a run notes so")
 
 
-def _read_message(number: int, fields: Sequence[Value]) -> Message:
+def _read_message(number: int, fields: Sequence[Any]) -> Message:
     of, trip, sent, peer, size, digest = fields
-    return Message(
-        number,
-        _natural(of),
-        bool(_natural(sent, 1)),
-        _natural(peer, (1 << 32) - 1),
-        _natural(size),
-        _binary(digest, 32),
-        b"",
-        trip=_natural(trip),
-    )
+    if sent > 1 or peer >= 1 << 32 or len(digest) != DIGEST_BYTES:
+        raise ValueError("a number in it is out of its range")
+    return Message(number, of, bool(sent), peer, size, digest, b"", None, trip)
 
 
-def _read_sum(number: int, fields: Sequence[Value]) -> Sum:
+def _read_sum(number: int, fields: Sequence[Any]) -> Sum:
     of, slot, length, digest, ids, words = fields
-    contributors = np.frombuffer(_binary(ids), dtype=_ID).astype(np.uint32)
-    kept = np.frombuffer(_binary(words), dtype=_WORD).astype(np.uint64)
-    if len(kept) != min(_natural(length), SUM_WORDS):
+    contributors = np.frombuffer(ids, dtype=_ID).astype(np.uint32)
+    kept = np.frombuffer(words, dtype=_WORD).astype(np.uint64)
+    if len(kept) != min(length, SUM_WORDS):
         raise ValueError(f"it holds {len(kept)} words of a sum of {length}")
-    if len(kept) == length and sum_sha256(kept) != digest:
+    if len(digest) != DIGEST_BYTES or (len(kept) == length and sum_sha256(kept) != digest):
         raise ValueError("the digest is not that of its words")
-    sha256 = _binary(digest, 32)
-    return Sum(number, _natural(of), _natural(slot), _natural(length), sha256, contributors, kept)
+    return Sum(number, of, slot, length, digest, contributors, kept)
 
 
-_READERS: Final[Mapping[str, Callable[[int, Sequence[Value]], Record]]] = {
+_READERS: Final[Mapping[str, Callable[[int, Sequence[Any]], Record]]] = {
     "rounds": _read_round,
     "messages": _read_message,
     "sums": _read_sum,

@@ -17,7 +17,7 @@ from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.secagg.states import Stage, Step, Vanish
 from deltafl.sim.cohort.dropouts import WithDropouts
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.errors import RunDirectoryError
+from deltafl.sim.errors import RunDirectoryError, UserError
 from deltafl.sim.record.evaluations import (
     Evaluation,
     read_evaluations,
@@ -159,7 +159,7 @@ def test_a_row_that_is_none_of_an_evaluation_is_damage(record, change):
     row = {"round": 5, "theta": "0.5", "split": "test", "device": "a", "num_samples": 7}
     row |= {"loss": 0.5, "error": 0.5, **change}
     record.chain.append("evaluations", *row.values())
-    with pytest.raises(RunDirectoryError, match="an evaluation"):
+    with pytest.raises(UserError, match="row 0 is no evaluation|at frame 0"):
         list(read_evaluations(record))
 
 
