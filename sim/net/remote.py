@@ -47,8 +47,8 @@ from deltafl.sim.net.frames import Reason, Task
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
 from deltafl.sim.net.trips import Journal, Rounds, Site
-from deltafl.sim.record.atomic import make_folder
 from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.own_files import make_folder
 from deltafl.sim.record.record import (
     SUMMARY,
     VERSIONS,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import msgpack
@@ -33,6 +34,15 @@ _FROM: Final = "number >= ?"
 
 NOT_REPEATED: Final = "it is not what comes of all that was received before"
 """What is wrong where a process makes the rows of an earlier one once more, and makes others."""
+
+
+def columns_of(tables: Tables, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """The columns of a chain's tables, as SQL declares them; some have more, without a digest."""
+    chained = "number INTEGER PRIMARY KEY, digest BLOB"
+    return {
+        name: ", ".join((chained, columns, *([more[name]] if name in more else ())))
+        for name, columns in tables.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

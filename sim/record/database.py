@@ -24,8 +24,7 @@ from urllib.parse import quote
 
 from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.atomic import sync_folder
-from deltafl.sim.record.own_files import check_file
+from deltafl.sim.record.own_files import check_file, sync_folder
 
 MAX_VALUE: Final = 1_000_000_000
 """The largest text or blob, in bytes: what SQLite is built for."""

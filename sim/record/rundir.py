@@ -27,9 +27,8 @@ from deltafl.sim.errors import (
     UserError,
     damaged,
 )
-from deltafl.sim.record.atomic import make_folder
 from deltafl.sim.record.database import beside
-from deltafl.sim.record.own_files import check_file, check_folder, open_own
+from deltafl.sim.record.own_files import check_file, check_folder, make_folder, open_own
 from deltafl.sim.record.record import SUMMARY, Record, open_record, write_record
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import first_difference, show

@@ -21,11 +21,19 @@ from deltafl.secagg.params import TAG_SIZE
 from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import Chain, Link, Mark
-from deltafl.sim.record.database import close_written, open_to_write, reading
-from deltafl.sim.record.tables import TRUE, TRUTH
+from deltafl.sim.record.chain import Chain, Link, Mark, Tables, columns_of
+from deltafl.sim.record.database import Form, close_written, open_to_write, reading
 from deltafl.sim.record.transcript import RUN_ID_BYTES
 
+TRUE: Final[Tables] = {
+    "run": "id BLOB, salt BLOB",
+    "devices": "round INTEGER, device INTEGER, loss REAL NULL, weight INTEGER, passed INTEGER,"
+    " delta BLOB NULL",
+    "seeds": "round INTEGER, device INTEGER, tag BLOB, seed BLOB, identity BLOB",
+}
+"""The tables of the truth's chain."""
+
+TRUTH: Final = Form("truth", 0x64464C54, 1, columns_of(TRUE))
 _FLOAT: Final = np.dtype("<f4")
 _CHAIN: Final = "deltafl truth 1"
 _SALT: Final = 32  # bytes

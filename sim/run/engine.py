@@ -40,9 +40,9 @@ from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
-from deltafl.sim.record.best import keep_if_best
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
+    keep_if_best,
     load_checkpoint,
     readable_checkpoints,
     save_checkpoint,

@@ -11,9 +11,8 @@ from deltafl.sim.record.attacked import read_attacked
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import read_evaluations, write_evaluation
 from deltafl.sim.record.events import add_event, read_events
-from deltafl.sim.record.record import write_record
+from deltafl.sim.record.record import HAPPENED, write_record
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.record.tables import HAPPENED
 from deltafl.sim.record.transcript import TranscriptWriter
 
 

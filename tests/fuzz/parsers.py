@@ -52,8 +52,13 @@ from deltafl.sim.net.own_work import settings_of
 from deltafl.sim.net.post import Answer
 from deltafl.sim.net.supernodes import SuperNodes, signed_line
 from deltafl.sim.net.trips import ROUND, About, Journal
-from deltafl.sim.record.best import keep_if_best, read_best
-from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.checkpoint import (
+    Checkpoint,
+    keep_if_best,
+    load_checkpoint,
+    read_best,
+    save_checkpoint,
+)
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
 from deltafl.sim.record.events import EventLog, read_events
 from deltafl.sim.record.rundir import read_json
@@ -612,7 +617,7 @@ PARSERS: tuple[Target, ...] = (
     Target("events", (*OF_JSON, "sim/record/events.py"), "events.jsonl", read_events, RUN, _events),
     Target("checkpoint", (*OF_NPZ, "sim/record/checkpoint.py"), "round-000002.npz", _checkpoint,
            RUN, _checkpoints),
-    Target("best model", (*OF_NPZ, "sim/record/best.py"), "best.npz", _best, RUN, _bests),
+    Target("best model", (*OF_NPZ, "sim/record/checkpoint.py"), "best.npz", _best, RUN, _bests),
     Target("evaluations", (*OF_FILES, "sim/record/evaluations.py"), "round-000001.csv",
            _evaluation, RUN, _evaluations),
     Target("transcript", (*OF_FILES, "sim/record/chain.py", "sim/record/transcript.py"),

@@ -182,7 +182,7 @@ OWN = {
     "sim/net/flower/mod.py": "models whose length was announced",
     "sim/net/flower/strategy.py": "the operator's own certificate",
     "sim/net/own_work.py": "models whose length was announced",
-    "sim/record/atomic.py": "writes only",
+    "sim/record/own_files.py": "writes only",
     "sim/record/memory.py": "/proc",
     "sim/record/own_files.py": "nothing: it opens files for those that read or change them",
     "sim/record/snapshot.py": "by readers that are targets; of the last piece read, a digest",

@@ -28,7 +28,7 @@ from deltafl.sim.errors import ChainError, RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.seen import Decoder
-from deltafl.sim.record.tables import HAPPENED
+from deltafl.sim.record.record import HAPPENED
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     Begin,

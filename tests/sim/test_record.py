@@ -16,8 +16,7 @@ from records import rows_of, write_rows
 from deltafl.secagg import SlotSum
 from deltafl.sim.errors import ChainError, Damage, RunDirectoryError
 from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.record import open_record, write_record
-from deltafl.sim.record.tables import HAPPENED
+from deltafl.sim.record.record import HAPPENED, open_record, write_record
 from deltafl.sim.record.transcript import (
     SUM_WORDS,
     Begin,
@@ -196,6 +195,15 @@ def test_an_end_that_was_cut_off_shows_by_the_head(written, path):
     change(path, "DELETE FROM rounds WHERE number = 19")
     assert len(list(read_transcript(path))) == 19
     assert damage(path, digest=head) == (19, Damage.CUT)
+
+
+def test_rows_that_are_there_twice_end_the_reading(path, monkeypatch):
+    """As where pages of a hostile file are in several places."""
+    with open_record(path) as record:
+        rows = list(record.chain._rows("events", "1")) or [(3, b"", "events", (1, "{}"))]
+        monkeypatch.setattr(record.chain, "_rows", lambda *_: iter(rows * 2))
+        with pytest.raises(ChainError, match="there twice"):
+            list(record.chain.select("events", "1"))
 
 
 def test_bytes_that_were_changed_are_found(path):

@@ -159,7 +159,7 @@ def test_a_row_that_is_none_of_an_evaluation_is_damage(record, change):
     row = {"round": 5, "theta": "0.5", "split": "test", "device": "a", "num_samples": 7}
     row |= {"loss": 0.5, "error": 0.5, **change}
     record.chain.append("evaluations", *row.values())
-    with pytest.raises(UserError, match="row 0 is no evaluation|at frame 0"):
+    with pytest.raises(UserError, match=r"row 0 is no evaluation|at frame 0"):
         list(read_evaluations(record))
 
 

@@ -17,8 +17,7 @@ from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import Chain
-from deltafl.sim.record.tables import TRUE
-from deltafl.sim.record.truth import DeviceSeed, Told, TruthWriter, read_records, read_truth
+from deltafl.sim.record.truth import TRUE, DeviceSeed, Told, TruthWriter, read_records, read_truth
 
 RUN_ID = bytes(range(16))
 MODEL = np.array([1.0, 2.0], dtype=np.float32)

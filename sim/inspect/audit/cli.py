@@ -24,7 +24,7 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.source import find_source
 from deltafl.sim.progress import Bar
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.visible import visible
 from deltafl.sim.writing import count
