@@ -80,7 +80,8 @@ def rows_of(path):
     """The rows of the chain in a record, in their order: [table, number, fields by name, body]."""
     with closing(sqlite3.connect(path)) as db:
         found = []
-        for table, columns in HAPPENED.items():
+        for table, declared in HAPPENED.items():
+            columns = [one.split()[0] for one in declared.split(",")]
             more = ", body" if table == "messages" else ", NULL"
             names = ", ".join(columns)
             for row in db.execute(f"SELECT number, {names}{more} FROM {table}"):  # noqa: S608

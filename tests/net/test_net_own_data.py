@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from federations import Federation, settings, simulate, wired
+from records import evaluations_of
 
 from deltafl.fl.errors import DataError
 from deltafl.secagg import ClientId, TrustedKeys
@@ -20,7 +21,6 @@ from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_data import OwnFile, adopted
 from deltafl.sim.net.own_work import work_on
-from deltafl.sim.record.evaluations import read_evaluation
 from deltafl.sim.record.record import read_measured
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import policy_of
@@ -169,7 +169,7 @@ def test_five_sites_come_to_what_a_simulation_of_them_does(tmp_path, code, name)
 
 
 def weighted_error(path):
-    test = read_evaluation(path / "metrics" / "round-000003.csv").sides["test"]
+    test = evaluations_of(path)[-1].test
     weights = [one.num_samples for one in test]
     return np.average([one.error for one in test], weights=weights)
 

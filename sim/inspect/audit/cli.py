@@ -115,8 +115,7 @@ def _worst(report: AuditReport) -> Severity:
 def describe(report: AuditReport) -> str:
     """The report for a terminal: verdict, checks, findings."""
     lines = [
-        f"{report.source}: {report.records} records, {report.rounds} rounds, "
-        f"{report.full_rounds} of them whole",
+        f"{report.source}: {report.records} records, {report.rounds} rounds, {_played(report)}",
         f"{report.statistics.tests} tests of {report.statistics.bytes_tested} masked bytes; false "
         f"alarms: {report.statistics.false_alarm_rate:g}",
         "",
@@ -135,6 +134,12 @@ def describe(report: AuditReport) -> str:
     lines += ["", "What no audit shows (more with --json or --html):"]
     lines += [f"  - {limit.partition('. ')[0].rstrip('.')}" for limit in report.limits]
     return "\n".join(lines)
+
+
+def _played(report: AuditReport) -> str:
+    if report.full_rounds or not report.rounds:
+        return f"{report.full_rounds} of them whole"
+    return "and no message was played again: the record has sums only"
 
 
 def _finding(finding: Finding) -> list[str]:
