@@ -28,8 +28,7 @@ from deltafl.sim.charts.runs import curve
 from deltafl.sim.errors import RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
-from deltafl.sim.record.best import Best, read_best
-from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
+from deltafl.sim.record.checkpoint import Best, Checkpoint, load_checkpoint, read_best
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.labels import name_of, named_runs, read_comparison, usual_baseline
 from deltafl.sim.record.rundir import RunDirectory

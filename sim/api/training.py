@@ -257,7 +257,7 @@ def _told_apart(methods: Sequence[Method]) -> list[Method]:
 
 def _note_what_is_kept(error: BaseException, folder: Path) -> None:
     """Say where finished rounds are, if a run has any and was not refused."""
-    if not isinstance(error, UserError) and RunDirectory(folder).record.exists():
+    if not isinstance(error, UserError) and RunDirectory(folder).has_states:
         error.add_note(
             f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or look "
             f"at them with Result.open({str(folder)!r})."

@@ -21,7 +21,7 @@ from matplotlib.ticker import PercentFormatter
 
 from deltafl.sim.charts import runs
 from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Numbers, Pairs, round_ticks
-from deltafl.sim.record.atomic import make_folder, write_file
+from deltafl.sim.record.own_files import make_folder, write_file
 from deltafl.sim.record.snapshot import Method
 from deltafl.sim.writing import percent
 

@@ -110,7 +110,7 @@ def main(options: argparse.Namespace) -> int:
     """
     from deltafl.fl.registry import ERROR
     from deltafl.sim.compare.runs import compare_in_pairs, differing, left_out, read_methods
-    from deltafl.sim.record.atomic import write_file
+    from deltafl.sim.record.own_files import write_file
     from deltafl.sim.reproduce.comparison import comparison_table, paper_table
     from deltafl.sim.reproduce.output import as_csv, as_json_lines, as_latex, laid_out
 

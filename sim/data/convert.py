@@ -11,7 +11,7 @@ import numpy as np
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.atomic import write_file, write_pieces
+from deltafl.sim.record.own_files import write_file, write_pieces
 
 KINDS: Final = ("leaf", "npz")
 _OTHER_FILES: Final = frozenset(

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import BinaryIO, Final
 
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_table, to_toml

@@ -31,7 +31,7 @@ from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.frames import VERSION, Challenge, Hello
 from deltafl.sim.net.logs import Cause
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.own_files import write_file
 
 _MAX_LIST: Final = 1 << 25  # bytes; a directory of the most devices takes less
 _MAX_IDENTITY: Final = 1 << 10

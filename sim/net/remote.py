@@ -47,8 +47,8 @@ from deltafl.sim.net.frames import Reason, Task
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
 from deltafl.sim.net.trips import Journal, Rounds, Site
-from deltafl.sim.record.atomic import make_folder
 from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.own_files import make_folder
 from deltafl.sim.record.record import (
     SUMMARY,
     VERSIONS,
@@ -279,7 +279,7 @@ class RemoteDevices:
         mode = SUMS if config.privacy.transcript == SUMS else FULL
         try:
             with write_record(path) as record:
-                writer = TranscriptWriter(record, mode)
+                writer = TranscriptWriter(record, mode, keeps_open=True)
                 begun = next(iter(read_beyond(record, record.chain.start).rounds), None)
                 if begun is not None and not site.keeps(record, number, begun.cohort, level):
                     writer.resume(0)

@@ -20,6 +20,7 @@ else than what was asked before.
 """
 
 import math
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -151,7 +152,9 @@ def task_of(record: Record, about: About) -> bytes | None:
     """The name of the task of a round that can be gone on with; None of another one."""
     said = record.json(_ABOUT) or {}
     task = said.pop("task", None)
-    return bytes.fromhex(task) if said == about.fields and isinstance(task, str) else None
+    if said != about.fields or not isinstance(task, str):
+        return None
+    return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
 
 
 _REMEMBERED: Final = 8  # trips of a stage
@@ -345,7 +348,10 @@ class Rounds:
                 if server.revealed is not None:
                     self.observer.revealed(server.revealed)
         except ChainError as error:
-            raise RunError(str(error)) from error
+            raise RunError(
+                f"{error}; to give the round up, delete what the record says of it, the name "
+                f"{_ABOUT!r} of the table `about`"
+            ) from error
         finally:
             if server.outcomes is not None or site.record is None:
                 site.post.end(rounds_done)  # else devices wait for the process that goes on

@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import damaged
+from deltafl.sim.record.evaluations import is_due
 from deltafl.sim.record.events import Event, to_json
 from deltafl.sim.record.record import Record, json_object
 
@@ -150,14 +151,15 @@ def read_attacked(record: Record) -> Attacked:
     Raises:
         RunDirectoryError: it is damaged, or not there.
     """
-    lines = _lines(record)
+    lines, federation = _lines(record), record.config(checked=False).federation
     try:
         population = _population(lines[0])
         shares, backdoor = {}, {}
         for line in lines[1:]:
             number = _round_of(record, line)
             if _BACKDOOR in line:
-                backdoor[number] = _share(cast("float", line[_BACKDOOR]))
+                if is_due(number, federation.evaluate_every, federation.rounds):
+                    backdoor[number] = _share(cast("float", line[_BACKDOOR]))
             elif kept := cast("float", line[_KEPT]):
                 shares[number] = _share(cast("float", line[CORRUPTED]) / kept)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import msgpack
@@ -21,14 +22,27 @@ import msgpack
 from deltafl.sim.errors import ChainError, Damage
 
 Value: TypeAlias = int | bytes | str | float | None
-Tables: TypeAlias = Mapping[str, Sequence[str]]
-"""The tables of a chain, each with the columns that it covers."""
+Tables: TypeAlias = Mapping[str, str]
+"""The tables of a chain, each with the columns that it covers, as SQL declares them."""
+
+_KINDS: Final = {"INTEGER": int, "TEXT": str, "BLOB": bytes, "REAL": float}
 
 DIGEST_BYTES: Final = 32
 """Length of a digest of the chain."""
 
+_FROM: Final = "number >= ?"
+
 NOT_REPEATED: Final = "it is not what comes of all that was received before"
 """What is wrong where a process makes the rows of an earlier one once more, and makes others."""
+
+
+def columns_of(tables: Tables, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """The columns of a chain's tables, as SQL declares them; some have more, without a digest."""
+    chained = "number INTEGER PRIMARY KEY, digest BLOB"
+    return {
+        name: ", ".join((chained, columns, *([more[name]] if name in more else ())))
+        for name, columns in tables.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,12 @@ class Chain:
 
     def __init__(self, path: Path, db: sqlite3.Connection, name: str, tables: Tables) -> None:
         self.path, self.db = path, db
-        self._tables = tables
+        columns = {name: [one.split() for one in text.split(",")] for name, text in tables.items()}
+        self._columns = {name: [one[0] for one in all_] for name, all_ in columns.items()}
+        self._kinds = {
+            name: [(_KINDS[kind], *([type(None)] if null else [])) for _, kind, *null in all_]
+            for name, all_ in columns.items()
+        }
         self.start = Mark(0, hashlib.sha256(name.encode()).digest())
         self._again: Iterator[Link] = iter(())
         self.mark = self.last()
@@ -91,14 +110,14 @@ class Chain:
         """How far the chain goes in the file."""
         ends = [
             self.db.execute(f"SELECT number, digest FROM {name} ORDER BY number DESC LIMIT 1")
-            for name in self._tables
+            for name in self._columns
         ]
         found = [row for end in ends for row in end]
         return self._mark(*max(found, key=itemgetter(0))) if found else self.start
 
     def mark_at(self, number: int) -> Mark:
         """How far it goes with so many rows; digests are taken for granted."""
-        for name in self._tables if number else ():
+        for name in self._columns if number else ():
             row = f"SELECT digest FROM {name} WHERE number = ?"
             for (digest,) in self.db.execute(row, (number - 1,)):
                 return self._mark(number - 1, digest)
@@ -126,7 +145,7 @@ class Chain:
         if there is not None and there.digest != digest:
             raise ChainError(self.path, number, Damage.EDITED, NOT_REPEATED)
         if there is None:
-            names = ("number", "digest", *self._tables[table], *uncovered)
+            names = ("number", "digest", *self._columns[table], *uncovered)
             places = ", ".join("?" * len(names))
             self.db.execute(
                 f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})",
@@ -151,7 +170,8 @@ class Chain:
         mark = after or self.start
         try:
             for number, digest, table, fields in merge(
-                *(self._rows(name, mark.num_frames) for name in self._tables), key=itemgetter(0)
+                *(self._rows(name, _FROM, mark.num_frames) for name in self._columns),
+                key=itemgetter(0),
             ):
                 link = Link(number, table, fields, digest)
                 self._check(mark, link)
@@ -161,12 +181,25 @@ class Chain:
             problem = f"SQLite says: {error}"
             raise ChainError(self.path, mark.num_frames, Damage.EDITED, problem) from error
 
-    def read_one(self, table: str, number: int) -> Iterator[Link]:
-        """Read one row of a table again, if it is there; the chain is not verified."""
-        columns = ", ".join(("digest", *self._tables[table]))
-        row = f"SELECT {columns} FROM {table} WHERE number = ?"
-        for digest, *fields in self.db.execute(row, (number,)):
-            yield Link(number, table, fields, digest)
+    def select(self, table: str, where: str, *values: Value) -> Iterator[Link]:
+        """Read rows of one table, each of its types; digests are not verified.
+
+        Args:
+            table: which.
+            where: a condition, in SQL.
+            values: what stands in it.
+
+        Raises:
+            ChainError: a value is of another type, or rows are there twice.
+        """
+        before = -1
+        for number, digest, _, fields in self._rows(table, where, *values):
+            link = Link(number, table, fields, digest)
+            if number <= before:
+                raise ChainError(self.path, number, Damage.REORDERED, "it is there twice")
+            self._check_types(link)
+            yield link
+            before = number
 
     def _check(self, before: Mark, link: Link) -> None:
         expected = before.num_frames
@@ -179,11 +212,21 @@ class Chain:
         if _digest(before.digest, link.table, link.number, link.fields) != link.digest:
             edited = f"it was edited, or its digest was (table {link.table})"
             raise ChainError(self.path, expected, Damage.EDITED, edited)
+        self._check_types(link)
 
-    def _rows(self, table: str, begin: int) -> Iterator[tuple[int, bytes, str, Sequence[Value]]]:
-        columns = ", ".join(("number", "digest", *self._tables[table]))
-        query = f"SELECT {columns} FROM {table} WHERE number >= ? ORDER BY number"
-        for number, digest, *fields in self.db.execute(query, (begin,)):
+    def _check_types(self, link: Link) -> None:
+        kinds = self._kinds[link.table]
+        for name, kind, value in zip(self._columns[link.table], kinds, link.fields, strict=True):
+            if type(value) not in kind or (isinstance(value, int) and value < 0):
+                problem = f"{value!r:.40} is no {name} (table {link.table})"
+                raise ChainError(self.path, link.number, Damage.MALFORMED, problem)
+
+    def _rows(
+        self, table: str, where: str, *values: Value
+    ) -> Iterator[tuple[int, bytes, str, Sequence[Value]]]:
+        columns = ", ".join(("number", "digest", *self._columns[table]))
+        query = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY number"
+        for number, digest, *fields in self.db.execute(query, values):
             yield number, digest, table, fields
 
 

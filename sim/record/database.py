@@ -12,9 +12,10 @@ schema, to check the sizes of cells, to map nothing into memory, and to attach n
 3.11 cannot set is in docs/record.md.
 """
 
+import errno
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,7 @@ from urllib.parse import quote
 
 from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.atomic import sync_folder
-from deltafl.sim.record.own_files import check_file
+from deltafl.sim.record.own_files import check_file, sync_folder
 
 MAX_VALUE: Final = 1_000_000_000
 """The largest text or blob, in bytes: what SQLite is built for."""
@@ -55,13 +55,13 @@ class Form:
         name: what it is called.
         number: its application id, by which it is known.
         version: the only version that is read.
-        tables: the statements that make its tables.
+        tables: the columns of its tables, as SQL declares them.
     """
 
     name: str
     number: int
     version: int
-    tables: Sequence[str]
+    tables: Mapping[str, str]
 
     @property
     def schema(self) -> set[tuple[object, ...]]:
@@ -72,8 +72,8 @@ class Form:
 
     def make(self, db: sqlite3.Connection) -> None:
         """Make the tables of an empty file."""
-        for statement in self.tables:
-            db.execute(statement)
+        for name, columns in self.tables.items():
+            db.execute(f"CREATE TABLE {name} ({columns})")
         db.execute(f"PRAGMA application_id = {self.number}")
         db.execute(f"PRAGMA user_version = {self.version}")
 
@@ -151,11 +151,14 @@ def faults(path: Path) -> Iterator[None]:
 
     Raises:
         ChainError: SQLite cannot read it.
+        OSError: the disk is full, or fails.
     """
     try:
         yield
     except (sqlite3.Error, OverflowError, MemoryError) as error:
-        code = getattr(error, "sqlite_errorcode", None)
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code == sqlite3.SQLITE_FULL or code & 0xFF == sqlite3.SQLITE_IOERR:
+            raise OSError(errno.ENOSPC, str(error), str(path)) from error
         if code == sqlite3.SQLITE_NOTADB:
             raise ChainError(path, 0, Damage.FOREIGN, "it is no file of SQLite") from error
         raise ChainError(path, 0, Damage.UNREADABLE, f"SQLite says: {error}") from error
@@ -213,5 +216,5 @@ def _check_header(path: Path) -> None:
             Damage.CUT,
             f"its journal is missing: whoever copies it while its run goes on, or after that was "
             f"killed, has to copy {beside(path, '-wal').name}, too; if another program has taken "
-            "the journal in, nothing is missing, and the SQL `PRAGMA journal_mode = DELETE` says so",
+            "the journal in, nothing is missing, and `PRAGMA journal_mode = DELETE` says so",
         )

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
-from operator import itemgetter
-from typing import Final
+from typing import Any, Final, cast
 
 from deltafl.fl.data.federated import MAX_NAME, TEST, TRAIN, VALIDATION
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import damaged
+from deltafl.sim.record.chain import Link
 from deltafl.sim.record.record import Record
 from deltafl.sim.settings.config_io import show
 
@@ -71,22 +70,14 @@ def read_evaluations(
         after: only those of later rounds.
 
     Raises:
-        RunDirectoryError: a row is none of an evaluation; those before it have been given.
+        UserError: a row is none of an evaluation; those before it have been given.
     """
     federation = record.config(checked=False).federation
     level = show(federation.thetas[0] if theta is None else theta)
-    rows = record.rows(
-        "SELECT number, round, split, device, num_samples, loss, error FROM evaluations"
-        " WHERE theta = ? AND round > ? ORDER BY number",
-        level,
-        after,
-    )
-    for number, of_round in groupby(rows, itemgetter(1)):
-        try:
-            evaluation = _evaluation(number, of_round)
-        except (TypeError, ValueError) as error:
-            raise damaged(record.path, f"an evaluation: {error}") from error
-        if is_due(evaluation.round, federation.evaluate_every, federation.rounds):
+    rows = record.chain.select("evaluations", "theta = ? AND round > ?", level, after)
+    for number, of_round in groupby(rows, lambda link: cast(int, link.fields[0])):
+        evaluation = _evaluation(record, number, of_round)
+        if is_due(number, federation.evaluate_every, federation.rounds):
             yield evaluation
 
 
@@ -98,24 +89,17 @@ def read_last_evaluation(record: Record, theta: Fraction | None = None) -> Evalu
     return next(read_evaluations(record, theta, after), None)
 
 
-def _evaluation(number: object, rows: Iterator[Sequence[object]]) -> Evaluation:
+def _evaluation(record: Record, number: int, rows: Iterator[Link]) -> Evaluation:
     """Sort the rows of a round into its splits.
 
     Raises:
-        TypeError: a value is of another kind.
-        ValueError: it is out of its range.
+        RunDirectoryError: a value is out of its range.
     """
     metrics: dict[str, list[DeviceMetrics]] = {TRAIN: [], VALIDATION: [], TEST: []}
-    if type(number) is not int or not 0 <= number < _MAX_COUNT:
-        raise ValueError(f"it is of round {shortened(number)}")
-    for _, _, split, device, count, loss, error in rows:
-        if not isinstance(split, str) or split not in metrics:
-            raise ValueError(f"its split {shortened(split)} is none of {', '.join(metrics)}")
-        if not isinstance(device, str) or len(device) > MAX_NAME:
-            raise ValueError(f"it has a device {shortened(device)}")
-        if type(count) is not int or not 0 <= count < _MAX_COUNT:
-            raise ValueError(f"it has {shortened(count)} samples of {shortened(device)}")
-        if not (isinstance(loss, float) and isinstance(error, float) and math.isfinite(error)):
-            raise ValueError(f"it has no numbers of {shortened(device)}")
+    for link in rows:
+        _, _, split, device, count, loss, error = cast("tuple[Any, ...]", link.fields)
+        fits = split in metrics and len(device) <= MAX_NAME and count < _MAX_COUNT
+        if not (fits and number < _MAX_COUNT and math.isfinite(error)):
+            raise damaged(record.path, f"row {link.number} is no evaluation of a device")
         metrics[split].append(DeviceMetrics(device, count, loss, error))
     return Evaluation(number, metrics[TRAIN], metrics[TEST], metrics[VALIDATION] or ())

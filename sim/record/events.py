@@ -45,14 +45,13 @@ def follow_events(record: Record, after: int = -1) -> Iterator[tuple[Event, int]
         RunDirectoryError: one is no JSON object, or has what no run writes; events before it have
             been given.
     """
-    query = "SELECT number, event FROM events WHERE number > ? ORDER BY number"
-    for number, text in record.rows(query, after):
-        event = json_object(record.path, text)
+    for link in record.chain.select("events", "number > ?", after):
+        event = json_object(record.path, link.fields[1])
         try:
             _check_kinds(event)
         except ValueError as error:
             raise damaged(record.path, error) from error
-        yield event, cast(int, number)
+        yield event, link.number
 
 
 def values_of(events: Sequence[Event], key: str) -> list[float]:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.record import as_json, json_object
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig

@@ -14,12 +14,35 @@ from typing import Final, cast
 
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.chain import Chain
-from deltafl.sim.record.database import close_written, faults, open_to_write, reading
-from deltafl.sim.record.tables import HAPPENED, RECORD
+from deltafl.sim.record.chain import Chain, Tables, columns_of
+from deltafl.sim.record.database import Form, close_written, faults, open_to_write, reading
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, merge, read_table, to_toml
 
+HAPPENED: Final[Tables] = {
+    "rounds": "round INTEGER, what TEXT, said TEXT NULL, data BLOB NULL",
+    "messages": "round INTEGER, trip INTEGER, sent INTEGER, peer INTEGER, size INTEGER,"
+    " sha256 BLOB",
+    "sums": "round INTEGER, slot INTEGER, length INTEGER, sha256 BLOB, contributors BLOB,"
+    " words BLOB",
+    "events": "round INTEGER, event TEXT",
+    "evaluations": "round INTEGER, theta TEXT, split TEXT, device TEXT, num_samples INTEGER,"
+    " loss REAL, error REAL",
+}
+"""The tables of the record's chain."""
+
+_DERIVED: Final = {
+    "bodies": "number INTEGER PRIMARY KEY, data BLOB",
+    "about": "name TEXT PRIMARY KEY, value TEXT",
+    "arrays": "owner TEXT, name TEXT, dtype TEXT, shape TEXT, data BLOB, PRIMARY KEY (owner, name)",
+    "measured": "round INTEGER, level INTEGER, result TEXT, PRIMARY KEY (round, level)",
+    "attackers": "number INTEGER PRIMARY KEY, round INTEGER, line TEXT",
+}
+
+
+_BODY: Final = {"messages": "body INTEGER"}  # where the bytes are, which the chain does not cover
+
+RECORD: Final = Form("record", 0x64464C52, 1, {**columns_of(HAPPENED, _BODY), **_DERIVED})
 _SETTINGS: Final = "settings"
 VERSIONS: Final = "versions"
 SUMMARY: Final = "summary"

@@ -27,9 +27,8 @@ from deltafl.sim.errors import (
     UserError,
     damaged,
 )
-from deltafl.sim.record.atomic import make_folder
 from deltafl.sim.record.database import beside
-from deltafl.sim.record.own_files import check_file, check_folder, open_own
+from deltafl.sim.record.own_files import check_file, check_folder, make_folder, open_own
 from deltafl.sim.record.record import SUMMARY, Record, open_record, write_record
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import first_difference, show
@@ -186,6 +185,14 @@ class RunDirectory:
             return record.json(SUMMARY)
 
     @property
+    def has_states(self) -> bool:
+        """Whether there is a run that has saved a state."""
+        if not self.record.exists():
+            return False
+        with self.read() as record:
+            return record.db.execute("SELECT 1 FROM arrays LIMIT 1").fetchone() is not None
+
+    @property
     def is_finished(self) -> bool:
         """Whether there is a finished run, whose record can be read now."""
         try:
@@ -215,6 +222,7 @@ class RunDirectory:
             )
         if not is_folder:
             raise RunDirectoryError(f"{self.path} is not a directory: choose another --out")
+        check_file(self.record)
         if not self.record.exists():
             self.refuse_earlier()
             # a run that was killed before it made its record leaves hidden files at most

@@ -204,9 +204,7 @@ class Reader:
         found = Snapshot(top.path, None, written=_written(top.record))
         said: dict[str, dict[str, object]] = {VERSIONS: {}, SUMMARY: {}}
         with top.read() as record:
-            config = None
-            with self._noting():
-                config = record.config()
+            config = self._config(record)
             for name in said:
                 with self._noting():
                     said[name] = record.json(name) or {}
@@ -231,6 +229,11 @@ class Reader:
             is_finished=bool(said[SUMMARY]),
             written=max(written),
         )
+
+    def _config(self, record: Record) -> RunConfig | None:
+        with self._noting():
+            return record.config()
+        return None
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from deltafl.secagg import SlotSum
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import DIGEST_BYTES, Link, Mark, Value
+from deltafl.sim.record.chain import DIGEST_BYTES, Link, Mark
 from deltafl.sim.record.record import Record as OpenRecord
 from deltafl.sim.record.record import open_record
 from deltafl.sim.settings.constraints import FULL, SUMS
@@ -216,6 +216,7 @@ class TranscriptWriter(NoObserver):
     Args:
         record: where; open to write.
         mode: "full" or "sums", where the record is new; otherwise it has its own.
+        keeps_open: whether the bytes of a round that is under way are kept in mode "sums", too.
         is_durable: whether a round and its trips are on the disk before anything follows from them.
             If not, a process that ends leaves nothing of a round that is not over.
 
@@ -225,7 +226,9 @@ class TranscriptWriter(NoObserver):
         answers: the trip that the next message answers, if it is not the one that is open.
     """
 
-    def __init__(self, record: OpenRecord, mode: str, *, is_durable: bool = True) -> None:
+    def __init__(
+        self, record: OpenRecord, mode: str, *, keeps_open: bool = False, is_durable: bool = True
+    ) -> None:
         self.record, self._is_durable = record, is_durable
         self.answers: int | None = None
         self.run_id, self.mode, self.trip = os.urandom(RUN_ID_BYTES), mode, 0
@@ -236,6 +239,9 @@ class TranscriptWriter(NoObserver):
         elif opening is None:
             self._row(0, "opening", mode, self.run_id)
             record.keep()
+        self._keeps = keeps_open or self.mode == FULL
+        if self.mode == SUMS:  # what is deleted is overwritten
+            record.db.execute("PRAGMA secure_delete = ON")
 
     def last_truth(self) -> bytes:
         """What the end of the last round says of the truth; b"" if nothing."""
@@ -266,7 +272,7 @@ class TranscriptWriter(NoObserver):
         trip = self.trip if self.answers is None else self.answers
         self.answers = None
         fields = self._round, trip, int(sent), peer, len(data), digest
-        if chain.append("messages", *fields, body=body) and body == number:
+        if chain.append("messages", *fields, body=body) and body == number and self._keeps:
             self.record.db.execute("INSERT INTO bodies VALUES (?, ?)", (number, data))
 
     def closed(self) -> None:
@@ -413,7 +419,7 @@ def message_at(record: OpenRecord, number: int) -> Message:
     Raises:
         ChainError: there is none.
     """
-    for link in record.chain.read_one("messages", number):
+    for link in record.chain.select("messages", "number = ?", number):
         return cast(Message, _decoded(record, link))
     raise ChainError(record.path, number, Damage.MALFORMED, "it is no message")
 
@@ -475,69 +481,46 @@ def _decoded(record: OpenRecord, link: Link) -> Record:
     return replace(row, head=data)
 
 
-def _natural(value: Value, most: int = 1 << 62) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r:.40} is no whole number from 0 to {most}")
-    return value
-
-
-def _binary(value: Value, size: int | None = None) -> bytes:
-    if type(value) is not bytes or (size is not None and len(value) != size):
-        raise ValueError(f"{value!r:.40} is not {'some' if size is None else size} bytes")
-    return value
-
-
-def _read_round(number: int, fields: Sequence[Value]) -> Record:
+def _read_round(number: int, fields: Sequence[Any]) -> Record:
     of, what, said, data = fields
-    round_number = _natural(of)
     match what, said, data:
-        case "opening", str(mode), bytes(run_id) if of == 0 and mode in (FULL, SUMS):
-            return Opening(number, _binary(run_id, RUN_ID_BYTES), mode)
-        case "begin", None, bytes(ids):
-            cohort = np.frombuffer(ids, dtype=_ID).tolist()
+        case "opening", ("full" | "sums"), bytes() if not of and len(data) == RUN_ID_BYTES:
+            return Opening(number, data, said)
+        case "begin", None, bytes():
+            cohort = np.frombuffer(data, dtype=_ID).tolist()
             if any(after <= before for before, after in pairwise(cohort)):
                 raise ValueError("its devices do not ascend")
-            return Begin(number, round_number, tuple(cohort))
+            return Begin(number, of, tuple(cohort))
         case "closed", None, None:
-            return Closed(number, round_number)
-        case "end", str(aborted), truth:
-            return RoundEnd(
-                number, round_number, aborted, (truth and _binary(truth, DIGEST_BYTES)) or b""
-            )
+            return Closed(number, of)
+        case "end", str(), _ if data is None or len(data) == DIGEST_BYTES:
+            return RoundEnd(number, of, said, data or b"")
         case "resumed", None, None:
-            return Resumed(number, round_number)
+            return Resumed(number, of)
         case "closing", None, None:
-            return Closing(number, round_number)
+            return Closing(number, of)
     raise ValueError(f"{what!r:.40} is nothing that a run notes so")
 
 
-def _read_message(number: int, fields: Sequence[Value]) -> Message:
+def _read_message(number: int, fields: Sequence[Any]) -> Message:
     of, trip, sent, peer, size, digest = fields
-    return Message(
-        number,
-        _natural(of),
-        bool(_natural(sent, 1)),
-        _natural(peer, (1 << 32) - 1),
-        _natural(size),
-        _binary(digest, 32),
-        b"",
-        trip=_natural(trip),
-    )
+    if sent > 1 or peer >= 1 << 32 or len(digest) != DIGEST_BYTES:
+        raise ValueError("a number in it is out of its range")
+    return Message(number, of, bool(sent), peer, size, digest, b"", None, trip)
 
 
-def _read_sum(number: int, fields: Sequence[Value]) -> Sum:
+def _read_sum(number: int, fields: Sequence[Any]) -> Sum:
     of, slot, length, digest, ids, words = fields
-    contributors = np.frombuffer(_binary(ids), dtype=_ID).astype(np.uint32)
-    kept = np.frombuffer(_binary(words), dtype=_WORD).astype(np.uint64)
-    if len(kept) != min(_natural(length), SUM_WORDS):
+    contributors = np.frombuffer(ids, dtype=_ID).astype(np.uint32)
+    kept = np.frombuffer(words, dtype=_WORD).astype(np.uint64)
+    if len(kept) != min(length, SUM_WORDS):
         raise ValueError(f"it holds {len(kept)} words of a sum of {length}")
-    if len(kept) == length and sum_sha256(kept) != digest:
+    if len(digest) != DIGEST_BYTES or (len(kept) == length and sum_sha256(kept) != digest):
         raise ValueError("the digest is not that of its words")
-    sha256 = _binary(digest, 32)
-    return Sum(number, _natural(of), _natural(slot), _natural(length), sha256, contributors, kept)
+    return Sum(number, of, slot, length, digest, contributors, kept)
 
 
-_READERS: Final[Mapping[str, Callable[[int, Sequence[Value]], Record]]] = {
+_READERS: Final[Mapping[str, Callable[[int, Sequence[Any]], Record]]] = {
     "rounds": _read_round,
     "messages": _read_message,
     "sums": _read_sum,

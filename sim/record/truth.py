@@ -8,11 +8,11 @@ trying out what they are of.
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,11 +21,19 @@ from deltafl.secagg.params import TAG_SIZE
 from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import Chain, Link, Mark
-from deltafl.sim.record.database import close_written, open_to_write, reading
-from deltafl.sim.record.tables import TRUE, TRUTH
+from deltafl.sim.record.chain import Chain, Link, Mark, Tables, columns_of
+from deltafl.sim.record.database import Form, close_written, open_to_write, reading
 from deltafl.sim.record.transcript import RUN_ID_BYTES
 
+TRUE: Final[Tables] = {
+    "run": "id BLOB, salt BLOB",
+    "devices": "round INTEGER, device INTEGER, loss REAL NULL, weight INTEGER, passed INTEGER,"
+    " delta BLOB NULL",
+    "seeds": "round INTEGER, device INTEGER, tag BLOB, seed BLOB, identity BLOB",
+}
+"""The tables of the truth's chain."""
+
+TRUTH: Final = Form("truth", 0x64464C54, 1, columns_of(TRUE))
 _FLOAT: Final = np.dtype("<f4")
 _CHAIN: Final = "deltafl truth 1"
 _SALT: Final = 32  # bytes
@@ -200,8 +208,8 @@ def read_with_marks(
                 yield None, link.mark
                 continue
             try:
-                row = _READERS[link.table](link)
-            except (LookupError, TypeError, ValueError) as error:
+                row = _READERS[link.table](link.fields)
+            except (LookupError, ValueError) as error:
                 problem = f"it is no row of a truth: {error}"
                 raise ChainError(path, link.number, Damage.MALFORMED, problem) from None
             yield row, link.mark
@@ -221,34 +229,24 @@ def _check_opening(path: Path, link: Link, run_id: bytes) -> None:
         )
 
 
-def _device(link: Link) -> DeviceTruth:
-    number, device, loss, weight, passed, packed = link.fields
-    if loss is None:
-        loss = math.nan
-    types = tuple(map(type, (number, device, loss, weight, passed)))
-    if types != (int, int, float, int, int) or passed not in (0, 1):
-        raise ValueError("a field is not of its type")
-    if packed is not None and (type(packed) is not bytes or len(packed) % _FLOAT.itemsize):
-        raise ValueError("its update is no vector")
-    update = np.frombuffer(packed, dtype=_FLOAT).astype(np.float32) if packed else None
-    truth = DeviceTruth(number, device, loss, weight, bool(passed), update)  # type: ignore[arg-type] # checked
-    if min(truth.round, truth.device, truth.weight) < 0:
-        raise ValueError("a number in it is out of its range")
-    return truth
+def _device(fields: Sequence[Any]) -> DeviceTruth:
+    number, device, loss, weight, passed, packed = fields
+    if passed > 1 or len(packed or b"") % _FLOAT.itemsize:
+        raise ValueError("a field is out of its range")
+    update = None if packed is None else np.frombuffer(packed, dtype=_FLOAT).astype(np.float32)
+    loss = math.nan if loss is None else loss
+    return DeviceTruth(number, device, loss, weight, bool(passed), update)
 
 
-def _seed(link: Link) -> DeviceSeed:
-    if tuple(map(type, link.fields)) != (int, int, bytes, bytes, bytes):
-        raise ValueError("a field is not of its type")
-    one = DeviceSeed(*link.fields)  # type: ignore[arg-type] # checked
-    if min(one.round, one.device) < 0 or len(one.tag) != TAG_SIZE:
-        raise ValueError("a number in it is out of its range")
-    if len(one.seed) != SEED_SIZE or len(one.identity) not in (0, SEED_SIZE):
-        raise ValueError("a seed in it is cut")
+def _seed(fields: Sequence[Any]) -> DeviceSeed:
+    one = DeviceSeed(*fields)
+    sizes = len(one.tag), len(one.seed), len(one.identity)
+    if sizes not in ((TAG_SIZE, SEED_SIZE, size) for size in (0, SEED_SIZE)):
+        raise ValueError("a field is cut")
     return one
 
 
-_READERS: Final[Mapping[str, Callable[[Link], DeviceTruth | DeviceSeed]]] = {
+_READERS: Final[Mapping[str, Callable[[Sequence[Any]], DeviceTruth | DeviceSeed]]] = {
     "devices": _device,
     "seeds": _seed,
 }

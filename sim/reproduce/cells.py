@@ -196,8 +196,9 @@ def _free(cores: Sequence[int], taken: Sequence[int | None]) -> int | None:
 
 
 def _start(cell: Cell, place: RunDirectory, core: int | None) -> _Running:
-    with place.claim(cell.config, resume=True):  # so it has its settings
-        pass
+    if not place.record.exists():
+        with place.claim(cell.config, resume=True):  # so it has its settings
+            pass
     # -P: a folder called sim where the person stands must not be taken for this package
     program = [sys.executable, "-P", "-m", "deltafl"]
     command = [*program, "run", "--out", str(place.path), "--resume", "--no-plots", "--quiet"]

@@ -34,8 +34,8 @@ from deltafl.fl.metrics import summarise_train_loss
 from deltafl.sim.data.convert import as_archive
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.reproduce.experiment import (
     NONE,
     Cell,

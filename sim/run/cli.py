@@ -156,7 +156,7 @@ def _origin(options: argparse.Namespace, out: Path) -> Sequence[str]:
         return ()
     return (
         "neither --preset nor CONFIG.toml is given: settings that are not given have their "
-        f"defaults, with one seed and no baseline; `deltafl presets {out}` prints them all",
+        f"defaults, with one seed and no baseline; `deltafl presets {out}` prints them",
     )
 
 

@@ -40,9 +40,9 @@ from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
-from deltafl.sim.record.best import keep_if_best
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
+    keep_if_best,
     load_checkpoint,
     readable_checkpoints,
     save_checkpoint,
@@ -71,7 +71,7 @@ from deltafl.sim.run.drawing import Asked, Draw, Lying, Measured, Population
 from deltafl.sim.run.resuming import check_checkpoint
 from deltafl.sim.run.simulated import first_model, training_in
 from deltafl.sim.run.stage_seconds import StageSeconds
-from deltafl.sim.settings.config import RunConfig, TrainingConfig
+from deltafl.sim.settings.config import REMOTE, RunConfig, TrainingConfig
 from deltafl.sim.settings.config_io import show
 from deltafl.sim.settings.constraints import AUTO, FULL, SUMS
 
@@ -128,8 +128,9 @@ def play(
     beyond = _beyond(config, record, checkpoint, num_devices)
     if len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
         beyond = Beyond(goes_on=beyond.rounds[0])
-    mode = mode_of(config, first.model.size // len(config.federation.thetas))
-    transcript = TranscriptWriter(record, mode, is_durable=config.has_masked_sums)
+    mode = mode_of(config, first.model.size // len(config.federation.thetas), own)
+    goes_on, is_durable = config.federation.devices == REMOTE, config.has_masked_sums
+    transcript = TranscriptWriter(record, mode, keeps_open=goes_on, is_durable=is_durable)
     with contextlib.ExitStack() as stack:
         truth = None
         if config.federation.is_private and config.privacy.truth:
@@ -159,16 +160,17 @@ def play(
 _MOST_IN_FULL: Final = 1_000_000_000  # bytes
 
 
-def mode_of(config: RunConfig, num_parameters: int) -> str:
+def mode_of(config: RunConfig, num_parameters: int, own: Strategy | None = None) -> str:
     """How the messages of a run are recorded.
 
     Args:
         config: settings of one run.
         num_parameters: of the model of one conformity level.
+        own: the strategy, if it is one of the caller's own.
     """
     if config.privacy.transcript != AUTO or not config.has_masked_sums:
         return FULL if config.privacy.transcript == AUTO else config.privacy.transcript
-    _, params = session_of(config, num_parameters)
+    _, params = session_of(config, num_parameters, own)
     vectors = sum(ring.packed_size(one.wire_length, one.ring_bits) for one in params.slots)
     each = vectors * params.num_invited
     return FULL if each * config.federation.rounds <= _MOST_IN_FULL else SUMS

@@ -28,9 +28,9 @@ from deltafl.sim.cohort.backends.choice import Choice, choose, open_backend
 from deltafl.sim.cohort.hardware import choose_device
 from deltafl.sim.data.dataset import build_dataset, dataset_digest
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_workers_mb
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.record import SUMMARY, VERSIONS, Record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.snapshot import Reader

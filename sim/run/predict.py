@@ -27,7 +27,7 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.settings.config import WITH_LEVELS, DataConfig
 from deltafl.sim.settings.config_io import show

@@ -14,10 +14,9 @@ from typing import Any, Final, cast
 import numpy as np
 
 from deltafl.fl.metrics import Summary, summarise_test_error
-from deltafl.sim.record.atomic import make_folder
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations, read_last_evaluation
 from deltafl.sim.record.events import Event, dropped, read_events
-from deltafl.sim.record.own_files import check_folder
+from deltafl.sim.record.own_files import check_folder, make_folder
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show

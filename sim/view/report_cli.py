@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.labels import named_runs
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.visible import say
 

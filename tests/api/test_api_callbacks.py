@@ -117,7 +117,7 @@ def test_another_error_of_a_callback_is_the_callers(federation, tmp_path):
 
 
 def test_what_is_no_run_is_not_opened(federation, tmp_path):
-    with pytest.raises(RunDirectoryError, match=r"no config\.toml"):
+    with pytest.raises(RunDirectoryError, match=r"no record\.sqlite"):
         dfl.Result.open(tmp_path)
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):

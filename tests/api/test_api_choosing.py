@@ -11,7 +11,6 @@ import deltafl as dfl
 from deltafl.fl.errors import DataError, DivergenceError
 from deltafl.fl.parameters import to_vector
 from deltafl.sim.errors import ConfigError, RunError
-from deltafl.sim.record.evaluations import read_evaluations
 
 FEW = {"rounds": 6, "cohort_size": 10, "progress": False}
 
@@ -41,11 +40,11 @@ def found(held_out, tmp_path_factory):
 
 
 def test_the_model_that_did_best_on_validation_devices_can_be_had(found, held_out):
-    folders = [found.path / "metrics", found.path / "arms" / "fedavg-seed-2" / "metrics"]
+    folders = [found.path, found.path / "arms" / "fedavg-seed-2"]
     for seed, folder in zip(found.seeds, folders, strict=True):
         means = {
             one.round: np.mean([device.error for device in one.validation])
-            for one in read_evaluations(folder)
+            for one in evaluations_of(folder)
         }
         wanted = min(means, key=lambda number: (means[number], number))
         assert found.best_rounds()[seed] == wanted

@@ -20,7 +20,7 @@ from deltafl.fl.parameters import to_vector
 from deltafl.sim.cli import main
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.settings.config import RunConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file
+from deltafl.sim.settings.config_io import build_config, read_table
 
 FEW = {"rounds": 3, "cohort_size": 10, "progress": False}
 
@@ -52,7 +52,7 @@ def test_python_and_settings_have_one_set_of_defaults(federation, tmp_path):
     assert said == {name: f"{value:g}" for name, value in usual.items()}
     assert signature(dfl.train).parameters["optimizer"].default == config.training.optimizer
     result = dfl.train("linear", federation, "fedavg", rounds=1, out=tmp_path, progress=False)
-    written = read_config_file(tmp_path / "config.toml")
+    written = read_table(toml_of(tmp_path), "")
     same = {"data": {"source": federation.dataset.name}, "federation": {"algorithm": "fedavg"}}
     same["federation"] |= {"rounds": 1, "evaluate_every": 1}
     by_python, by_settings = (
@@ -264,7 +264,7 @@ def test_a_method_at_two_settings_is_told_apart_by_them(federation):
     shared = FEW | {"learning_rate": 0.2, "settings": {"training": {"l2": 0.1}}}
     found = dfl.compare(network, federation, [steep, "fedavg"], **shared)
     assert [one.label for one in found.results] == ["fedavg, training.learning_rate=0.5", "fedavg"]
-    written = [read_config_file(one.path / "config.toml")["training"] for one in found.results]
+    written = [read_table(toml_of(one.path), "")["training"] for one in found.results]
     assert [(one["learning_rate"], one["l2"]) for one in written] == [(0.5, 0.1), (0.2, 0.1)]
 
 
@@ -322,7 +322,7 @@ def test_numbers_of_numpy_are_numbers(federation, tmp_path):
 
 
 def test_the_command_line_says_that_it_has_no_module(trained, tmp_path, capsys):
-    again = ["run", str(trained.path / "config.toml"), "--out", str(tmp_path / "run")]
+    again = ["run", str(trained.path), "--out", str(tmp_path / "run")]
     assert main(again) == 2
     assert "passed to `deltafl.train`" in capsys.readouterr().err
     with pytest.raises(DataError, match="a module of somebody"):

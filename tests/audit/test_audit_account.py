@@ -13,9 +13,9 @@ from deltafl.fl.bundle import Bundle
 from deltafl.fl.vectors import vector_sha256
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.checkpoint import read_checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import read_evaluation, write_evaluation
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, write_json
 from deltafl.sim.settings.config_io import to_toml
 

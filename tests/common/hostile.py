@@ -6,12 +6,7 @@ import struct
 import zipfile
 import zlib
 
-import msgpack
 import numpy as np
-from frames import chained
-
-from deltafl.sim.record.transcript import TRANSCRIPT
-from deltafl.sim.record.truth import TRUTH
 
 DEEP = 100_000
 
@@ -105,42 +100,6 @@ def arrays(**entries):
 
 OK_X = head("|u1", "(2, 1)") + b"\1\2"
 OK_Y = head("<i8", "(2,)") + bytes(16)
-DIGEST = np.zeros(32, np.uint8)
-STATE = {
-    "model": np.zeros(3, np.float32),
-    "round": np.int64(2),
-    "eta": np.float64(0.5),
-    "events_size": np.int64(0),
-    "transcript_size": np.int64(0),
-    "transcript_frames": np.int64(0),
-    "transcript_digest": DIGEST,
-    "truth_size": np.int64(0),
-    "truth_frames": np.int64(0),
-    "truth_digest": DIGEST,
-    "answered.0": np.array([1], np.int64),
-}
-CHECKPOINTS = [
-    saved(**STATE | changes)
-    for changes in (
-        {"model": np.float32(1)},
-        {"model": np.zeros((3, 1), np.float32)},
-        {"model": np.zeros(3)},
-        {"round": np.int64(-1)},
-        {"round": np.float64(2)},
-        {"round": np.array([2])},
-        {"round": np.True_},
-        {"eta": np.array([0.5])},
-        {"eta": np.array("a")},
-        {"events_size": np.int64(-1)},
-        {"transcript_digest": np.zeros(31, np.uint8)},
-        {"transcript_digest": np.zeros(32)},
-        {"answered.0": np.int64(1)},
-        {"answered.0": np.array([-1], np.int64)},
-        {"answered.7": np.array([1], np.int64)},
-        {"memory.m": np.array(["a"])},
-        {"memory.m": np.array([{}], dtype=object)},
-    )
-]
 
 NUMBERS = [
     b"1e99999999",
@@ -239,8 +198,8 @@ JSON = [
     b"1",
     b"",
 ]
-EVENTS = [
-    *(line + b"\n" for line in JSON if line),
+EVENTS_OF_A_ROW = [
+    *(line for line in JSON if line),
     b'{"round": "1"}\n',
     b'{"round": true}\n',
     b'{"round": 1, "eta": 1e999}\n',
@@ -286,67 +245,30 @@ LEAF = [
 ]
 
 
-def nested(levels, announced):
-    """Arrays in each other that announce many elements each."""
-    return (b"\xdd" + struct.pack(">I", announced)) * levels
+FILES = [b"SQLite format 3\0" + bytes(84), b"SQLite format 3\0" + b"\xff" * 5000, b"nothing"]
+"""What is no record, and no truth."""
 
-
-OPENING = msgpack.packb([0, 0, bytes(16), "full"])
-TRANSCRIPTS = [
-    TRANSCRIPT.magic + b"\xff\xff\xff\xff" + bytes(100),
-    TRANSCRIPT.magic[:-2] + b"9" * 60 + b"\n",
-    chained([nested(1000, 1_000_000) + b"\xc0" * 100_000]),
-    chained([b"\x91" * 2000]),
-    chained([b"\xdf\xff\xff\xff\xff"]),
-    chained([b"\xc6\xff\xff\xff\xff"]),
-    chained([msgpack.packb([0, 0, bytes(16), "every=" + "9" * 5000])]),
-    chained([msgpack.packb([0, 0, bytes(16), "x" * 10**6])]),
-    chained([OPENING, msgpack.packb([2, 1, 1, 0, 2**63, bytes(32), b"", b""])]),
-    chained([OPENING, msgpack.packb([1, 1, -1, True, 1, 1, bytes(32), b"a"])]),
-    chained([OPENING, msgpack.packb([1, 1, 1, 1, 1, 1, bytes(32), b"a"])]),
-    chained([OPENING, msgpack.packb([4, 1, True])]),
-    chained([OPENING, msgpack.packb([3, 1, 1.5, ""])]),
-    chained([msgpack.packb([True, 0])]),
+ROWS = [
+    *(b"events\0event\0" + text for text in EVENTS_OF_A_ROW),
+    *(b"about\0value\0" + text for text in JSON if text),
+    *(b"arrays\0shape\0" + text for text in (b"[-1]", b"[1e9]", b"[" * DEEP, b"[99999999999]")),
+    *(b"arrays\0dtype\0" + text for text in (b"|O", b"<U9", b"f4")),
+    b"arrays\0data\0\xff",
+    b"evaluations\0split\0dev",
+    b"evaluations\0device\0" + b"x" * 10**6,
+    b"evaluations\0error\0a",
+    b"evaluations\0num_samples\0-1",
+    b"messages\0peer\0" + str(2**40).encode(),
+    b"messages\0sha256\0\xff",
+    b"messages\0body\0-1",
+    b"rounds\0what\0more",
+    b"rounds\0round\0-1",
+    b"sums\0length\0" + str(2**62).encode(),
+    b"sums\0words\0\xff",
+    b"attackers\0line\0[]",
+    b"measured\0result\0[]",
 ]
-
-
-def truths():
-    """Truth files whose chain is right."""
-    return [
-        chained([nested(1000, 1_000_000) + b"\xc0" * 100_000], TRUTH),
-        chained([msgpack.packb([0, 0, b"another run....."])], TRUTH),
-        chained([msgpack.packb([0, 0, bytes(16), 1])], TRUTH),
-    ]
-
-
-HEAD = "round,split,device,num_samples,loss,error"
-
-
-def evaluations(row="1,train,d1,1,0.5,0.5", count=1, head=HEAD):
-    """An evaluation with other rows."""
-    return "\r\n".join([head, "1,test,d0,1,0.5,0.5", *[row] * count, ""]).encode()
-
-
-EVALUATIONS = [
-    evaluations("1,dev,d1,1,0.5,0.5"),
-    evaluations("1,,d1,1,0.5,0.5"),
-    evaluations("1,train," + "x" * 10**6 + ",1,0.5,0.5"),
-    evaluations("1,train," + "x" * 5000 + ",1,0.5,0.5"),
-    evaluations("2,train,d1,1,0.5,0.5"),
-    evaluations("-1,train,d1,1,0.5,0.5"),
-    evaluations("x,train,d1,1,0.5,0.5"),
-    evaluations("1,train,d1,-1,0.5,0.5"),
-    evaluations(f"1,train,d1,{2**40},0.5,0.5"),
-    evaluations("1,train,d1," + "9" * 100_000 + ",0.5,0.5"),
-    evaluations("1,train,d1,1,a,0.5"),
-    evaluations("1,train,d1,1,0.5"),
-    evaluations("1,train,d1,1,0.5,0.5,0.5"),
-    evaluations('1,train,"d1,1,0.5,0.5'),
-    evaluations('1,train,"d"1,1,0.5,0.5'),
-    evaluations("", count=2_000_000),
-    evaluations(head="round,split,device,num_samples,error,loss"),
-    f"{HEAD}\r\n".encode(),
-]
+"""Of a record: a table, a column, and what stands in it in all rows, under a right chain."""
 
 
 def png(width=1, height=1, data=b"", kind=0):
@@ -395,16 +317,10 @@ HOSTILE = {
     "number": NUMBERS,
     "option": OPTIONS,
     "settings": SETTINGS,
-    "summary": JSON,
-    "events": EVENTS,
-    "checkpoint": [
-        *arrays(model=head("<f4", "(1,)") + bytes(4)),
-        *CHECKPOINTS,
-        lying(saved(**STATE)),
-    ],
-    "evaluations": EVALUATIONS,
-    "transcript": TRANSCRIPTS,
-    "truth": truths(),
+    "comparison": JSON,
+    "record": FILES,
+    "row": ROWS,
+    "truth": FILES,
     "bundle": [*arrays(header=head(), models=head()), saved(header=np.zeros(3, np.uint8))],
     "leaf": LEAF,
     "leaf packed": [gzip.compress(data, mtime=0) for data in LEAF] + [leaf(b"[[1]]")],

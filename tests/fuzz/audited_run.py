@@ -1,38 +1,20 @@
-"""A run of two rounds, of which one file is replaced before it is audited.
+"""A run of two rounds, in whose record a value is replaced before it is read and audited."""
 
-The first byte of an input names the file, by its place in `FILES`; the rest is what the file holds.
-The chains of a transcript and of a truth file are mended, so that what reads their records is
-reached.
-"""
-
+import shutil
+import sqlite3
 import tempfile
-from collections.abc import Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
 import pytest
 from doubles import run
-from frames import chained
+from records import rows_of, write_rows
 
-from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.record.chain import DIGEST_BYTES, Format
-from deltafl.sim.record.transcript import TRANSCRIPT
-from deltafl.sim.record.truth import TRUTH
+from deltafl.sim.record.record import HAPPENED, open_record
 from deltafl.sim.settings.config_io import build_config
 
-FILES = (
-    "transcript.bin",
-    "truth.bin",
-    "checkpoints/round-000002.npz",
-    "events.jsonl",
-    "bundle.npz",
-    "metrics/round-000001.csv",
-    "summary.json",
-    "versions.json",
-    "config.toml",
-)
-_CHAINED = {"transcript.bin": TRANSCRIPT, "truth.bin": TRUTH}
+_FILES = ("record.sqlite", "truth.sqlite", "bundle.npz")
 _SETTINGS = {
     "data": {"num_devices": 60},
     "federation": {
@@ -45,49 +27,57 @@ _SETTINGS = {
     "quantile": {"resolution_bits": 8, "loss_bound": 8, "method": "bracketed"},
     "privacy": {"min_cohort": 5, "transcript": "full", "truth": True},
 }
-_PREFIX = 4
 
 
-def inputs() -> Sequence[bytes]:
-    """Every file of the run as it is."""
-    return [bytes([number]) + data for number, data in enumerate(_files().values())]
-
-
-def audit_with(data: bytes, folder: Path) -> None:
-    """Audit the run in which one file is this one.
-
-    Args:
-        data: Which file, and what it holds.
-        folder: An empty one, for the run.
-    """
-    name = FILES[data[0] % len(FILES)] if data else FILES[0]
-    content = data[1:]
-    if name in _CHAINED:
-        content = mended(content, _CHAINED[name])
-    for place, kept in {**_files(), name: content}.items():
-        path = folder / place
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(kept)
-    audit(folder, Options(truth=folder / "truth.bin"))
-
-
-def mended(data: bytes, form: Format) -> bytes:
-    """A file of the frames of another as far as their lengths lead, whatever its chain says."""
-    at, frames = len(form.magic), []
-    while at + _PREFIX <= len(data):
-        start = at + _PREFIX
-        at = start + int.from_bytes(data[start - _PREFIX : start], "big")
-        if at > len(data):
-            break
-        frames.append(data[start:at])
-        at += DIGEST_BYTES
-    return chained(frames, form)
+def files() -> tuple[bytes, bytes]:
+    """The record and the truth."""
+    played = _played()
+    return (played / _FILES[0]).read_bytes(), (played / _FILES[1]).read_bytes()
 
 
 @cache
-def _files() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+def run_id() -> bytes:
+    """Of the run."""
+    with open_record(_played() / _FILES[0]) as record:
+        return record.run_id
+
+
+def with_value(folder: Path, table: str, column: str, value: bytes) -> bool:
+    """Copy the run, with a value in a column of its record, under a chain that is right.
+
+    Args:
+        folder: An empty one.
+        table: Of the record.
+        column: Of the table; of the last row it is changed, and of all if nothing is covered.
+        value: As text, where it is some; nothing changes nothing.
+
+    Returns:
+        Whether there is such a column.
+    """
+    for name in _FILES:
+        shutil.copy(_played() / name, folder / name)
+    path = folder / _FILES[0]
+    try:
+        written: object = value.decode()
+    except UnicodeDecodeError:
+        written = value
+    with closing(sqlite3.connect(path)) as db:
+        known = {row[1] for row in db.execute("SELECT * FROM pragma_table_info(?)", (table,))}
+        if column not in known:
+            return False
+        if value:
+            db.execute(f'UPDATE "{table}" SET "{column}" = ?', (written,))  # noqa: S608 (known)
+            db.commit()
+    if table in HAPPENED and column not in ("number", "digest"):
+        write_rows(path, rows_of(path))
+    return True
+
+
+@cache
+def _played() -> Path:
+    folder = tempfile.mkdtemp()
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
         path = Path(folder) / "run"
         run(build_config([_SETTINGS]), path)
-        return {name: (path / name).read_bytes() for name in FILES}
+    return path

@@ -11,8 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
@@ -33,32 +32,29 @@ from deltafl.fl.data.qmnist import load_qmnist
 from deltafl.fl.data.registry import Download
 from deltafl.fl.data.shakespeare import load_shakespeare
 from deltafl.fl.errors import DataError
-from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.read.exact import exact_number
-from deltafl.fl.strategies.base import TrainingState
 from deltafl.secagg import ClientId, DecodeError, TrustedKeys
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.identity import IdentityKey, identity
 from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.data.fetch import fetch
-from deltafl.sim.errors import ChainError, UserError
+from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.clear import readable_values
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.net import frames
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import settings_of
-from deltafl.sim.net.post import Answer
 from deltafl.sim.net.supernodes import SuperNodes, signed_line
-from deltafl.sim.net.trips import ROUND, About, Journal
-from deltafl.sim.record.best import keep_if_best, read_best
-from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
-from deltafl.sim.record.events import EventLog, read_events
-from deltafl.sim.record.rundir import read_json
-from deltafl.sim.record.transcript import TRANSCRIPT, read_transcript
-from deltafl.sim.record.truth import TRUTH, read_truth
+from deltafl.sim.record.attacked import read_attacked
+from deltafl.sim.record.checkpoint import load_checkpoint, read_best
+from deltafl.sim.record.evaluations import read_evaluations
+from deltafl.sim.record.events import read_events
+from deltafl.sim.record.labels import read_comparison
+from deltafl.sim.record.record import open_record, read_measured
+from deltafl.sim.record.transcript import read_transcript
+from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.simulated import training_in
 from deltafl.sim.settings.config_io import (
     assignment,
@@ -186,136 +182,55 @@ def _values(path: Path) -> None:
 # --- files of a run -----------------------------------------------------------------------------
 
 
-def _checkpoint(path: Path) -> None:
-    loaded = load_checkpoint(path.parent)
-    assert loaded is not None
-    assert loaded.state.model.ndim == 1
-    assert loaded.state.round >= 0
-    assert len(loaded.transcript.digest) == 32
-
-
-def _checkpoints() -> list[bytes]:
-    def saved(**memory: np.ndarray) -> bytes:
-        state = TrainingState(np.arange(3, dtype=np.float32), 2, 0.5 if memory else None, memory)
-        with tempfile.TemporaryDirectory() as folder:
-            save_checkpoint(
-                Path(folder),
-                Checkpoint(state, 7, TRANSCRIPT.start, TRUTH.start, (frozenset({1, 2}),)),
-            )
-            return (Path(folder) / "round-000002.npz").read_bytes()
-
-    return [saved(), saved(moment=np.zeros((2, 2)))]
-
-
-def _best(path: Path) -> None:
-    read = read_best(path.parent)
-    assert read is not None
-    assert read.model.ndim == 1
-    assert read.round >= 0
-
-
-def _bests() -> list[bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        devices = [DeviceMetrics("d1", 3, 0.5, 0.25)]
-        evaluation = Evaluation(1, devices, devices, devices)
-        keep_if_best(Path(folder), evaluation, np.arange(3, dtype=np.float32), "mean")
-        return [(Path(folder) / "best.npz").read_bytes()]
-
-
-def _evaluations() -> list[bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        device = DeviceMetrics("d1", 3, 0.5, 0.25)
-        write_evaluation(Path(folder), Evaluation(1, [device, replace(device, id="d2")], [device]))
-        return [(Path(folder) / "round-000001.csv").read_bytes()]
-
-
-def _evaluation(path: Path) -> None:
-    read = read_last_evaluation(path.parent)
-    assert read is not None
-    assert read.round >= 0
-    assert all(isinstance(one.id, str) and one.num_samples >= 0 for one in read.train)
-
-
-def _events() -> list[bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "events.jsonl"
-        with EventLog(path) as log:
-            for number in (1, 2):
-                log.append({"round": number, "eta": 0.5, "dropped_by_stage": {"input": 1}})
-            log.append({"round": 3, "aborted": "too few", "levels": {"0.5": {"eta": None}}})
-            log.flush()
-        return [path.read_bytes(), b""]
-
-
 @cache
-def _staged() -> tuple[bytes, bytes]:
-    from staged_runs import TinyStage, played, write, write_truth  # loads much
+def _run() -> tuple[bytes, bytes]:
+    """The record and the truth of a small run."""
+    from audited_run import files  # loads much
 
-    with tempfile.TemporaryDirectory() as folder:
-        run = played(TinyStage)
-        write(run.entries, Path(folder) / "t.bin")
-        write_truth(run, Path(folder) / "truth.bin")
-        return (Path(folder) / "t.bin").read_bytes(), (Path(folder) / "truth.bin").read_bytes()
+    return files()
 
 
-def _transcript(path: Path) -> None:
+def _record(path: Path) -> None:
+    """Read all that readers take from a record."""
+    with open_record(path) as record:
+        record.config(checked=False)
+        for name in ("versions", "summary", "round"):
+            record.json(name)
+        read_events(record)
+        for one in read_evaluations(record):
+            assert one.round >= 0
+        kept = load_checkpoint(record)
+        assert kept is None or (kept.state.model.ndim == 1 and kept.state.round >= 0)
+        best = read_best(record, Fraction(1, 2))
+        assert best is None or best.model.ndim == 1
+        list(read_measured(record))
+        if record.db.execute("SELECT 1 FROM attackers").fetchone():
+            read_attacked(record)
     for _ in read_transcript(path):
         pass
 
 
 def _truth(path: Path) -> None:
-    from staged_runs import RUN_ID
+    from audited_run import run_id
 
-    for _ in read_truth(path, RUN_ID):
+    for _ in read_truth(path, run_id()):
         pass
 
 
-_ROUND: Final = About(3, (1, 5, 9), "ab cd", "1.0")
-
-
-def _journal(path: Path) -> None:
-    """Go on with a round by a file whose chain is mended."""
-    from audited_run import mended  # loads much
+def _row(path: Path) -> None:
+    """Put a value in a column of a record, mend its chain, read it, and audit the run."""
+    from audited_run import with_value
 
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        kept = Path(folder) / "round.bin"
-        kept.write_bytes(mended(path.read_bytes(), ROUND))
-        with closing(Journal(kept, _ROUND, bytes)) as journal:
-            for _ in range(journal.closed + 1):
-                assert all(len(answer.data) <= len(path.read_bytes()) for answer in journal.again())
+        table, _, rest = path.read_bytes().partition(b"\0")
+        column, _, value = rest.partition(b"\0")
+        if with_value(Path(folder), table.decode("latin-1"), column.decode("latin-1"), value):
+            _record(Path(folder) / "record.sqlite")
+            audit(Path(folder), Options(truth=Path(folder) / "truth.sqlite"))
 
 
-def _journals() -> list[bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "round.bin"
-        with closing(Journal(path, _ROUND, bytes)) as journal:
-            for trip in range(2):
-                journal.received(Answer(ClientId(5), b"answer", trip=trip))
-                journal.close_trip(trip)
-        return [path.read_bytes()]
-
-
-def _audit(path: Path) -> None:
-    """Read a transcript whose chain is mended, so that the checks behind it are reached."""
-    from audited_run import mended  # loads much
-
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        transcript = Path(folder) / "t.bin"
-        transcript.write_bytes(mended(path.read_bytes(), TRANSCRIPT))
-        audit(transcript, Options())
-
-
-def _audit_run(path: Path) -> None:
-    from audited_run import audit_with
-
-    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
-        audit_with(path.read_bytes(), Path(folder))
-
-
-def _runs() -> Sequence[bytes]:
-    from audited_run import inputs
-
-    return inputs()
+def _rows() -> list[bytes]:
+    return [b"rounds\0what\0", b"evaluations\0loss\0" + b"0.5", b"nothing\0at\0all"]
 
 
 # --- models and data ------------------------------------------------------------------------------
@@ -607,26 +522,19 @@ PARSERS: tuple[Target, ...] = (
         lambda: [b'{"loss": 1.5}', b"\x93\x01\x82\xa1a\x01\xa1b\xcb" + bytes(8) + b"\xc0"],
         is_file=False,
     ),
-    Target("summary", (*OF_JSON, "sim/record/rundir.py"), "summary.json", read_json, RUN,
-           lambda: [json.dumps({"rounds": 3, "seeds": {"a": [1.5, None]}}, indent=2).encode()]),
-    Target("events", (*OF_JSON, "sim/record/events.py"), "events.jsonl", read_events, RUN, _events),
-    Target("checkpoint", (*OF_NPZ, "sim/record/checkpoint.py"), "round-000002.npz", _checkpoint,
-           RUN, _checkpoints),
-    Target("best model", (*OF_NPZ, "sim/record/best.py"), "best.npz", _best, RUN, _bests),
-    Target("evaluations", (*OF_FILES, "sim/record/evaluations.py"), "round-000001.csv",
-           _evaluation, RUN, _evaluations),
-    Target("transcript", (*OF_FILES, "sim/record/chain.py", "sim/record/transcript.py"),
-           "transcript.bin", _transcript, (ChainError, OSError), lambda: [_staged()[0]]),
-    Target("round", ("sim/net/trips.py",), "round.bin", _journal, (), _journals, is_file=False),
-    Target("truth", (*OF_FILES, "sim/record/chain.py", "sim/record/truth.py"), "truth.bin", _truth,
-           (ChainError, OSError), lambda: [_staged()[1]]),
-    Target("audit", ("sim/inspect/audit/seen.py", "sim/inspect/audit/server_step.py",
-                     "sim/inspect/audit/checks/keys.py"), "transcript.bin", _audit, (UserError,),
-           lambda: [_staged()[0]], is_file=False),
-    Target("audited run", tuple(f"sim/inspect/audit/{name}.py" for name in (
-               "checks/parameters", "checks/recomputed", "field_tests", "fields",
-               "kept", "recorded_secrets", "results", "retrace", "rewritten", "steps")),
-           "file", _audit_run, (UserError,), _runs, is_file=False),
+    Target("comparison", (*OF_JSON, "sim/record/labels.py"), "comparison.json",
+           lambda path: read_comparison(path.parent), RUN, lambda: [b'{"0-fedavg": "FedAvg"}']),
+    Target("record", (*OF_FILES, *(f"sim/record/{name}.py" for name in (
+               "chain", "checkpoint", "database", "record", "transcript"))), "record.sqlite",
+           _record, (UserError, OSError), lambda: [_run()[0]]),
+    Target("truth", ("sim/record/truth.py",), "truth.sqlite", _truth, (UserError, OSError),
+           lambda: [_run()[1]]),
+    Target("row", ("sim/record/attacked.py", "sim/record/evaluations.py", "sim/record/events.py",
+                   "sim/net/trips.py", "sim/inspect/audit/seen.py",
+                   "sim/inspect/audit/server_step.py", *(f"sim/inspect/audit/{name}.py" for name in
+                   ("checks/keys", "checks/parameters", "field_tests", "fields", "kept",
+                    "results", "retrace", "rewritten", "steps"))),
+           "row", _row, (UserError,), _rows, is_file=False),
     Target("bundle", (*OF_NPZ, "fl/bundle.py"), "bundle.npz", Bundle.load, DATA, _bundles),
     Target("leaf", (*OF_JSON, "fl/data/leaf.py"), "data/all_data/a.json",
            lambda path: load_leaf(path.parent.parent, ANY), DATA, lambda: [_leaf()]),

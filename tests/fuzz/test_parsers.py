@@ -121,7 +121,7 @@ def special(folder, target, kind):
     "target", [target for target in PARSERS if target.is_file], ids=lambda target: target.name
 )
 def test_what_is_no_regular_file_is_refused_at_once(target, kind, tmp_path):
-    absent = kind in ("dangling", "loop") and target.name in {"summary", "events"}
+    absent = kind in ("dangling", "loop") and target.name == "comparison"
     path = special(tmp_path, target, kind)
     if absent:
         return  # a file that need not be there
@@ -182,10 +182,8 @@ OWN = {
     "sim/net/flower/mod.py": "models whose length was announced",
     "sim/net/flower/strategy.py": "the operator's own certificate",
     "sim/net/own_work.py": "models whose length was announced",
-    "sim/record/atomic.py": "writes only",
     "sim/record/memory.py": "/proc",
     "sim/record/own_files.py": "nothing: it opens files for those that read or change them",
-    "sim/record/snapshot.py": "by readers that are targets; of the last piece read, a digest",
     "sim/reproduce/cells.py": "the log of its own child process, and a count of lines",
     "sim/settings/own.py": "files of the owner's own packages, of which it makes a digest",
     "sim/settings/constraints.py": "levels; the targets `option` and `settings` have them",

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
+from records import checkpoint_of
+
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.identity import generate
 from deltafl.secagg.ledger import MemoryLedger
@@ -21,8 +23,7 @@ from deltafl.sim.net.own_work import OwnData, work_on
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import run_federation
 from deltafl.sim.net.trips import Site, Waiting
-from deltafl.sim.record.chain import ChainWriter
-from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.record import Record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import dropouts_of, policy_of
 from deltafl.sim.run.engine import play
@@ -126,7 +127,7 @@ class Federation:
             warn=self.warned.append,
             own=own.strategy,
         )
-        return load_checkpoint(RunDirectory(path).checkpoints).state
+        return checkpoint_of(path).state
 
 
 class Wires:
@@ -200,28 +201,27 @@ def play_killed(federation, path, monkeypatch, dies, between=lambda: None):
         federation: whose.
         path: the run directory.
         monkeypatch: takes hold of what is written.
-        dies: called with a writer, the kind and the fields of each record that is written for the
-            first time; None to go on, or how many bytes of the record are missing when it is over.
+        dies: called with a record before a transaction on it ends; None to go on, or "before" or
+            "after" it is kept.
         between: called before the server is started again.
     """
-    append, opened, kills, writers = ChainWriter.append, ChainWriter.__init__, 0, []
+    kills = 0
 
-    def opening(writer, *arguments):
-        opened(writer, *arguments)
-        writers.append(writer)
+    def dying(original):
+        def keep(record, **options):
+            moment = dies(record) if record.db.in_transaction else None
+            if moment == "before":
+                record.db.rollback()
+            else:
+                original(record, **options)
+            if moment is not None:
+                federation.wires.cut()  # nothing that this process does now is seen by anybody
+                raise Killed
 
-    def dying(writer, kind, *fields):
-        is_new, before = writer._mark.size >= writer._kept, writer._mark.size
-        append(writer, kind, *fields)
-        if is_new and (missing := dies(writer, kind, fields)) is not None:
-            writer._file.truncate(max(before, writer._mark.size - missing))
-            federation.wires.cut()  # nothing that this process does now is seen by anybody
-            for one in writers:
-                one.close()
-            raise Killed
+        return keep
 
-    monkeypatch.setattr(ChainWriter, "__init__", opening)
-    monkeypatch.setattr(ChainWriter, "append", dying)
+    for name in ("keep", "keep_durably"):
+        monkeypatch.setattr(Record, name, dying(getattr(Record, name)))
     while True:
         with wired(federation) as federation.wires:
             try:
@@ -257,13 +257,12 @@ def vanishing(federation):
 
 def simulate(config, path, dataset, own=PAPERS):
     """The same by simulated devices; the final state."""
-    directory = RunDirectory(path)
-    directory.prepare(config)
     spec = spec_of(config, dataset, own.module, own.criterion, own.optimizer)
     backend = open_backend(Choice("reference", 0, 1), spec)
-    population = SimulatedPopulation(dataset, backend, own.module)
-    play(config, directory, population, SILENT, own.strategy)
-    return load_checkpoint(directory.checkpoints).state
+    population, directory = SimulatedPopulation(dataset, backend, own.module), RunDirectory(path)
+    with directory.claim(config, resume=True) as record:
+        play(config, directory, record, population, SILENT, own.strategy)
+    return checkpoint_of(path).state
 
 
 def taking_part(*args, **options):

@@ -23,10 +23,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from net_kills import free_port
+from records import events_of
 
 from deltafl.secagg import ClientId
 from deltafl.secagg.codec import write_fields
 from deltafl.secagg.identity import identity
+from deltafl.sim.errors import UserError
 from deltafl.sim.net import federation_cli
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL
 from deltafl.sim.net.frames import Challenge, Decline, Reason, Welcome, encode
@@ -159,9 +161,8 @@ class Fleet:
 
     def rounds(self):
         """The seconds of each round so far; those that were lost are None."""
-        with suppress(FileNotFoundError):
-            events = (self.out / "run" / "events.jsonl").read_text().splitlines()
-            found = [json.loads(one) for one in events if one.endswith("}")]
+        with suppress(UserError):
+            found = events_of(self.out / "run")
             return [None if one["aborted"] else one["wall_s"] for one in found]
         return []
 

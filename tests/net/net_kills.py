@@ -38,10 +38,11 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.seen import Decoder
 from deltafl.sim.net import device_flags, federation_cli, serve_flags
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import Message, read_transcript
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.progress import Several
-from deltafl.sim.settings.config_io import build_config, read_config_file
+from deltafl.sim.settings.config_io import build_config
 
 ROUNDS, LIMIT_S = 8, 300.0
 
@@ -164,7 +165,7 @@ def play(out, random_, port, sort, whole):
     try:
         while time.monotonic() - start < LIMIT_S:
             time.sleep(0.001)
-            while moments and record.exists() and record.stat().st_size > moments[0][0]:
+            while moments and size_of(record) > moments[0][0]:
                 _, _, name = moments.pop(0)
                 if name not in ended:
                     processes.kill(name)
@@ -183,13 +184,19 @@ def play(out, random_, port, sort, whole):
         processes.end()
 
 
+def size_of(record):
+    """Bytes of a record and its journal."""
+    files = (record, record.with_name(f"{record.name}-wal"))
+    return sum(one.stat().st_size for one in files if one.exists())
+
+
 def simulated(out):
     """The model that the settings of a run make in one process, with sums in clear."""
-    config = build_config([read_config_file(out / "run" / "config.toml")])
+    config = RunDirectory(out / "run").config()
     alone = replace(
         config,
         federation=replace(config.federation, devices="simulated"),
-        privacy=replace(config.privacy, sums="ideal", transcript="none"),
+        privacy=replace(config.privacy, sums="ideal", transcript="full"),
     )
     path, silent = out / "alone", Several(())
     made = run_experiment(alone, path, resume=False, progress=silent, warn=print, plots=False)

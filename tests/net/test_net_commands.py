@@ -9,8 +9,10 @@ import threading
 import time
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from records import write_run
 
 from deltafl.fl.errors import DataError
 from deltafl.secagg import ClientId
@@ -29,7 +31,7 @@ from deltafl.sim.net.admission import Door
 from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.post import Post
-from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import of_few, policy_of
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.settings.config_io import build_config, to_toml
@@ -100,7 +102,7 @@ def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, cap
         one.join(120)
         assert not one.is_alive()
     assert codes == {"server": 0, **dict.fromkeys(range(NUMBER), 0)}
-    summary = read_json(RunDirectory(prepared / "run").summary)
+    summary = RunDirectory(prepared / "run").summary()
     assert summary["rounds"] == 2
     assert summary["final_model_sha256"]
     assert main(["audit", str(prepared / "run"), "--fail-on", "low"]) == 0
@@ -208,7 +210,8 @@ def test_what_is_killed_is_started_again(tmp_path, capfd, monkeypatch, end):
         "if seen.exists(): time.sleep({1}); pathlib.Path({2!r}).touch(); raise SystemExit(0)\n"
         f"seen.touch(); {end}\n"
     )
-    over = str(tmp_path / "run" / "summary.json")
+    over = str(tmp_path / "over")
+    monkeypatch.setattr(RunDirectory, "is_finished", property(lambda _: Path(over).exists()))
     server = program(once.format(str(tmp_path / "server"), 1.5, over))
     device = program(once.format(str(tmp_path / "device"), 60, over))
     assert federation_cli._supervise(server, [device, FOREVER], tmp_path) == 0
@@ -369,8 +372,7 @@ def test_what_settings_leave_out_follows_from_the_list(tmp_path, listed, cohort,
     config = options_of(tmp_path, listed)
     assert (config.federation.cohort_size, config.privacy.min_cohort) == (cohort, fewest)
     serve_cli._preflight(config, 640, listed, tmp_path)  # and it works
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.toml").write_text(to_toml(config))
+    write_run(tmp_path / "run", config)
     assert options_of(tmp_path, 1 + listed, "--resume") == config  # as it was begun
     given = options_of(tmp_path, listed, "--set", "privacy.min_cohort=2")
     assert given.privacy.min_cohort == 2
@@ -387,7 +389,7 @@ def test_a_run_whose_list_got_shorter_is_gone_on_with(tmp_path):
         serve_cli._preflight(serve_cli._with_fewer(config, 2), 640, 2, tmp_path)
     resumed = parsed(serve_flags, ["--devices", "x", "--out", str(tmp_path), "--resume"])
     assert not serve_cli._has_begun(resumed)
-    (tmp_path / "config.toml").touch()
+    write_run(tmp_path, config)
     assert serve_cli._has_begun(resumed)
     assert serve_cli._with_fewer(config, 9) == config
 

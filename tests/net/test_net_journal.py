@@ -1,16 +1,17 @@
 """A server that is killed goes on with its round, in the same session."""
 
-import errno
-import os
+import sqlite3
 import threading
 import time
 from dataclasses import replace
+from hashlib import sha256
 from itertools import combinations
 
 import numpy as np
 import pytest
 from federations import Federation, play_killed, settings, wired
-from records import events_of
+from records import change as record_change
+from records import events_of, note, rows_of, said_of, write_rows
 
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.secagg.randomness import system_randomness
@@ -19,13 +20,13 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net.frames import TASK_SIZE, Reason
 from deltafl.sim.net.post import Answer
-from deltafl.sim.net.trips import ROUND, TRAINS, About, Journal, Waiting, is_kept
-from deltafl.sim.record.chain import ChainWriter, read_chain
-from deltafl.sim.record.rundir import read_json
-from deltafl.sim.record.transcript import INTERRUPTED
+from deltafl.sim.net.trips import About, Journal, Waiting, task_of
+from deltafl.sim.record.chain import Chain
+from deltafl.sim.record.record import read_measured, write_record
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import INTERRUPTED, TranscriptWriter
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.run.simulated import first_model, spec_of
-from deltafl.sim.settings.config_io import build_config, read_config_file
 
 SMALL = {
     "data": {"num_devices": 8, "split": "samples"},
@@ -33,7 +34,6 @@ SMALL = {
     "privacy": {"min_cohort": 5, "expected_dropout": 0.1},
     "quantile": {"max_queries": 4},
 }
-OPENING, ANSWER, CLOSED = range(3)
 ABOUT = About(3, (1, 5, 9), "ab cd", "1.0")
 
 
@@ -52,41 +52,42 @@ def aborted(path):
 
 
 def measured(path):
-    return [read_json(one) for one in sorted((path / "measured").glob("*.json"))]
+    with RunDirectory(path).read() as record:
+        return list(read_measured(record))
+
+
+def ends_with(record):
+    """What the last row notes, if it is none of a message or a sum."""
+    last = "SELECT what FROM rounds WHERE number = ?"
+    return record.db.execute(last, (record.chain.mark.num_frames - 1,)).fetchone()
 
 
 class Everywhere:
-    """Dies at each end of a trip and once within it; torn records alternate with whole ones."""
+    """Dies at each end of a trip and once within it; before and after what is there is kept."""
 
     def __init__(self):
-        self.died, self.about = set(), None
+        self.died = set()
 
-    def __call__(self, writer, kind, fields):
-        name, number = writer._path.name, writer.num_frames - 1
-        if name == "round.bin" and kind == OPENING:
-            self.about = fields[:2]
-        every = 9 if name == "round.bin" else 16
-        moment = name, self.about, number
-        if moment in self.died or (kind == ANSWER and number % every != 4):
+    def __call__(self, record):
+        number = record.chain.mark.num_frames
+        moment = record.path.name, number, record.text("round")
+        if moment in self.died or (ends_with(record) is None and number % 9 != 4):
             return None
         self.died.add(moment)
-        return (0, 5, 10**6)[len(self.died) % 3]
+        return ("before", "after")[len(self.died) % 2]
 
 
-def once(number, missing=0):
-    """Dies with a record of the journal of the first round: 9 t + 9 is the end of trip t."""
+def once(trip, answers, moment="after"):
+    """Dies when so many have answered in a trip of the first round, which eight devices are in."""
     left = [True]
-    trains = [False]
+    row = 2 + 17 * trip + 8 + answers  # after opening, begin, and the trips before
 
-    def dies(writer, kind, fields):
-        if writer._path.name != "round.bin":
-            return None
-        if kind == OPENING:
-            trains[0] = fields[1] == TRAINS
-        if not (left and trains[0] and writer.num_frames - 1 == number):
+    def dies(record):
+        is_it = record.path.name == "record.sqlite" and record.chain.mark.num_frames == row
+        if not (left and is_it):
             return None
         left.clear()
-        return missing
+        return moment
 
     return dies
 
@@ -96,103 +97,85 @@ def once(number, missing=0):
 def test_a_server_that_is_killed_everywhere_comes_to_the_same_model(
     tmp_path, monkeypatch, algorithm
 ):
-    """Before and after each record that ends a trip, and in the middle of records and of trips."""
+    """Before and after each row that ends a trip is kept, and in the middle of trips."""
     untouched, killed = tmp_path / "untouched", tmp_path / "killed"
     federation = fleet(algorithm)
     with wired(federation):
         expected = federation.play(untouched)
     federation = fleet(algorithm)
     state, kills = play_killed(federation, killed, monkeypatch, Everywhere())
-    assert kills > 60
+    assert kills > 40
     assert state.model.tobytes() == expected.model.tobytes()
     assert measured(killed) == measured(untouched)
     assert aborted(killed) == [None, None]
     assert found(killed) == found(untouched)
     assert not federation.declined
-    assert not (killed / "round.bin").exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [15, 33])  # where keys, and where masked vectors are due
-def test_a_device_that_is_gone_when_the_server_is_back_is_lost_as_any(
-    tmp_path, monkeypatch, number
-):
+@pytest.mark.parametrize("trip", [1, 3])  # where keys, and where masked vectors are due
+def test_a_device_that_is_gone_when_the_server_is_back_is_lost_as_any(tmp_path, monkeypatch, trip):
     federation = fleet()
 
     def started_again():
         federation.sides[7] = federation.started(7)
 
-    play_killed(federation, tmp_path, monkeypatch, once(number), started_again)
+    play_killed(federation, tmp_path, monkeypatch, once(trip, 6), started_again)
     assert federation.declined == [(7, Reason.UNKNOWN)]
     assert aborted(tmp_path) == [None, None]
     assert not found(tmp_path)
 
 
-def torn(path):
-    path.write_bytes(path.read_bytes()[:-3])
-
-
-def never_written(path):
-    """As a power cut leaves it."""
-    path.write_bytes(path.read_bytes() + bytes(500))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("left", [torn, never_written])
-def test_the_end_of_a_journal_may_be_missing(tmp_path, monkeypatch, left):
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_the_last_answer_may_be_missing(tmp_path, monkeypatch, moment):
     """What it had of the trip that was open is asked for again, and comes again."""
-    federation, path = fleet(), tmp_path / "run" / "round.bin"
-    play_killed(federation, tmp_path / "run", monkeypatch, once(15), lambda: left(path))
+    federation = fleet()
+    play_killed(federation, tmp_path / "run", monkeypatch, once(1, 6, moment))
     assert aborted(tmp_path / "run") == [None, None]
     assert not federation.declined
     assert not found(tmp_path / "run")
     assert federation.warned == ["round 1 goes on where it was"]
 
 
-def edited(path):
-    content = bytearray(path.read_bytes())
-    content[500] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("change", ["missing", "damaged", "listed"])
+@pytest.mark.parametrize("change", ["missing", "other", "listed"])
 def test_a_round_that_cannot_be_gone_on_with_is_given_up(tmp_path, monkeypatch, change):
     """Of the whole fleet: nobody is left who has not answered for the model."""
-    federation, path = fleet(), tmp_path / "run" / "round.bin"
+    federation = fleet()
 
     def changed():
         if change == "missing":
-            path.unlink()
-        elif change == "damaged":
-            edited(path)
+            note(tmp_path / "run", "round", None)
+        elif change == "other":
+            note(tmp_path / "run", "round", {**said_of(tmp_path / "run", "round"), "program": "0"})
         else:
             keys = {**federation.trusted.keys, ClientId(7): bytes(32)}
             site = replace(federation.site, devices=TrustedKeys(keys))
             federation.site = site
 
     with pytest.raises(RunError, match="may have answered"):
-        play_killed(federation, tmp_path / "run", monkeypatch, once(40), changed)
+        play_killed(federation, tmp_path / "run", monkeypatch, once(4, 4), changed)
     assert aborted(tmp_path / "run") == [INTERRUPTED]
     (said,) = federation.warned
     assert said.startswith("round 1 is given up: ")
-    assert not path.exists()
 
 
 @pytest.mark.slow
 def test_a_server_sends_nothing_else_than_is_recorded(tmp_path, monkeypatch):
-    """Here the journal of the round is another one, and in itself whole."""
-    federation, path = fleet(), tmp_path / "run" / "round.bin"
+    """Here what a device had sent is something else, under a chain that is right."""
+    federation = fleet()
 
     def changed():
-        links = list(read_chain(path, ROUND))
-        with ChainWriter(path, ROUND, ROUND.start) as writer:
-            for link in links:
-                swapped = link.fields if link.kind != ANSWER else [*link.fields[:2], b"other"]
-                writer.append(link.kind, *(swapped if link.number == 3 else link.fields))
+        rows = rows_of(tmp_path / "run" / "record.sqlite")
+        received = next(r for r in rows if r[0] == "messages" and not r[2]["sent"])
+        received[2] |= {"sha256": sha256(b"other").digest(), "size": 5}
+        write_rows(tmp_path / "run" / "record.sqlite", rows)
+        body = "UPDATE bodies SET data = ? WHERE number = ?"
+        record_change(tmp_path / "run", (body, (b"other", received[1])))
 
-    with pytest.raises(RunError, match=r"to give the round up, remove .*round\.bin"):
-        play_killed(federation, tmp_path / "run", monkeypatch, once(15), changed)
-    path.unlink()
+    with pytest.raises(RunError, match=r"to give the round up, delete what the record says of it"):
+        play_killed(federation, tmp_path / "run", monkeypatch, once(1, 6), changed)
+    note(tmp_path / "run", "round", None)
     federation.begin_server()
     with wired(federation), pytest.raises(RunError, match="may have answered"):
         federation.play(tmp_path / "run")
@@ -200,16 +183,18 @@ def test_a_server_sends_nothing_else_than_is_recorded(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_loses_no_round_once_there_is_room(tmp_path, monkeypatch):
-    federation, append = fleet(), ChainWriter.append
+    federation, append = fleet(), Chain.append
 
-    def full(writer, kind, *fields):
-        if writer._path.name == "record.sqlite" and writer.num_frames > 60:  # in the first round
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        append(writer, kind, *fields)
+    def full(chain, table, *fields, **more):
+        if chain.path.name == "record.sqlite" and chain.mark.num_frames > 60:  # in the first round
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return append(chain, table, *fields, **more)
 
     with monkeypatch.context() as patched, wired(federation):
-        patched.setattr(ChainWriter, "append", full)
-        with pytest.raises(OSError, match="No space left"):
+        patched.setattr(Chain, "append", full)
+        with pytest.raises(OSError, match="disk is full"):
             federation.play(tmp_path)
     federation.begin_server()
     with wired(federation):
@@ -219,53 +204,34 @@ def test_a_full_disk_loses_no_round_once_there_is_room(tmp_path, monkeypatch):
     assert not found(tmp_path)
 
 
-def test_a_trip_is_on_the_disk_before_anything_follows_from_it(tmp_path, monkeypatch):
-    path, synced = tmp_path / "round.bin", []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
-    journal = Journal(path, ABOUT, system_randomness)
-    assert synced[-1] == path.stat().st_size
-    journal.received(Answer(ClientId(5), b"answer", trip=0))
-    assert synced[-1] < path.stat().st_size  # soon enough when the trip ends
-    journal.close_trip(0)
-    assert synced[-1] == path.stat().st_size
-    journal.close()
+@pytest.fixture
+def writer(tmp_path):
+    with write_record(tmp_path / "record.sqlite") as record:
+        yield TranscriptWriter(record, "sums", keeps_open=True)
 
 
-def written(path):
-    """A journal of two trips, the second of which is open."""
-    journal = Journal(path, ABOUT, system_randomness)
+def written(writer, about=ABOUT):
+    """A round of two trips, the second of which is open."""
+    journal = Journal(writer, about, system_randomness)
+    mark = writer.record.chain.mark
+    writer.begin_round(1, ABOUT.cohort)
     for client, data, trip in ((1, b"a", 0), (5, b"b", 0), (9, b"late", 0), (1, b"c", 1)):
-        journal.received(Answer(ClientId(client), data, trip=trip))
+        journal.takes(Answer(ClientId(client), data, trip=trip))
+        writer.message(sent=False, peer=client, data=data)
+        journal.keep()
         if client == 5:
-            journal.close_trip(0)
-    journal.close()
-    return journal.task
+            writer.closed()
+    return journal.task, mark
 
 
-def test_another_process_gets_what_the_first_received(tmp_path):
-    path = tmp_path / "round.bin"
-    task = written(path)
+def test_another_process_gets_what_the_first_received(writer):
+    task, mark = written(writer)
     for _ in range(2):
-        journal = Journal(path, ABOUT, lambda _size: pytest.fail("a name is there"))
+        journal = Journal(writer, ABOUT, lambda _size: pytest.fail("a name is there"), mark)
         assert (journal.task, journal.closed, journal.answered) == (task, 1, {1})
         assert [(a.client, a.data, a.trip) for a in journal.again()] == [(1, b"a", 0), (5, b"b", 0)]
         assert [a.data for a in journal.again()] == [b"late", b"c"]
         assert not list(journal.again())
-        journal.close()
-
-
-def test_a_journal_may_be_cut_off_anywhere(tmp_path):
-    """As by the end of its process before it wrote anything."""
-    path = tmp_path / "round.bin"
-    task = written(path)
-    whole = path.read_bytes()
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
-        kept = is_kept(path, ABOUT)
-        journal = Journal(path, ABOUT, system_randomness)
-        assert kept == (journal.task == task)
-        journal.close()
-    assert kept
 
 
 @pytest.mark.parametrize(
@@ -278,60 +244,29 @@ def test_a_journal_may_be_cut_off_anywhere(tmp_path):
         {"level": 0},
     ],
 )
-def test_the_journal_of_another_round_is_replaced(tmp_path, other):
-    path = tmp_path / "round.bin"
-    task = written(path)
-    assert is_kept(path, ABOUT)
+def test_another_round_is_not_gone_on_with(writer, other):
+    task, mark = written(writer)
+    assert task_of(writer.record, ABOUT) == task
     about = replace(ABOUT, **other)
-    assert not is_kept(path, about)
-    journal = Journal(path, about, system_randomness)
+    assert task_of(writer.record, about) is None
+    journal = Journal(writer, about, system_randomness, mark)
     assert journal.task != task
     assert not list(journal.again())
-    journal.close()
-    assert is_kept(path, about)
+    assert task_of(writer.record, about) == journal.task
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        (CLOSED, 0),
-        (CLOSED, 2),
-        (CLOSED,),
-        (ANSWER, 1, 1),
-        (ANSWER, 1, 1, "text"),
-        (ANSWER, True, 1, b"data"),
-        (ANSWER, 2, 1, b"of nobody"),
-        (OPENING, *ABOUT.fields, bytes(TASK_SIZE)),
-        (3, 1),
-    ],
-)
-def test_a_journal_with_a_record_that_is_none_is_not_gone_on_with(tmp_path, record):
-    path = tmp_path / "round.bin"
-    written(path)
-    *_, last = read_chain(path, ROUND)
-    with ChainWriter(path, ROUND, last.mark) as writer:
-        writer.append(*record)
-    assert not is_kept(path, ABOUT)
+@pytest.mark.parametrize("task", [None, 7, "no hex", ["00" * TASK_SIZE], "00"])
+def test_a_task_that_has_no_name_is_not_gone_on_with(writer, task):
+    writer.record.note("round", {**ABOUT.fields, "task": task})
+    assert task_of(writer.record, ABOUT) is None
 
 
-@pytest.mark.parametrize(
-    "task", [[], [b"short"], [bytes(TASK_SIZE), b"more"], ["a text of 16 b."]], ids=str
-)
-def test_a_journal_that_does_not_begin_as_one_is_not_gone_on_with(tmp_path, task):
-    path = tmp_path / "round.bin"
-    with ChainWriter(path, ROUND, ROUND.start) as writer:
-        writer.append(OPENING, *ABOUT.fields, *task)
-    assert not is_kept(path, ABOUT)
-
-
-def test_where_nothing_is_kept_nothing_is_written(tmp_path):
+def test_where_nothing_is_kept_nothing_is_written():
     journal = Journal(None, ABOUT, system_randomness)
-    journal.received(Answer(ClientId(5), b"answer", trip=0))
-    journal.close_trip(0)
+    journal.takes(Answer(ClientId(5), b"answer", trip=0))
+    journal.keep()
     assert not list(journal.again())
-    journal.close()
     assert len(journal.task) == TASK_SIZE
-    assert not is_kept(tmp_path / "round.bin", ABOUT)
 
 
 def test_a_server_that_is_told_to_stop_ends_its_round_and_no_other_begins(tmp_path):
@@ -395,7 +330,7 @@ def test_a_fleet_takes_part_in_one_experiment_after_the_other(tmp_path):
         with wired(federation):
             federation.play(tmp_path / str(number))
         assert aborted(tmp_path / str(number)) == [None, None]
-        config = build_config([read_config_file(tmp_path / str(number) / "config.toml")])
+        config = RunDirectory(tmp_path / str(number)).config()
         models.append(first_model(config, spec_of(config, federation.dataset)))
     assert not federation.declined
     shares = [np.abs(one - other).mean() for one, other in combinations(models, 2)]

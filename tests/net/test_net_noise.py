@@ -1,10 +1,10 @@
 """Noise in all sums, where devices are on machines of their own: who adds it, and who counts it."""
 
-import json
 from dataclasses import replace
 
 import pytest
 from federations import Federation, settings, wired
+from records import events_of
 
 from deltafl.protocol.participations import limits_of
 from deltafl.secagg.ledger import MemoryLedger
@@ -12,7 +12,6 @@ from deltafl.sim.cli import main
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.net.device_cli import Spending
 from deltafl.sim.net.frames import Reason
-from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.accounting import account_of, epsilon_of, held_to
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.settings.config import REMOTE
@@ -49,8 +48,7 @@ def federation(said, **dp):
 def played(made, path):
     with wired(made):
         made.play(path)
-    lines = RunDirectory(path).events.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    return events_of(path)
 
 
 def counted(made):

@@ -1,6 +1,5 @@
 """A fleet of one's own: files that differ, code that is named, and what devices refuse of both."""
 
-import json
 import re
 import sys
 from dataclasses import replace
@@ -8,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from federations import Federation, settings, simulate, wired
+from records import evaluations_of
 
 from deltafl.fl.errors import DataError
 from deltafl.secagg import ClientId, TrustedKeys
@@ -21,7 +21,8 @@ from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_data import OwnFile, adopted
 from deltafl.sim.net.own_work import work_on
-from deltafl.sim.record.evaluations import read_evaluation
+from deltafl.sim.record.record import read_measured
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.experiment import Subject
 from deltafl.sim.run.own_code import OwnCode
@@ -158,7 +159,9 @@ def test_five_sites_come_to_what_a_simulation_of_them_does(tmp_path, code, name)
     expected = simulate(config, tmp_path / "simulated", dataset, own)
     assert state.model.tobytes() == expected.model.tobytes()
     assert state.model.any()
-    measured = json.loads((tmp_path / "net/measured/round-000003-level-0.json").read_text())
+    with RunDirectory(tmp_path / "net").read() as record:
+        measured = list(read_measured(record))[-1][1]
+    assert measured["round"] == 3
     assert measured["devices"] == 5
     assert measured["samples"] == sum(one.num_samples for one in dataset.test)
     assert measured["metric"] == config.training.metric
@@ -166,7 +169,7 @@ def test_five_sites_come_to_what_a_simulation_of_them_does(tmp_path, code, name)
 
 
 def weighted_error(path):
-    test = read_evaluation(path / "metrics" / "round-000003.csv").sides["test"]
+    test = evaluations_of(path)[-1].test
     weights = [one.num_samples for one in test]
     return np.average([one.error for one in test], weights=weights)
 

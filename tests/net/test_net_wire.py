@@ -23,7 +23,7 @@ from deltafl.sim.record.transcript import Message, read_transcript
 pytestmark = pytest.mark.slow
 
 SPLIT = {"data": {"num_devices": 30, "split": "samples"}}
-READER = Path(__file__).parents[2] / "docs" / "examples" / "read_transcript.py"
+READER = Path(__file__).parents[2] / "docs" / "examples" / "read_record.py"
 
 
 class Noting:
@@ -91,13 +91,13 @@ def frames(played):
 
 def test_what_was_captured_is_what_the_server_has_recorded(played, frames, tmp_path):
     path, _, _ = played
-    assert write_transcript(tmp_path / "wire.bin", frames) == 3
-    assert write_transcript(tmp_path / "measured.bin", frames, measures=True) == 2
-    wire = messages(tmp_path / "wire.bin")
-    assert wire == messages(RunDirectory(path).transcript)
+    assert write_transcript(tmp_path / "wire.sqlite", frames) == 3
+    assert write_transcript(tmp_path / "measured.sqlite", frames, measures=True) == 2
+    wire = messages(tmp_path / "wire.sqlite")
+    assert wire == messages(RunDirectory(path).record)
     assert sum(wire.values()) > 500
-    measured = sorted((path / "measured").glob("*.bin"))
-    assert messages(tmp_path / "measured.bin") == sum(map(messages, measured), Counter())
+    measured = sorted((path / "measured").glob("*.sqlite"))
+    assert messages(tmp_path / "measured.sqlite") == sum(map(messages, measured), Counter())
 
 
 def messages(file):
@@ -110,9 +110,9 @@ def messages(file):
 
 
 def test_the_capture_decodes_without_this_project(frames, tmp_path):
-    write_transcript(tmp_path / "wire.bin", frames)
+    write_transcript(tmp_path / "wire.sqlite", frames)
     done = subprocess.run(  # noqa: S603 our own program
-        [sys.executable, "-I", READER, tmp_path / "wire.bin"], capture_output=True, text=True
+        [sys.executable, "-I", READER, tmp_path / "wire.sqlite"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     table = {tuple(line.split()[:2]) for line in done.stdout.splitlines()}

@@ -17,6 +17,7 @@ from websockets.streams import StreamReader
 
 from deltafl.secagg import ClientId
 from deltafl.sim.net.frames import Carry, Hello, Task, decode
+from deltafl.sim.record.record import write_record
 from deltafl.sim.record.transcript import TranscriptWriter
 
 CHUNK = 1 << 16
@@ -167,8 +168,9 @@ def write_transcript(path, frames, *, measures=False):
             case Carry(task, trip, data) if task in messages:
                 place = (trip, not one.down, one.at)
                 messages[task].append((place, clients[one.connection], data))
-    with TranscriptWriter(Path(path), "full") as writer:
-        _write(writer, messages, rounds)
+    with write_record(Path(path)) as record:
+        _write(TranscriptWriter(record, "full"), messages, rounds)
+        record.keep()
     return len(rounds)
 
 
@@ -180,4 +182,3 @@ def _write(writer, messages, rounds):
             writer.message(sent=not up, peer=ClientId(client), data=data)
         writer.end_round(None)
     writer.finish(max(rounds.values(), default=0))
-    writer.flush()

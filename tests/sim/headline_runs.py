@@ -1,10 +1,10 @@
 """Runs of the headline that nobody has trained, with errors as told, for tests of its reports."""
 
 import numpy as np
+from records import due, write_run
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.declared import SMALL_STEPS
 from deltafl.sim.reproduce.experiment import Finished
 
@@ -13,8 +13,7 @@ def played(tmp_path, made, shift_of):
     """Runs whose errors are those of their seed, and lower by what the method gains."""
     finished = []
     for number, cell in enumerate(made):
-        directory = RunDirectory(tmp_path / str(number))
-        directory.prepare(cell.config)
+        evaluations = []
         for at in (0, 25, 50, 100):
             if at > cell.config.federation.rounds:
                 continue
@@ -24,8 +23,9 @@ def played(tmp_path, made, shift_of):
                 DeviceMetrics(f"d{k}", 50, 1.0, float(error))
                 for k, error in enumerate(drawn + own + shift_of(cell, at))
             ]
-            write_evaluation(directory.metrics, Evaluation(at, devices, devices))
-        finished.append(Finished(cell, directory))
+            evaluations.append(Evaluation(at, devices, devices))
+        place = write_run(tmp_path / str(number), due(cell.config), *evaluations)
+        finished.append(Finished(cell, place))
     return finished
 
 

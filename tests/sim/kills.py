@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -113,9 +114,8 @@ def kill_and_resume(kind, path, moments, snapshots):
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         kills += os.WIFSIGNALED(status)
-        if RunDirectory(path).transcript.exists():
-            copy = snapshots / f"{kills}.bin"
-            copy.write_bytes(RunDirectory(path).transcript.read_bytes())
+        for file in RunDirectory(path).path.glob("record.sqlite*"):
+            shutil.copy(file, snapshots / file.name.replace("record", str(kills), 1))
         if not os.WIFSIGNALED(status):
             break
     _, status = os.waitpid(play(config, path), 0)
@@ -126,13 +126,13 @@ def account_of(kind, path, snapshots):
     """What came of a run that was killed and resumed: numbers, and what is wrong with it."""
     directory = RunDirectory(path)
     seen = {}  # every message that ever passed, by direction, device and digest
-    final = Counter(message for message, _ in seen_in(directory.transcript))
+    final = Counter(message for message, _ in seen_in(directory.record))
     missing = 0
-    for snapshot in sorted(snapshots.iterdir()):
+    for snapshot in sorted(snapshots.glob("*.sqlite")):
         messages = seen_in(snapshot)
         missing += sum((Counter(message for message, _ in messages) - final).values())
         seen.update(messages)
-    seen.update(seen_in(directory.transcript))
+    seen.update(seen_in(directory.record))
     took_part, answers, searched = Counter(), Counter(), Counter()
     for (sent, peer, _), (what, context, slot) in seen.items():
         if not sent and what is Kind.ADVERTISE:
@@ -140,7 +140,7 @@ def account_of(kind, path, snapshots):
         if not sent and what is Kind.MASKED:
             answers[peer, context, slot] += 1
             searched[peer] += slot == 0
-    summary = json.loads(directory.summary.read_text(encoding="utf-8"))
+    summary = directory.summary()
     config, report = config_of(kind), audit(path)
     given = max(searched.values(), default=0)
     spent = privacy_of(config, given)

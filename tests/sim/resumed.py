@@ -1,9 +1,9 @@
-"""Runs that are killed at a write, and what must not depend on that."""
+"""Runs that are killed at a transaction, and what must not depend on that."""
 
 from doubles import Killed
-from records import checkpoint_of, events_of, toml_of
+from records import checkpoint_of, evaluations_of, events_of, toml_of
 
-from deltafl.sim.record import atomic, checkpoint, evaluations, rundir
+from deltafl.sim.record.record import Record
 
 
 def without_times(event):
@@ -17,26 +17,29 @@ def result(path):
         "model": checkpoint.state.model.tobytes(),
         "eta": checkpoint.state.eta,
         "events": [without_times(event) for event in events_of(path)],
-        "metrics": {p.name: p.read_bytes() for p in sorted((path / "metrics").iterdir())},
-        "checkpoints": sorted(p.name for p in (path / "checkpoints").iterdir())[-2:],
+        "metrics": {one.round: one for one in evaluations_of(path)},
         "config": toml_of(path),
     }
 
 
 def kill_at_write(monkeypatch, number, *, after):
-    """Die at the number-th durable write, just before or just after it takes effect."""
+    """Die at the number-th transaction, just before or just after it ends."""
     writes = 0
-    original = atomic.write_file
 
-    def write_file(path, data):
-        nonlocal writes
-        writes += 1
-        if after:
-            original(path, data)
-        if writes == number:
-            raise Killed
-        if not after:
-            original(path, data)
+    def killing(original):
+        def keep(record, **options):
+            nonlocal writes
+            if not record.db.in_transaction:
+                return original(record, **options)
+            writes += 1
+            if writes == number and not after:
+                raise Killed
+            original(record, **options)
+            if writes == number:
+                raise Killed
+            return None
 
-    for module in (checkpoint, evaluations, rundir):
-        monkeypatch.setattr(module, "write_file", write_file)
+        return keep
+
+    for name in ("keep", "keep_durably"):
+        monkeypatch.setattr(Record, name, killing(getattr(Record, name)))

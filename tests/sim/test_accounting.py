@@ -9,6 +9,7 @@ import pytest
 from doubles import Silent
 from hypothesis import given
 from hypothesis import strategies as st
+from records import events_of
 
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.noise import Noise
@@ -182,7 +183,6 @@ def test_a_noisy_run_tells_what_its_searches_cost(sums, tmp_path):
         "epsilon": privacy.epsilon,
         "delta": 1e-5,
     }
-    events = (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    for event in map(json.loads, events):
+    for event in events_of(tmp_path / "run"):
         assert (event["search_ended"], event["certified"]) == ("noisy", False)
         assert (event["num_queries"], event["secure_sums"]) == (1, 2)

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from doubles import Silent
+from records import checkpoint_of
 
 from deltafl.fl.models import MODELS as BUILDERS
 from deltafl.fl.strategies.base import TrainingState, Visibility
@@ -64,10 +65,11 @@ def dataset():
 def run(dataset, tmp_path):
     def run(config, name, progress=None):
         directory = RunDirectory(tmp_path / name)
-        directory.prepare(config)
         backend = open_backend(Choice("reference", 0, 1), spec_of(config, dataset))
-        play(config, directory, SimulatedPopulation(dataset, backend), progress or Silent())
-        return load_checkpoint(directory.checkpoints).state
+        population = SimulatedPopulation(dataset, backend)
+        with directory.claim(config, resume=True) as record:
+            play(config, directory, record, population, progress or Silent())
+            return load_checkpoint(record).state
 
     return run
 
@@ -93,7 +95,7 @@ def test_every_algorithm_runs_and_resumes_to_the_bit(algorithm, run, tmp_path):
     whole = run(config, "whole")
     with contextlib.suppress(KeyboardInterrupt):
         run(config, "stopped", StopsAfterOneRound())
-    assert load_checkpoint(RunDirectory(tmp_path / "stopped").checkpoints).state.round == 1
+    assert checkpoint_of(tmp_path / "stopped").state.round == 1
     resumed = run(config, "stopped")
     assert resumed.model.tobytes() == whole.model.tobytes()
     assert whole.memory.keys() == resumed.memory.keys()

@@ -1,6 +1,5 @@
 """Whole runs by worker processes, and processes that end when they should."""
 
-import json
 import os
 import signal
 import subprocess
@@ -92,21 +91,6 @@ def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_
     ), "the comparison can fail"
 
 
-def test_a_run_of_an_earlier_version_goes_on_by_the_reference(tmp_path):
-    path = tmp_path / "run"
-    config = by(build_config([PRIVATE]), "auto")
-    run(config, path)
-    before = learnt(path)
-    versions = said_of(path, "versions")
-    of_then = {key: versions[key] for key in versions if key not in ("backend", "workers")}
-    (path / "versions.json").write_text(json.dumps(of_then))
-    note(path, "summary", None)
-    _, notes = run(config, path, resume=True)
-    assert notes == []
-    assert learnt(path) == before
-    assert said_of(path, "versions")["backend"] == "reference"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
@@ -125,9 +109,9 @@ def test_a_record_of_who_did_the_work_that_cannot_be_is_named(tmp_path, name, va
     config = by(build_config([PRIVATE]), "auto")
     run(config, path)
     versions = said_of(path, "versions")
-    (path / "versions.json").write_text(json.dumps({**versions, name: value}))
+    note(path, "versions", {**versions, name: value})
     note(path, "summary", None)
-    message = rf"versions.json is damaged: {name} = {value!r} is not a possible value"
+    message = rf"record.sqlite is damaged: {name} = {value!r} is not a possible value"
     with pytest.raises(UserError, match=message):
         run(config, path, resume=True)
 

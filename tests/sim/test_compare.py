@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import records
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.cli import main
 from deltafl.sim.compare.runs import Method, Run, compare_in_pairs, read_methods
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.evaluations import Evaluation, read_evaluation, write_evaluation
-from deltafl.sim.record.rundir import RunDirectory, write_json
+from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.comparison import comparison_table
 from deltafl.sim.reproduce.output import as_latex
 from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
@@ -47,15 +48,12 @@ def write_run(
         sections,
     ]
     config = build_config(layers)
-    directory.prepare(config)
     devices = [
         DeviceMetrics(f"{prefix}{number}", 10, 1.0, float(error))
         for number, error in enumerate(errors_of(seed, shift))
     ]
-    for folder in directory.metrics_of(config.federation).values():
-        write_evaluation(folder, Evaluation(config.federation.rounds, devices, devices))
-    write_json(directory.versions, {"data_sha256": data})
-    return directory
+    evaluation = Evaluation(config.federation.rounds, devices, devices)
+    return records.write_run(directory.path, config, evaluation, versions={"data_sha256": data})
 
 
 @pytest.fixture
@@ -257,10 +255,8 @@ def test_two_equal_differences_are_no_proof(tmp_path, capsys):
             DeviceMetrics(f"d{number}", 10, 1.0, float(error) - 0.05)
             for number, error in enumerate(errors_of(seed, 0))
         ]
-        (last,) = ours.metrics.glob("round-*.csv")
-        last.unlink()
         number = build_config([]).federation.rounds
-        write_evaluation(ours.metrics, Evaluation(number, devices, devices))
+        records.evaluate(ours.path, Evaluation(number, devices, devices))
     runs = [tmp_path / name for name in ("a1", "a2", "b1", "b2")]
     _, out, _ = call(capsys, *runs, "--json")
     found = json.loads(out.splitlines()[1])
@@ -281,7 +277,7 @@ def test_signs_of_latex_are_escaped():
 def compare_in_pairs_of(label):
     device = DeviceMetrics("d", 1, 1.0, 0.5)
     evaluation = Evaluation(1, [device], [device])
-    runs = {(0, 1): Run("", build_config([]), Path(), Path(), evaluation, None)}
+    runs = {(0, 1): Run("", build_config([]), Path(), evaluation, None)}
     methods = [Method(name, runs) for name in ("fedavg", label)]
     return compare_in_pairs(methods, methods[0], percentile=None)
 
@@ -291,7 +287,7 @@ def compare_in_pairs_of(label):
     [
         (["nowhere"], "nowhere is not a run directory"),
         (["--baseline", "fedav"], "there is no 'fedav': did you mean 'fedavg'"),
-        (["--csv", "{run}/summary.json"], "summary.json is a file of the run"),
+        (["--csv", "{run}/record.sqlite"], "record.sqlite is what is read"),
     ],
 )
 def test_what_cannot_be_done_is_said(experiment, capsys, arguments, message):
@@ -317,10 +313,7 @@ def test_one_method_alone_is_not_compared(tmp_path, capsys):
 
 def test_runs_that_are_not_finished_are_not_compared(experiment, capsys):
     """An evaluation on the way, or the first one, is no result."""
-    (last,) = experiment.arm("fedavg", 2).metrics.rglob("round-*.csv")
-    devices = read_evaluation(last).test
-    last.unlink()
-    write_evaluation(last.parent, Evaluation(0, devices, devices))
+    records.change(experiment.arm("fedavg", 2).path, "UPDATE evaluations SET round = 0")
     code, _, err = call(capsys, experiment.path)
     assert code == 2
     assert "was evaluated last after round" in err
@@ -328,8 +321,7 @@ def test_runs_that_are_not_finished_are_not_compared(experiment, capsys):
 
 
 def test_runs_without_evaluations_of_single_devices_are_not_compared(experiment, capsys):
-    (last,) = experiment.arm("fedavg", 2).metrics.rglob("round-*.csv")
-    last.unlink()
+    records.change(experiment.arm("fedavg", 2).path, "DELETE FROM evaluations")
     code, _, err = call(capsys, experiment.path)
     assert code == 2
     assert "fedavg-seed-2 has no evaluation of single devices" in err

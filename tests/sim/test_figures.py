@@ -11,11 +11,12 @@ import pytest
 from doubles import Silent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records import write_run
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.superquantile import conformity, superquantile
 from deltafl.sim.errors import ConfigError, RunDirectoryError
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS
 from deltafl.sim.reproduce.device_figures import per_device
@@ -34,6 +35,7 @@ from deltafl.sim.reproduce.mixture import (
 )
 from deltafl.sim.reproduce.round_figures import course, every
 from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.settings.config_io import build_config
 
 ONE = "fig16-emnist-linear"  # a figure of one panel, soon drawn
 BY_NAME = {one.name: one for one in EXPERIMENTS if one.name.startswith("fig")}
@@ -52,18 +54,17 @@ def devices(values, prefix, num_samples=10):
 
 def run_directory(path, *, seed=0, rounds=4, sums=1, kept=3, start=4.0, prefix="d", every=2):
     """A run that was never run: losses that fall by the round, errors a tenth of them."""
-    directory = RunDirectory(path)
-    directory.metrics.mkdir(parents=True)
+    evaluations = []
     for number in range(0, rounds + 1, every):
         values = np.linspace(start, start + 2, 8) / (1 + number) + 0.01 * seed
         train, test = devices(values, "train-"), devices(values, prefix)
-        write_evaluation(directory.metrics, Evaluation(number, train, test))
-    lines = [
-        json.dumps({"round": number, "kept_devices": kept, "secure_sums": sums})
+        evaluations.append(Evaluation(number, train, test))
+    events = [
+        {"round": number, "kept_devices": kept, "secure_sums": sums}
         for number in range(1, rounds + 1)
     ]
-    directory.events.write_text("".join(f"{line}\n" for line in lines))
-    return directory
+    federation = {"rounds": rounds, "evaluate_every": every}
+    return write_run(path, build_config([{"federation": federation}]), *evaluations, events=events)
 
 
 def request(**changes):
@@ -210,7 +211,7 @@ def test_seeds_that_were_evaluated_after_other_rounds_make_no_course(tmp_path):
 
 def test_a_run_without_evaluations_is_damaged(tmp_path):
     with pytest.raises(RunDirectoryError, match="no evaluation"):
-        last_evaluation(RunDirectory(tmp_path))
+        last_evaluation(write_run(tmp_path, build_config([])))
 
 
 # --- the figures

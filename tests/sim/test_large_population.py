@@ -10,10 +10,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from doubles import Silent
+from records import evaluations_of
 
 from deltafl.fl.data.federated import DeviceData, Split
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily, sizes_of
-from deltafl.sim.record.evaluations import read_last_evaluation
 from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_children_mb
 from deltafl.sim.run.experiment import run_experiment
 
@@ -71,7 +71,7 @@ def test_a_run_holds_its_cohort_and_not_the_population(tiny, tmp_path, algorithm
         population = Population(num_devices, recent_bytes=cohort * DEVICE_BYTES)
         summary = run(config, tmp_path / str(num_devices), population)
         assert summary["train_devices"] + summary["test_devices"] == num_devices
-        evaluation = read_last_evaluation(tmp_path / str(num_devices) / "metrics")
+        evaluation = evaluations_of(tmp_path / str(num_devices))[-1]
         assert len(evaluation.train) + len(evaluation.test) == num_devices
         assert population.made >= 2 * num_devices  # two evaluations over everybody
         most.append(population.most)

@@ -5,10 +5,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 import pytest
 from doubles import Killed, Silent, run
-from records import checkpoint_of, events_of, said_of
+from records import change, checkpoint_of, evaluations_of, events_of, rows_of, said_of, write_rows
 
 from deltafl.fl.bundle import Architecture, Bundle, embedding_sha256
 from deltafl.fl.data.glove import load_glove
@@ -34,11 +33,12 @@ from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.round_replay import play_again
 from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.record.transcript import Message, Sum, read_transcript
 from deltafl.sim.run.algorithms import build_rounds, strategy_of
 from deltafl.sim.run.summary import summarise_run
-from deltafl.sim.settings.config_io import build_config, read_config_file
+from deltafl.sim.settings.config_io import build_config
 from deltafl.sim.settings.constraints import FallingLevels
 
 LEVELS = ["0.8", "0.5", "0.2"]
@@ -83,12 +83,11 @@ def models_of(path) -> list[np.ndarray]:
 
 
 @pytest.mark.slow
-def test_every_level_is_evaluated_in_a_folder_of_its_own(played):
+def test_every_level_is_evaluated_by_itself(played):
     path, _ = played
-    for level in LEVELS:
-        files = sorted((path / "metrics" / f"theta-{level}").iterdir())
-        assert [set(pd.read_csv(file)["round"]) for file in files] == [{0}, {1}, {2}]
-    assert not list((path / "metrics").glob("*.csv"))
+    found = [evaluations_of(path, Fraction(level)) for level in LEVELS]
+    assert [[one.round for one in level] for level in found] == [[0, 1, 2]] * 3
+    assert found[0][-1] != found[1][-1]
 
 
 def test_the_summary_tells_of_every_level(played):
@@ -192,10 +191,12 @@ def test_the_audit_compares_every_level_with_the_events(played, tmp_path):
 
     copy = tmp_path / "run"
     shutil.copytree(played[0], copy)
-    lines = (copy / "events.jsonl").read_text().splitlines()
-    event = json.loads(lines[0])
+    rows = rows_of(copy / "record.sqlite")
+    first = next(row[2] for row in rows if row[0] == "events")
+    event = json.loads(first["event"])
     event["levels"]["0.5"]["kept_devices"] += 1
-    (copy / "events.jsonl").write_text("\n".join([json.dumps(event), *lines[1:]]) + "\n")
+    first["event"] = json.dumps(event)
+    write_rows(copy / "record.sqlite", rows)
     details = [f.detail for f in audit(copy).findings if f.rule == "record.disagrees"]
     assert any("kept_devices at θ = 0.5" in detail for detail in details)
 
@@ -287,7 +288,7 @@ def test_a_session_takes_as_many_levels_as_the_settings():
 
 
 def test_levels_come_back_from_the_settings_of_a_run(played):
-    config = build_config([read_config_file(played[0] / "config.toml")])
+    config = RunDirectory(played[0]).config()
     assert config.federation.levels == tuple(LEVELS)
     assert config.federation.thetas == THETAS
     assert config.arms()[-1].federation.levels == ()
@@ -545,13 +546,13 @@ def test_a_summary_needs_the_evaluations_of_every_level(played, tmp_path):
     import shutil
 
     from deltafl.sim.errors import RunDirectoryError
-    from deltafl.sim.record.rundir import RunDirectory
     from deltafl.sim.run.summary import DataSize
 
     copy = tmp_path / "run"
     shutil.copytree(played[0], copy)
     config = replace(settings(), experiment=settings().arms()[0].experiment)
-    summarise_run(config, RunDirectory(copy), DataSize("digits", 12, 12))
-    shutil.rmtree(copy / "metrics" / "theta-0.2")
-    with pytest.raises(RunDirectoryError):
-        summarise_run(config, RunDirectory(copy), DataSize("digits", 12, 12))
+    with RunDirectory(copy).read() as record:
+        summarise_run(config, record, DataSize("digits", 12, 12))
+    change(copy, "DELETE FROM evaluations WHERE theta = '0.2'")
+    with RunDirectory(copy).read() as record, pytest.raises(RunDirectoryError):
+        summarise_run(config, record, DataSize("digits", 12, 12))

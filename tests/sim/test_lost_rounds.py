@@ -18,9 +18,10 @@ from deltafl.sim.cohort.dropouts import WithDropouts
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.record import write_record
 
 START = np.zeros(1, np.float32)
-MARK = Mark(0, 0, bytes(32))
+MARK = Mark(0, bytes(32))
 
 
 DEVICES = population(0.0, 1.0, 10.0)
@@ -94,8 +95,10 @@ def test_a_run_resumed_after_a_lost_round_is_the_same_to_the_bit(tmp_path, strat
     losses = losing(strategy, 1)
     whole, reports = play(losses, 6)
     state, first = play(losses, stop)
-    save_checkpoint(tmp_path, Checkpoint(state, 0, MARK, MARK))
-    resumed, then = play(losses, 6 - stop, load_checkpoint(tmp_path).state)
+    with write_record(tmp_path / "record.sqlite") as record:
+        save_checkpoint(record, Checkpoint(state, MARK))
+        restored = load_checkpoint(record).state
+    resumed, then = play(losses, 6 - stop, restored)
     assert resumed.model.tobytes() == whole.model.tobytes()
     assert [*first, *then] == reports
     # what is remembered matters: without it the run would go another way

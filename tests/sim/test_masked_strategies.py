@@ -41,6 +41,7 @@ from deltafl.sim.cohort.simulated import SimulatedCohort, cohort_of
 from deltafl.sim.cohort.work import BackendDevices, DeviceObjects
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.record import write_record
 
 POLICY = RoundPolicy(**lenient.ROUNDS, dropout_rate=0.2)
 SESSIONS = Sessions(POLICY, ThreatModel(0.1, 0.2), min_cohort=5)
@@ -404,9 +405,9 @@ def test_memory_survives_a_checkpoint(tmp_path):
     strategy = WithServerOptimizer(masked(TiltedERM(1.0)), Momentum(0.5, 0.9))
     state, _ = strategy.apply(strategy.init(START, 6), cohort_of(STEEP, IDEAL))
     assert set(state.memory) == {"masked.mean_weight", "server_optimizer.m"}
-    mark = Mark(0, 0, bytes(32))
-    save_checkpoint(tmp_path, Checkpoint(state, 0, mark, mark))
-    restored = load_checkpoint(tmp_path).state
+    with write_record(tmp_path / "record.sqlite") as record:
+        save_checkpoint(record, Checkpoint(state, Mark(0, bytes(32))))
+        restored = load_checkpoint(record).state
     after, _ = strategy.apply(state, cohort_of(STEEP, IDEAL))
     again, _ = strategy.apply(restored, cohort_of(STEEP, IDEAL))
     assert after.model.tobytes() == again.model.tobytes()

@@ -9,18 +9,15 @@ from records import note
 
 from deltafl.sim.charts.files import write_figures
 from deltafl.sim.errors import RunDirectoryError
-from deltafl.sim.record.chain import ChainWriter
-from deltafl.sim.record.events import EventLog
 from deltafl.sim.record.own_files import check_file, check_folder, open_own
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.snapshot import Reader
-from deltafl.sim.record.transcript import TRANSCRIPT
 from deltafl.sim.settings.config import ExperimentConfig
 
-TEMPORARY = (".summary.json.tmp", ".bundle.npz.tmp", ".versions.json.tmp")
-APPENDED = ("events.jsonl", "record.sqlite", "truth.sqlite", ".lock")
-REPLACED = ("versions.json", "bundle.npz")
-FOLDERS = ("metrics", "checkpoints", "plots", "arms")
+TEMPORARY = (".bundle.npz.tmp",)
+JOURNALS = tuple(f"record.sqlite{end}" for end in ("-wal", "-shm", "-journal"))
+WRITTEN = ("record.sqlite", *JOURNALS, "truth.sqlite", "bundle.npz", ".lock")
+FOLDERS = ("plots", "arms", "measured")
 
 
 @pytest.fixture
@@ -31,8 +28,8 @@ def unfinished(tiny, tmp_path, no_figures):
     note(path, "summary", None)
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "round-000000.npz").write_text("precious")
-    (tmp_path / "photos" / "round-000009.csv").write_text("precious")
+    (tmp_path / "photos" / "error.png").write_text("precious")
+    (tmp_path / "photos" / "error.svg").write_text("precious")
     return path
 
 
@@ -50,7 +47,7 @@ def test_temporary_files_are_not_written_through_links(name, unfinished, tiny, t
     assert not os.path.lexists(unfinished / name)
 
 
-@pytest.mark.parametrize("name", [*APPENDED, *REPLACED])
+@pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("target", ["../precious", "../not-there"])
 def test_a_link_in_the_place_of_a_file_is_refused(name, target, unfinished, tiny, tmp_path):
     (unfinished / name).unlink(missing_ok=True)
@@ -61,7 +58,7 @@ def test_a_link_in_the_place_of_a_file_is_refused(name, target, unfinished, tiny
     assert not (tmp_path / "not-there").exists()
 
 
-@pytest.mark.parametrize("name", [*APPENDED, *REPLACED])
+@pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_only_regular_files_are_gone_on_with(name, make, unfinished, tiny):
     """A pipe would wait for a writer, for ever."""
@@ -73,7 +70,7 @@ def test_only_regular_files_are_gone_on_with(name, make, unfinished, tiny):
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_link_in_the_place_of_a_folder_is_refused(name, unfinished, tiny, tmp_path):
-    """A run drops its older states, and the evaluations of rounds that it lost."""
+    """A run replaces its figures."""
     if (unfinished / name).exists():
         (unfinished / name).rename(unfinished / "moved")
     (unfinished / name).symlink_to("../photos")
@@ -121,7 +118,7 @@ def test_an_arm_is_locked_while_it_is_played(tiny, tmp_path, no_figures):
             self.tried = []
 
         def played(self, event):
-            if directory.config.exists():
+            if directory.record.exists():
                 with pytest.raises(RunDirectoryError, match="in use by another process"):
                     run(arm, directory.path, resume=True)
                 self.tried.append(event["round"])
@@ -136,12 +133,13 @@ def test_an_arm_that_is_resumed_by_itself_is_left_alone(tiny, tmp_path, no_figur
     config = replace(tiny, experiment=ExperimentConfig(seed=1, num_seeds=2))
     arm = config.arms()[1]
     directory = RunDirectory(tmp_path / "run").arm(arm.federation.algorithm, 2)
-    with directory.claim(arm, resume=False):
-        left = {p: p.read_bytes() for p in directory.path.rglob("*") if p.is_file()}
-        RunDirectory(tmp_path / "run").prepare(config)
+    with RunDirectory(tmp_path / "run").claim(config, resume=False):
+        pass
+    with directory.claim(arm, resume=False) as record:
+        before = record.chain.last(), record.settings
         with pytest.raises(RunDirectoryError, match="in use by another process"):
             run(config, tmp_path / "run", resume=True)
-        assert {p: p.read_bytes() for p in directory.path.rglob("*") if p.is_file()} == left
+        assert (record.chain.last(), record.settings) == before
 
 
 def test_what_is_checked_need_not_be_there(tmp_path):
@@ -153,16 +151,3 @@ def test_what_is_checked_need_not_be_there(tmp_path):
         assert file.read() == b"kept"
     check_file(tmp_path / "a")
     check_folder(tmp_path)
-
-
-def test_files_that_grow_are_opened_as_a_run_s_own(tmp_path):
-    """Each by itself, whoever opens it."""
-    (tmp_path / "precious").write_text("precious")
-    for name, opens in (
-        ("events.jsonl", EventLog),
-        ("record.sqlite", lambda path: ChainWriter(path, TRANSCRIPT, TRANSCRIPT.start)),
-    ):
-        (tmp_path / name).symlink_to("precious")
-        with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is a link"):
-            opens(tmp_path / name)
-    assert (tmp_path / "precious").read_text() == "precious"

@@ -6,6 +6,7 @@ from statistics import fmean
 
 import pytest
 from fresh_python import loaded_by
+from records import events_of
 
 from deltafl.sim.cli import main
 from deltafl.sim.run.accounting import rounded_up
@@ -282,8 +283,7 @@ def test_runs_take_as_many_sums_and_bytes_as_were_planned(words, tmp_path, capsy
     plan = json.loads(out)
     assert main(["run", *words, "--quiet", "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
-    lines = (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    events = [json.loads(line) for line in lines]
+    events = events_of(tmp_path / "run")
     costs = plan["costs"]
     later = max(0, costs["first"]["secure_sums"] - costs["many"]["secure_sums"])
     for what, name in (("secure_sums", "secure_sums"), ("bytes_up", "bytes_up_per_device")):

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from records import note, toml_of, write_run
 
 from deltafl.sim import cli
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.record.rundir import RunDirectory, write_json
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce import cells as cells_module
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
 from deltafl.sim.reproduce.cells import directories_of, key_of, run_cells
@@ -64,7 +65,7 @@ class Instantly:
 
 
 def succeeds(place, _) -> int:
-    write_json(place.summary, {"test_error": {}})
+    note(place.path, "summary", {"test_error": {}})
     return 0
 
 
@@ -330,7 +331,7 @@ class TestRunning:
         double = play(succeeds)
         assert len(run_cells(cells, tmp_path, jobs=2, quiet=True).finished) == 4
         assert len(double.started) == 4
-        assert all(place.summary.exists() for place in directories_of(cells, tmp_path))
+        assert all(place.is_finished for place in directories_of(cells, tmp_path))
         assert len(run_cells(cells, tmp_path, jobs=2, quiet=True).finished) == 4
         assert len(double.started) == 4
 
@@ -367,8 +368,8 @@ class TestRunning:
         """The only one with a real process; it ends before it has loaded anything heavy."""
         (cell,) = digits_cells(tmp_path)
         (place,) = directories_of([cell], tmp_path)
-        place.prepare(cell.config)
-        place.config.write_text("[data")
+        write_run(place.path, cell.config)
+        note(place.path, "settings", "[data")
         (failure,) = run_cells([cell], tmp_path, quiet=True).failures
         assert "is not valid TOML" in failure.reason
 
@@ -393,7 +394,7 @@ class TestRunning:
         play(succeeds)
         run_cells([cell], tmp_path, quiet=True)
         (place,) = directories_of([cell], tmp_path)
-        assert place.config.read_text() == to_toml(cell.config)
+        assert toml_of(place.path) == to_toml(cell.config)
 
 
 class TestTuning:
@@ -474,7 +475,7 @@ class TestCommand:
 
     def test_an_interruption_reports_what_is_finished(self, tmp_path, play):
         def one_run(place, stderr):
-            if list(tmp_path.rglob("summary.json")):
+            if any(RunDirectory(one.parent).is_finished for one in tmp_path.rglob("record.sqlite")):
                 raise KeyboardInterrupt
             return runs(place, stderr)
 

@@ -4,13 +4,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from records import due, write_run
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.cli import main
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import Aggregated, AttackLog, Population
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.record.record import write_record
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.experiment import Finished, Request
 from deltafl.sim.reproduce.methods import COMPARED
@@ -100,15 +101,15 @@ def played(tmp_path, made, error_of):
     """Cells whose devices all err as `error_of` says; a fifth of the weight is the attackers'."""
     finished = []
     for number, cell in enumerate(made):
-        directory = RunDirectory(tmp_path / str(number))
-        directory.prepare(cell.config)
         devices = [DeviceMetrics("d", 100, 1.0, error_of(cell))]
-        write_evaluation(directory.metrics, Evaluation(2, devices, devices))
+        evaluation = Evaluation(2, devices, devices)
+        directory = write_run(tmp_path / str(number), due(cell.config), evaluation)
         if cell.config.attackers.lie:
-            log = AttackLog(directory.attacked, Population(9, 9, (2,)), None)
-            log.add_round(1, {1: 4, 2: 1}, Aggregated({1: 4, 2: 1}))
-            log.add_backdoor(2, 0.5 + cell.seed / 10)
-            log.close()
+            with write_record(directory.record) as record:
+                log = AttackLog(record, Population(9, 9, (2,)))
+                log.add_round(1, {1: 4, 2: 1}, Aggregated({1: 4, 2: 1}))
+                log.add_backdoor(2, 0.5 + cell.seed / 10)
+                record.keep()
         finished.append(Finished(cell, directory))
     return finished
 
@@ -177,18 +178,17 @@ def test_nothing_is_said_of_shares_without_a_result(rises, text):
 def test_the_numbers_of_a_case_by_hand(tmp_path):
     made = cells(methods=("fedavg",), attacks=("backdoor",), seeds=1)
     attacked = made[-1]
-    directory = RunDirectory(tmp_path / "run")
-    directory.prepare(attacked.config)
     errors = [DeviceMetrics(str(k), 10, 1.0, k / 10) for k in range(11)]
-    write_evaluation(directory.metrics, Evaluation(0, errors[:1], errors[:1]))
-    write_evaluation(directory.metrics, Evaluation(2, errors[:1], errors))
-    log = AttackLog(directory.attacked, Population(9, 9, (2,)), None)
-    log.add_backdoor(0, 0.9)
-    log.add_round(1, {1: 3, 2: 1}, Aggregated({1: 3, 2: 1}))
-    log.add_round(2, {1: 3, 2: 1}, Aggregated({1: 3}))
-    log.add_round(3, {1: 3, 2: 1}, Aggregated({}))
-    log.add_backdoor(2, 0.6)
-    log.close()
+    evaluations = Evaluation(0, errors[:1], errors[:1]), Evaluation(2, errors[:1], errors)
+    directory = write_run(tmp_path / "run", due(attacked.config), *evaluations)
+    with write_record(directory.record) as record:
+        log = AttackLog(record, Population(9, 9, (2,)))
+        log.add_backdoor(0, 0.9)
+        log.add_round(1, {1: 3, 2: 1}, Aggregated({1: 3, 2: 1}))
+        log.add_round(2, {1: 3, 2: 1}, Aggregated({1: 3}))
+        log.add_round(3, {1: 3, 2: 1}, Aggregated({}))
+        log.add_backdoor(2, 0.6)
+        record.keep()
     found = results_of([Finished(attacked, directory)])["emnist-linear", attacked.method]
     assert attacked.method == "FedAvg, backdoor, 2 × update, 10 %"
     assert found == {

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from records import due, write_run
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.experiment import Finished, OverSeeds, Report, Request, Table
@@ -60,10 +61,9 @@ def played(tmp_path, cells, errors_of) -> list[Finished]:
     finished = []
     for number, cell in enumerate(cells):
         directory = RunDirectory(tmp_path / str(number))
-        directory.prepare(cell.config)
         errors = errors_of(cell)
         evaluation = Evaluation(2, devices([0.0], [0.5 + 0.01 * number]), devices(errors))
-        write_evaluation(directory.metrics, evaluation)
+        write_run(directory.path, due(cell.config), evaluation)
         finished.append(Finished(cell, directory))
     return finished
 

@@ -5,19 +5,19 @@ import shutil
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
-from frames import of_records, records
-from records import checkpoint_of, said_of
+from records import change, checkpoint_of, rows_of, said_of, write_rows
 
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.transcript import Begin, read_transcript
+from deltafl.sim.record.checkpoint import drop_arrays, read_arrays, write_arrays
+from deltafl.sim.record.record import write_record
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config_io import build_config
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 ROUNDS = 3
-LAST = "checkpoints/round-000002.npz"
-BEGIN = 6
+LAST = "round 2"
 
 
 def settings_of(**changes):
@@ -42,7 +42,7 @@ def settings_of(**changes):
 def stopped(path, **changes):
     with pytest.raises(Killed):
         run(settings_of(**changes), path, progress=KilledAfter(2))
-    (path / "checkpoints" / "round-000001.npz").unlink()
+    change(path, "DELETE FROM arrays WHERE owner = 'round 1'")
     return path
 
 
@@ -55,16 +55,23 @@ def left(tmp_path_factory):
         return stopped(folder / "one"), stopped(folder / "other", experiment={"seed": 5})
 
 
-def edit(path, **changes):
+def edit(path, *, owner=LAST, **changes):
     """Change arrays of the last checkpoint."""
-    with np.load(path / LAST) as archive:
-        arrays = {**archive, **changes}
-    np.savez(path / LAST, **arrays)
+    with write_record(RunDirectory(path).record) as record:
+        arrays = {**read_arrays(record, LAST), **changes}
+        drop_arrays(record, LAST)
+        write_arrays(record, owner, arrays)
+        record.keep()
 
 
 def contents(path):
-    hidden = {".lock", "versions.json"}
-    return {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name not in hidden}
+    with RunDirectory(path).read() as record:
+        tables = [name for (name,) in record.db.execute("SELECT name FROM sqlite_master")]
+        return {
+            name: record.db.execute(f"SELECT * FROM {name}").fetchall()  # noqa: S608
+            for name in tables
+            if not name.startswith("sqlite_")
+        }
 
 
 def refused(path, saying, capsys, config=None):
@@ -72,7 +79,7 @@ def refused(path, saying, capsys, config=None):
     before = contents(path)
     with pytest.raises(UserError, match=saying):
         run(config or settings_of(), path, resume=True)
-    assert contents(path) == before
+    assert {**contents(path), "about": before["about"]} == before  # it may tell other versions
     capsys.readouterr()
     assert main(["run", "--out", str(path), "--resume", "--quiet"]) == 2
     captured = capsys.readouterr()
@@ -94,9 +101,10 @@ DIGEST = np.zeros(32, np.uint8)
     ("changes", "saying"),
     [
         ({"model": np.zeros(7, np.float32)}, "the model has 7 numbers"),
-        ({"round": np.int64(1)}, "round = 1 belongs to the name round-000001.npz"),
-        ({"eta": np.float64(np.inf)}, "eta = inf is no threshold"),
-        ({"eta": np.float64(-1e300)}, "eta = -1e.300 is no threshold"),
+        ({"model": np.zeros(7)}, "its last checkpoint: model is float64"),
+        ({"round": np.array(1)}, "the state of round 2 says that it is of another"),
+        ({"eta": np.array(np.inf)}, "eta = inf is no threshold"),
+        ({"eta": np.array(-1e300)}, "eta = -1e.300 is no threshold"),
         ({f"answered.{n}": np.arange(3) for n in range(9)}, "answered has 9 levels"),
         ({"answered.0": np.array([47])}, "device 47 has answered, and there are 47"),
         ({"memory.zzz": np.zeros(5)}, "memory.'zzz' is nothing that"),
@@ -107,15 +115,11 @@ DIGEST = np.zeros(32, np.uint8)
         ({"memory.robust.radius": np.array([np.nan])}, "robust.radius = .nan. is no length"),
         ({"memory.robust.smoothing": np.array([np.inf])}, "robust.smoothing = .inf. is no length"),
         ({"memory.robust.smoothing": np.zeros(1)}, "robust.smoothing = .0.0. is no length"),
-        ({"events_size": np.int64(5)}, "events.jsonl is damaged"),
-        ({"events_size": np.int64(2**62)}, "events.jsonl is damaged"),
-        ({"transcript_size": np.int64(40)}, "transcript.bin cannot be read .*another file"),
-        ({"transcript_size": np.int64(2**62)}, "transcript.bin .*checkpoint knows of more"),
-        ({"transcript_frames": np.int64(2**40)}, "transcript.bin cannot be read .*another file"),
-        ({"transcript_digest": DIGEST}, "transcript.bin cannot be read .*another file"),
-        ({"truth_digest": DIGEST}, "truth.bin cannot be read .*another file"),
-        ({"truth_size": np.int64(5)}, "truth.bin cannot be read .*another file"),
-        ({"truth_size": np.int64(2**62)}, "truth.bin .*checkpoint knows of more"),
+        ({"record_rows": np.array(5)}, "its last checkpoint is of another record"),
+        ({"record_rows": np.array(2**62)}, "its last checkpoint is of another record"),
+        ({"record_rows": np.array(-1)}, "record_rows = -1 is negative"),
+        ({"record_digest": DIGEST}, "its last checkpoint is of another record"),
+        ({"record_digest": DIGEST[1:]}, "record_digest has 31 bytes"),
     ],
 )
 def test_a_state_that_this_run_cannot_have_is_refused(left, tmp_path, capsys, changes, saying):
@@ -127,69 +131,60 @@ def test_a_state_that_this_run_cannot_have_is_refused(left, tmp_path, capsys, ch
 @pytest.mark.parametrize("number", [10, 2**62])
 def test_a_round_beyond_the_last_is_refused(left, tmp_path, capsys, number):
     path = shutil.copytree(left[0], tmp_path / "run")
-    edit(path, round=np.int64(number))
-    (path / LAST).rename(path / "checkpoints" / f"round-{number:06}.npz")
+    edit(path, owner=f"round {number}", round=np.array(number))
     refused(path, f"round = {number}, and the run has 3 rounds", capsys)
 
 
 def test_a_round_whose_devices_have_answered_is_not_begun_again(left, tmp_path, capsys):
     """A state of an earlier round, with the mark of a later one: a context would be used twice."""
     path = shutil.copytree(left[0], tmp_path / "run")
-    size = len((path / "events.jsonl").read_bytes().splitlines(keepends=True)[0])
-    edit(path, round=np.int64(1), events_size=np.int64(size))
-    (path / LAST).rename(path / "checkpoints" / "round-000001.npz")
-    refused(path, "after round 1, and by then the transcript begins 2", capsys)
+    edit(path, owner="round 1", round=np.array(1))
+    refused(path, "after round 1, and by then it has 2", capsys)
 
 
-def test_rounds_that_begin_twice_are_not_gone_on_with(left, tmp_path, capsys):
+def test_rounds_that_are_there_twice_are_not_gone_on_with(left, tmp_path, capsys):
     """Under a chain that is right, and a checkpoint that vouches for it."""
     path = shutil.copytree(left[0], tmp_path / "run")
-    found = records(path / "record.sqlite")
-    for record in found:
-        if record[0] == BEGIN:
-            record[2] = 1
-    content = of_records(found)
-    (path / "record.sqlite").write_bytes(content)
-    digest = np.frombuffer(content[-32:], np.uint8)
-    edit(path, transcript_size=np.int64(len(content)), transcript_digest=digest)
-    refused(path, "the round that begins is not round 2", capsys)
+    rows = rows_of(path / "record.sqlite")
+    for row in rows:
+        if row[0] == "events":
+            row[2]["round"] = 1
+    digest = write_rows(path / "record.sqlite", rows)
+    edit(path, record_digest=np.frombuffer(digest, np.uint8), record_rows=np.array(len(rows)))
+    refused(path, "an event is of round 1, not 2", capsys)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "record.sqlite", "truth.sqlite", "events.jsonl"])
-def test_a_file_of_another_run_is_refused(left, tmp_path, capsys, name):
+@pytest.mark.parametrize("name", ["checkpoint", "rows", "truth.sqlite"])
+def test_what_is_of_another_run_is_refused(left, tmp_path, capsys, name):
     path = shutil.copytree(left[0], tmp_path / "run")
-    copy = shutil.copytree if (path / name).is_dir() else shutil.copy
-    if copy is shutil.copytree:
-        shutil.rmtree(path / name)
-    copy(left[1] / name, path / name)
-    if name == "events.jsonl":  # none of whose lines may happen to end where the checkpoint's do
-        content = (path / name).read_bytes()
-        (path / name).write_bytes(content.replace(b"\n", b" " * len(content) + b"\n", 1))
-    refused(path, "damaged|another file|checkpoint knows of more", capsys)
+    if name == "truth.sqlite":
+        shutil.copy(left[1] / name, path / name)
+    elif name == "rows":
+        write_rows(path / "record.sqlite", rows_of(left[1] / "record.sqlite"))
+    else:
+        with RunDirectory(left[1]).read() as record:
+            edit(path, **read_arrays(record, LAST))
+    refused(path, "another record|truth of run", capsys)
 
 
-@pytest.mark.parametrize("name", ["record.sqlite", "truth.sqlite", "events.jsonl"])
-def test_a_file_that_is_missing_is_refused(left, tmp_path, capsys, name):
+def test_a_truth_that_is_missing_is_refused(left, tmp_path, capsys):
     path = shutil.copytree(left[0], tmp_path / "run")
-    (path / name).unlink()
-    refused(path, f"{name} is damaged", capsys)
+    (path / "truth.sqlite").unlink()
+    refused(path, "truth.sqlite cannot be read .*goes on otherwise", capsys)
 
 
-def test_a_record_before_the_checkpoint_that_was_edited_is_refused(left, tmp_path, capsys):
+def test_a_row_before_the_checkpoint_that_was_edited_is_refused(left, tmp_path, capsys):
     path = shutil.copytree(left[0], tmp_path / "run")
-    content = bytearray((path / "record.sqlite").read_bytes())
-    begin = next(r for r in read_transcript(path / "record.sqlite") if isinstance(r, Begin))
-    content[begin.offset + 10] ^= 1
-    (path / "record.sqlite").write_bytes(content)
+    change(path, "UPDATE rounds SET data = x'00000000' WHERE what = 'begin' AND round = 1")
     refused(path, "it was edited", capsys)
 
 
 @pytest.mark.slow
-def test_an_ideal_run_is_held_to_its_files_too(tmp_path, capsys):
+def test_an_ideal_run_is_held_to_its_record_too(tmp_path, capsys):
     ideal = {"privacy": {"sums": "ideal", "truth": False}}
     path = stopped(tmp_path / "run", **ideal)
-    edit(path, transcript_digest=DIGEST)
-    refused(path, "transcript.bin cannot be read", capsys, settings_of(**ideal))
+    edit(path, record_digest=DIGEST)
+    refused(path, "of another record", capsys, settings_of(**ideal))
 
 
 @pytest.mark.slow
@@ -217,10 +212,10 @@ def test_what_strategies_remember_is_gone_on_with(changes, tmp_path):
 def test_what_a_strategy_remembers_may_not_be_missing(tmp_path, capsys):
     changes = {"federation": {"algorithm": "afl"}, "privacy": {"truth": False}}
     path = stopped(tmp_path / "run", **changes)
-    with np.load(path / LAST) as archive:
-        arrays = dict(archive)
+    with RunDirectory(path).read() as record:
+        arrays = read_arrays(record, LAST)
     name = next(name for name in arrays if name.startswith("memory."))
-    np.savez(path / LAST, **{**arrays, name: np.zeros(3)})
+    edit(path, **{name: np.zeros(3)})
     refused(path, f"{name} has the shape", capsys, settings_of(**changes))
-    np.savez(path / LAST, **{key: array for key, array in arrays.items() if key != name})
+    change(path, ("DELETE FROM arrays WHERE name = ?", (name,)))
     refused(path, f"{name} is missing", capsys, settings_of(**changes))

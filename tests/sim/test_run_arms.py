@@ -68,7 +68,7 @@ def values_of(hint):
             ends = [end for end in one._ends() if abs(end) <= 1e6]
             fitting = [number for number in (*NUMBERS, *ends) if one.holds(number)]
             return [int(x) for x in fitting if x == int(x)] if hint is int else fitting
-    return (False, True) if hint is bool else ("headers", "full", "every=3")
+    return (False, True) if hint is bool else ("",)
 
 
 SETTINGS = [

@@ -7,13 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
-from records import attacked_of, checkpoint_of, evaluations_of, events_of
+from records import attacked_of, change, checkpoint_of, evaluations_of, events_of
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, Split, federate
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import read_transcript
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.arms import check_data
@@ -51,7 +52,7 @@ def test_nobody_lies_by_default_and_a_share_of_0_changes_no_bit(tmp_path):
     assert model(tmp_path / "none").tobytes() == model(tmp_path / "zero").tobytes()
     last = [evaluations_of(tmp_path / name)[-1] for name in ("none", "zero")]
     assert last[0] == last[1]
-    assert not (tmp_path / "zero" / "attackers.jsonl").exists()
+    assert not lines_of(tmp_path / "zero")
     assert "attackers" not in summary
     assert "ttacker" not in describe(summary)
     run(settings(attackers=LYING), tmp_path / "some")
@@ -98,7 +99,7 @@ def test_under_masks_as_with_ideal_sums(tmp_path, kind):
         run(config, tmp_path / sums)
     masked, ideal = (tmp_path / sums for sums in ("masked", "ideal"))
     assert model(masked).tobytes() == model(ideal).tobytes()
-    assert (masked / "attackers.jsonl").read_bytes() == (ideal / "attackers.jsonl").read_bytes()
+    assert attacked_of(masked) == attacked_of(ideal)
 
 
 @pytest.mark.slow
@@ -134,7 +135,7 @@ def test_it_adds_up_to_the_weight_that_the_server_kept(tmp_path, algorithm):
     )
     path = tmp_path / "run"
     run(config, path)
-    found = [json.loads(line) for line in (path / "attackers.jsonl").read_text().splitlines()]
+    found = lines_of(path)
     events = events_of(path)
     for event, noted in zip(events, [one for one in found if "kept_weight" in one], strict=True):
         if algorithm != "private-q-ffl":  # in units of its own
@@ -161,11 +162,24 @@ def test_the_server_sees_nothing_of_it(tmp_path):
         for path in (clean, lying)
     ]
     assert first[0] == first[1], "as many messages, as long"
-    words = (b"attack", b"corrupt", b"backdoor", b"sign-flipped")
-    for name in ("record.sqlite", "events.jsonl"):
-        content = (lying / name).read_bytes()
-        assert not any(word in content for word in words), name
-    assert b"attack" in (lying / "attackers.jsonl").read_bytes(), "the words are found if there"
+    words = ("attack", "corrupt", "backdoor", "sign-flipped")
+    for table in ("rounds", "messages", "bodies", "sums", "events", "evaluations"):
+        assert not any(word in told(lying, table) for word in words), table
+    assert "attack" in told(lying, "attackers"), "the words are found if there"
+
+
+def told(path, table):
+    """All that a table says, bytes as the characters that they are in Latin 1."""
+    with RunDirectory(path).read() as record:
+        values = [value for row in record.db.execute(f"SELECT * FROM {table}") for value in row]  # noqa: S608
+    return "\n".join(
+        value.decode("latin-1") if isinstance(value, bytes) else str(value) for value in values
+    )
+
+
+def lines_of(path):
+    with RunDirectory(path).read() as record:
+        return [json.loads(text) for (text,) in record.db.execute("SELECT line FROM attackers")]
 
 
 def _first_round(path):
@@ -256,11 +270,12 @@ def test_an_audit_of_a_run_with_attackers_finds_what_it_finds_without(tmp_path):
         run(one, path)
         report = audit(path, Options(truth=path / "truth.sqlite"))
         found[name] = {finding.rule for finding in report.findings}
-        assert any("attackers.jsonl" in file for file in report.not_checked) == (name == "lying")
     assert found["lying"] == found["clean"]
     assert "record.disagrees" not in found["clean"]
-    noted = tmp_path / "lying" / "attackers.jsonl"
-    noted.write_text(noted.read_text().replace('"devices": 24', '"devices": 23'))
+    change(
+        tmp_path / "lying",
+        """UPDATE attackers SET line = replace(line, '"devices": 24', '"devices": 23')""",
+    )
     report = audit(tmp_path / "lying", Options())
     assert "record.disagrees" in {finding.rule for finding in report.findings}
 

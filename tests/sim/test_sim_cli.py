@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fresh_python import ROOT, loaded_by
-from records import note, said_of
+from records import note, said_of, toml_of
 
 from deltafl.sim.cli import main
 from deltafl.sim.run import drawing, experiment
@@ -149,8 +149,10 @@ def test_own_data_do_not_get_the_tuning_of_the_quickstart(capsys, tmp_path, flag
     flags = ["--rounds=1", "--sums=ideal", "--quiet", "--no-plots"]
     code, out, err = call(capsys, "run", flag, *flags)
     assert (code, "1 seed" in out) == (0, True)
-    assert "defaults, with one seed and no baseline; runs/visits/config.toml has them all" in err
-    written = tomllib.loads((tmp_path / "runs/visits/config.toml").read_text())
+    assert (
+        "defaults, with one seed and no baseline; `deltafl presets runs/visits` prints them" in err
+    )
+    written = tomllib.loads(toml_of(tmp_path / "runs/visits"))
     usual = flatten(build_config([]))
     given = {"data.source", "federation.rounds", "privacy.sums"}
     for section, values in written.items():
@@ -166,13 +168,11 @@ def test_with_a_preset_own_data_get_its_tuning_and_no_note(capsys, tmp_path):
     flags = ["--rounds=1", "--sums=ideal", "--quiet", "--no-plots", "--set=experiment.num_seeds=1"]
     code, _, err = call(capsys, "run", "--preset=quickstart", "--data=visits.npz", *flags)
     assert (code, err) == (0, "")
-    written = tomllib.loads((tmp_path / "runs/quickstart/config.toml").read_text())
+    written = tomllib.loads(toml_of(tmp_path / "runs/quickstart"))
     assert written["training"]["learning_rate"] == 0.2
     code, _, err = call(capsys, "run", *flags, "--data=digits", "--out=b")
     assert (code, err) == (0, "")
-    assert (
-        tomllib.loads((tmp_path / "b/config.toml").read_text())["training"] == written["training"]
-    )
+    assert tomllib.loads(toml_of(tmp_path / "b"))["training"] == written["training"]
 
 
 def test_a_summary_is_printed_as_json(capsys, tiny_arguments, tmp_path):
@@ -257,8 +257,8 @@ def test_other_software_is_noted_on_resume(capsys, tiny_arguments, tmp_path):
     arguments = ["run", *tiny_arguments, "--out=a"]
     assert call(capsys, *arguments)[0] == 0
     note(tmp_path / "a", "summary", None)
-    path = tmp_path / "a" / "versions.json"
-    path.write_text(path.read_text().replace('"torch": "', '"torch": "0.'))
+    versions = said_of(tmp_path / "a", "versions")
+    note(tmp_path / "a", "versions", {**versions, "torch": f"0.{versions['torch']}"})
     code, _, err = call(capsys, *arguments, "--resume")
     assert code == 0
     assert "note: this run was started with torch 0." in err

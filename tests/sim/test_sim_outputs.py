@@ -1,6 +1,9 @@
 """What a run leaves behind: evaluations, events, summary, figures."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from fractions import Fraction
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,24 +17,23 @@ from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.secagg.states import Stage, Step, Vanish
 from deltafl.sim.cohort.dropouts import WithDropouts
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.errors import RunDirectoryError
+from deltafl.sim.errors import RunDirectoryError, UserError
 from deltafl.sim.record.evaluations import (
     Evaluation,
-    drop_evaluations,
-    evaluation_bytes,
     read_evaluations,
+    read_last_evaluation,
     write_evaluation,
 )
-from deltafl.sim.record.events import EventLog, read_events
+from deltafl.sim.record.events import add_event, follow_events, read_events
+from deltafl.sim.record.record import write_record
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.summary import summarise_experiment
 from deltafl.sim.settings.config import ExperimentConfig
+from deltafl.sim.settings.config_io import build_config
 
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
-    from deltafl.sim.settings.config_io import build_config
-
     config = build_config(
         [
             {
@@ -52,9 +54,13 @@ def experiment(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_files_of_metrics_are_tables(experiment):
-    table = pd.concat(map(pd.read_csv, (experiment / "metrics").iterdir()))
-    assert [*table.columns] == ["round", "split", "device", "num_samples", "loss", "error"]
+def test_evaluations_are_a_table_of_sql(experiment):
+    """As docs/record.md has it."""
+    place = f"file:{experiment / 'record.sqlite'}?mode=ro"
+    with closing(sqlite3.connect(place, uri=True)) as db:
+        table = pd.read_sql("SELECT * FROM evaluations WHERE theta = '0.5'", db)
+    names = ["round", "theta", "split", "device", "num_samples", "loss", "error"]
+    assert [*table.columns] == ["number", "digest", *names]
     assert {*table["round"]} == {0, 1, 2}
     assert len(table) == 3 * 8
     assert len({*table["device"]}) == 8
@@ -103,67 +109,89 @@ def test_figures_are_drawn_as_png_and_svg(experiment):
         ElementTree.parse(path)  # noqa: S314 (our own file)
 
 
-def test_evaluations_round_trip_and_can_be_dropped(tmp_path):
+HALF = Fraction(1, 2)
+
+
+@pytest.fixture
+def record(tmp_path):
+    with write_record(tmp_path / "record.sqlite") as record:
+        federation = {"rounds": 10, "evaluate_every": 5}
+        record.note_settings(build_config([{"federation": federation}]))
+        yield record
+
+
+def test_evaluations_round_trip(record):
     devices = [DeviceMetrics("zoë", 7, 0.1 + 0.2, 1 / 3)]
     for number in (0, 5, 10):
-        write_evaluation(tmp_path, Evaluation(number, devices, devices * 2))
-    assert read_evaluations(tmp_path)[1] == Evaluation(5, devices, devices * 2)
-    drop_evaluations(tmp_path, 5, every=5, rounds=10)
-    assert [evaluation.round for evaluation in read_evaluations(tmp_path)] == [0, 5]
-    drop_evaluations(tmp_path, None, every=5, rounds=10)
-    assert read_evaluations(tmp_path) == []
+        write_evaluation(record, HALF, Evaluation(number, devices, devices * 2))
+    write_evaluation(record, Fraction(4, 5), Evaluation(10, devices, devices))
+    assert list(read_evaluations(record, HALF))[1] == Evaluation(5, devices, devices * 2)
+    assert [one.round for one in read_evaluations(record)] == [0, 5, 10]
+    assert [one.round for one in read_evaluations(record, HALF, after=0)] == [5, 10]
+    assert [one.round for one in read_evaluations(record, Fraction(4, 5))] == [10]
+    assert read_last_evaluation(record, HALF).round == 10
+    assert read_last_evaluation(record, Fraction(1, 10)) is None
 
 
-@pytest.mark.parametrize("number", [-1, 1 << 31, 10**400])
-def test_evaluations_are_of_a_round_that_can_be(tmp_path, number):
-    rows = f"round,split,device,num_samples,loss,error\n{number},test,zoë,7,0.5,0.5\n"
-    (tmp_path / "round-000005.csv").write_text(rows)
-    with pytest.raises(RunDirectoryError, match="it is not of one round"):
-        read_evaluations(tmp_path)
+def test_the_end_of_a_run_that_was_made_longer_is_left_out_unless_it_is_due(record):
+    devices = [DeviceMetrics("zoë", 7, 0.1 + 0.2, 1 / 3)]
+    for number in (0, 3, 5):
+        write_evaluation(record, HALF, Evaluation(number, devices, devices))
+    assert [one.round for one in read_evaluations(record, HALF)] == [0, 5]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": 1 << 31},
+        {"round": "one"},
+        {"split": "all"},
+        {"device": b"7"},
+        {"device": "x" * 100_000},
+        {"num_samples": -1},
+        {"num_samples": 1 << 31},
+        {"loss": None},
+        {"error": "none"},
+        {"error": float("inf")},
+    ],
+)
+def test_a_row_that_is_none_of_an_evaluation_is_damage(record, change):
+    row = {"round": 5, "theta": "0.5", "split": "test", "device": "a", "num_samples": 7}
+    row |= {"loss": 0.5, "error": 0.5, **change}
+    record.chain.append("evaluations", *row.values())
+    with pytest.raises(UserError, match=r"row 0 is no evaluation|at frame 0"):
+        list(read_evaluations(record))
 
 
 NAMES = ["zoë", 'a,b"c', "two\nlines", "a\rb", "\r\n", "'", "", " 7", "NA", "\0"]
 
 
-@pytest.mark.parametrize("value", [0.1 + 0.2, 5e-324, 1e308, float("inf"), -0.0, 1 / 3])
-def test_any_name_and_any_number_come_back_to_the_bit(tmp_path, value):
+@pytest.mark.parametrize("value", [0.1 + 0.2, 5e-324, 1e308, -0.0, 1 / 3, 1.0])
+def test_any_name_and_any_number_come_back_to_the_bit(record, value):
     devices = [DeviceMetrics(name, 7, value, value / 2) for name in NAMES]
-    evaluation = Evaluation(1, devices, devices)
-    write_evaluation(tmp_path, evaluation)
-    assert read_evaluations(tmp_path) == [evaluation]
-    (path,) = tmp_path.iterdir()
-    assert evaluation_bytes(read_evaluations(tmp_path)[0]) == path.read_bytes()
-
-
-def test_evaluations_of_an_earlier_version_are_refused(tmp_path):
-    (tmp_path / "round-000001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RunDirectoryError, match=r"round-000001\.parquet: an earlier version wrote"):
-        read_evaluations(tmp_path)
+    evaluation = Evaluation(5, devices, devices)
+    write_evaluation(record, HALF, evaluation)
+    (found,) = read_evaluations(record, HALF)
+    assert repr(found) == repr(evaluation)
 
 
 @pytest.mark.parametrize("value", [1e308, -1e101])
-def test_no_event_is_too_large_to_be_added_up(tmp_path, value):
-    path = tmp_path / "events.jsonl"
-    path.write_text(f'{{"round": 1, "train_cpu_s": {value}}}\n' * 2)
+def test_no_event_is_too_large_to_be_added_up(record, value):
+    add_event(record, {"round": 1, "train_cpu_s": 1e100, "clipped": -1})
+    assert read_events(record)[0]["train_cpu_s"] == 1e100
+    add_event(record, {"round": 2, "train_cpu_s": value})
     with pytest.raises(RunDirectoryError, match=r"train_cpu_s = .* is not a number of at most"):
-        read_events(path)
-    path.write_text('{"round": 1, "train_cpu_s": 1e100, "clipped": -1}\n')
-    assert read_events(path)[0]["train_cpu_s"] == 1e100
+        read_events(record)
 
 
-def test_event_logs_are_cut_back_and_never_filled_up(tmp_path):
-    path = tmp_path / "events.jsonl"
-    with EventLog(path) as log:
-        log.append({"round": 1, "eta": float("nan"), "theta": np.float64(0.5)})
-        size = log.flush()
-        log.append({"round": 2})
-    with EventLog(path, size) as log:
-        log.append({"round": 3})
-    assert [event["round"] for event in read_events(path)] == [1, 3]
-    assert read_events(path)[0]["eta"] is None
-    with pytest.raises(RunDirectoryError, match="damaged"):
-        EventLog(path, 10_000)
-    assert len(read_events(path)) == 2
+def test_events_are_what_was_added(record):
+    told = add_event(record, {"round": 1, "eta": float("nan"), "theta": np.float64(0.5)})
+    assert told == {"round": 1, "eta": None, "theta": 0.5}
+    add_event(record, {"round": 2})
+    assert read_events(record) == [told, {"round": 2}]
+    (first, place), _ = follow_events(record)
+    assert first == told
+    assert [event["round"] for event, _ in follow_events(record, place)] == [2]
 
 
 class Count:

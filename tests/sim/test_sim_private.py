@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
-from records import checkpoint_of, events_of
+from records import checkpoint_of, events_of, note, toml_of
 
 from deltafl.fl.data.load import DatasetSpec
 from deltafl.fl.strategies.base import TrainingState
@@ -339,11 +339,10 @@ def test_a_run_directory_from_before_there_were_identities_goes_on(private, tmp_
     whole = run(private, tmp_path / "whole")
     with pytest.raises(Killed):
         run(private, tmp_path / "killed", progress=KilledAfter(2))
-    settings = tmp_path / "killed" / "config.toml"
-    lines = settings.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = toml_of(tmp_path / "killed").splitlines(keepends=True)
     older = [line for line in lines if not line.startswith(("adversary", "signed"))]
     assert len(older) == len(lines) - 2
-    settings.write_text("".join(older), encoding="utf-8")
+    note(tmp_path / "killed", "settings", "".join(older))
     resumed = run(private, tmp_path / "killed", resume=True)
     assert resumed["final_model_sha256"] == whole["final_model_sha256"]
     active = replace(private, privacy=replace(private.privacy, adversary="active"))

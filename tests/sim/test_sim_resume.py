@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from doubles import Killed, Silent, run
-from records import checkpoint_of, note, said_of
+from records import change, checkpoint_of, note, rows_of, said_of
 from resumed import kill_at_write, result
 
 from deltafl.fl.strategies.base import TrainingState
@@ -24,12 +24,13 @@ from deltafl.sim.record.checkpoint import (
     LostRound,
     load_checkpoint,
     save_checkpoint,
+    saved_rounds,
 )
-from deltafl.sim.record.transcript import TRANSCRIPT, Message, read_transcript
-from deltafl.sim.record.truth import TRUTH
-from deltafl.sim.run import engine
+from deltafl.sim.record.record import write_record
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import Message, read_transcript
 from deltafl.sim.settings.config import ExperimentConfig
-from deltafl.sim.settings.config_io import build_config, read_config_file, to_toml
+from deltafl.sim.settings.config_io import build_config, to_toml
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -63,7 +64,7 @@ def test_cohorts_and_initial_weights_do_not_depend_on_the_algorithm(tiny, refere
     clear = reference(tiny)
     plain = reference(replace(tiny, federation=replace(tiny.federation, algorithm="fedavg")))
     assert [e["cohort"] for e in clear["events"]] == [e["cohort"] for e in plain["events"]]
-    assert clear["metrics"]["round-000000.csv"] == plain["metrics"]["round-000000.csv"]
+    assert clear["metrics"][0] == plain["metrics"][0]
     assert clear["model"] != plain["model"]
 
 
@@ -86,29 +87,8 @@ def test_killed_at_any_write_it_goes_on_to_the_same_bits(
                 pass
         run(tiny, path, resume=True)
         assert result(path) == wanted, f"killed at write {number}"
-    # config and versions; round 0: metrics and checkpoint; four checkpoints, two evaluations; end
-    assert number - 1 == 2 + 2 + 4 + 2 + 1
-
-
-def test_killed_between_the_event_and_the_checkpoint(tiny, tmp_path, monkeypatch, reference):
-    def save_checkpoint(folder, checkpoint):
-        original(folder, checkpoint)
-        if checkpoint.state.round == 2:
-            # what the next round writes before its own checkpoint, torn in the middle
-            with (folder.parent / "events.jsonl").open("a") as file:
-                file.write('{"round": 3, "eta": 0.')
-            (folder.parent / "metrics" / "round-000003.csv").write_bytes(b"PAR1")
-            (folder / ".round-000003.npz.tmp").write_bytes(b"PK")
-            raise Killed
-
-    original = engine.save_checkpoint
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "save_checkpoint", save_checkpoint)
-        with pytest.raises(Killed):
-            run(tiny, tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / ".round-000003.npz.tmp").unlink()
-    run(tiny, tmp_path / "run", resume=True)
-    assert result(tmp_path / "run") == reference(tiny)
+    # settings, versions, opening; evaluation, checkpoint; four rounds, two evaluations; end
+    assert number - 1 == 3 + 2 + 4 + 2 + 1
 
 
 SUMS = (np.arange(5, dtype=np.uint32), np.arange(5, dtype=np.uint32) + 2**31)
@@ -123,10 +103,10 @@ SUMS = (np.arange(5, dtype=np.uint32), np.arange(5, dtype=np.uint32) + 2**31)
     ],
 )
 def test_checkpoints_hold_a_lost_round_exactly(tmp_path, searches):
-    state, marks = TrainingState(np.zeros(3, np.float32), 1), (TRANSCRIPT.start, TRUTH.start)
-    lost = LostRound((1, 4, 9), 2, searches)
-    save_checkpoint(tmp_path, Checkpoint(state, 0, *marks, (frozenset({1}),), lost))
-    loaded = load_checkpoint(tmp_path).lost
+    state, lost = TrainingState(np.zeros(3, np.float32), 1), LostRound((1, 4, 9), 2, searches)
+    with write_record(tmp_path / "record.sqlite") as record:
+        save_checkpoint(record, Checkpoint(state, MARK, (frozenset({1}),), lost))
+        loaded = load_checkpoint(record).lost
     assert (loaded.cohort, loaded.rounds) == ((1, 4, 9), 2)
     for read, written in zip(loaded.searches, searches, strict=True):
         assert read.devices == written.devices
@@ -148,38 +128,11 @@ def test_a_lost_round_that_cannot_have_been_is_named(tiny, tmp_path, lost, said)
     run(tiny, path)
     note(path, "summary", None)
     kept = checkpoint_of(path)
-    save_checkpoint(path / "checkpoints", replace(kept, lost=lost))
+    with write_record(path / "record.sqlite") as record:
+        save_checkpoint(record, replace(kept, lost=lost))
+        record.keep()
     with pytest.raises(RunDirectoryError, match=said):
         run(tiny, path, resume=True)
-
-
-def test_a_damaged_last_checkpoint_costs_one_more_round(tiny, tmp_path, reference):
-    class StopAfterThree(Silent):
-        def played(self, event):
-            if event["round"] == 3:
-                raise Killed
-
-    with pytest.raises(Killed):
-        run(tiny, tmp_path / "run", progress=StopAfterThree())
-    last = tmp_path / "run" / "checkpoints" / "round-000003.npz"
-    last.write_bytes(last.read_bytes()[:200])
-    assert load_checkpoint(last.parent).state.round == 2
-    run(tiny, tmp_path / "run", resume=True)
-    assert result(tmp_path / "run") == reference(tiny)
-
-
-@pytest.mark.parametrize("head", [b"((((((((", b"{[]:1,  ", b"{'descr'\n"])
-def test_a_checkpoint_whose_arrays_have_no_head_is_damaged(tmp_path, head):
-    """NumPy reads the head of an array as a literal of Python, and raises whatever Python does."""
-    for number in (1, 2):
-        state = TrainingState(np.zeros(3, np.float32), number)
-        save_checkpoint(tmp_path, Checkpoint(state, 0, TRANSCRIPT.start, TRUTH.start))
-    last = tmp_path / "round-000002.npz"
-    last.write_bytes(last.read_bytes().replace(b"{'descr'", head))
-    assert load_checkpoint(tmp_path).state.round == 1
-    (tmp_path / "round-000001.npz").write_bytes(last.read_bytes())
-    with pytest.raises(RunDirectoryError, match="none of the 2 checkpoints"):
-        load_checkpoint(tmp_path)
 
 
 def test_a_finished_run_is_only_read(tiny, tmp_path):
@@ -212,9 +165,17 @@ def test_arms_are_resumed_too(tiny, tmp_path):
     for arm in (".", "arms/delta-fl-seed-4", "arms/fedavg-seed-3", "arms/fedavg-seed-4"):
         assert result(tmp_path / "run" / arm) == result(tmp_path / "whole" / arm)
     # an arm is a run directory of its own: its settings give the same model
-    alone = build_config([read_config_file(tmp_path / "whole/arms/fedavg-seed-4/config.toml")])
+    alone = RunDirectory(tmp_path / "whole/arms/fedavg-seed-4").config()
     run(alone, tmp_path / "alone")
     assert result(tmp_path / "alone") == result(tmp_path / "whole" / "arms/fedavg-seed-4")
+
+
+def reached(out, number):
+    try:
+        checkpoint = checkpoint_of(out)
+    except UserError:  # it is being made
+        return False
+    return checkpoint is not None and checkpoint.state.round >= number
 
 
 @pytest.mark.slow
@@ -229,7 +190,7 @@ def test_sigkill_from_outside(tiny, tmp_path, reference):
     )
     try:
         deadline = time.monotonic() + 60
-        while not (out / "checkpoints" / "round-000003.npz").exists():
+        while not (out / "record.sqlite").exists() or not reached(out, 3):
             assert process.poll() is None, process.stderr.read().decode()
             assert time.monotonic() < deadline
             time.sleep(0.002)
@@ -242,18 +203,44 @@ def test_sigkill_from_outside(tiny, tmp_path, reference):
     assert result(out) == reference(config)
 
 
+MARK = Mark(67, bytes(range(32)))
+
+
 def test_checkpoints_hold_the_state_exactly(tmp_path):
     model = np.random.default_rng(0).normal(size=100).astype(np.float32)
-    marks = Mark(12345, 67, bytes(range(32))), Mark(89, 1, bytes(range(1, 33)))
-    for number, eta in enumerate((None, 0.1 + 0.2, 0.3)):
-        state = TrainingState(model, number, eta)
-        save_checkpoint(tmp_path, Checkpoint(state, 99, *marks))
-        loaded = load_checkpoint(tmp_path)
-        assert loaded.state.model.tobytes() == model.tobytes()
-        assert loaded.state.model.dtype == np.float32
-        assert (loaded.state.round, loaded.state.eta) == (number, eta)
-        assert (loaded.events_size, loaded.transcript, loaded.truth) == (99, *marks)
-    assert len(list(tmp_path.iterdir())) == 2
+    with write_record(tmp_path / "record.sqlite") as record:
+        for number, eta in enumerate((None, 0.1 + 0.2, 0.3)):
+            save_checkpoint(record, Checkpoint(TrainingState(model, number, eta), MARK))
+            loaded = load_checkpoint(record)
+            assert loaded.state.model.tobytes() == model.tobytes()
+            assert loaded.state.model.dtype == np.float32
+            assert (loaded.state.round, loaded.state.eta) == (number, eta)
+            assert loaded.mark == MARK
+        assert saved_rounds(record) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE arrays SET dtype = '|O8'",
+        "UPDATE arrays SET dtype = NULL",
+        "UPDATE arrays SET shape = '[1'",
+        "UPDATE arrays SET shape = '[-1]'",
+        "UPDATE arrays SET shape = '[true]'",
+        "UPDATE arrays SET shape = '3'",
+        "UPDATE arrays SET shape = '[1000000000000, 1000000000000]'",
+        "UPDATE arrays SET data = x'00'",
+        "UPDATE arrays SET data = 'text'",
+        "UPDATE arrays SET name = 'model2' WHERE name = 'model'",
+    ],
+)
+def test_arrays_that_are_none_are_damage(tmp_path, statement):
+    with write_record(tmp_path / "record.sqlite") as record:
+        state = TrainingState(np.zeros(3, np.float32), 1)
+        save_checkpoint(record, Checkpoint(state, MARK))
+        record.db.execute(statement)
+        with pytest.raises(RunDirectoryError, match="its last checkpoint"):
+            load_checkpoint(record)
 
 
 @pytest.mark.slow
@@ -284,18 +271,15 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
 
     with pytest.raises(Killed):
         run(config("masked"), tmp_path / "masked", progress=StopInSecondRound())
-    with (tmp_path / "masked" / "record.sqlite").open("ab") as file:
-        file.write(b"the beginning of a round that was lost")
     masked = run(config("masked"), tmp_path / "masked", resume=True)
     ideal = run(config("ideal"), tmp_path / "ideal")
     assert masked["final_model_sha256"] == ideal["final_model_sha256"]
     assert (masked["sums"], ideal["sums"]) == ("masked", "ideal")
-    digest = bytes.fromhex(masked["transcript_sha256"])
+    digest = bytes.fromhex(masked["record_sha256"])
     records = list(read_transcript(tmp_path / "masked" / "record.sqlite", digest=digest))
     messages = [record for record in records if isinstance(record, Message)]
     assert {message.round for message in messages} == {1, 2, 3}
-    long = [message for message in messages if message.size > 2048 and message.repeats is None]
-    assert {message.round for message in long if message.is_whole} == {2}
+    assert all(message.is_whole for message in messages if message.repeats is None)
     assert masked["bytes_up_per_device_round"] > 0
     assert not [
         record
@@ -304,22 +288,15 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
     ]
 
 
-def damage(path, name, content):
-    target = path / name
-    target.unlink(missing_ok=True)
-    target.write_bytes(content)
-
-
-def test_checkpoints_that_cannot_be_read_do_not_start_the_run_again(tiny, tmp_path):
+def test_a_checkpoint_that_cannot_be_read_does_not_start_the_run_again(tiny, tmp_path):
     path = tmp_path / "run"
     run(tiny, path)
     note(path, "summary", None)
-    for kept in (path / "checkpoints").iterdir():
-        kept.write_bytes(b"")
-    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
-    with pytest.raises(RunDirectoryError, match="none of the 2 checkpoints"):
+    change(path, "UPDATE arrays SET data = x''")
+    before = rows_of(path / "record.sqlite")
+    with pytest.raises(RunDirectoryError, match="its last checkpoint"):
         run(tiny, path, resume=True)
-    assert {p: p.read_bytes() for p in before} == before
+    assert rows_of(path / "record.sqlite") == before
 
 
 def test_a_run_that_gave_up_tries_again_when_it_is_resumed(tiny, tmp_path):
@@ -332,19 +309,20 @@ def test_a_run_that_gave_up_tries_again_when_it_is_resumed(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    "statement",
     [
-        ("versions.json", b"{"),
-        ("versions.json", b"[1]"),
-        ("events.jsonl", b"no json\n" * 99),
-        ("metrics/round-000004.csv", b"no parquet"),
-        ("summary.json", b"{"),
+        "UPDATE about SET value = '{' WHERE name = 'versions'",
+        "UPDATE about SET value = '[1]' WHERE name = 'versions'",
+        "UPDATE about SET value = 7 WHERE name = 'settings'",
+        "UPDATE events SET event = 'no json' WHERE round = 2",
+        "UPDATE evaluations SET error = 'none' WHERE round = 4",
+        "INSERT INTO about VALUES ('summary', '{')",
     ],
 )
-def test_a_damaged_file_is_named(tiny, tmp_path, name, content):
+def test_a_damaged_record_is_named(tiny, tmp_path, statement):
     path = tmp_path / "run"
     run(tiny, path)
     note(path, "summary", None)
-    damage(path, name, content)
-    with pytest.raises(UserError, match=name.partition("/")[2] or name):
+    change(path, statement)
+    with pytest.raises(UserError, match=r"record\.sqlite"):
         run(tiny, path, resume=True)

@@ -82,8 +82,8 @@ DAMAGED = {
         """UPDATE events SET event = '{"round": 4, "wall_s": "long"}' WHERE round = 4""",
         "wall_s",
     ),
-    "an evaluation": ("UPDATE evaluations SET split = 'all' WHERE round = 4", "split"),
-    "another evaluation": ("UPDATE evaluations SET error = 'all' WHERE round = 4", "no numbers"),
+    "an evaluation": ("UPDATE evaluations SET split = 'all' WHERE round = 4", "no evaluation"),
+    "another evaluation": ("UPDATE evaluations SET error = 'all' WHERE round = 4", "is no error"),
     "the summary": ("UPDATE about SET value = '[1]' WHERE name = 'summary'", "JSON object"),
     "the versions": ("UPDATE about SET value = x'ff' WHERE name = 'versions'", "no text"),
 }

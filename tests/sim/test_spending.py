@@ -1,6 +1,5 @@
 """What a run with noise in all sums spends: as by hand, and never beyond its budget."""
 
-import json
 import math
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -8,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import Silent
+from records import events_of
 
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.sim.cohort.sampling import dealt, participations
@@ -139,7 +139,7 @@ def test_no_round_begins_that_would_exceed_it_whoever_begins_it(tmp_path, monkey
     once = account_of(config_of(), 30, 650).after(1).epsilon
     with pytest.raises(RunError, match="enough for 3 rounds"):
         run(config_of(dp={"epsilon_budget": once * 1.01}), tmp_path / "run")
-    assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == 3
+    assert len(events_of(tmp_path / "run")) == 3
 
 
 def run(config, path, **others):
@@ -152,8 +152,7 @@ def run(config, path, **others):
 def test_every_round_and_the_summary_say_what_was_spent(tmp_path):
     config = config_of(federation={"rounds": 8})
     summary = run(config, tmp_path / "run")
-    lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
-    events = [json.loads(line) for line in lines]
+    events = events_of(tmp_path / "run")
     account = account_of(config, summary["train_devices"], summary["model_parameters"])
     assert summary["train_devices"] == 30  # three cohorts and six more
     epsilons = [event["epsilon"] for event in events]

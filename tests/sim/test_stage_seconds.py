@@ -4,12 +4,13 @@ from contextlib import nullcontext
 
 import pytest
 from doubles import run
-from records import events_of
+from records import events_of, write_run
 
 from deltafl.secagg import ClientId, Stage, Step
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.errors import RunDirectoryError
-from deltafl.sim.record.events import event_line, read_events
+from deltafl.sim.record.events import add_event
+from deltafl.sim.record.record import write_record
 from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config_io import build_config
 
@@ -103,9 +104,10 @@ def test_whatever_is_seen_is_handed_on():
 
 @pytest.mark.parametrize("seconds", [{"mask": -0.5}, {"mask": 2e100}, {"mask": True}, [1.0], 3])
 def test_seconds_that_are_none_are_refused(tmp_path, seconds):
-    path = tmp_path / "events.jsonl"
-    path.write_bytes(event_line({"round": 1, "stage_s": {"mask": 0.5}}))
-    assert read_events(path)[0]["stage_s"] == {"mask": 0.5}
-    path.write_bytes(event_line({"round": 1, "stage_s": seconds}))
+    write_run(tmp_path, build_config([]), events=[{"round": 1, "stage_s": {"mask": 0.5}}])
+    assert events_of(tmp_path)[0]["stage_s"] == {"mask": 0.5}
+    with write_record(tmp_path / "record.sqlite") as record:
+        add_event(record, {"round": 2, "stage_s": seconds})
+        record.keep()
     with pytest.raises(RunDirectoryError, match="stage_s is not a table of seconds"):
-        read_events(path)
+        events_of(tmp_path)

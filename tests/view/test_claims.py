@@ -2,18 +2,18 @@
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from records import change, note, toml_of, write_run
 
 import deltafl as dfl
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.evaluations import Evaluation, read_evaluation, write_evaluation
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.labels import write_comparison
-from deltafl.sim.record.rundir import RunDirectory, write_json
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config_io import build_config
 from deltafl.sim.view import page
 from deltafl.sim.view.watch import Watched
@@ -31,13 +31,11 @@ def errors_of(repeat, method, seed, gain):
 
 
 def finish(directory, config, errors):
-    directory.prepare(config)
     devices = [
         DeviceMetrics(f"d{at}", SAMPLES, 1.0, float(error)) for at, error in enumerate(errors)
     ]
-    write_evaluation(directory.metrics, Evaluation(config.federation.rounds, devices, devices))
-    write_json(directory.versions, {"data_sha256": "aa"})
-    directory.events.write_text("")
+    evaluation = Evaluation(config.federation.rounds, devices, devices)
+    write_run(directory.path, config, evaluation, versions={"data_sha256": "aa"})
 
 
 def experiment(folder, repeat, gain, seeds):
@@ -52,7 +50,7 @@ def experiment(folder, repeat, gain, seeds):
         directory = top.arm(arm.federation.algorithm, seed) if number else top
         own = arm if number else config
         finish(directory, own, errors_of(repeat, number // seeds, seed, gain))
-    write_json(top.summary, {"data": "made"})
+    note(top.path, "summary", {"data": "made"})
     return folder
 
 
@@ -69,7 +67,7 @@ def comparison(folder, repeat, gain, seeds):
             directory = top.arm(algorithm, arm.experiment.seed) if number else top
             own = arm if number else config
             finish(directory, own, errors_of(repeat, method, arm.experiment.seed, gain))
-        write_json(top.summary, {"data": "made"})
+        note(top.path, "summary", {"data": "made"})
     write_comparison(folder, labels)
     return folder
 
@@ -188,9 +186,10 @@ def test_runs_that_a_callback_has_stopped_are_compared_as_in_python(tmp_path, ca
     """Early stopping ends each at a round of its own; nobody has to finish them."""
     compared = comparison(tmp_path / "cmp", 0, 0.1, 1)
     stopped = compared / "0-q-ffl"
-    (last,) = (stopped / "metrics").iterdir()
-    write_evaluation(last.parent, replace(read_evaluation(last), round=1))
-    last.unlink()
+    change(stopped, "UPDATE evaluations SET round = 1")
+    toml = toml_of(stopped)
+    assert "evaluate_every" in toml
+    note(stopped, "settings", re.sub(r"evaluate_every = \d+", "evaluate_every = 1", toml))
     assert main(["compare", str(compared), "--json"]) == 0
     out, err = capsys.readouterr()
     assert err.startswith(

@@ -1,6 +1,5 @@
 """Pages of runs say what there is to say, load nothing, and can be read; also in a browser."""
 
-import json
 import re
 from contextlib import contextmanager
 
@@ -8,6 +7,7 @@ import pytest
 from browsing import CONTRASTS, OVERFLOW, Visit, started_browser
 from html_pages import faults, parsed
 from made_runs import SCRIPT, make_run, private
+from records import change, note
 
 from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.snapshot import Reader
@@ -39,8 +39,9 @@ def hostile(folder):
     """A run whose names are markup, with damaged files."""
     make_run(folder / SCRIPT.replace("/", "∕"), names=HOSTILE, make_event=dropping)
     path = folder / SCRIPT.replace("/", "∕")
-    (path / "versions.json").write_text('{"deltafl": "<script>1</script>"}')
-    (path / "arms" / "fedavg-seed-2" / "events.jsonl").write_text("{}\n<script>alert(2)</script>\n")
+    note(path, "versions", {"deltafl": "<script>1</script>"})
+    hostile = "UPDATE events SET event = '<script>alert(2)</script>' WHERE round = 2"
+    change(path / "arms" / "fedavg-seed-2", hostile)
     return [Reader(path).read()]
 
 
@@ -130,7 +131,7 @@ def test_the_page_says_how_far_the_run_is_and_what_cannot_be_read(pages):
     assert "There is no run here yet" in words(pages["absent"])
     hostile = words(pages["hostile"])
     assert "Not everything can be read" in hostile
-    assert "fedavg-seed-2/events.jsonl is damaged" in hostile
+    assert "fedavg-seed-2/record.sqlite is damaged" in hostile
 
 
 def section_of(text, name):
@@ -256,7 +257,7 @@ def test_what_the_noise_of_a_finished_run_has_cost_is_over_all_seeds(tmp_path):
     )
     seeds = Reader(tmp_path / "run").read().config.experiment.num_seeds
     spent = {"epsilon": 3.5, "delta": 1e-5, "participations": 4, "epsilon_of_a_run": 2.0}
-    (tmp_path / "run" / "summary.json").write_text(json.dumps({"privacy": spent}))
+    note(tmp_path / "run", "summary", {"privacy": spent})
     text = words(page.page_of_results(Page([Reader(tmp_path / "run").read()])))
     assert seeds > 1
     assert f"ε = 3.50 at δ = 1e-05: {seeds} runs over the same devices add up" in text
@@ -297,9 +298,9 @@ def test_ten_thousand_rounds_and_devices_make_a_page_of_bounded_size(tmp_path):
 def test_what_files_say_is_repeated_in_part_only(tmp_path):
     make_run(tmp_path / "run", finished=True)
     long = {"torch": "x" * 100_000, **{f"{n}{'y' * 1000}": "z" for n in range(10_000)}}
-    (tmp_path / "run" / "versions.json").write_text(json.dumps(long))
+    note(tmp_path / "run", "versions", long)
     said = {"data": "x" * 100_000, "train_devices": "x" * 100_000, "test_devices": [1] * 100_000}
-    (tmp_path / "run" / "summary.json").write_text(json.dumps(said))
+    note(tmp_path / "run", "summary", said)
     assert len(page.page_of_results(Page([Reader(tmp_path / "run").read()]))) < 120_000
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from made_runs import error_of, make_run
+from records import evaluate, note
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.view.pairs import baseline_of, comparisons, distribution, pairs
 from deltafl.sim.view.sections import Page, compared, paired
@@ -52,7 +53,7 @@ def noise(folder, seeds, gain=0.0):
             DeviceMetrics(f"device-{at}", 40, 1.0, float(error))
             for at, error in enumerate(np.clip(drawn - lower, 0, 1))
         ]
-        write_evaluation(run.path / "metrics", Evaluation(4, devices, devices))
+        evaluate(run.path, Evaluation(4, devices, devices))
     return Reader(folder).read().methods
 
 
@@ -89,7 +90,7 @@ def test_runs_on_another_split_or_other_data_are_no_pair(tmp_path, methods, unli
     split = {"data": {"source": "digits", "num_devices": 12, "split_seed": 1}}
     make_run(tmp_path / "other", finished=True, **(split if unlike == "split" else {}))
     if unlike == "data":
-        (tmp_path / "other" / "versions.json").write_text('{"data_sha256": "11"}')
+        note(tmp_path / "other", "versions", {"data_sha256": "11"})
     other = Reader(tmp_path / "other").read().methods
     assert pairs(*other) is not None
     assert pairs(methods[0], other[1]) is None

@@ -67,22 +67,22 @@ def test_figures_are_written_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{folder}/none", "--out", "{folder}/x.html"], "it has no config.toml"),
+        (["{folder}/none", "--out", "{folder}/x.html"], "it has no record.sqlite"),
         (["x={folder}/run", "y={folder}/run", "--out", "{folder}/x.html"], "is named twice"),
         (["{folder}/run", "{folder}/run/../run", "--out", "{folder}/x.html"], "is named twice"),
-        (["{folder}/run", "--out", "{folder}/run/config.toml"], "choose another file"),
-        (["{folder}/run", "--out", "{folder}/run/metrics/x.html"], "is a file of the run"),
+        (["{folder}/run", "--out", "{folder}/run/record.sqlite"], "choose another file"),
+        (["{folder}/run", "--out", "{folder}/run/arms/x.html"], "is a file of the run"),
         (["{folder}/run", "--out", "{folder}/run"], "is a folder"),
         (
             ["{folder}/run", "--out", "{folder}/x.html", "--baseline", "q-ffl"],
             "'q-ffl' is not one of the methods: delta-fl, θ = 0.5, fedavg",
         ),
         (
-            ["{folder}/run", "--out", "{folder}/x.html", "--figures", "{folder}/run/metrics"],
+            ["{folder}/run", "--out", "{folder}/x.html", "--figures", "{folder}/run/arms"],
             "is a file of the run",
         ),
         (
-            ["{folder}/run", "--out", "{folder}/x.html", "--figures", "{folder}/run/config.toml"],
+            ["{folder}/run", "--out", "{folder}/x.html", "--figures", "{folder}/run/record.sqlite"],
             "not a folder",
         ),
     ],

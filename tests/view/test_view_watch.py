@@ -14,7 +14,8 @@ from made_runs import event, make_run
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.html.verdict import Verdict
-from deltafl.sim.record.events import event_line
+from deltafl.sim.record.events import add_event
+from deltafl.sim.record.record import write_record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.view.sections import AuditState
 from deltafl.sim.view.watch import MAX_CONNECTIONS, Audit, Server, Watched
@@ -322,13 +323,11 @@ def test_the_page_follows_a_run_that_is_written(tmp_path, browser):
     with served(tmp_path / "run") as server, opened(browser, server) as seen:
         sentence = seen.page.locator("#status .sentence")
         assert "1 of 16 rounds" in sentence.inner_text()
-        line = event_line(event(2))
-        with run.events.open("ab") as file:
-            file.write(line[:20])  # half of it, as a page may find it
-            file.flush()
+        with write_record(run.record) as record:
+            add_event(record, event(2))  # not kept yet, as a page may find it
             seen.page.wait_for_timeout(2500)
             assert "1 of 16 rounds" in sentence.inner_text()
-            file.write(line[20:])
+            record.keep()
         says(seen, "#status .sentence", "2 of 16 rounds")
         own = server.url
         assert {request.url.split("?")[0] for request in seen.requests} == {
@@ -346,8 +345,9 @@ def test_what_is_open_and_in_focus_stays_so_when_a_section_is_replaced(tmp_path,
         summary.focus()
         summary.press("Enter")
         before = seen.page.locator("#costs").inner_html()
-        with RunDirectory(tmp_path / "run").events.open("ab") as file:
-            file.write(event_line(event(3, wall_s=9.0)))
+        with write_record(RunDirectory(tmp_path / "run").record) as record:
+            add_event(record, event(3, wall_s=9.0))
+            record.keep()
         until(seen.page, lambda: seen.page.locator("#costs").inner_html() != before)
         assert seen.page.locator("#costs details.numbers table").first.is_visible()
         assert seen.page.evaluate("document.activeElement.tagName") == "SUMMARY"

@@ -20,7 +20,7 @@ from deltafl.sim.view import watch
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{folder}/run/config.toml"], "is not a directory"),
+        (["{folder}/run/record.sqlite"], "is not a directory"),
         (["{folder}/run", "--listen", "8090"], "must be HOST:PORT"),
         (["{folder}/run", "--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
         (["{folder}/run", "--listen", "192.0.2.1:8090"], "choose another address"),

@@ -24,7 +24,7 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.source import find_source
 from deltafl.sim.progress import Bar
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.visible import visible
 from deltafl.sim.writing import count
@@ -115,8 +115,7 @@ def _worst(report: AuditReport) -> Severity:
 def describe(report: AuditReport) -> str:
     """The report for a terminal: verdict, checks, findings."""
     lines = [
-        f"{report.source}: {report.records} records, {report.rounds} rounds, "
-        f"{report.full_rounds} of them whole",
+        f"{report.source}: {report.records} records, {report.rounds} rounds, {_played(report)}",
         f"{report.statistics.tests} tests of {report.statistics.bytes_tested} masked bytes; false "
         f"alarms: {report.statistics.false_alarm_rate:g}",
         "",
@@ -135,6 +134,12 @@ def describe(report: AuditReport) -> str:
     lines += ["", "What no audit shows (more with --json or --html):"]
     lines += [f"  - {limit.partition('. ')[0].rstrip('.')}" for limit in report.limits]
     return "\n".join(lines)
+
+
+def _played(report: AuditReport) -> str:
+    if report.full_rounds or not report.rounds:
+        return f"{report.full_rounds} of them whole"
+    return "and no message was played again: the record has sums only"
 
 
 def _finding(finding: Finding) -> list[str]:

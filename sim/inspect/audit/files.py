@@ -25,8 +25,8 @@ FILES: Final = (
     FileRow(
         "record.sqlite",
         "itself, and everything else",
-        "settings, versions and times are taken as given; nobody looks at who lies, what "
-        "devices have measured together, the best model on validation devices, and free pages",
+        "settings, versions and times are taken as given; nobody looks at who lies, what devices "
+        "have measured together, the best model on validation devices, and free pages",
     ),
     FileRow("record.sqlite-*", "", "the journal of the record, while it is written"),
     FileRow("truth.sqlite", "the record, if it is given (`--truth`)", ""),

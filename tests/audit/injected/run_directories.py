@@ -7,11 +7,11 @@ from staged_runs import SEED, DrawnStage, Said, played, write
 from deltafl.fl.bundle import Architecture, Bundle
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.strategies.base import TrainingState
-from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.events import EventLog
+from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, write_json
 from deltafl.sim.record.truth import TRUTH
 from deltafl.sim.run.algorithms import strategy_of

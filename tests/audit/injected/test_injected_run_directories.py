@@ -16,8 +16,8 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options, expected_of
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.checkpoint import read_checkpoint
+from deltafl.sim.record.own_files import write_file
 
 
 def serious(directory):

@@ -5,7 +5,7 @@ import os
 import pytest
 from doubles import Silent, run
 
-from deltafl.sim.record.atomic import make_folder, write_file
+from deltafl.sim.record.own_files import make_folder, write_file
 from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.settings.config_io import build_config
 
