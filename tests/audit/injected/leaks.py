@@ -10,14 +10,14 @@ from staged_runs import Edit, Entry, Stage, StagedRun, played, write, write_trut
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 
-Laid = Callable[[StagedRun, list[Entry], Path, str], Path]
-"""Puts what a record says of a run into a folder, in a mode: what is to be audited."""
+Laid = Callable[[StagedRun, list[Entry], Path], Path]
+"""Puts what a record says of a run into a folder: what is to be audited."""
 
 
-def as_transcript(_run: StagedRun, entries: list[Entry], folder: Path, mode: str) -> Path:
-    """A transcript by itself, whose chain is right."""
-    write(entries, folder / "t.bin", mode)
-    return folder / "t.bin"
+def as_transcript(_run: StagedRun, entries: list[Entry], folder: Path) -> Path:
+    """A record by itself, whose chain is right."""
+    write(entries, folder / "t.sqlite")
+    return folder / "t.sqlite"
 
 
 USUAL = {"min_cohort": 5, "limits": ("policy.max_mm_pivots_per_device=10",)}
@@ -37,7 +37,6 @@ class InjectedLeak:
         common: The rules that are broken in the twin, too.
         options: Of the audit, in both.
         round: Where it is; None where it is in all rounds, or in none.
-        modes: The transcripts in which it shows.
         with_truth: Whether it takes the truth file to see it.
         retold: Changes what the truth file says, which has the run's devices in `truths`.
         laid: How the record lies; of a leak in a file, this is where it is injected.
@@ -52,7 +51,6 @@ class InjectedLeak:
     common: tuple[str, ...] = ()
     options: dict[str, object] = field(default_factory=dict)
     round: int | None = 1
-    modes: tuple[str, ...] = ("full",)
     with_truth: bool = False
     retold: Callable[[StagedRun], StagedRun] = lambda run: run
     laid: Laid = as_transcript
@@ -64,33 +62,33 @@ class InjectedLeak:
         self.lie(edit)
         return edit
 
-    def audit(self, folder: Path, mode: str):
+    def audit(self, folder: Path):
         """The report on the run with the leak."""
         edit = self.edited()
-        path = self.laid(edit.run, edit.entries, folder, mode)
-        truth = truth_of(self.retold(edit.run), folder, mode) if self.with_truth else None
+        path = self.laid(edit.run, edit.entries, folder)
+        truth = truth_of(self.retold(edit.run), folder) if self.with_truth else None
         return audit(path, Options(**{**USUAL, **self.options, "truth": truth}))
 
-    def audit_of_twin(self, folder: Path, mode: str):
+    def audit_of_twin(self, folder: Path):
         """The report on the run without it."""
         options = tuple(self.options.items())
-        return _audit_of_twin(folder, self.twin, self.twin_laid, mode, options, self.with_truth)
+        return _audit_of_twin(folder, self.twin, self.twin_laid, options, self.with_truth)
 
 
 @functools.cache
-def _audit_of_twin(folder, stage, laid, mode, options, with_truth):
+def _audit_of_twin(folder, stage, laid, options, with_truth):
     """Twins are shared by many leaks."""
     run = played(stage)
-    own = folder / f"{stage.__name__}-{laid.__name__}-{mode}-{with_truth}-{len(options)}"
+    own = folder / f"{stage.__name__}-{laid.__name__}-{with_truth}-{len(options)}"
     own.mkdir(exist_ok=True)
-    path = laid(run, run.entries, own, mode)
-    truth = truth_of(run, own, mode) if with_truth else None
+    path = laid(run, run.entries, own)
+    truth = truth_of(run, own) if with_truth else None
     return audit(path, Options(**{**USUAL, **dict(options), "truth": truth}))
 
 
-def truth_of(run: StagedRun, folder: Path, mode: str) -> Path:
+def truth_of(run: StagedRun, folder: Path) -> Path:
     """The run's truth file, in a folder."""
-    write_truth(run, folder / "truth.sqlite", mode)
+    write_truth(run, folder / "truth.sqlite")
     return folder / "truth.sqlite"
 
 

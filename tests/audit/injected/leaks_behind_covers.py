@@ -9,7 +9,7 @@ from unittest import mock
 
 from leaks import leak
 from leaks_by_devices import UPDATE, VICTIM
-from leaks_in_membership import BOTH, LateStage, in_its_turn
+from leaks_in_membership import LateStage, in_its_turn
 from leaks_out_of_turn import WHOLE
 from staged_runs import Edit, Kind, Said, SignedStage, Stage
 
@@ -100,31 +100,29 @@ def another_receipt(edit: Edit) -> Said:
     return edit.insert_like(receipt, receipt, ShareReceipt((0,)))
 
 
-@leak("answers.ignored", stage=CoveredStage, twin=RefusalStage, common=COMPLAINT, modes=BOTH)
+@leak("answers.ignored", stage=CoveredStage, twin=RefusalStage, common=COMPLAINT)
 def a_complaint_that_covers_for_another_loss(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=WHOLE, peer=VICTIM)
 
 
-@leak(
-    "answers.ignored", stage=LostAfterReceiptsStage, twin=RefusalStage, common=COMPLAINT, modes=BOTH
-)
+@leak("answers.ignored", stage=LostAfterReceiptsStage, twin=RefusalStage, common=COMPLAINT)
 def a_complaint_that_covers_for_a_loss_at_once(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=VICTIM)
 
 
-@leak("answers.ignored", stage=DroppedStage, modes=BOTH)
+@leak("answers.ignored", stage=DroppedStage)
 def a_second_receipt_that_covers_for_a_later_loss(edit):
     another_receipt(edit)
     edit.touched = edit.find(1, Kind.MASKED, slot=WHOLE, peer=VICTIM)
 
 
-@leak("answers.ignored", stage=DroppedSignedStage, modes=BOTH)
+@leak("answers.ignored", stage=DroppedSignedStage)
 def a_second_receipt_that_covers_for_a_later_loss_in_a_signed_session(edit):
     another_receipt(edit)
     edit.touched = edit.find(1, Kind.MASKED, slot=WHOLE, peer=VICTIM)
 
 
-@leak("answers.ignored", stage=LateStage, twin=LateStage, modes=BOTH)
+@leak("answers.ignored", stage=LateStage, twin=LateStage)
 def a_second_receipt_that_covers_for_a_vector_in_time(edit):
     another_receipt(edit)
     (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
@@ -132,7 +130,7 @@ def a_second_receipt_that_covers_for_a_vector_in_time(edit):
     edit.touched = [late]
 
 
-@leak("answers.ignored", stage=LateStage, twin=LateStage, modes=BOTH)
+@leak("answers.ignored", stage=LateStage, twin=LateStage)
 def a_second_vector_that_covers_for_the_first(edit):
     """The server drops the device, and still has its first vector in the sum."""
     (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
@@ -143,7 +141,7 @@ def a_second_vector_that_covers_for_the_first(edit):
     edit.touched = [late]
 
 
-@leak("messages.twice", modes=BOTH)
+@leak("messages.twice")
 def two_receipts(edit):
     another_receipt(edit)
 
@@ -155,7 +153,7 @@ def two_answers_with_shares(edit):
     edit.insert_like(entry, entry, replace(message, shares=message.shares ^ 1))
 
 
-@leak("messages.twice", modes=BOTH)
+@leak("messages.twice")
 def two_lists_of_survivors_for_one_device(edit):
     entry = edit.find(1, Kind.REQUEST, slot=UPDATE)[3]
     survivors = edit.message(entry).survivors.copy()
@@ -163,33 +161,33 @@ def two_lists_of_survivors_for_one_device(edit):
     edit.insert_like(entry, entry, replace(edit.message(entry), survivors=survivors))
 
 
-@leak("messages.repeated", modes=BOTH)
+@leak("messages.repeated")
 def an_update_that_is_sent_twice_by_those_that_passed(edit):
     for entry in edit.find(1, Kind.MASKED, slot=UPDATE):
         if entry.peer in edit.run.passed(1):
             edit.insert_after(entry, replace(entry))
 
 
-@leak("messages.repeated", modes=BOTH)
+@leak("messages.repeated")
 def shares_that_are_sent_as_often_as_the_loss_says(edit):
     for entry in edit.find(1, Kind.SHARES, slot=0):
         times = int(10 * edit.run.loss(1, entry.peer)) % 10
         edit.insert_after(entry, *(replace(entry) for _ in range(times)))
 
 
-@leak("messages.repeated", modes=BOTH)
+@leak("messages.repeated")
 def a_receipt_that_comes_again_late(edit):
     (entry,) = edit.find(1, Kind.RECEIPT, peer=VICTIM)
     edit.insert_after(edit.find(1, Kind.MASKED, slot=0)[-1], replace(entry))
 
 
-@leak("messages.repeated", modes=BOTH)
+@leak("messages.repeated")
 def an_announcement_that_is_sent_again(edit):
     entry = edit.find(1, Kind.OPEN)[0]
     edit.insert_after(entry, replace(entry))
 
 
-@leak("messages.repeated", modes=BOTH)
+@leak("messages.repeated")
 def a_list_that_is_sent_again(edit):
     entry = edit.find(1, Kind.REQUEST, slot=UPDATE)[3]
     edit.insert_after(entry, replace(entry))
@@ -205,6 +203,6 @@ def good_boxes_that_so_many_refuse_that_a_device_has_to_leave(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=ACCUSER)
 
 
-@leak("boxes.complaint", stage=RefusalStage, modes=BOTH)
+@leak("boxes.complaint", stage=RefusalStage)
 def a_box_that_is_refused(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=ACCUSER)

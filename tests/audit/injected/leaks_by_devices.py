@@ -333,7 +333,7 @@ class GoneStage(Stage):
         return {VICTIM: Vanish(Step(Sending.MASK, UPDATE))} if number == 1 else {}
 
 
-@leak("sums.search-and-update", stage=GoneStage, modes=("full", "headers"))
+@leak("sums.search-and-update", stage=GoneStage)
 def an_update_over_fewer_devices_than_the_search(edit):
     assert len(edit.sums(1)[-1].total.contributors) == 6
     edit.touched = edit.sums(1)[-1:]
@@ -374,7 +374,7 @@ def an_answer_that_was_not_committed_to(edit):
     edit.touched = edit.sums(1)[:1]
 
 
-@leak("votes.unproved", stage=ProvedStage, modes=("full",))
+@leak("votes.unproved", stage=ProvedStage)
 def an_answer_whose_proof_does_not_hold(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
     message = edit.message(entry)

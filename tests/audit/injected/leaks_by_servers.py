@@ -26,7 +26,6 @@ from deltafl.secagg.states import Step, Vanish
 
 VICTIM, OTHER = 17, 31  # two of the ids
 UPDATE = 2  # the slot, where a search has two queries
-EVERYWHERE = ("full", "headers")
 
 
 def without(edit: Edit, members: np.ndarray, device: int) -> np.ndarray:
@@ -36,14 +35,14 @@ def without(edit: Edit, members: np.ndarray, device: int) -> np.ndarray:
     return fewer
 
 
-@leak("broadcast.announcement", modes=EVERYWHERE)
+@leak("broadcast.announcement")
 def another_model_for_one_device(edit):
     (entry,) = edit.find(1, Kind.OPEN, peer=VICTIM)
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
     edit.put_envelope(entry, models=model)
 
 
-@leak("broadcast.announcement", modes=EVERYWHERE, round=2)
+@leak("broadcast.announcement", round=2)
 def other_settings_for_half_the_devices(edit):
     for device in edit.run.stage.ids[3:]:
         (entry,) = edit.find(2, Kind.OPEN, peer=device)
@@ -53,20 +52,20 @@ def other_settings_for_half_the_devices(edit):
     del edit.touched[1:]
 
 
-@leak("broadcast.question", modes=EVERYWHERE)
+@leak("broadcast.question")
 def another_threshold_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM)
     edit.put_envelope(entry, question=Threshold(0, 0))
 
 
-@leak("broadcast.question", modes=EVERYWHERE, round=2)
+@leak("broadcast.question", round=2)
 def another_query_for_one_device(edit):
     (entry,) = edit.find(2, Kind.SLOT, slot=1, peer=VICTIM)
     (pivot,) = edit.envelope(entry).question.pivots
     edit.put_envelope(entry, question=Query("bracketed", (pivot + 1,)))
 
 
-@leak("lists.roster", modes=EVERYWHERE)
+@leak("lists.roster")
 def a_roster_without_one_device(edit):
     (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
     message = edit.message(entry)
@@ -75,21 +74,21 @@ def a_roster_without_one_device(edit):
     edit.put_message(entry, replace(message, roster=message.roster[:-1], keys=shown))
 
 
-@leak("lists.members", modes=EVERYWHERE)
+@leak("lists.members")
 def another_cohort_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
     edit.put_message(entry, replace(message, members=without(edit, message.members, OTHER)))
 
 
-@leak("lists.survivors", modes=EVERYWHERE)
+@leak("lists.survivors")
 def other_survivors_for_one_device(edit):
     (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
     edit.put_message(entry, replace(message, survivors=without(edit, message.survivors, OTHER)))
 
 
-@leak("lists.survivors", stage=SignedStage, modes=EVERYWHERE)
+@leak("lists.survivors", stage=SignedStage)
 def other_survivors_to_be_signed_by_one_device(edit):
     (entry,) = edit.find(1, Kind.CHECK, slot=0, peer=VICTIM)
     message = edit.message(entry)
@@ -146,9 +145,7 @@ def a_key_of_the_server_s_own(edit):
     edit.put_message(entry, replace(message, keys=shown))
 
 
-@leak(
-    "keys.unsigned", twin=VerifiedStage, options={"adversary": Adversary.ACTIVE}, modes=EVERYWHERE
-)
+@leak("keys.unsigned", twin=VerifiedStage, options={"adversary": Adversary.ACTIVE})
 def no_signatures_against_an_active_server(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
@@ -169,7 +166,7 @@ class TwiceStage(OneQuestionStage):
         return [self.ids, [i for i in self.ids if i != VICTIM]] if number == 1 else [self.ids]
 
 
-@leak("session.twice", stage=TwiceStage, modes=EVERYWHERE)
+@leak("session.twice", stage=TwiceStage)
 def one_round_in_two_sessions(edit):
     edit.touched = edit.find(1, Kind.OPEN)[-6:-5]
 
@@ -191,7 +188,7 @@ def a_model_that_devices_have_answered_for(edit):
     edit.touched = edit.find(2, Kind.OPEN)[:1]
 
 
-@leak("retry.same-model", stage=SameModelStage, round=2, modes=("full",))
+@leak("retry.same-model", stage=SameModelStage, round=2)
 def the_same_model_again(edit):
     edit.touched = edit.find(2, Kind.OPEN)[:1]
 
@@ -220,7 +217,7 @@ class SameSessionStage(SameModelStage):
         return super().graph_seed(1, take)
 
 
-@leak("session.reused", stage=SameSessionStage, round=2, modes=EVERYWHERE)
+@leak("session.reused", stage=SameSessionStage, round=2)
 def the_same_session_again(edit):
     edit.touched = [e for e in edit.find(2, Kind.OPEN)][:1]
 
@@ -244,7 +241,7 @@ class PairStage(OneQuestionStage):
         )
 
 
-@leak("cohort.below-floor", stage=PairStage, modes=EVERYWHERE)
+@leak("cohort.below-floor", stage=PairStage)
 def a_cohort_of_two(edit):
     edit.touched = edit.sums(1)
 
@@ -255,13 +252,7 @@ class StrictStage(OneQuestionStage):
     sessions = replace(SESSIONS, min_cohort=7)
 
 
-@leak(
-    "cohort.below-floor",
-    stage=StrictStage,
-    twin=StrictStage,
-    options={"min_cohort": 7},
-    modes=EVERYWHERE,
-)
+@leak("cohort.below-floor", stage=StrictStage, twin=StrictStage, options={"min_cohort": 7})
 def a_cohort_below_a_floor_of_one_s_own(edit):
     (learnt,) = edit.sums(1)
     total = replace(learnt.total, contributors=learnt.total.contributors[1:])
@@ -277,12 +268,12 @@ class ShrinkingStage(Stage):
         return {VICTIM: Vanish(Step(Sending.UNMASK, 0))} if number == 1 else {}
 
 
-@leak("lists.not-whole", stage=ShrinkingStage, modes=EVERYWHERE)
+@leak("lists.not-whole", stage=ShrinkingStage)
 def a_query_over_a_part_of_its_cohort(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
-@leak("sums.differ-by-few", stage=ShrinkingStage, modes=EVERYWHERE)
+@leak("sums.differ-by-few", stage=ShrinkingStage)
 def a_search_over_cohorts_that_differ_by_one(edit):
     edit.touched = edit.sums(1)[1:2]
 
@@ -295,13 +286,13 @@ class IsolatingStage(Stage):
         return Threshold(2 * 3379, 0) if isolates else question
 
 
-@leak("sums.small-tail", stage=IsolatingStage, modes=EVERYWHERE)
+@leak("sums.small-tail", stage=IsolatingStage)
 def a_threshold_for_one_device(edit):
     assert len(edit.run.passed(1)) == 1
     edit.touched = edit.sums(1)[-1:]
 
 
-@leak("question.unfounded", stage=IsolatingStage, modes=EVERYWHERE)
+@leak("question.unfounded", stage=IsolatingStage)
 def a_threshold_of_the_server_s_own(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
 
@@ -316,7 +307,7 @@ class ProbingStage(Stage):
         return question
 
 
-@leak("question.unfounded", stage=ProbingStage, round=2, modes=EVERYWHERE)
+@leak("question.unfounded", stage=ProbingStage, round=2)
 def a_query_of_the_server_s_own(edit):
     edit.touched = edit.find(2, Kind.SLOT, slot=1)[:1]
 
@@ -328,7 +319,7 @@ class ElsewhereStage(Stage):
         return 700 if number == 2 else tick
 
 
-@leak("question.unfounded", stage=ElsewhereStage, round=2, modes=EVERYWHERE)
+@leak("question.unfounded", stage=ElsewhereStage, round=2)
 def a_search_that_starts_where_the_server_likes(edit):
     edit.touched = edit.find(2, Kind.OPEN)[:1]
 
@@ -342,7 +333,7 @@ class WeakStage(Stage):
         return replace(super().params(number, take, config, model), threshold=2)
 
 
-@leak("parameters.below-policy", stage=WeakStage, modes=EVERYWHERE)
+@leak("parameters.below-policy", stage=WeakStage)
 def a_threshold_of_two_shares(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
@@ -399,12 +390,12 @@ def say_contributors(edit: Edit, contributors) -> None:
     edit.put(learnt, replace(learnt, total=total))
 
 
-@leak("sums.differ", modes=EVERYWHERE)
+@leak("sums.differ")
 def a_sum_said_to_be_over_one_device_more(edit):
     say_contributors(edit, lambda ids: (*ids, 999))
 
 
-@leak("sums.differ", modes=EVERYWHERE)
+@leak("sums.differ")
 def a_sum_said_to_be_over_some_devices_twice(edit):
     say_contributors(edit, lambda ids: ids[:4] * 2)
 
@@ -416,13 +407,13 @@ def a_sum_before_its_shares(edit):
     edit.insert_after(edit.find(1, Kind.REQUEST, slot=UPDATE)[0], learnt)
 
 
-@leak("sums.unreplayable", modes=EVERYWHERE)
+@leak("sums.unreplayable")
 def a_second_sum_of_one_slot(edit):
     learnt = edit.sums(1)[-1]
     edit.insert_after(learnt, replace(learnt))
 
 
-@leak("broadcast.question", modes=EVERYWHERE)
+@leak("broadcast.question")
 def a_slot_opened_again_with_another_question(edit):
     last = edit.sums(1)[0]
     for entry in edit.find(1, Kind.SLOT, slot=0):
@@ -443,7 +434,7 @@ def a_masked_vector_taken_out(edit):
     edit.touched = edit.sums(1)[:1]
 
 
-@leak("sums.unreplayable", round=2, modes=EVERYWHERE)
+@leak("sums.unreplayable", round=2)
 def a_sum_of_a_slot_that_was_never_opened(edit):
     learnt = edit.sums(2)[-1]
     slot = [*edit.find(2, Kind.SLOT, slot=1), *edit.find(2, Kind.MASKED, slot=1)]
@@ -453,7 +444,7 @@ def a_sum_of_a_slot_that_was_never_opened(edit):
     assert learnt in edit.entries
 
 
-@leak("sums.unrecorded", modes=EVERYWHERE)
+@leak("sums.unrecorded")
 def a_sum_that_is_not_recorded(edit):
     edit.remove(edit.sums(1)[-1])
 
@@ -488,12 +479,12 @@ class AbortedStage(Stage):
         return dict.fromkeys(self.ids[:4], Vanish(Step(Sending.UNMASK, 1))) if number == 1 else {}
 
 
-@leak("retry.aborted", stage=AbortedStage, modes=EVERYWHERE)
+@leak("retry.aborted", stage=AbortedStage)
 def a_round_given_up_after_its_first_sum(edit):
     assert edit.end(1).aborted
     edit.touched = [edit.end(1)]
 
 
-@leak("retry.aborted", modes=EVERYWHERE)
+@leak("retry.aborted")
 def a_round_given_up_by_a_server_that_had_its_sums(edit):
     edit.put(edit.end(1), replace(edit.end(1), aborted="it did not please the server"))

@@ -298,34 +298,3 @@ def a_commitment_to_no_seed(edit):
     message = edit.message(entry)
     other = sha256(b"my loss, under a key of the server").digest()
     edit.put_message(entry, replace(message, commitments=(*message.commitments[:-1], other)))
-
-
-class HeadersStage(OneQuestionStage):
-    """An honest run of two rounds, of whose messages headers keep a part."""
-
-    length = 240
-
-
-def write_into(edit: Edit, kind: Kind, text: bytes, at: int) -> None:
-    """Write text over the bytes of some messages, from one place to the end of what is kept."""
-    for entry in edit.find(1, kind):
-        kept = entry.data[:256]
-        put = (text * 256)[: len(kept) - at]
-        edit.put_data(entry, entry.data[:at] + put + entry.data[at + len(put) :])
-
-
-@leak("fields.not-random", stage=HeadersStage, twin=HeadersStage, modes=("headers",))
-def text_in_the_kept_part_of_vectors(edit):
-    write_into(edit, Kind.MASKED, b"my loss is 2.3025851, I have 31 samples; ", 100)
-
-
-@leak("boxes.not-sealed", stage=HeadersStage, twin=HeadersStage, modes=("headers",))
-def text_in_the_kept_part_of_boxes(edit):
-    write_into(edit, Kind.SHARE_KEYS, b"my loss is 2.3025851, I have 31 samples; ", 150)
-
-
-@leak("fields.not-random", stage=HeadersStage, twin=HeadersStage, modes=("headers",))
-def one_text_in_the_kept_part_of_one_vector(edit):
-    (entry,) = edit.find(1, Kind.MASKED, peer=VICTIM)
-    text = b"my loss is 2.3025851, and I have 31 samples of label 7 alone"
-    edit.put_data(entry, entry.data[:100] + text + entry.data[100 + len(text) :])

@@ -53,8 +53,8 @@ def without_a_record_under_a_new_chain(path):
 
 
 def without_a_closing(_run, entries, folder, mode):
-    write(entries, folder / "t.bin", mode, closed=0)
-    return folder / "t.bin"
+    write(entries, folder / "t.sqlite", mode, closed=0)
+    return folder / "t.sqlite"
 
 
 def in_a_directory(_run, entries, folder, mode):
@@ -72,8 +72,8 @@ def closed_after_a_round(_run, entries, folder, mode):
 
 
 def closed_after_a_round_beside_its_truth(_run, entries, folder, mode):
-    write([entry for entry in entries if entry.round == 1], folder / "t.bin", mode)
-    return folder / "t.bin"
+    write([entry for entry in entries if entry.round == 1], folder / "t.sqlite", mode)
+    return folder / "t.sqlite"
 
 
 def beside_events_of_another_result(_run, entries, folder, mode):
@@ -110,7 +110,7 @@ def a_record_that_was_taken_out(edit):
     edit.touched = [edit.entries[AT - 2]]
 
 
-@leak("record.missing", modes=("full", "headers"))
+@leak("record.missing")
 def the_end_of_a_round_that_was_taken_out(edit):
     edit.remove(edit.end(1))
 
@@ -129,7 +129,6 @@ def a_record_that_was_taken_out_under_a_new_chain(edit):
     "record.cut",
     stage=DrawnStage,
     round=None,
-    modes=("full", "headers"),
     laid=closed_after_a_round,
     twin_laid=in_a_directory,
 )
@@ -162,7 +161,6 @@ def in_a_directory_without_a_summary(_run, entries, folder, mode):
     "run.unfinished",
     stage=DrawnStage,
     round=None,
-    modes=("full", "headers"),
     laid=in_a_directory_without_a_summary,
     twin_laid=in_a_directory,
 )
@@ -180,7 +178,6 @@ def in_a_directory_of_this_platform(run, entries, folder, mode):
     "model.first-differs",
     stage=DrawnStage,
     twin=StartedStage,
-    modes=("full", "headers"),
     laid=in_a_directory_of_this_platform,
     twin_laid=in_a_directory_of_this_platform,
 )
@@ -204,17 +201,17 @@ def settings_that_only_an_algorithm_in_clear_can_have(edit):
     assert edit.entries
 
 
-@leak("truth.missing", with_truth=True, retold=without_a_device, modes=("full", "headers"))
+@leak("truth.missing", with_truth=True, retold=without_a_device)
 def a_device_that_is_left_out_of_the_truth(edit):
     edit.touched = [edit.end(1)]
 
 
-@leak("truth.disagrees", with_truth=True, retold=without_an_update, modes=("full", "headers"))
+@leak("truth.disagrees", with_truth=True, retold=without_an_update)
 def a_device_that_did_not_train_by_the_truth(edit):
     edit.touched = [edit.end(1)]
 
 
-@leak("record.reordered", modes=("full", "headers"))
+@leak("record.reordered")
 def a_round_that_goes_on_after_its_end(edit):
     over = edit.end(1)
     edit.remove(over)

@@ -11,7 +11,6 @@ from deltafl.secagg.states import Stage as Sending
 from deltafl.secagg.states import Step, Vanish
 
 STRANGER = 4  # none of the ids
-BOTH = ("full", "headers")
 
 
 def in_its_turn(edit: Edit, entry: Said, asked: Kind, **which) -> None:
@@ -42,13 +41,13 @@ class LateSignedStage(SignedStage):
         return {VICTIM: Vanish(Step(Sending.MASK, UPDATE), late=True)} if number == 1 else {}
 
 
-@leak("answers.ignored", stage=LateStage, twin=LateStage, modes=BOTH)
+@leak("answers.ignored", stage=LateStage, twin=LateStage)
 def a_vector_that_came_in_time_and_was_called_lost(edit):
     (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
 
 
-@leak("answers.ignored", stage=LateSignedStage, twin=LateSignedStage, modes=BOTH)
+@leak("answers.ignored", stage=LateSignedStage, twin=LateSignedStage)
 def a_vector_that_came_in_time_and_was_signed_away(edit):
     (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
@@ -60,29 +59,29 @@ def keys_that_came_in_time_and_are_in_no_roster(edit):
     in_its_turn(edit, late, Kind.OPEN)
 
 
-@leak("answers.ignored", stage=LateReceiptStage, twin=LateReceiptStage, modes=BOTH)
+@leak("answers.ignored", stage=LateReceiptStage, twin=LateReceiptStage)
 def a_receipt_that_came_in_time_of_a_device_that_was_asked_nothing(edit):
     (late,) = edit.find(1, Kind.RECEIPT, peer=VICTIM)
     in_its_turn(edit, late, Kind.DELIVERY)
 
 
-@leak("answers.invented", modes=BOTH)
+@leak("answers.invented")
 def a_receipt_that_never_came(edit):
     edit.remove(*edit.find(1, Kind.RECEIPT, peer=VICTIM))
 
 
-@leak("answers.invented", stage=SignedStage, modes=BOTH)
+@leak("answers.invented", stage=SignedStage)
 def a_signature_that_never_came(edit):
     edit.remove(*edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM))
 
 
-@leak("cohort.grown", stage=LateStage, twin=LateStage, modes=BOTH)
+@leak("cohort.grown", stage=LateStage, twin=LateStage)
 def a_device_that_was_called_lost_and_is_asked_for_shares(edit):
     request = edit.find(1, Kind.REQUEST, slot=UPDATE)[0]
     edit.insert_after(request, replace(request, peer=VICTIM))
 
 
-@leak("cohort.grown", stage=LateReceiptStage, twin=LateReceiptStage, modes=BOTH)
+@leak("cohort.grown", stage=LateReceiptStage, twin=LateReceiptStage)
 def a_device_that_sent_no_receipt_and_is_asked_for_its_update(edit):
     for opened in edit.find(1, Kind.SLOT, slot=UPDATE):
         members = edit.message(opened).members.copy()
@@ -92,14 +91,14 @@ def a_device_that_sent_no_receipt_and_is_asked_for_its_update(edit):
     edit.insert_after(first, replace(first, peer=VICTIM))
 
 
-@leak("cohort.grown", stage=LateStage, twin=LateStage, modes=BOTH)
+@leak("cohort.grown", stage=LateStage, twin=LateStage)
 def a_sum_over_a_device_that_its_list_has_as_lost(edit):
     learnt = edit.sums(1)[-1]
     contributors = tuple(sorted((*learnt.total.contributors, VICTIM)))
     edit.put(learnt, replace(learnt, total=replace(learnt.total, contributors=contributors)))
 
 
-@leak("cohort.uninvited", modes=BOTH)
+@leak("cohort.uninvited")
 def a_roster_for_a_device_that_was_not_invited(edit):
     roster = edit.find(1, Kind.ROSTER)[0]
     edit.insert_after(roster, replace(roster, peer=STRANGER))
@@ -123,13 +122,13 @@ def last_of(edit: Edit, kind: Kind, **which) -> int:
     return edit.find(1, kind, **which)[-1].peer
 
 
-@leak("answers.ignored", modes=BOTH)
+@leak("answers.ignored")
 def a_survivor_whose_vector_came_last_and_who_is_not_asked_for_shares(edit):
     last = last_of(edit, Kind.MASKED, slot=UPDATE)
     not_asked(edit, Kind.REQUEST, Kind.SHARES, last, slot=UPDATE)
 
 
-@leak("answers.ignored", stage=SignedStage, modes=BOTH)
+@leak("answers.ignored", stage=SignedStage)
 def a_survivor_whose_vector_came_last_and_who_is_not_asked_to_sign(edit):
     last = last_of(edit, Kind.MASKED, slot=UPDATE)
     for asked, answered in ((Kind.REQUEST, Kind.SHARES), (Kind.CHECK, Kind.SIGNATURE)):
@@ -146,7 +145,7 @@ def a_signature_that_others_are_shown_of_a_device_that_is_not_asked_for_shares(e
     edit.touched = [own]
 
 
-@leak("answers.ignored", modes=BOTH)
+@leak("answers.ignored")
 def a_device_in_the_sum_of_a_whole_slot_that_is_not_asked_for_its_update(edit):
     last = last_of(edit, Kind.MASKED, slot=1)
     for kind in (Kind.SLOT, Kind.MASKED, Kind.REQUEST, Kind.SHARES):

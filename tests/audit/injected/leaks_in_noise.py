@@ -12,8 +12,6 @@ from staged_runs import BatchedStage, NoisySearchStage, NoisyStage
 from deltafl.protocol import update_noise
 from deltafl.protocol.noise import Noise
 
-EVERYWHERE = ("full", "headers")
-
 
 def limited(*limits):
     """Options of an audit of devices with more limits than usual."""
@@ -91,7 +89,7 @@ class FadingStage(NoisyStage):
         return replace(config, update=replace(config.update, noise=less))
 
 
-@leak("parameters.changed", stage=FadingStage, round=2, modes=EVERYWHERE)
+@leak("parameters.changed", stage=FadingStage, round=2)
 def less_noise_from_the_second_round_on(edit):
     assert edit.entries
 
@@ -105,7 +103,6 @@ class LoudStage(NoisyStage):
     stage=NoisyStage,
     twin=LoudStage,
     options=limited("policy.min_update_noise=2"),
-    modes=EVERYWHERE,
 )
 def less_noise_than_devices_insist_on(edit):
     assert edit.entries
@@ -117,12 +114,7 @@ class LongStage(NoisyStage):
     norm = 2.0
 
 
-@leak(
-    "round.below-policy",
-    stage=LongStage,
-    options=limited("policy.max_update_norm=1"),
-    modes=EVERYWHERE,
-)
+@leak("round.below-policy", stage=LongStage, options=limited("policy.max_update_norm=1"))
 def updates_that_are_longer_than_devices_accept(edit):
     assert edit.entries
 
@@ -139,7 +131,6 @@ class OftenStage(BatchedStage):
     stage=OftenStage,
     options=limited("policy.max_participations=2"),
     round=3,
-    modes=EVERYWHERE,
 )
 def devices_that_answer_more_often_than_they_may(edit):
     assert edit.entries

@@ -13,8 +13,6 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import ThreatModel
 
-BOTH = ("full", "headers")
-
 
 class LowerThetaStage(Stage):
     """The second round keeps a smaller tail."""
@@ -110,52 +108,52 @@ class CountedSeedStage(Stage):
         return (first + number).to_bytes(32)
 
 
-@leak("parameters.changed", stage=LowerThetaStage, round=2, modes=BOTH)
+@leak("parameters.changed", stage=LowerThetaStage, round=2)
 def a_smaller_tail_from_the_second_round_on(edit):
     assert edit.entries
 
 
-@leak("parameters.changed", stage=FinerGridStage, round=2, modes=BOTH)
+@leak("parameters.changed", stage=FinerGridStage, round=2)
 def a_finer_grid_from_the_second_round_on(edit):
     assert edit.entries
 
 
-@leak("parameters.changed", stage=OtherWeightsStage, round=2, modes=BOTH)
+@leak("parameters.changed", stage=OtherWeightsStage, round=2)
 def other_weights_from_the_second_round_on(edit):
     assert edit.entries
 
 
-@leak("parameters.changed", stage=WiderClipStage, round=2, modes=BOTH)
+@leak("parameters.changed", stage=WiderClipStage, round=2)
 def a_wider_clip_from_the_second_round_on(edit):
     assert edit.entries
 
 
-@leak("parameters.changed", stage=LowerThresholdStage, round=2, modes=BOTH)
+@leak("parameters.changed", stage=LowerThresholdStage, round=2)
 def a_lower_threshold_from_the_second_round_on(edit):
     assert edit.entries
 
 
-@leak("parameters.changed", stage=ColdStage, twin=WarmStage, round=3, modes=BOTH)
+@leak("parameters.changed", stage=ColdStage, twin=WarmStage, round=3)
 def a_search_that_starts_afresh_although_the_one_before_did_not(edit):
     assert edit.entries
 
 
-@leak("parameters.unfitting", stage=FirstRoundTwiceStage, round=2, modes=BOTH)
+@leak("parameters.unfitting", stage=FirstRoundTwiceStage, round=2)
 def a_round_that_is_announced_under_the_number_of_another(edit):
     assert edit.entries
 
 
-@leak("session.seed-repeated", stage=SameSeedStage, round=2, modes=BOTH)
+@leak("session.seed-repeated", stage=SameSeedStage, round=2)
 def one_seed_for_all_graphs(edit):
     assert edit.entries
 
 
-@leak("session.seed-repeated", stage=PlainSeedStage, round=1, modes=BOTH)
+@leak("session.seed-repeated", stage=PlainSeedStage, round=1)
 def a_seed_that_is_the_number_of_its_round(edit):
     assert edit.entries
 
 
-@leak("session.seed-repeated", stage=CountedSeedStage, round=2, modes=BOTH)
+@leak("session.seed-repeated", stage=CountedSeedStage, round=2)
 def seeds_that_are_counted_up(edit):
     assert edit.entries
 
@@ -184,7 +182,7 @@ class WeightyFiveStage(FiveStage):
         return SteepStage.config(self, number, cohort_size, warm_start)
 
 
-@leak("search.losses-found", stage=FiveStage, modes=BOTH)
+@leak("search.losses-found", stage=FiveStage)
 def losses_of_five_devices_of_equal_weight(edit):
     assert edit.entries
 
@@ -204,7 +202,7 @@ class FinestGridStage(Stage):
         return replace(config, search=replace(config.search, grid=LossGrid(20, 8)))
 
 
-@leak("round.below-policy", stage=FinestGridStage, modes=BOTH)
+@leak("round.below-policy", stage=FinestGridStage)
 def a_grid_on_which_every_loss_is_alone(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
@@ -219,7 +217,7 @@ class NarrowClipStage(Stage):
         return replace(config, update=replace(config.update, clip=0.001))
 
 
-@leak("round.below-policy", stage=NarrowClipStage, modes=BOTH)
+@leak("round.below-policy", stage=NarrowClipStage)
 def updates_of_heavy_devices_alone(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from leaks import leak
-from leaks_by_servers import EVERYWHERE, AbortedStage
+from leaks_by_servers import AbortedStage
 from staged_runs import Edit, Kind, Stage
 
 from deltafl.sim.record.transcript import INTERRUPTED
@@ -30,7 +30,7 @@ def stop_before(edit: Edit, kind: Kind, slot: int) -> None:
     edit.entries[edit.place(first) : edit.place(end)] = []
 
 
-@leak("round.given-up", **ABORTED, modes=EVERYWHERE)
+@leak("round.given-up", **ABORTED)
 def a_reason_with_more_in_it_than_a_reason(edit):
     say(edit, f"{edit.end(1).aborted}; the loss of device 7 was 1.2345")
 
@@ -65,6 +65,6 @@ def a_round_given_up_before_its_first_question(edit):
     say(edit, FEW.format(0))
 
 
-@leak("round.given-up", stage=Stage, modes=EVERYWHERE)
+@leak("round.given-up", stage=Stage)
 def an_interruption_of_a_server_that_was_not_interrupted(edit):
     say(edit, INTERRUPTED)

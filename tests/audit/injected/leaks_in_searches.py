@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from leaks import leak
-from leaks_by_servers import EVERYWHERE, OTHER, UPDATE, VICTIM, without
+from leaks_by_servers import OTHER, UPDATE, VICTIM, without
 from staged_runs import Kind, SignedStage, Stage, VerifiedStage
 
 from deltafl.protocol.quantile.search import Query
@@ -17,7 +17,7 @@ from deltafl.secagg.states import Stage as Sending
 from deltafl.secagg.states import Step, Vanish
 
 
-@leak("lists.not-whole", modes=EVERYWHERE)
+@leak("lists.not-whole")
 def a_whole_slot_that_all_are_told_is_smaller(edit):
     for entry in edit.find(1, Kind.SLOT, slot=1):
         message = edit.message(entry)
@@ -25,7 +25,7 @@ def a_whole_slot_that_all_are_told_is_smaller(edit):
     del edit.touched[1:]
 
 
-@leak("lists.not-agreed", modes=EVERYWHERE)
+@leak("lists.not-agreed")
 def a_whole_slot_with_a_device_that_was_lost(edit):
     for entry in edit.find(1, Kind.REQUEST, slot=0):
         message = edit.message(entry)
@@ -33,7 +33,7 @@ def a_whole_slot_with_a_device_that_was_lost(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
-@leak("lists.not-agreed", stage=VerifiedStage, modes=EVERYWHERE)
+@leak("lists.not-agreed", stage=VerifiedStage)
 def a_first_whole_slot_of_which_no_list_was_signed(edit):
     edit.remove(*edit.find(1, Kind.CHECK, slot=0), *edit.find(1, Kind.SIGNATURE, slot=0))
     edit.touched = edit.find(1, Kind.SLOT, slot=0)[:1]
@@ -53,7 +53,7 @@ def survivors_with_signatures_of_other_survivors(edit):
     edit.put_message(entry, replace(edit.message(entry), signatures=signatures))
 
 
-@leak("whole.unmasked", modes=EVERYWHERE)
+@leak("whole.unmasked")
 def a_request_for_shares_of_a_whole_slot(edit):
     last = edit.find(1, Kind.MASKED, slot=1)[-1]
     (like,) = edit.find(1, Kind.REQUEST, slot=0, peer=VICTIM)
@@ -68,7 +68,7 @@ def shares_for_a_whole_slot(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
-@leak("whole.incomplete", modes=EVERYWHERE)
+@leak("whole.incomplete")
 def a_sum_of_a_whole_slot_without_one_of_its_vectors(edit):
     edit.remove(*edit.find(1, Kind.MASKED, slot=1, peer=VICTIM))
     edit.touched = edit.sums(1)[1:2]
@@ -81,33 +81,33 @@ class LostStage(Stage):
         return {VICTIM: Vanish(Step(Sending.MASK, 1))} if number == 1 else {}
 
 
-@leak("whole.incomplete", stage=LostStage, modes=EVERYWHERE)
+@leak("whole.incomplete", stage=LostStage)
 def a_sum_of_a_whole_slot_that_was_lost(edit):
     first, *_ = edit.sums(1)
     last = edit.find(1, Kind.MASKED, slot=1)[-1]
     edit.insert_after(last, replace(first, total=replace(first.total, slot=1)))
 
 
-@leak("sums.unrecorded", modes=EVERYWHERE)
+@leak("sums.unrecorded")
 def a_sum_of_a_whole_slot_that_is_not_recorded(edit):
     edit.remove(edit.sums(1)[1])
     edit.touched = edit.find(1, Kind.MASKED, slot=1)[-1:]
 
 
-@leak("broadcast.proof", stage=VerifiedStage, modes=EVERYWHERE)
+@leak("broadcast.proof", stage=VerifiedStage)
 def no_proof_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=1, peer=VICTIM)
     edit.put_envelope(entry, opening=b"")
 
 
-@leak("proof.missing", stage=VerifiedStage, modes=EVERYWHERE)
+@leak("proof.missing", stage=VerifiedStage)
 def a_query_without_the_proof_of_the_last(edit):
     for entry in edit.find(1, Kind.SLOT, slot=1):
         edit.put_envelope(entry, opening=b"")
     del edit.touched[1:]
 
 
-@leak("proof.missing", stage=VerifiedStage, round=2, modes=EVERYWHERE)
+@leak("proof.missing", stage=VerifiedStage, round=2)
 def a_threshold_without_the_proof_of_the_last_query(edit):
     for entry in edit.find(2, Kind.SLOT, slot=UPDATE):
         edit.put_envelope(entry, opening=b"")
@@ -128,12 +128,12 @@ def params_of(edit):
     return next(iter(edit.run.params.values()))
 
 
-@leak("proof.invalid", stage=VerifiedStage, modes=EVERYWHERE)
+@leak("proof.invalid", stage=VerifiedStage)
 def a_proof_of_another_sum(edit):
     prove(edit, 1, lambda p: replace(p, packed=bytes([p.packed[0] ^ 1]) + p.packed[1:]))
 
 
-@leak("proof.invalid", stage=VerifiedStage, modes=EVERYWHERE)
+@leak("proof.invalid", stage=VerifiedStage)
 def a_proof_without_one_of_the_devices(edit):
     def shorter(proof):
         (*kept, _) = proof.committed
@@ -142,7 +142,7 @@ def a_proof_without_one_of_the_devices(edit):
     prove(edit, 1, shorter)
 
 
-@leak("proof.invalid", stage=VerifiedStage, modes=EVERYWHERE)
+@leak("proof.invalid", stage=VerifiedStage)
 def a_proof_with_a_forged_signature(edit):
     def forged(proof):
         first, *_ = proof.committed
@@ -169,13 +169,13 @@ def a_vector_that_is_not_in_the_proved_sum(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
-@leak("proof.differs", stage=VerifiedStage, modes=EVERYWHERE)
+@leak("proof.differs", stage=VerifiedStage)
 def a_proved_sum_that_is_not_in_the_record(edit):
     edit.remove(edit.sums(1)[0])
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
-@leak("proof.differs", stage=VerifiedStage, modes=EVERYWHERE)
+@leak("proof.differs", stage=VerifiedStage)
 def a_forged_answer_that_was_proved_to_be_another(edit):
     learnt = edit.sums(1)[0]
     vector = learnt.total.vector.copy()
@@ -199,7 +199,7 @@ class EarlyStage(CredulousStage):
         return Threshold(0, 0) if is_second and number == 1 else question
 
 
-@leak("question.not-following", stage=EarlyStage, modes=EVERYWHERE)
+@leak("question.not-following", stage=EarlyStage)
 def a_search_that_ends_although_nobody_is_gone(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
 
@@ -212,7 +212,7 @@ class IsolatingVerifiedStage(CredulousStage):
         return Threshold(2 * 3379, 0) if isolates else question
 
 
-@leak("question.not-following", stage=IsolatingVerifiedStage, modes=EVERYWHERE)
+@leak("question.not-following", stage=IsolatingVerifiedStage)
 def a_threshold_that_does_not_follow_from_proved_sums(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
 
@@ -225,7 +225,7 @@ class SmallTailStage(CredulousStage):
     counts_tails = False
 
 
-@leak("search.small-tail", stage=SmallTailStage, modes=EVERYWHERE)
+@leak("search.small-tail", stage=SmallTailStage)
 def a_threshold_that_keeps_one_device(edit):
     assert len(edit.run.passed(1)) == 1
     edit.touched = edit.find(1, Kind.SLOT, slot=SmallTailStage.max_queries)[:1]
@@ -236,7 +236,6 @@ def a_threshold_that_keeps_one_device(edit):
     stage=SignedStage,
     twin=VerifiedStage,
     options={"adversary": Adversary.ACTIVE},
-    modes=EVERYWHERE,
 )
 def a_search_of_an_active_server_that_nobody_can_check(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]

@@ -238,7 +238,7 @@ class SmallOrderStage(VerifiedStage):
         return mock.patch.object(openings, "commit", commit)
 
 
-@leak("commitments.outside-group", stage=SmallOrderStage, modes=("full", "headers"))
+@leak("commitments.outside-group", stage=SmallOrderStage)
 def commitments_and_points_of_small_order_that_cancel(edit):
     assert edit.run.entries
 
@@ -282,7 +282,7 @@ class OneIdBlindingStage(VerifiedStage):
         return lambda size: known if size == 64 and not next(draws) else honest(size)
 
 
-@leak("fields.not-random", stage=CountedBlindingStage, modes=("full", "headers"))
+@leak("fields.not-random", stage=CountedBlindingStage)
 def blindings_that_count(edit):
     assert edit.run.entries
 

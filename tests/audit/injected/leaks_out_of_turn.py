@@ -7,7 +7,6 @@ from staged_runs import Edit, Kind, SignedStage, VerifiedStage
 
 from deltafl.protocol import wire as round_wire
 
-EVERYWHERE = ("full", "headers")
 WHOLE, UPDATE = 1, 2  # slots, where a search has two queries
 
 
@@ -18,25 +17,25 @@ def move_after(edit: Edit, place, *moved) -> None:
     edit.touched = []
 
 
-@leak("messages.untimely", modes=EVERYWHERE, stage=VerifiedStage)
+@leak("messages.untimely", stage=VerifiedStage)
 def a_whole_slot_opened_twice(edit):
     again = [replace(entry) for entry in edit.find(1, Kind.SLOT, slot=WHOLE)]
     edit.insert_after(edit.sums(1)[WHOLE], *again)
 
 
-@leak("messages.untimely", modes=EVERYWHERE)
+@leak("messages.untimely")
 def a_slot_opened_twice_for_one_device(edit):
     first = edit.find(1, Kind.SLOT, slot=UPDATE)[3]
     edit.insert_after(edit.sums(1)[-1], replace(first))
 
 
-@leak("messages.untimely", modes=EVERYWHERE)
+@leak("messages.untimely")
 def a_query_after_the_update(edit):
     query = [*edit.find(1, Kind.SLOT, slot=WHOLE), *edit.find(1, Kind.MASKED, slot=WHOLE)]
     move_after(edit, edit.sums(1)[-1], *query, edit.sums(1)[WHOLE])
 
 
-@leak("messages.untimely", modes=EVERYWHERE, stage=VerifiedStage)
+@leak("messages.untimely", stage=VerifiedStage)
 def a_question_before_the_sum_that_it_follows_from(edit):
     learnt = edit.sums(1)[0]
     edit.remove(learnt)
@@ -44,7 +43,7 @@ def a_question_before_the_sum_that_it_follows_from(edit):
     edit.touched = [learnt]
 
 
-@leak("messages.untimely", modes=EVERYWHERE, stage=SignedStage)
+@leak("messages.untimely", stage=SignedStage)
 def a_list_to_be_signed_although_one_is_agreed(edit):
     before = edit.sums(1)[0]
     for entry in edit.find(1, Kind.CHECK, slot=0):
@@ -58,13 +57,13 @@ def signatures_of_a_list_that_needs_none(edit):
     edit.put_message(entry, replace(edit.message(entry), signatures=signatures))
 
 
-@leak("messages.untimely", modes=EVERYWHERE)
+@leak("messages.untimely")
 def a_question_to_a_device_without_a_roster(edit):
     asked = edit.find(1, Kind.SLOT, slot=UPDATE)[-1]
     edit.insert_after(asked, replace(asked, peer=999))
 
 
-@leak("messages.untimely", modes=EVERYWHERE, stage=VerifiedStage)
+@leak("messages.untimely", stage=VerifiedStage)
 def the_proof_of_a_sum_that_is_not_there_yet(edit):
     proof = edit.envelope(edit.find(1, Kind.SLOT, slot=UPDATE)[0]).opening
     assert proof
@@ -80,13 +79,13 @@ def signatures_that_nobody_is_recorded_to_have_sent(edit):
     edit.touched = []
 
 
-@leak("record.missing", modes=EVERYWHERE, round=2)
+@leak("record.missing", round=2)
 def a_round_that_is_left_out(edit):
     edit.remove(*(entry for entry in edit.entries if entry.round == 1))
     edit.touched = []
 
 
-@leak("sums.differ", "proof.differs", modes=EVERYWHERE, stage=VerifiedStage)
+@leak("sums.differ", "proof.differs", stage=VerifiedStage)
 def a_sum_with_fewer_devices_below_the_pivot_than_before(edit):
     for learnt in edit.sums(1)[:2]:
         vector = learnt.total.vector.copy()
@@ -95,7 +94,7 @@ def a_sum_with_fewer_devices_below_the_pivot_than_before(edit):
     del edit.touched[:]
 
 
-@leak("messages.untimely", modes=EVERYWHERE, round=1)
+@leak("messages.untimely", round=1)
 def a_device_that_left_and_is_asked_for_its_update(edit):
     last = len(edit.run.stage.ids) - 1
     for entry in edit.find(1, Kind.DELIVERY):

@@ -15,10 +15,9 @@ from deltafl.secagg.states import Stage as Sending
 from deltafl.secagg.states import Step, Vanish
 
 UPDATE = 2
-EVERYWHERE = ("full", "headers")
 
 
-@leak("metadata.size", modes=EVERYWHERE)
+@leak("metadata.size")
 def shorter_vectors_of_whoever_fails_the_filter(edit):
     passed = edit.run.passed(1)
     for entry in edit.find(1, Kind.MASKED, slot=UPDATE):
@@ -30,7 +29,7 @@ def shorter_vectors_of_whoever_fails_the_filter(edit):
     edit.touched = []
 
 
-@leak("metadata.order", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+@leak("metadata.order", stage=ManyStage, with_truth=True, round=None)
 def whoever_trains_answers_last(edit):
     update = ManyStage.max_queries
     for number in range(1, edit.run.stage.num_rounds + 1):
@@ -52,18 +51,18 @@ def sort_answers(edit, kind, key, **which):
     edit.touched = []
 
 
-@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None)
 def whoever_has_the_smallest_loss_answers_first(edit):
     sort_answers(edit, Kind.MASKED, lambda e: edit.run.loss(e.round, e.peer), slot=0)
 
 
-@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None)
 def shares_that_come_in_the_order_of_the_losses(edit):
     """From the largest to the smallest."""
     sort_answers(edit, Kind.SHARES, lambda e: -edit.run.loss(e.round, e.peer), slot=0)
 
 
-@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None)
 def receipts_that_come_in_the_order_of_the_weights(edit):
     sort_answers(edit, Kind.RECEIPT, lambda e: -edit.run.stage.weight(e.peer))
 
@@ -75,7 +74,7 @@ class SilentStage(ManyStage):
         return dict.fromkeys(self.by_loss()[:5], Vanish(Step(Sending.MASK, self.max_queries)))
 
 
-@leak("metadata.answers", stage=SilentStage, with_truth=True, round=None, modes=EVERYWHERE)
+@leak("metadata.answers", stage=SilentStage, with_truth=True, round=None)
 def whoever_fails_the_filter_stays_away(edit):
     for number in range(1, edit.run.stage.num_rounds + 1):
         assert edit.run.passed(number).isdisjoint(edit.run.stage.by_loss()[:5])
@@ -88,11 +87,11 @@ class LonelyStage(OneQuestionStage):
         return [self.ids[: 5 + number]]
 
 
-@leak("participation.solvable", stage=LonelyStage, twin=BatchedStage, round=2, modes=EVERYWHERE)
+@leak("participation.solvable", stage=LonelyStage, twin=BatchedStage, round=2)
 def cohorts_that_isolate_one_device_over_rounds(edit):
     assert len(edit.sums(2)[0].total.contributors) == len(edit.sums(1)[0].total.contributors) + 1
 
 
-@leak("search.narrow", stage=Stage, twin=OneQuestionStage, modes=EVERYWHERE)
+@leak("search.narrow", stage=Stage, twin=OneQuestionStage)
 def searches_that_tell_what_all_searches_tell(edit):
     assert len(edit.sums(1)) > 1

@@ -9,7 +9,7 @@ right, as that of a server that lies from the start, or writes its record anew.
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
@@ -48,6 +48,7 @@ from deltafl.secagg.states import Step, Vanish
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.record import write_record
 from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.record.truth import Told, TruthWriter, sources_of
 
@@ -700,15 +701,17 @@ def _kind_and_slot(run: StagedRun, entry: Said) -> tuple[Kind | None, int | None
 
 
 def write(entries: Sequence[Entry], path: Path, mode: str = "full", *, closed=None) -> Mark:
-    """Write a transcript whose chain is right.
+    """Write a record whose chain is right.
 
     Args:
         entries: What it says.
-        path: The file.
+        path: The file; it may be there, without rows of its chain.
         mode: As of `TranscriptWriter`.
         closed: Rounds of the closing record; 0 for none; by default, as many as there are.
     """
-    with TranscriptWriter(path, mode, run_id=RUN_ID) as writer:
+    with write_record(path) as record:
+        record.chain.append("rounds", 0, "opening", mode, RUN_ID)
+        writer = TranscriptWriter(record, mode, is_durable=False)
         for number, part in _by_round(entries):
             writer.begin_round(number, {entry.peer for entry in part if isinstance(entry, Said)})
             for entry in part:
@@ -723,7 +726,8 @@ def write(entries: Sequence[Entry], path: Path, mode: str = "full", *, closed=No
         rounds = len({e.round for e in entries}) if closed is None else closed
         if rounds:
             writer.finish(rounds)
-        return writer.flush()
+        record.keep()
+        return record.chain.mark
 
 
 def _by_round(entries: Sequence[Entry]) -> Iterator[tuple[int, list[Entry]]]:
@@ -737,9 +741,9 @@ def _by_round(entries: Sequence[Entry]) -> Iterator[tuple[int, list[Entry]]]:
         yield part[-1].round, part
 
 
-def write_truth(run: StagedRun, path: Path, mode: str = "full", run_id: bytes = RUN_ID) -> None:
+def write_truth(run: StagedRun, path: Path, run_id: bytes = RUN_ID) -> None:
     """Write the run's truth file."""
-    with TruthWriter(path, run_id, mode) as writer:
+    with closing(TruthWriter(path, run_id, 0, b"", keeps_updates=True)) as writer:
         for number, device in run.truths:
             told = Told()
             if device.noted_loss is not None:
