@@ -88,7 +88,7 @@ class RoundsAgain:
             case Message():
                 place = Evidence(record.round, record.number)
                 if record.sent:
-                    if self._replay is None:
+                    if self._replay is None and self._begin is not None:
                         yield from self._open(data, place)
                     if self._replay is not None:
                         yield from self._replay.sent(record.peer, data, place)
@@ -110,7 +110,7 @@ class RoundsAgain:
                 self._directory = FirstUse()
 
     def _open(self, data: bytes, place: Evidence) -> Iterator[Departure]:
-        begin = self._begin
+        begin, self._begin = self._begin, None
         try:
             envelope = round_wire.decode(data)
         except DecodeError as error:
@@ -137,7 +137,7 @@ class RoundsAgain:
             yield Departure("session.impossible", f"no server announces this: {error}", place)
             return
         yield from self._started(envelope, place)
-        kept = self.kept[begin.round]
+        self._begin, kept = begin, self.kept[begin.round]
         kept.announced, kept.params, kept.lost = envelope, params, lost
         self._replay = ServerReplay(server, params, frozenset(begin.cohort))
         self._envelope = envelope

@@ -4,7 +4,7 @@ It must send what the record says that it sent, learn what it says that it learn
 says. What it does otherwise is a departure, of a rule that follows from what is different.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, TypeAlias
@@ -12,12 +12,16 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from deltafl.protocol import wire as round_wire
+from deltafl.protocol.configuration import UPDATE_SLOT
 from deltafl.protocol.messages import Announce, Ask, Envelope
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import ClientId, DecodeError, SessionParams
+from deltafl.secagg import ClientId, DecodeError, SessionParams, SlotSum
 from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.messages import (
+    AdvertiseKeys,
     ConsistencyCheck,
+    ConsistencySignature,
     OpenSlot,
     Outgoing,
     RosterMessage,
@@ -37,7 +41,7 @@ class Departure:
     """What an honest party does otherwise.
 
     Attributes:
-        rule: That is broken; an id of `replayed.RULES`.
+        rule: That is broken.
         detail: What is there, and what should be: one sentence.
         place: Where.
     """
@@ -47,7 +51,6 @@ class Departure:
     place: Evidence
 
 
-_Compared: TypeAlias = Callable[["ServerReplay", SessionMessage, SessionMessage], "_Found"]
 _Found: TypeAlias = Iterator[tuple[str, str]]  # rule and detail
 
 
@@ -75,8 +78,12 @@ class ServerReplay:
     _ever: set[int] = field(default_factory=set)
     _answered: set[int] = field(default_factory=set)
     _heard: set[tuple[int, bytes]] = field(default_factory=set)
+    _answers: set[tuple[int, type, int]] = field(default_factory=set)
+    _signed: set[tuple[int, int, bytes]] = field(default_factory=set)  # with the slot
+    _roster: Sequence[int] = ()
     _unlearnt: bool = False
-    _is_over: bool = False
+    _early: tuple[int, Evidence] | None = None  # who was sent what follows from that sum
+    _goes_on: bool = False  # after an honest server has given up
 
     def __post_init__(self) -> None:
         self._due = self.server.start()
@@ -85,10 +92,13 @@ class ServerReplay:
         """The record says that this was sent."""
         if self.lost_track:
             return
-        if self._unlearnt:
-            self._unlearnt = False
-            detail = f"device {peer} was sent a message before the sum that it follows from"
-            yield Departure("messages.untimely", detail, place)
+        if self._unlearnt and self._early is None:
+            self._early = peer, place
+        if why := self._given_up:
+            if not self._goes_on:
+                self._goes_on = True
+                yield Departure("messages.untimely", f"the round goes on, {why}", place)
+            return
         due = self._due.get(ClientId(peer))
         if peer in self._sent or due is None:
             yield Departure(*self._too_many(peer, data, due), place)
@@ -105,6 +115,8 @@ class ServerReplay:
         if heard in self._heard:
             detail = f"device {peer} sent a message once more"
             yield Departure("messages.repeated", detail, place)
+        elif self._is_second(peer, data):
+            yield Departure("messages.twice", f"device {peer} sent another answer", place)
         self._heard.add(heard)
         self._answered.add(peer)
         if not self.lost_track:
@@ -115,24 +127,25 @@ class ServerReplay:
         if self.lost_track:
             return
         if missing := sorted(set(self._due) - self._sent):
-            detail = f"nothing was sent to {_shown(missing)}, to whom a message was due"
+            detail = f"nothing was sent to {_shown(missing)}, where a message was due"
             yield Departure("messages.missing", detail, place)
         yield from self._not_learnt(place)
         if not self._due:
             self._lose_track()
-            yield Departure("messages.untimely", "the round goes on after its end", place)
+            if not self._goes_on:
+                yield Departure("messages.untimely", "the round goes on after its end", place)
             return
         self._ever |= self._sent
         for device in self._sent - self._answered:
             self.silent.setdefault(device, self.server.step)
-        self._answered = set()
+        self._answered, self._early = set(), None
         self._due, self._sent = self.server.close_round(), set()
+        if not self._roster:
+            self._roster = self._roster_in(self._due)
         revealed = self.server.revealed
         self._unlearnt = revealed is not None
-        is_proved = revealed is not None and self.params.slots[revealed.slot].verified
-        if revealed is not None and is_proved and revealed.opening is None:
-            detail = f"the commitments of slot {revealed.slot} do not open to its sum"
-            yield Departure("proof.impossible", detail, place)
+        if revealed is not None:
+            yield from self._unsound(revealed, place)
 
     def learnt(self, total: Sum, place: Evidence) -> Iterator[Departure]:
         """The record says that the server has learnt a sum."""
@@ -141,10 +154,14 @@ class ServerReplay:
         revealed = self.server.revealed
         if not self._unlearnt or revealed is None:
             self._lose_track()
-            detail = f"it has a sum of slot {total.slot}, which its messages do not give"
+            why = f": {self._given_up}" if self._given_up else ""
+            detail = f"it has a sum of slot {total.slot}, which its messages do not give{why}"
             yield Departure("sums.unreplayable", detail, place)
             return
         self._unlearnt = False
+        if self._early is not None:
+            detail = f"device {self._early[0]} was sent a message before the sum that it follows"
+            yield Departure("messages.untimely", f"{detail} from", self._early[1])
         same = (
             total.slot == revealed.slot
             and total.length == len(revealed.vector)
@@ -175,18 +192,64 @@ class ServerReplay:
             detail = f"it {said}, where an honest server goes on"
             yield Departure("round.given-up", detail, place)
             return
-        self._is_over = True
         reason = self.server.outcomes[0].aborted or ""
         if reason != aborted:
             said = f"was given up because {aborted[:80]}" if aborted else "ended without a reason"
             honest = f"an honest server gives up because {reason}" if reason else "nothing is wrong"
             yield Departure("round.given-up", f"it {said}; {honest}", place)
 
+    @property
+    def _given_up(self) -> str:
+        """Why an honest server has given the round up; "" if it has not."""
+        outcomes = self.server.outcomes
+        reason = outcomes[0].aborted if outcomes else None
+        return f"and an honest server gives up because {reason}" if reason else ""
+
+    def _roster_in(self, outgoing: Outgoing) -> Sequence[int]:
+        """The roster that devices are sent, if they are."""
+        for data in outgoing.values():
+            message = session_wire.decode(round_wire.decode(data).session, self.params)
+            return message.roster.tolist() if isinstance(message, RosterMessage) else ()
+        return ()
+
+    def _is_second(self, peer: int, data: bytes) -> bool:
+        """Whether a device had sent another answer to the same question."""
+        try:
+            message = session_wire.decode(data, self.params)
+        except DecodeError:
+            return False
+        slot = getattr(message, "slot", 0)
+        if isinstance(message, ConsistencySignature):
+            self._signed.add((peer, slot, bytes(message.signature)))
+        answer = peer, type(message), slot
+        known = answer in self._answers
+        self._answers.add(answer)
+        return known
+
+    def _unsound(self, revealed: SlotSum, place: Evidence) -> Iterator[Departure]:
+        """A sum that honest devices cannot give."""
+        slot = revealed.slot
+        if self.params.slots[slot].verified and revealed.opening is None:
+            detail = f"the commitments of slot {slot} do not open to its sum"
+            yield Departure("proof.impossible", detail, place)
+            return
+        layouts = [
+            config.update_layout if one.label == UPDATE_SLOT else config.search_layout
+            for config in self.server.levels.rounds
+            for one in config.slots()
+        ]
+        try:
+            layouts[slot].decode(revealed.vector.astype(np.uint64))
+        except EncodingError as error:
+            yield Departure("sums.out-of-range", f"the sum of slot {slot}: {error}", place)
+
     def _not_learnt(self, place: Evidence) -> Iterator[Departure]:
         if self._unlearnt and self.server.revealed is not None:
             self._unlearnt = False
             detail = f"the sum of slot {self.server.revealed.slot}, which the server has learnt, "
-            yield Departure("sums.unrecorded", f"{detail}is not recorded", place)
+            early = place if self._early is None else self._early[1]
+            yield Departure("sums.unrecorded", f"{detail}is not recorded", early)
+        self._early = None
 
     def _lose_track(self) -> None:
         self.lost_track = True
@@ -273,30 +336,63 @@ class ServerReplay:
         if getattr(due, "slot", 0) != getattr(said, "slot", 0):
             yield "messages.untimely", "was sent a message about another slot than the open one"
             return
-        yield from _compared(due, said)
+        yield from self._compared(due, said)
+
+    def _compared(self, due: SessionMessage, said: SessionMessage) -> _Found:
+        """What is different in two messages of one type."""
+        match due, said:
+            case RosterMessage(), RosterMessage():
+                yield from _in_sets(due.roster.tolist(), said.roster.tolist(), "roster")
+                keys, shown = _keys_in(due), _keys_in(said)
+                if changed := sorted(i for i, key in shown.items() if keys.get(i, key) != key):
+                    yield "keys.substituted", f"was shown other keys than {_shown(changed)} sent"
+            case ShareDelivery(), ShareDelivery():
+                yield from self._in_members(due.members, said.members, "members")
+                if due.boxes != said.boxes:
+                    yield "boxes.exchanged", "was sent other boxes than devices have sealed for it"
+            case OpenSlot(), OpenSlot():
+                yield from self._in_members(due.members, said.members, "members")
+                yield from self._in_signatures(due, said)
+            case ConsistencyCheck(), ConsistencyCheck():
+                yield from self._in_members(due.survivors, said.survivors, "survivors")
+            case UnmaskRequest(), UnmaskRequest():
+                yield from self._in_members(due.survivors, said.survivors, "survivors")
+                yield from self._in_signatures(due, said)
+
+    def _in_members(self, due: np.ndarray, said: np.ndarray, what: str) -> _Found:
+        left, right = (self._ids(np.flatnonzero(one).tolist()) for one in (due, said))
+        yield from _in_sets(left, right, what)
+
+    def _in_signatures(
+        self, due: OpenSlot | UnmaskRequest, said: OpenSlot | UnmaskRequest
+    ) -> _Found:
+        strange = [
+            device
+            for (place, own), device in zip(
+                said.signatures.items(), self._ids(said.signatures), strict=True
+            )
+            if due.signatures.get(place) != own
+            and (device, said.slot, bytes(own)) not in self._signed
+        ]
+        if strange:
+            detail = f"was shown a signature of this list that {_shown(strange)} did not send"
+            yield "lists.strange-signature", detail
+        if len(said.signatures) < len(due.signatures):
+            number = f"{len(said.signatures)} signatures, and there are {len(due.signatures)}"
+            yield "lists.no-quorum", f"was shown {number}"
+        elif not strange and said.signatures.keys() != due.signatures.keys():
+            yield "lists.chosen-signatures", "was shown other signatures than the first that count"
+
+    def _ids(self, positions: Iterable[int]) -> list[int]:
+        """The devices at positions of the roster; −1 beyond its end."""
+        roster = self._roster
+        return [roster[one] if one < len(roster) else -1 for one in positions]
 
 
-def _compared(due: SessionMessage, said: SessionMessage) -> _Found:
-    """What is different in two messages of one type."""
-    match due, said:
-        case RosterMessage(), RosterMessage():
-            yield from _in_sets(due.roster.tolist(), said.roster.tolist(), "roster")
-            if len(due.keys) != len(said.keys) or any(
-                said.keys.get(place) != key for place, key in due.keys.items()
-            ):
-                yield "keys.substituted", "was shown other keys than devices have sent"
-        case ShareDelivery(), ShareDelivery():
-            yield from _in_members(due.members, said.members, "members")
-            if due.boxes != said.boxes:
-                yield "boxes.exchanged", "was sent other boxes than devices have sealed for it"
-        case OpenSlot(), OpenSlot():
-            yield from _in_members(due.members, said.members, "members")
-            yield from _in_signatures(due.signatures, said.signatures)
-        case ConsistencyCheck(), ConsistencyCheck():
-            yield from _in_members(due.survivors, said.survivors, "survivors")
-        case UnmaskRequest(), UnmaskRequest():
-            yield from _in_members(due.survivors, said.survivors, "survivors")
-            yield from _in_signatures(due.signatures, said.signatures)
+def _keys_in(message: RosterMessage) -> Mapping[int, AdvertiseKeys]:
+    """The keys in a roster, by device."""
+    ids = message.roster.tolist()
+    return {ids[place]: key for place, key in message.keys.items()}
 
 
 def _in_announcements(expected: Announce, actual: Announce) -> _Found:
@@ -315,37 +411,19 @@ def _in_openings(actual: bytes) -> _Found:
         yield "proof.differs", "was sent another proof than that of the sum before"
 
 
-def _in_members(due: np.ndarray, said: np.ndarray, what: str) -> _Found:
-    size = max(len(due), len(said))
-    left, right = (np.flatnonzero(np.pad(one, (0, size - len(one)))) for one in (due, said))
-    yield from _in_sets(left.tolist(), right.tolist(), what)
-
-
 def _in_sets(due: Sequence[int], said: Sequence[int], what: str) -> _Found:
     if ignored := sorted(set(due) - set(said)):
         yield (
             "answers.ignored",
-            f"was told {what} without {_shown(ignored)}, whose answers had come in time",
+            f"was told {what} without {_shown(ignored)}, from which a good answer came in time",
         )
     if added := sorted(set(said) - set(due)):
         yield (
             "cohort.grown",
-            f"was told {what} with {_shown(added)}, which had not answered",
+            f"was told {what} with {_shown(added)}, from which no good answer came in time",
         )
     if not ignored and not added and list(due) != list(said):
         yield "messages.twice", f"was told {what} in another order"
-
-
-def _in_signatures(due: Mapping[int, bytes], said: Mapping[int, bytes]) -> _Found:
-    if strange := sorted(place for place, own in said.items() if due.get(place, own) != own):
-        yield (
-            "lists.strange-signature",
-            f"was shown a signature that {_shown(strange)} did not send",
-        )
-    if len(said) < len(due):
-        yield "lists.no-quorum", f"was shown {len(said)} signatures, and there are {len(due)}"
-    elif said.keys() != due.keys():
-        yield "lists.chosen-signatures", "was shown other signatures than the first that count"
 
 
 def _named(message: object) -> str:
@@ -353,5 +431,7 @@ def _named(message: object) -> str:
 
 
 def _shown(devices: Sequence[int]) -> str:
+    if len(devices) == 1:
+        return f"device {devices[0]}"
     some = ", ".join(map(str, devices[:_SHOWN])) + (", …" if len(devices) > _SHOWN else "")
     return f"{len(devices)} devices ({some})"

@@ -103,31 +103,33 @@ def another_receipt(edit: Edit) -> Said:
 @leak("answers.ignored", stage=CoveredStage, twin=RefusalStage, common=COMPLAINT)
 def a_complaint_that_covers_for_another_loss(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=WHOLE, peer=VICTIM)
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
 @leak("answers.ignored", stage=LostAfterReceiptsStage, twin=RefusalStage, common=COMPLAINT)
 def a_complaint_that_covers_for_a_loss_at_once(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=VICTIM)
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
-@leak("answers.ignored", stage=DroppedStage)
+@leak("cohort.grown", stage=DroppedStage)
 def a_second_receipt_that_covers_for_a_later_loss(edit):
-    another_receipt(edit)
-    edit.touched = edit.find(1, Kind.MASKED, slot=WHOLE, peer=VICTIM)
+    receipt = another_receipt(edit)
+    edit.touched = [edit.follows(receipt)]
 
 
-@leak("answers.ignored", stage=DroppedSignedStage)
+@leak("cohort.grown", stage=DroppedSignedStage)
 def a_second_receipt_that_covers_for_a_later_loss_in_a_signed_session(edit):
-    another_receipt(edit)
-    edit.touched = edit.find(1, Kind.MASKED, slot=WHOLE, peer=VICTIM)
+    receipt = another_receipt(edit)
+    edit.touched = [edit.follows(receipt)]
 
 
-@leak("answers.ignored", stage=LateStage, twin=LateStage)
+@leak("cohort.grown", stage=LateStage, twin=LateStage)
 def a_second_receipt_that_covers_for_a_vector_in_time(edit):
-    another_receipt(edit)
+    receipt = another_receipt(edit)
     (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
-    edit.touched = [late]
+    edit.touched = [edit.follows(receipt)]
 
 
 @leak("answers.ignored", stage=LateStage, twin=LateStage)
@@ -139,6 +141,7 @@ def a_second_vector_that_covers_for_the_first(edit):
     packed = bytes([message.packed[0] ^ 1]) + message.packed[1:]
     edit.insert_like(late, late, replace(message, packed=packed))
     edit.touched = [late]
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
 @leak("messages.twice")
@@ -153,7 +156,7 @@ def two_answers_with_shares(edit):
     edit.insert_like(entry, entry, replace(message, shares=message.shares ^ 1))
 
 
-@leak("messages.twice")
+@leak("shares.asked-twice")
 def two_lists_of_survivors_for_one_device(edit):
     entry = edit.find(1, Kind.REQUEST, slot=UPDATE)[3]
     survivors = edit.message(entry).survivors.copy()

@@ -256,7 +256,7 @@ class LowOrderStage(Stage):
         return session_wire.encode(replace(message, sealing_key=keys.PublicKey(bytes(32))), params)
 
 
-@leak("keys.twice")
+@leak("messages.twice")
 def a_second_advertisement_with_other_keys(edit):
     (first,) = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
     (later,) = edit.find(2, Kind.ADVERTISE, peer=VICTIM)
@@ -269,21 +269,23 @@ def a_key_of_low_order(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-@leak("keys.bad-signature", stage=SignedStage)
+@leak("lists.strange-signature", stage=SignedStage)
 def a_signature_of_other_survivors(edit):
     (entry,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
     (earlier,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
     edit.put_message(entry, replace(edit.message(earlier), slot=UPDATE))
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
-@leak("keys.bad-signature", stage=VerifiedStage)
+@leak("record.missing", stage=VerifiedStage)
 def a_signature_of_other_members(edit):
     (entry,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
     (later,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
     edit.put_message(entry, replace(edit.message(later), slot=0))
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
-@leak("keys.bad-signature", stage=SignedStage)
+@leak("cohort.grown", stage=SignedStage)
 def keys_signed_by_nobody(edit):
     def forged(advertised):
         signature = bytes(64)
@@ -297,6 +299,7 @@ def keys_signed_by_nobody(edit):
         shown = {p: forged(k) if p == place else k for p, k in message.keys.items()}
         edit.put_message(roster, replace(message, keys=shown))
     edit.touched = edit.touched[:1]
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
 class OtherIdentityStage(SignedStage):
@@ -371,15 +374,16 @@ class FalseCommitmentStage(VerifiedStage):
 @leak("proof.impossible", stage=FalseCommitmentStage)
 def an_answer_that_was_not_committed_to(edit):
     assert "committed" in edit.end(1).aborted
-    edit.touched = edit.sums(1)[:1]
+    edit.touched = [edit.closing(edit.find(1, Kind.MASKED, slot=0)[0])]
 
 
-@leak("votes.unproved", stage=ProvedStage)
+@leak("sums.unreplayable", stage=ProvedStage)
 def an_answer_whose_proof_does_not_hold(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
     message = edit.message(entry)
     changed = message.proof[:-1] + bytes([message.proof[-1] ^ 1])
     edit.put_message(entry, replace(message, proof=changed))
+    edit.touched = edit.sums(1)[1:2]
 
 
 class WrongShareStage(Stage):
@@ -393,6 +397,6 @@ class WrongShareStage(Stage):
         return session_wire.encode(replace(message, shares=wrong), params)
 
 
-@leak("shares.wrong", stage=WrongShareStage)
+@leak("shares.unfitting", stage=WrongShareStage)
 def wrong_shares(edit):
     assert edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)

@@ -52,20 +52,20 @@ def other_settings_for_half_the_devices(edit):
     del edit.touched[1:]
 
 
-@leak("broadcast.question")
+@leak("question.unfounded")
 def another_threshold_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM)
     edit.put_envelope(entry, question=Threshold(0, 0))
 
 
-@leak("broadcast.question", round=2)
+@leak("question.unfounded", round=2)
 def another_query_for_one_device(edit):
     (entry,) = edit.find(2, Kind.SLOT, slot=1, peer=VICTIM)
     (pivot,) = edit.envelope(entry).question.pivots
     edit.put_envelope(entry, question=Query("bracketed", (pivot + 1,)))
 
 
-@leak("lists.roster")
+@leak("answers.ignored")
 def a_roster_without_one_device(edit):
     (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
     message = edit.message(entry)
@@ -74,21 +74,21 @@ def a_roster_without_one_device(edit):
     edit.put_message(entry, replace(message, roster=message.roster[:-1], keys=shown))
 
 
-@leak("lists.members")
+@leak("answers.ignored")
 def another_cohort_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
     edit.put_message(entry, replace(message, members=without(edit, message.members, OTHER)))
 
 
-@leak("lists.survivors")
+@leak("answers.ignored")
 def other_survivors_for_one_device(edit):
     (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
     edit.put_message(entry, replace(message, survivors=without(edit, message.survivors, OTHER)))
 
 
-@leak("lists.survivors", stage=SignedStage)
+@leak("answers.ignored", stage=SignedStage)
 def other_survivors_to_be_signed_by_one_device(edit):
     (entry,) = edit.find(1, Kind.CHECK, slot=0, peer=VICTIM)
     message = edit.message(entry)
@@ -268,7 +268,7 @@ class ShrinkingStage(Stage):
         return {VICTIM: Vanish(Step(Sending.UNMASK, 0))} if number == 1 else {}
 
 
-@leak("lists.not-whole", stage=ShrinkingStage)
+@leak("question.unfounded", stage=ShrinkingStage)
 def a_query_over_a_part_of_its_cohort(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
@@ -350,7 +350,7 @@ def a_model_of_the_server_s_own(edit):
     edit.touched = edit.find(2, Kind.OPEN)[:1]
 
 
-@leak("session.unbound", round=2)
+@leak("session.impossible", round=2)
 def a_session_that_is_bound_to_another_model(edit):
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
     for entry in edit.find(2, Kind.OPEN):
@@ -413,7 +413,7 @@ def a_second_sum_of_one_slot(edit):
     edit.insert_after(learnt, replace(learnt))
 
 
-@leak("broadcast.question")
+@leak("question.unfounded")
 def a_slot_opened_again_with_another_question(edit):
     last = edit.sums(1)[0]
     for entry in edit.find(1, Kind.SLOT, slot=0):
@@ -428,10 +428,10 @@ def a_sum_without_messages(edit):
     edit.touched = edit.sums(1)[:1]
 
 
-@leak("sums.unreplayable")
+@leak("cohort.grown")
 def a_masked_vector_taken_out(edit):
     edit.remove(*edit.find(1, Kind.MASKED, slot=0, peer=VICTIM))
-    edit.touched = edit.sums(1)[:1]
+    edit.touched = edit.find(1, Kind.REQUEST, slot=0)[:1]
 
 
 @leak("sums.unreplayable", round=2)
@@ -469,7 +469,7 @@ def a_sum_hidden_behind_a_round_that_was_given_up(edit):
 @leak("sums.out-of-range", stage=OutOfRangeStage)
 def a_sum_outside_its_range(edit):
     assert "field 'update'" in edit.end(1).aborted
-    edit.touched = edit.sums(1)[-1:]
+    edit.touched = [edit.closing(edit.find(1, Kind.SHARES, slot=UPDATE)[0])]
 
 
 class AbortedStage(Stage):

@@ -192,7 +192,7 @@ def coefficients_that_are_small(edit):
     assert edit.run.entries
 
 
-@leak("boxes.few-shares", stage=LineStage, with_truth=True)
+@leak("boxes.other", stage=LineStage, with_truth=True)
 def boxes_of_which_two_are_enough(edit):
     assert edit.run.entries
 

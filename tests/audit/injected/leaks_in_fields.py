@@ -209,7 +209,7 @@ def one_identity_for_all_devices(edit):
     assert edit.run.entries
 
 
-@leak("lists.no-quorum", stage=EveryIdentityStage)
+@leak("keys.shared-identity", stage=EveryIdentityStage)
 def many_signatures_of_one_identity(edit):
     assert edit.run.entries
 
@@ -277,7 +277,7 @@ def signatures_that_nobody_sent(edit):
     first = edit.find(1, Kind.REQUEST, slot=UPDATE)[0]
     signer = edit.run.stage.ids[min(edit.message(first).signatures)]
     edit.remove(*edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=signer))
-    edit.touched = [first]
+    edit.touched = edit.find(1, Kind.REQUEST, slot=UPDATE)[1:2]
 
 
 @leak("lists.strange-signature", "lists.no-quorum", stage=SignedStage)
@@ -292,7 +292,7 @@ def keys_that_were_not_drawn(edit):
     change_keys(edit, VICTIM, lambda k: replace(k, mask_keys=(other, *k.mask_keys[1:])))
 
 
-@leak("secrets.other", with_truth=True)
+@leak("commitments.other", with_truth=True)
 def a_commitment_to_no_seed(edit):
     (entry,) = edit.find(1, Kind.SHARE_KEYS, peer=VICTIM)
     message = edit.message(entry)

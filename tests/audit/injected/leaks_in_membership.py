@@ -45,37 +45,41 @@ class LateSignedStage(SignedStage):
 def a_vector_that_came_in_time_and_was_called_lost(edit):
     (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
 @leak("answers.ignored", stage=LateSignedStage, twin=LateSignedStage)
 def a_vector_that_came_in_time_and_was_signed_away(edit):
     (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
 @leak("answers.ignored", stage=LateKeysStage, twin=LateKeysStage)
 def keys_that_came_in_time_and_are_in_no_roster(edit):
     (late,) = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
     in_its_turn(edit, late, Kind.OPEN)
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
 @leak("answers.ignored", stage=LateReceiptStage, twin=LateReceiptStage)
 def a_receipt_that_came_in_time_of_a_device_that_was_asked_nothing(edit):
     (late,) = edit.find(1, Kind.RECEIPT, peer=VICTIM)
     in_its_turn(edit, late, Kind.DELIVERY)
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
-@leak("answers.invented")
+@leak("cohort.grown")
 def a_receipt_that_never_came(edit):
     edit.remove(*edit.find(1, Kind.RECEIPT, peer=VICTIM))
 
 
-@leak("answers.invented", stage=SignedStage)
+@leak("lists.strange-signature", stage=SignedStage)
 def a_signature_that_never_came(edit):
     edit.remove(*edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM))
 
 
-@leak("cohort.grown", stage=LateStage, twin=LateStage)
+@leak("shares.asked-twice", stage=LateStage, twin=LateStage)
 def a_device_that_was_called_lost_and_is_asked_for_shares(edit):
     request = edit.find(1, Kind.REQUEST, slot=UPDATE)[0]
     edit.insert_after(request, replace(request, peer=VICTIM))
@@ -91,7 +95,7 @@ def a_device_that_sent_no_receipt_and_is_asked_for_its_update(edit):
     edit.insert_after(first, replace(first, peer=VICTIM))
 
 
-@leak("cohort.grown", stage=LateStage, twin=LateStage)
+@leak("sums.differ", stage=LateStage, twin=LateStage)
 def a_sum_over_a_device_that_its_list_has_as_lost(edit):
     learnt = edit.sums(1)[-1]
     contributors = tuple(sorted((*learnt.total.contributors, VICTIM)))
@@ -104,7 +108,7 @@ def a_roster_for_a_device_that_was_not_invited(edit):
     edit.insert_after(roster, replace(roster, peer=STRANGER))
 
 
-@leak("cohort.uninvited")
+@leak("messages.missing")
 def a_roster_that_is_larger_than_the_invitation(edit):
     for announced in edit.find(1, Kind.OPEN, peer=VICTIM):
         edit.remove(announced)
@@ -122,27 +126,29 @@ def last_of(edit: Edit, kind: Kind, **which) -> int:
     return edit.find(1, kind, **which)[-1].peer
 
 
-@leak("answers.ignored")
+@leak("messages.missing")
 def a_survivor_whose_vector_came_last_and_who_is_not_asked_for_shares(edit):
     last = last_of(edit, Kind.MASKED, slot=UPDATE)
     not_asked(edit, Kind.REQUEST, Kind.SHARES, last, slot=UPDATE)
+    edit.touched = [edit.closing(edit.find(1, Kind.REQUEST, slot=UPDATE)[0])]
 
 
-@leak("answers.ignored", stage=SignedStage)
+@leak("messages.missing", stage=SignedStage)
 def a_survivor_whose_vector_came_last_and_who_is_not_asked_to_sign(edit):
     last = last_of(edit, Kind.MASKED, slot=UPDATE)
     for asked, answered in ((Kind.REQUEST, Kind.SHARES), (Kind.CHECK, Kind.SIGNATURE)):
         not_asked(edit, asked, answered, last, slot=UPDATE)
+    edit.touched = [edit.closing(edit.find(1, Kind.CHECK, slot=UPDATE)[0])]
 
 
-@leak("answers.ignored", stage=SignedStage)
+@leak("messages.missing", stage=SignedStage)
 def a_signature_that_others_are_shown_of_a_device_that_is_not_asked_for_shares(edit):
     (own,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=edit.run.stage.ids[0])
     last = edit.find(1, Kind.SIGNATURE, slot=UPDATE)[-1]
     edit.remove(own)
     edit.insert_after(last, own)
     not_asked(edit, Kind.REQUEST, Kind.SHARES, own.peer, slot=UPDATE)
-    edit.touched = [own]
+    edit.touched = [edit.closing(edit.find(1, Kind.REQUEST, slot=UPDATE)[0])]
 
 
 @leak("answers.ignored")
@@ -155,3 +161,4 @@ def a_device_in_the_sum_of_a_whole_slot_that_is_not_asked_for_its_update(edit):
         members[edit.run.stage.ids.index(last)] = False
         edit.put_message(opened, replace(edit.message(opened), members=members))
     edit.touched = edit.find(1, Kind.MASKED, slot=1, peer=last)
+    edit.touched = [edit.follows(edit.touched[0])]

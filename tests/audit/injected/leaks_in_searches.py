@@ -17,7 +17,7 @@ from deltafl.secagg.states import Stage as Sending
 from deltafl.secagg.states import Step, Vanish
 
 
-@leak("lists.not-whole")
+@leak("answers.ignored")
 def a_whole_slot_that_all_are_told_is_smaller(edit):
     for entry in edit.find(1, Kind.SLOT, slot=1):
         message = edit.message(entry)
@@ -25,15 +25,15 @@ def a_whole_slot_that_all_are_told_is_smaller(edit):
     del edit.touched[1:]
 
 
-@leak("lists.not-agreed")
+@leak("answers.ignored")
 def a_whole_slot_with_a_device_that_was_lost(edit):
     for entry in edit.find(1, Kind.REQUEST, slot=0):
         message = edit.message(entry)
         edit.put_message(entry, replace(message, survivors=without(edit, message.survivors, OTHER)))
-    edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
+    edit.touched = edit.touched[:1]
 
 
-@leak("lists.not-agreed", stage=VerifiedStage)
+@leak("record.missing", stage=VerifiedStage)
 def a_first_whole_slot_of_which_no_list_was_signed(edit):
     edit.remove(*edit.find(1, Kind.CHECK, slot=0), *edit.find(1, Kind.SIGNATURE, slot=0))
     edit.touched = edit.find(1, Kind.SLOT, slot=0)[:1]
@@ -45,7 +45,7 @@ def a_first_whole_slot_without_signatures(edit):
     edit.put_message(entry, replace(edit.message(entry), signatures={}))
 
 
-@leak("lists.no-quorum", stage=SignedStage)
+@leak("lists.strange-signature", stage=SignedStage)
 def survivors_with_signatures_of_other_survivors(edit):
     (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=VICTIM)
     (earlier,) = edit.find(1, Kind.REQUEST, slot=0, peer=VICTIM)
@@ -53,22 +53,21 @@ def survivors_with_signatures_of_other_survivors(edit):
     edit.put_message(entry, replace(edit.message(entry), signatures=signatures))
 
 
-@leak("whole.unmasked")
+@leak("shares.asked-twice")
 def a_request_for_shares_of_a_whole_slot(edit):
     last = edit.find(1, Kind.MASKED, slot=1)[-1]
     (like,) = edit.find(1, Kind.REQUEST, slot=0, peer=VICTIM)
     edit.insert_like(last, like, UnmaskRequest(1, edit.message(like).survivors))
 
 
-@leak("whole.unmasked")
+@leak("record.unasked")
 def shares_for_a_whole_slot(edit):
     (like,) = edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)
     last = edit.find(1, Kind.MASKED, slot=1)[-1]
     edit.insert_like(last, like, replace(edit.message(like), slot=1))
-    edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
-@leak("whole.incomplete")
+@leak("sums.unreplayable")
 def a_sum_of_a_whole_slot_without_one_of_its_vectors(edit):
     edit.remove(*edit.find(1, Kind.MASKED, slot=1, peer=VICTIM))
     edit.touched = edit.sums(1)[1:2]
@@ -81,7 +80,7 @@ class LostStage(Stage):
         return {VICTIM: Vanish(Step(Sending.MASK, 1))} if number == 1 else {}
 
 
-@leak("whole.incomplete", stage=LostStage)
+@leak("sums.unreplayable", stage=LostStage)
 def a_sum_of_a_whole_slot_that_was_lost(edit):
     first, *_ = edit.sums(1)
     last = edit.find(1, Kind.MASKED, slot=1)[-1]
@@ -92,9 +91,10 @@ def a_sum_of_a_whole_slot_that_was_lost(edit):
 def a_sum_of_a_whole_slot_that_is_not_recorded(edit):
     edit.remove(edit.sums(1)[1])
     edit.touched = edit.find(1, Kind.MASKED, slot=1)[-1:]
+    edit.touched = [edit.follows(edit.touched[0])]
 
 
-@leak("broadcast.proof", stage=VerifiedStage)
+@leak("proof.missing", stage=VerifiedStage)
 def no_proof_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=1, peer=VICTIM)
     edit.put_envelope(entry, opening=b"")
@@ -128,12 +128,12 @@ def params_of(edit):
     return next(iter(edit.run.params.values()))
 
 
-@leak("proof.invalid", stage=VerifiedStage)
+@leak("proof.differs", stage=VerifiedStage)
 def a_proof_of_another_sum(edit):
     prove(edit, 1, lambda p: replace(p, packed=bytes([p.packed[0] ^ 1]) + p.packed[1:]))
 
 
-@leak("proof.invalid", stage=VerifiedStage)
+@leak("proof.differs", stage=VerifiedStage)
 def a_proof_without_one_of_the_devices(edit):
     def shorter(proof):
         (*kept, _) = proof.committed
@@ -142,7 +142,7 @@ def a_proof_without_one_of_the_devices(edit):
     prove(edit, 1, shorter)
 
 
-@leak("proof.invalid", stage=VerifiedStage)
+@leak("proof.differs", stage=VerifiedStage)
 def a_proof_with_a_forged_signature(edit):
     def forged(proof):
         first, *_ = proof.committed
@@ -152,36 +152,35 @@ def a_proof_with_a_forged_signature(edit):
     prove(edit, 1, forged)
 
 
-@leak("proof.differs", stage=VerifiedStage)
+@leak("sums.unreplayable", stage=VerifiedStage)
 def a_commitment_that_the_device_did_not_send(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
     (other,) = edit.find(1, Kind.MASKED, slot=0, peer=OTHER)
     edit.put_message(entry, replace(edit.message(entry), committed=edit.message(other).committed))
-    edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
+    edit.touched = edit.sums(1)[:1]
 
 
-@leak("proof.differs", stage=VerifiedStage)
+@leak("sums.differ", stage=VerifiedStage)
 def a_vector_that_is_not_in_the_proved_sum(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
     message = edit.message(entry)
     packed = bytes([message.packed[0] ^ 1]) + message.packed[1:]
     edit.put_message(entry, replace(message, packed=packed))
-    edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
+    edit.touched = edit.sums(1)[:1]
 
 
-@leak("proof.differs", stage=VerifiedStage)
+@leak("sums.unrecorded", stage=VerifiedStage)
 def a_proved_sum_that_is_not_in_the_record(edit):
     edit.remove(edit.sums(1)[0])
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
-@leak("proof.differs", stage=VerifiedStage)
+@leak("sums.differ", stage=VerifiedStage)
 def a_forged_answer_that_was_proved_to_be_another(edit):
     learnt = edit.sums(1)[0]
     vector = learnt.total.vector.copy()
     vector[-1] ^= 1
     edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
-    edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
 class CredulousStage(VerifiedStage):
@@ -199,7 +198,7 @@ class EarlyStage(CredulousStage):
         return Threshold(0, 0) if is_second and number == 1 else question
 
 
-@leak("question.not-following", stage=EarlyStage)
+@leak("question.unfounded", stage=EarlyStage)
 def a_search_that_ends_although_nobody_is_gone(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
 
@@ -212,7 +211,7 @@ class IsolatingVerifiedStage(CredulousStage):
         return Threshold(2 * 3379, 0) if isolates else question
 
 
-@leak("question.not-following", stage=IsolatingVerifiedStage)
+@leak("question.unfounded", stage=IsolatingVerifiedStage)
 def a_threshold_that_does_not_follow_from_proved_sums(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
 
@@ -225,10 +224,10 @@ class SmallTailStage(CredulousStage):
     counts_tails = False
 
 
-@leak("search.small-tail", stage=SmallTailStage)
+@leak("sums.small-tail", stage=SmallTailStage)
 def a_threshold_that_keeps_one_device(edit):
     assert len(edit.run.passed(1)) == 1
-    edit.touched = edit.find(1, Kind.SLOT, slot=SmallTailStage.max_queries)[:1]
+    edit.touched = edit.sums(1)[-1:]
 
 
 @leak(

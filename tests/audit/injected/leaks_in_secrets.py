@@ -243,14 +243,15 @@ def commitments_and_points_of_small_order_that_cancel(edit):
     assert edit.run.entries
 
 
-@leak("keys.bad-signature", stage=VerifiedStage)
+@leak("round.given-up", stage=VerifiedStage)
 def a_commitment_without_a_proof_whose_signature_is_invalid(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
     message = edit.message(entry)
     changed = message.committed[:-1] + bytes([message.committed[-1] ^ 1])
     last = edit.find(1, Kind.MASKED, slot=0)[-1]
     edit.remove(*edit.entries[edit.place(last) + 1 : edit.place(edit.end(1))])
-    edit.touched = [edit.put_message(entry, replace(message, committed=changed))]
+    edit.put_message(entry, replace(message, committed=changed))
+    edit.touched = [edit.end(1)]
 
 
 class CountedBlindingStage(VerifiedStage):
@@ -292,7 +293,7 @@ def blindings_that_follow_from_ids(edit):
     assert edit.run.entries
 
 
-@leak("secrets.guessable", stage=OneIdBlindingStage, with_truth=True)
+@leak("masks.other", stage=OneIdBlindingStage, with_truth=True)
 def a_blinding_that_follows_from_an_id(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
 
@@ -366,7 +367,7 @@ class SignsLaterStage(SignedStage):
         enrolment._enrolled[VICTIM] = Credentials(identity(sha256(seed).digest()), enrolment)
 
 
-@leak("secrets.related", stage=RelatedStage, with_truth=True)
+@leak("boxes.other", stage=RelatedStage, with_truth=True)
 def a_seed_that_is_a_digest_of_another_secret(edit):
     assert edit.run.entries
 
@@ -391,12 +392,12 @@ def a_seed_that_is_a_digest_of_the_one_before(edit):
     assert edit.run.entries
 
 
-@leak("secrets.related", stage=SeedRatchetStage, round=2, with_truth=True)
+@leak("boxes.other", stage=SeedRatchetStage, round=2, with_truth=True)
 def a_recorded_seed_that_is_a_digest_of_the_one_before(edit):
     assert edit.run.entries
 
 
-@leak("secrets.guessable", stage=MaskedSecretStage, with_truth=True, round=None)
+@leak("boxes.other", stage=MaskedSecretStage, with_truth=True, round=None)
 def seeds_that_differ_from_other_secrets_by_a_constant(edit):
     assert edit.run.entries
 

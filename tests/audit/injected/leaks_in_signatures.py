@@ -46,7 +46,7 @@ def a_question_with_signatures_of_the_server_s_choice(edit):
     choose(edit, Kind.SLOT, 0, with_the_last_for_the_first)
 
 
-@leak("lists.chosen-signatures", stage=VerifiedStage)
+@leak("lists.no-quorum", stage=VerifiedStage)
 def a_question_with_fewer_signatures_than_came(edit):
     choose(edit, Kind.SLOT, 0, lambda shown, _came: shown[1:])
 

@@ -40,7 +40,7 @@ def a_question_before_the_sum_that_it_follows_from(edit):
     learnt = edit.sums(1)[0]
     edit.remove(learnt)
     edit.insert_after(edit.find(1, Kind.MASKED, slot=WHOLE)[-1], learnt)
-    edit.touched = [learnt]
+    edit.touched = edit.find(1, Kind.SLOT, slot=WHOLE)[:1]
 
 
 @leak("messages.untimely", stage=SignedStage)
@@ -50,7 +50,7 @@ def a_list_to_be_signed_although_one_is_agreed(edit):
         edit.insert_like(before, entry, replace(edit.message(entry), slot=WHOLE))
 
 
-@leak("messages.untimely", stage=SignedStage)
+@leak("lists.strange-signature", stage=SignedStage)
 def signatures_of_a_list_that_needs_none(edit):
     signatures = edit.message(edit.find(1, Kind.REQUEST, slot=0)[0]).signatures
     entry = edit.find(1, Kind.SLOT, slot=WHOLE)[0]
@@ -63,7 +63,7 @@ def a_question_to_a_device_without_a_roster(edit):
     edit.insert_after(asked, replace(asked, peer=999))
 
 
-@leak("messages.untimely", stage=VerifiedStage)
+@leak("proof.differs", stage=VerifiedStage)
 def the_proof_of_a_sum_that_is_not_there_yet(edit):
     proof = edit.envelope(edit.find(1, Kind.SLOT, slot=UPDATE)[0]).opening
     assert proof
@@ -94,7 +94,7 @@ def a_sum_with_fewer_devices_below_the_pivot_than_before(edit):
     del edit.touched[:]
 
 
-@leak("messages.untimely", round=1)
+@leak("answers.ignored", round=1)
 def a_device_that_left_and_is_asked_for_its_update(edit):
     last = len(edit.run.stage.ids) - 1
     for entry in edit.find(1, Kind.DELIVERY):

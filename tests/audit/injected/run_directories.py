@@ -1,22 +1,23 @@
-"""Directories of the staged run, with all that a run says of itself."""
+"""Run directories: of the staged run under settings, and what a small run of the program leaves.
 
+What a run has left is changed as by somebody who makes its chain, its checkpoints and its summary
+right again (`lie`), or as by somebody who does not (`records.change`).
+"""
+
+import functools
+import json
+import tempfile
+from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
+from unittest import mock
 
-from staged_runs import SEED, DrawnStage, Said, played, write
+import real_runs
+import records
+from staged_runs import SEED, write
 
-from deltafl.fl.bundle import Architecture, Bundle
-from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.strategies.base import TrainingState
-from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.checkpoint import Checkpoint, save_checkpoint
-from deltafl.sim.record.evaluations import Evaluation, write_evaluation
-from deltafl.sim.record.events import EventLog
-from deltafl.sim.record.own_files import write_file
-from deltafl.sim.record.rundir import RunDirectory, write_json
-from deltafl.sim.record.truth import TRUTH
-from deltafl.sim.run.algorithms import strategy_of
-from deltafl.sim.run.engine import report_as_dict
-from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
+from deltafl.sim.record.record import SUMMARY, write_record
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import (
     ExperimentConfig,
     FederationConfig,
@@ -27,112 +28,141 @@ from deltafl.sim.settings.config import (
 
 CONFIG = RunConfig(
     federation=FederationConfig(
-        algorithm="private-delta-fl", rounds=2, cohort_size=7, theta=Fraction(3, 4)
+        algorithm="private-delta-fl",
+        rounds=2,
+        cohort_size=7,
+        theta=Fraction(3, 4),
+        devices="remote",  # so nobody plays the run again
     ),
     quantile=QuantileConfig(method="bracketed", max_queries=2, resolution_bits=10, loss_bound=8),
     privacy=PrivacyConfig(min_cohort=5, max_weight=512, transcript="full"),
     experiment=ExperimentConfig(seed=SEED),
 )
-DATA = DataSize("staged", 7, 3)
-DATA_SHA256 = "5" * 64
+"""Settings of the staged run."""
+
+ROUNDS = {"federation": {"rounds": 2, "cohort_size": 8, "evaluate_every": 1}}
+Change = Callable[[RunDirectory], object]
 
 
-def followed(run):
-    """The events of the run, and the server's states after each, as its strategy has them."""
-    stage, strategy = run.stage, strategy_of(CONFIG)
-    state = strategy.init(stage.start, len(stage.ids))
-    events, states = [], []
-    for number, outcome in run.outcomes.items():
-        came = [e for e in run.entries if isinstance(e, Said) and e.round == number and not e.sent]
-        state, report = strategy.follow(
-            state, outcome, sum(len(e.data) for e in came) / len(stage.ids)
-        )
-        states.append(state)
-        events.append(
-            {
-                "round": number,
-                **report_as_dict(report),
-                "cohort": stage.ids,
-                "learning_rate": CONFIG.training.schedule.rate(number - 1),
-                "train_cpu_s": 0.0,
-                "protocol_cpu_s": 0.0,
-                "wall_s": 0.0,
-                "stage_s": {"advertise": 0.0, "mask": 0.0},
-            }
-        )
-    return events, states
-
-
-def directory_of(
-    path,
-    *,
-    config=CONFIG,
-    entries=None,
-    finished=True,
-    change=None,
-    stage=DrawnStage,
-    platform=None,
-    **written,
-):
-    """The directory of a run of two rounds.
-
-    Args:
-        path: Where.
-        config: Its settings.
-        entries: What the transcript says in place of what happened.
-        finished: Whether it has a summary.
-        change: Changes its events.
-        stage: The run.
-        platform: What it says of where it was made, beside the data.
-        written: Of `write`.
-    """
-    run, directory = played(stage), RunDirectory(path)
-    directory.prepare(config)
-    events, (*_, state) = followed(run)
-    for number in (0, 2):
-        for folder in directory.metrics_of(config.federation).values():
-            write_evaluation(folder, evaluation_of(number))
-    if change is not None:
-        change(events)
-    with EventLog(directory.events) as log:
-        for event in events:
-            log.append(event)
-        size = log.flush()
-    mark = write(run.entries if entries is None else entries, directory.transcript, **written)
-    save(directory, mark, size, state)
-    write_json(directory.versions, {**(platform or {}), "data_sha256": DATA_SHA256})
-    if finished and config.federation.thetas == CONFIG.federation.thetas:
-        write_file(directory.bundle, bundle_of(state, config.federation.algorithm).to_bytes())
-        summary = summarise_experiment([summarise_run(config, directory, DATA)])
-        write_json(directory.summary, summary)
-    elif finished:
-        write_json(directory.summary, {"transcript_sha256": mark.digest.hex()})
+def directory_of(path: Path, entries) -> RunDirectory:
+    """A directory of the staged run, which says nothing of itself but its settings."""
+    directory = RunDirectory(path)
+    path.mkdir()
+    write(entries, directory.record)
+    with write_record(directory.record) as record:
+        record.note_settings(CONFIG)
+        record.keep()
     return directory
 
 
-def evaluation_of(number):
-    def row(name, size):
-        return DeviceMetrics(name, size, 1.0 / (1 + number), 0.5)
-
-    train = [row(f"train{i}", 10 + 2 * i) for i in range(DATA.train_devices)]
-    return Evaluation(number, train, [row(f"test{i}", 4) for i in range(DATA.test_devices)])
-
-
-def bundle_of(state, algorithm=CONFIG.federation.algorithm):
-    return Bundle(
-        Architecture("linear", (30,), 2),
-        {CONFIG.federation.theta: state.model},
-        provenance={
-            "algorithm": algorithm,
-            "seed": str(SEED),
-            "round": "2",
-            "data": DATA.name,
-            "data_sha256": DATA_SHA256,
-            "standardise": "none",
-        },
-    )
+@functools.cache
+def _left(patched: Callable[[], object] | None, sections: str) -> dict[str, bytes]:
+    """All files of a small run, which is played once."""
+    with tempfile.TemporaryDirectory() as folder, (patched or mock.MagicMock)():
+        path = Path(folder) / "run"
+        with mock.patch("deltafl.sim.charts.files.write_figures"):
+            real_runs.leave(path, **{**ROUNDS, **json.loads(sections)})
+        return {one.name: one.read_bytes() for one in path.iterdir() if one.is_file()}
 
 
-def save(directory, mark: Mark, events_size: int, state: TrainingState):
-    checkpoint = Checkpoint(state, events_size, mark, TRUTH.start)
-    save_checkpoint(directory.checkpoints, checkpoint)
+def real(path: Path, change: Change | None = None, patched=None, **sections) -> RunDirectory:
+    """What a small run has left, changed.
+
+    Args:
+        path: Where to put it.
+        change: Changes it.
+        patched: Makes what is entered while the run is played.
+        sections: Of its settings, beside the usual ones.
+    """
+    path.mkdir()
+    for name, data in _left(patched, json.dumps(sections)).items():
+        (path / name).write_bytes(data)
+    directory = RunDirectory(path)
+    if change is not None:
+        change(directory)
+    return directory
+
+
+def lie(change: Callable[[list], object]) -> Change:
+    """Change the rows of a record; chain, checkpoints and summary are right again.
+
+    Args:
+        change: Given the rows as of `records.rows_of`, changes them.
+    """
+
+    def changed(directory: RunDirectory) -> None:
+        rows = records.rows_of(directory.record)
+        change(rows)
+        digest = records.write_rows(directory.record, rows)
+        with write_record(directory.record) as record:
+            if (summary := record.json(SUMMARY)) is not None:
+                record.note(SUMMARY, {**summary, "record_sha256": digest.hex()})
+            query = "SELECT owner, data FROM arrays WHERE name = 'record_rows'"
+            for owner, data in record.db.execute(query).fetchall():
+                mark = record.chain.mark_at(int.from_bytes(data, "little"))
+                record.db.execute(
+                    "UPDATE arrays SET data = ? WHERE owner = ? AND name = 'record_digest'",
+                    (mark.digest, owner),
+                )
+            record.keep()
+
+    return changed
+
+
+def in_event(number: int, **values) -> Change:
+    """Change what the event of a round says."""
+
+    def change(rows):
+        (fields,) = [f for table, _, f, _ in rows if table == "events" and f["round"] == number]
+        fields["event"] = json.dumps({**json.loads(fields["event"]), **values})
+
+    return lie(change)
+
+
+def in_evaluation(number: int, **values) -> Change:
+    """Change the first row of the evaluation after a round."""
+
+    def change(rows):
+        next(
+            f for table, _, f, _ in rows if table == "evaluations" and f["round"] == number
+        ).update(values)
+
+    return lie(change)
+
+
+def in_said(name: str, **values) -> Change:
+    """Change what a run says under a name."""
+
+    def change(directory: RunDirectory) -> None:
+        records.note(directory.path, name, {**records.said_of(directory.path, name), **values})
+
+    return change
+
+
+def in_settings(old: str, new: str) -> Change:
+    """Change the text of the settings."""
+
+    def change(directory: RunDirectory) -> None:
+        text = records.toml_of(directory.path)
+        assert old in text
+        records.note(directory.path, "settings", text.replace(old, new))
+
+    return change
+
+
+def in_array(number: int, name: str, at: int, byte: int = 1) -> Change:
+    """Change a byte of an array of the checkpoint of a round."""
+
+    def change(directory: RunDirectory) -> None:
+        owner = f"round {number}"
+        with write_record(directory.record) as record:
+            where = "WHERE owner = ? AND name = ?"
+            query = f"SELECT data FROM arrays {where}"
+            ((data,),) = record.db.execute(query, (owner, name)).fetchall()
+            other = bytearray(data)
+            other[at] ^= byte
+            update = f"UPDATE arrays SET data = ? {where}"
+            record.db.execute(update, (bytes(other), owner, name))
+            record.keep()
+
+    return change

@@ -7,6 +7,7 @@ right, as that of a server that lies from the start, or writes its record anew.
 """
 
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -676,6 +677,16 @@ class Edit:
     def place(self, entry: Entry) -> int:
         return next(i for i, other in enumerate(self.entries) if other is entry)
 
+    def closing(self, entry: Entry) -> Shut:
+        """The end of the trip of an entry."""
+        rest = self.entries[self.place(entry) :]
+        return next(other for other in rest if isinstance(other, Shut))
+
+    def follows(self, entry: Entry) -> Said:
+        """The first message that is sent once the trip of an entry is over."""
+        rest = self.entries[self.place(self.closing(entry)) :]
+        return next(other for other in rest if isinstance(other, Said) and other.sent)
+
     def record_number(self, entry: Entry) -> int:
         """The number that the entry's record will have, after the opening and rounds' begins."""
         place = self.place(entry)
@@ -713,7 +724,8 @@ def write(entries: Sequence[Entry], path: Path, mode: str = "full", *, closed=No
         record.chain.append("rounds", 0, "opening", mode, RUN_ID)
         writer = TranscriptWriter(record, mode, is_durable=False)
         for number, part in _by_round(entries):
-            writer.begin_round(number, {entry.peer for entry in part if isinstance(entry, Said)})
+            first = itertools.takewhile(lambda entry: not isinstance(entry, Shut), part)
+            writer.begin_round(number, {e.peer for e in first if isinstance(e, Said)})
             for entry in part:
                 if isinstance(entry, Said):
                     writer.message(sent=entry.sent, peer=entry.peer, data=entry.data)

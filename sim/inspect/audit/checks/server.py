@@ -201,6 +201,13 @@ RULES = Rules(
             "Trust the replayed sums; find out why the server's differ.",
             A17,
         ),
+        "sums.out-of-range": Rule(
+            Severity.MEDIUM,
+            "a sum is outside its range",
+            "A device did not follow the layout of what it answers.",
+            "Discard the round. If this is not rare, find out which device it is.",
+            A17,
+        ),
         "sums.unreplayable": Rule(
             Severity.HIGH,
             "a sum cannot be computed from the messages",
