@@ -151,6 +151,15 @@ def saved_rounds(record: Record) -> list[int]:
     return sorted(int(one) for one in numbers if one.isascii() and one.isdigit())
 
 
+def read_state(record: Record, number: int) -> Arrays:
+    """All arrays that are saved of a round, by name.
+
+    Raises:
+        ValueError: one is none.
+    """
+    return read_arrays(record, f"{_OWNER}{number}")
+
+
 def load_checkpoint(record: Record) -> Checkpoint | None:
     """Read the newest checkpoint; None if there is none at all.
 
@@ -180,7 +189,7 @@ def read_checkpoint(record: Record, number: int) -> Checkpoint:
     Raises:
         ValueError: it cannot be read.
     """
-    arrays = read_arrays(record, f"{_OWNER}{number}")
+    arrays = read_state(record, number)
     eta = float(_scalar(arrays, "eta", np.float64))
     if _count(arrays, "round") != number:
         raise ValueError(f"the state of round {number} says that it is of another")

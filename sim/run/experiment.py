@@ -124,7 +124,7 @@ def run_experiment(
         return finished
     before = top.check(config, resume=resume)
     device = choose_device(config.training.device)
-    subject = (subject or _subject_of(config)).suited(config)
+    subject = (subject or subject_of(config)).suited(config)
     dataset, spec = subject.dataset, subject.spec(config)
     check_fit(config, dataset, spec, subject.strategy)
     if note := note_on_delta(config.dp, len(dataset.train)):
@@ -135,7 +135,7 @@ def run_experiment(
     with top.claim(config, resume=resume) as record, contextlib.ExitStack() as stack:
         if before is not None:
             warn(f"{path}: from {before} to {config.federation.rounds} rounds")
-        versions, choice = _settle(record, choice, device, dataset_digest(dataset), warn)
+        versions, choice = settle(record, choice, device, dataset_digest(dataset), warn)
         backend = open_backend(choice, spec, device=device)
         stack.enter_context(contextlib.closing(backend))
         for note in notes:
@@ -152,7 +152,7 @@ def run_experiment(
             with claimed as own:
                 own.note(VERSIONS, versions)
                 own.keep()
-                keep = partial(_write_bundle, arm, directory, own, subject, versions)
+                keep = partial(keep_models, arm, directory, own, subject, versions)
                 try:
                     play(arm, directory, own, population, progress, subject.strategy)
                 except Stop as stop:
@@ -184,7 +184,7 @@ def _draw(top: RunDirectory) -> None:
     write_figures(top.plots, Reader(top.path).read().methods)
 
 
-def _subject_of(config: RunConfig) -> Subject:
+def subject_of(config: RunConfig) -> Subject:
     """What the settings alone describe."""
     code = OwnCode.of(config)
     keeps_whole = config.model.name in (*READ_TOKENS, OWN)
@@ -202,14 +202,14 @@ def _usually_here(training: TrainingConfig) -> TrainingConfig:
     return replace(training, backend=CUDA if on_gpu else REFERENCE)
 
 
-def _write_bundle(
+def keep_models(
     config: RunConfig,
     directory: RunDirectory,
     record: Record,
     subject: Subject,
     versions: Mapping[str, object],
 ) -> None:
-    """Write the models to one file, for `deltafl predict`."""
+    """Write the models of a simulated run to one file, for `deltafl predict`."""
     dataset = subject.dataset
     has_pixels = dataset.had_pixels or dataset.train[0].x.dtype == np.uint8
     about = {
@@ -276,16 +276,26 @@ def samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
     return per_round * federation.rounds * len(federation.thetas) * len(config.arms())
 
 
-def _settle(
+def settle(
     record: Record,
     choice: Choice,
     device: torch.device,
     data_sha256: str,
     warn: Callable[[str], None],
 ) -> tuple[Versions, Choice]:
-    """Choose the backend, on which results depend, and record or compare the versions.
+    """Choose the backend, on which results depend, and compare the versions.
 
     A run continues with the backend it started with.
+
+    Args:
+        record: the run's.
+        choice: the backend of a run that begins.
+        device: where tensors live.
+        data_sha256: digest of the data set, hex.
+        warn: told of what may change the last bits of results.
+
+    Raises:
+        UserError: the data is not the same, or what the run says of its backend is damaged.
     """
     recorded = record.json(VERSIONS)
     if recorded:

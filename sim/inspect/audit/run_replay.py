@@ -8,12 +8,16 @@ evaluations, and the state in the end.
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing
+from deltafl.fl.errors import DataError
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary
 from deltafl.fl.registry import OWN
@@ -22,32 +26,38 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
 from deltafl.secagg.states import Stage
+from deltafl.sim.cohort.backends.base import Backend
 from deltafl.sim.cohort.backends.choice import choose, open_backend
 from deltafl.sim.cohort.hardware import choose_device
 from deltafl.sim.cohort.masked import as_bytes
 from deltafl.sim.cohort.sampling import lost_outcomes
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.data.dataset import dataset_digest
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.inspect.audit.server_replay import Departure
-from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.checkpoint import read_checkpoint, read_state, saved_rounds
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, read_events, to_json
-from deltafl.sim.record.record import Record
+from deltafl.sim.record.record import VERSIONS, Record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.record.truth import Told
+from deltafl.sim.record.versions import NAMES_OF_VERSIONS
 from deltafl.sim.run.algorithms import dropouts_of, sessions_of
 from deltafl.sim.run.drawing import Lying
 from deltafl.sim.run.engine import Stop, play
-from deltafl.sim.run.simulated import SimulatedDevices, SimulatedPopulation, spec_of
+from deltafl.sim.run.experiment import Subject, keep_models, settle, subject_of
+from deltafl.sim.run.simulated import SimulatedDevices, SimulatedPopulation
 from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import REMOTE, RunConfig
 
 _TIMES: Final = frozenset({"train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s"})
 """Of an event: what no replay can have as well."""
+
+_STAGES: Final = frozenset(stage.name.lower() for stage in Stage)
+_LONGEST_S: Final = 1e9
 
 _MEMORY: Final = "peak_memory_mb"  # of a summary, likewise
 _SHOWN: Final = 60  # characters of a value
@@ -85,23 +95,45 @@ class RunReplay:
         if config.federation.devices == REMOTE:
             raise Unplayable("its devices are machines, and their data are not here")
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            try:
-                data = build_dataset(config.data)
-                spec = spec_of(config, data)
-                choice = choose(config.training, config.model.name, 1.0)
-                backend = open_backend(choice, spec, device=choose_device(config.training.device))
-            except UserError as error:
-                raise Unplayable(str(error)) from error
-            stack.enter_context(contextlib.closing(backend))
+            subject, backend = self._opened(theirs, stack)
             directory = RunDirectory(Path(folder) / "again")
             quiet = replace(config, privacy=replace(config.privacy, truth=False))
             ours = stack.enter_context(directory.claim(quiet, resume=False))
-            population = _Population(data, backend, None, self)
+            population = _Population(subject.dataset, backend, None, self)
             with contextlib.suppress(Stop):
                 play(quiet, directory, ours, population, _Silent())
             self._events(read_events(theirs), read_events(ours))
-            self._evaluations(list(read_evaluations(theirs)), list(read_evaluations(ours)))
-            self._state(theirs, ours)
+            for theta in config.federation.thetas:
+                said, due = (read_evaluations(one, theta) for one in (theirs, ours))
+                self._evaluations(list(said), list(due))
+            if self._states(theirs, ours):
+                keep_models(config, directory, ours, subject, theirs.json(VERSIONS) or {})
+                self._models(RunDirectory(theirs.path.parent), directory)
+
+    def _opened(self, theirs: Record, stack: contextlib.ExitStack) -> tuple[Subject, Backend]:
+        """The data of a run and what evaluates its models, as they were."""
+        config, notes = self.config, list[str]()
+        try:
+            subject = subject_of(config).suited(config)
+            device = choose_device(config.training.device)
+            digest = dataset_digest(subject.dataset)
+            said = theirs.json(VERSIONS) or {}
+            choice = choose(config.training, config.model.name, 1.0)
+            of_data = str(said.get("data_sha256"))
+            versions, choice = settle(theirs, choice, device, of_data, notes.append)
+            backend = open_backend(choice, subject.spec(config), device=device)
+        except (UserError, DataError) as error:
+            raise Unplayable(str(error)) from error
+        stack.callback(backend.close)
+        if strange := sorted(versions.keys() - NAMES_OF_VERSIONS):
+            detail = f"the versions have {strange[0]} = {_short(versions[strange[0]])}"
+            self.depart("record.disagrees", f"{detail}, which no run writes", Evidence())
+        if notes:
+            raise Unplayable(notes[0])
+        if of_data != digest:
+            detail = f"the versions have data_sha256 = {of_data}, and it is {digest}"
+            self.depart("record.disagrees", detail, Evidence())
+        return subject, backend
 
     def depart(self, rule: str, detail: str, place: Evidence) -> None:
         """Note what is otherwise."""
@@ -111,40 +143,51 @@ class RunReplay:
         for one, other in zip(theirs, ours, strict=False):
             number = other["round"]
             place = Evidence(number if isinstance(number, int) else None)
-            for name in sorted({*one, *other} - _TIMES):
-                if (said := one.get(name)) != (due := other.get(name)):
-                    detail = f"the event of round {number} says {name} = {_short(said)}"
-                    self.depart("record.disagrees", f"{detail}, and it is {_short(due)}", place)
+            for path, said, due in _differences(_untimed(one), _untimed(other), ""):
+                detail = f"the event of round {number} says {path} = {_short(said)}"
+                self.depart("record.disagrees", f"{detail}, and it is {_short(due)}", place)
+            for path, value in _no_times(one):
+                detail = f"the event of round {number} says {path} = {_short(value)}"
+                self.depart("record.disagrees", f"{detail}, and it is a time in seconds", place)
         if len(theirs) != len(ours) and self.rounds == len(self.kept):
             detail = f"it has {len(theirs)} events, and a run has {len(ours)}"
             self.depart("record.disagrees", detail, Evidence())
 
     def _evaluations(self, theirs: Sequence[Evaluation], ours: Sequence[Evaluation]) -> None:
         for one, other in zip(theirs, ours, strict=False):
-            for side, due in other.sides.items():
-                said = one.sides[side]
-                different = [(a, b) for a, b in zip(said, due, strict=False) if a != b]
-                if different or len(said) != len(due) or one.round != other.round:
-                    such = f", such as {different[0][0]} for {different[0][1]}" if different else ""
-                    detail = (
-                        f"the evaluation after round {other.round} says something else of "
-                        f"{len(different)} of {len(due)} {side} devices{such}"
-                    )
-                    self.depart("record.disagrees", detail, Evidence(other.round))
+            different = list(_differences(one, other, f"evaluations[{other.round}]"))
+            for path, said, due in different[:1]:
+                detail = f"it says {path} = {_short(said)}, and it is {_short(due)}"
+                more = f" ({len(different)} values differ)" if len(different) > 1 else ""
+                self.depart("record.disagrees", f"{detail}{more}", Evidence(other.round))
+        if len(theirs) != len(ours) and self.rounds == len(self.kept):
+            detail = f"it has {len(theirs)} evaluations, and a run has {len(ours)}"
+            self.depart("record.disagrees", detail, Evidence())
 
-    def _state(self, theirs: Record, ours: Record) -> None:
-        said, due = load_checkpoint(theirs), load_checkpoint(ours)
-        if said is None or due is None or said.state.round != due.state.round:
+    def _states(self, theirs: Record, ours: Record) -> bool:
+        """Compare what is saved of the last rounds; whether both were saved after the same."""
+        said, due = ({n: read_state(one, n) for n in saved_rounds(one)} for one in (theirs, ours))
+        for number in sorted(said.keys() & due.keys()):
+            one, other = (dict(state) for state in (said[number], due[number]))
+            for name in ("record_rows", "record_digest"):  # times are in the record, too
+                other[name] = one.get(name, np.zeros(0))
+            for path, value, wanted in _differences(one, other, f"checkpoint[{number}]"):
+                detail = f"it says {path} = {_short(value)}, and it is {_short(wanted)}"
+                self.depart("record.disagrees", detail, Evidence(number))
+            mark = read_checkpoint(theirs, number).mark
+            if (found := theirs.chain.mark_at(mark.num_frames).digest) != mark.digest:
+                detail = f"it says checkpoint[{number}].record_digest = {mark.digest.hex()}"
+                detail = f"{detail}, and it is {found.hex()}"
+                self.depart("record.disagrees", detail, Evidence(number))
+        return bool(said) and said.keys() == due.keys()
+
+    def _models(self, theirs: RunDirectory, ours: RunDirectory) -> None:
+        if not (theirs.bundle.exists() and ours.bundle.exists()):
             return
-        one = {"model": said.state.model, **said.state.memory}
-        other = {"model": due.state.model, **due.state.memory}
-        for name, array in other.items():
-            if name not in one or one[name].tobytes() != array.tobytes():
-                detail = f"{name} after round {said.state.round} does not follow from the sums"
-                self.depart("record.disagrees", detail, Evidence(said.state.round))
-        if said.state.eta != due.state.eta:
-            detail = f"the last threshold is {said.state.eta}, and it was {due.state.eta}"
-            self.depart("record.disagrees", detail, Evidence(said.state.round))
+        said, due = (sha256(one.bundle.read_bytes()).hexdigest() for one in (theirs, ours))
+        if said != due:
+            detail = f"{theirs.bundle.name} has SHA-256 {said}, and a run writes {due}"
+            self.depart("record.disagrees", detail, Evidence())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,11 +278,13 @@ def _in_announcement(
     if kept.announced.models != (data := as_bytes(models)):
         rule = "model.first-differs" if index == 0 else "model.unfounded"
         yield rule, f"round {index + 1} was announced with another model than the sums lead to"
-    if kept.announced.levels != levels:
-        yield "record.disagrees", f"round {index + 1} was announced with other settings"
     seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=index)
-    if kept.params != sessions_of(config).params_of_levels(levels, data, seed):
-        yield "record.disagrees", f"the session of round {index + 1} has other parameters"
+    params = sessions_of(config).params_of_levels(levels, data, seed)
+    path = f"rounds[{index + 1}]"
+    in_levels = list(_differences(kept.announced.levels, levels, f"{path}.levels"))
+    in_session = _differences(kept.params, params, f"{path}.session")
+    for what, said, due in in_levels or in_session:  # the session follows from the levels
+        yield "record.disagrees", f"{what} = {_short(said)} was announced, and is {_short(due)}"
 
 
 class _Silent:
@@ -280,6 +325,52 @@ def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Itera
             yield f"{detail}, and it is {_short(value)}"
 
 
+def _untimed(event: Event) -> Event:
+    return {name: value for name, value in event.items() if name not in _TIMES}
+
+
+def _no_times(event: Event) -> Iterator[tuple[str, object]]:
+    """What an event says of times that can be none."""
+    stages = event.get("stage_s")
+    if not isinstance(stages, dict) or stages.keys() - _STAGES:
+        yield "stage_s", stages
+    for name in sorted(_TIMES - {"stage_s"}):
+        value = event.get(name)
+        if type(value) not in (int, float) or not 0 <= value <= _LONGEST_S:  # type: ignore[operator]
+            yield name, value
+
+
+def _differences(said: object, due: object, path: str) -> Iterator[tuple[str, object, object]]:
+    """Where two values differ: the path, and what each has there."""
+    parts: Iterable[tuple[str, object, object]]
+    if is_dataclass(said) and type(said) is type(due):
+        parts = [
+            (f".{f.name}", getattr(said, f.name), getattr(due, f.name))
+            for f in fields(said)
+            if f.init
+        ]
+    elif isinstance(said, Mapping) and isinstance(due, Mapping):
+        names = sorted({*said, *due}, key=str)
+        parts = [(f".{name}", said.get(name), due.get(name)) for name in names]
+    elif isinstance(said, list | tuple) and isinstance(due, list | tuple) and len(said) == len(due):
+        parts = [(f"[{n}]", *both) for n, both in enumerate(zip(said, due, strict=True))]
+    elif isinstance(said, np.ndarray) and isinstance(due, np.ndarray):
+        if (said.dtype, said.shape) != (due.dtype, due.shape):
+            yield path, said, due
+        elif said.tobytes() != due.tobytes():
+            same = said.reshape(-1).view(np.uint8) == due.reshape(-1).view(np.uint8)
+            at = int(np.flatnonzero(~same)[0]) // said.itemsize
+            where = f"{path}[{at}]" if said.ndim else path
+            yield where, said.reshape(-1)[at], due.reshape(-1)[at]
+        return
+    else:
+        if said != due or type(said) is not type(due):
+            yield path.removeprefix("."), said, due
+        return
+    for name, one, other in parts:
+        yield from _differences(one, other, f"{path}{name}")
+
+
 def _short(value: object) -> str:
-    text = repr(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

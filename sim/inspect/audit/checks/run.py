@@ -113,13 +113,19 @@ class RunAgain(Check):
     def _played(self, record: RunRecord) -> Iterator[Finding]:
         config = self._premises.source.config
         assert config is not None  # noqa: S101 - for mypy
+        try:
+            record.config()
+        except UserError as error:
+            self._why_not = "no run can have its settings"
+            yield RULES.found("settings.impossible", str(error), [Evidence()])
+            return
         replay = RunReplay(config, self._premises.rounds.kept)
         try:
             replay.compare(record)
         except Unplayable as error:
             self._why_not = str(error)
-        except UserError as error:
-            yield RULES.found("settings.impossible", str(error), [Evidence()])
+        except (UserError, ValueError) as error:
+            yield RULES.found("record.disagrees", str(error), [Evidence()])
         self._rounds = replay.rounds
         for one in replay.departures:
             yield RULES.found(one.rule, one.detail, [one.place])
