@@ -63,7 +63,12 @@ def evaluate(path, evaluation):
 
 def change(path, *statements):
     """Run SQL on its record; a statement is a text, or a text and what it is given."""
-    with closing(sqlite3.connect(RunDirectory(path).record)) as db:
+    change_record(RunDirectory(path).record, *statements)
+
+
+def change_record(path, *statements):
+    """The same of a record."""
+    with closing(sqlite3.connect(path)) as db:
         for one in statements:
             db.execute(*((one,) if isinstance(one, str) else one))
         db.commit()

@@ -260,7 +260,8 @@ class _Cohort(Cohort):
             if step.stage is not Stage.ADVERTISE and (
                 device not in plan or plan[device].answers(step)
             ):
-                detail = f"device {device} did not answer at {step}, and drops out at no such step"
+                where = f"{step.stage.name.lower()} of slot {step.slot}"
+                detail = f"device {device} did not answer ({where}), and by the settings it does"
                 replay.depart("answers.vanished", detail, kept.place)
         if kept.is_interrupted:
             return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
@@ -275,12 +276,13 @@ def _in_announcement(
     """What of a round's announcement does not follow from settings and sums."""
     if kept.announced is None:
         return
-    if kept.announced.models != (data := as_bytes(models)):
-        rule = "model.first-differs" if index == 0 else "model.unfounded"
-        yield rule, f"round {index + 1} was announced with another model than the sums lead to"
-    seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=index)
-    params = sessions_of(config).params_of_levels(levels, data, seed)
     path = f"rounds[{index + 1}]"
+    shown, due = (np.frombuffer(one, "<f4") for one in (kept.announced.models, as_bytes(models)))
+    for what, said, wanted in _differences(shown, due, f"{path}.models"):
+        rule = "model.first-differs" if index == 0 else "model.unfounded"
+        yield rule, f"{what} = {_short(said)} was announced, and is {_short(wanted)}"
+    seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=index)
+    params = sessions_of(config).params_of_levels(levels, kept.announced.models, seed)
     in_levels = list(_differences(kept.announced.levels, levels, f"{path}.levels"))
     in_session = _differences(kept.params, params, f"{path}.session")
     for what, said, due in in_levels or in_session:  # the session follows from the levels

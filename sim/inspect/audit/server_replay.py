@@ -282,12 +282,14 @@ class ServerReplay:
 
     def _asks(self, data: bytes) -> tuple[bytes | None, UnmaskRequest | None]:
         """The session of a message, and the request for shares in it, if it is one."""
+        tag: bytes | None = self.params.tag
         try:
             session = round_wire.decode(data).session
+            tag = session_wire.tag_of(session)
             message = session_wire.decode(session, self.params)
         except DecodeError:
-            return self.params.tag, None
-        return session_wire.tag_of(session), message if isinstance(message, UnmaskRequest) else None
+            return tag, None
+        return tag, message if isinstance(message, UnmaskRequest) else None
 
     def _differences(self, due: bytes, data: bytes) -> _Found:
         """What is different in a message: rules and details."""

@@ -400,3 +400,36 @@ class WrongShareStage(Stage):
 @leak("shares.unfitting", stage=WrongShareStage)
 def wrong_shares(edit):
     assert edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)
+
+
+@leak("shares.other", stage=WrongShareStage, with_truth=True)
+def shares_that_the_device_was_not_sent(edit):
+    edit.touched = edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)
+
+
+@leak("messages.unasked", with_truth=True)
+def shares_that_nobody_asked_for(edit):
+    (given,) = edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)
+    last = edit.find(1, Kind.MASKED, slot=1)[-1]
+    edit.insert_like(last, given, replace(edit.message(given), slot=1))
+
+
+@leak("messages.unreadable-answer", with_truth=True)
+def a_field_more_in_the_answer_of_a_known_device(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
+    edit.put_data(entry, write_fields([*read_fields(entry.data, most=9), b"more"]))
+
+
+@leak("proof.predictable", stage=ProvedStage, with_truth=True)
+def a_proof_by_other_numbers(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
+    message = edit.message(entry)
+    changed = message.proof[:-1] + bytes([message.proof[-1] ^ 1])
+    edit.put_message(entry, replace(message, proof=changed))
+
+
+@leak("keys.unsworn", stage=SignedStage, with_truth=True)
+def a_list_that_is_signed_by_somebody_else(edit):
+    (entry,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
+    (other,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=min(edit.run.stage.ids))
+    edit.put_message(entry, edit.message(other))

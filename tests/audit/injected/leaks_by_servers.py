@@ -273,6 +273,11 @@ def a_query_over_a_part_of_its_cohort(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
+@leak("policy.ignored", stage=ShrinkingStage, with_truth=True)
+def devices_that_answer_over_a_part_of_their_cohort(edit):
+    edit.touched = edit.find(1, Kind.MASKED, slot=1)[:1]
+
+
 @leak("sums.differ-by-few", stage=ShrinkingStage)
 def a_search_over_cohorts_that_differ_by_one(edit):
     edit.touched = edit.sums(1)[1:2]
@@ -336,18 +341,6 @@ class WeakStage(Stage):
 @leak("parameters.below-policy", stage=WeakStage)
 def a_threshold_of_two_shares(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
-
-
-class OtherModelStage(Stage):
-    """The second round's model is of the server's own making."""
-
-    def model(self, number, model):
-        return model if number == 1 else model + np.float32(0.01)
-
-
-@leak("model.unfounded", stage=OtherModelStage, round=2)
-def a_model_of_the_server_s_own(edit):
-    edit.touched = edit.find(2, Kind.OPEN)[:1]
 
 
 @leak("session.impossible", round=2)

@@ -13,7 +13,6 @@ from staged_runs import (
     Device,
     Edit,
     Kind,
-    OneQuestionStage,
     SignedStage,
     Stage,
     VerifiedStage,

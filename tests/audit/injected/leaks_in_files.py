@@ -1,112 +1,93 @@
-"""Files that are not as they were written, and directories that say something else than theirs.
+"""Records whose chain is not right, and run directories that say something else than they must.
 
-The other leaks stand under a chain that is right; these are about the chain, or beside it.
+The other leaks stand under a chain that is right.
 """
 
 from dataclasses import replace
+from functools import partial
+from unittest import mock
 
-from frames import MAGIC, chained, frames_of, starts_of, whole_frames
+import numpy as np
+import records
+import run_directories
 from leaks import as_transcript, leak
 from leaks_by_devices import UPDATE, VICTIM
-from run_directories import CONFIG, directory_of
-from staged_runs import DrawnStage, Kind, Over, StartedStage, TinyStage, write
+from staged_runs import Kind, Over, TinyStage, write
 
-from deltafl.sim.record.versions import decide_first_model
+from deltafl.secagg.states import Stage as Sending
+from deltafl.secagg.states import Step, Vanish
+from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.run import simulated
 
-AT = 30  # a record in the middle of the tiny run, which has 54
+AT = 30  # a row in the middle of the tiny run
 
 
-def rewritten(change):
-    """A transcript of which somebody has changed the bytes, given its path, once it was written."""
+def rewritten(*statements, change=None):
+    """A record of which somebody has changed rows: by SQL, or all of them under a right chain."""
 
-    def laid(run, entries, folder, mode):
-        path = as_transcript(run, entries, folder, mode)
-        path.write_bytes(change(path))
+    def laid(run, entries, folder):
+        path = as_transcript(run, entries, folder)
+        records.change_record(path, *statements)
+        if change is not None:
+            rows = records.rows_of(path)
+            change(rows)
+            records.write_rows(path, rows)
         return path
 
     return laid
 
 
-def without_its_end(path):
-    return path.read_bytes()[:-1]
-
-
-def with_an_edited_byte(path):
-    content = bytearray(path.read_bytes())
-    content[starts_of(path)[AT] + 9] ^= 1  # behind the length, in the record's fields
-    return bytes(content)
-
-
-def without_a_record(path):
-    whole = whole_frames(path)
-    return MAGIC + b"".join([*whole[:AT], *whole[AT + 1 :]])
-
-
-def with_a_record_twice(path):
-    whole = whole_frames(path)
-    return MAGIC + b"".join([*whole[: AT + 1], *whole[AT:]])
-
-
-def without_a_record_under_a_new_chain(path):
-    frames = frames_of(path)
-    return chained([*frames[:AT], *frames[AT + 1 :]])
-
-
-def without_a_closing(_run, entries, folder, mode):
-    write(entries, folder / "t.sqlite", mode, closed=0)
+def without_a_closing(_run, entries, folder):
+    write(entries, folder / "t.sqlite", closed=0)
     return folder / "t.sqlite"
 
 
-def in_a_directory(_run, entries, folder, mode):
-    """With the settings and events of the run."""
-    return directory_of(folder / "run", entries=entries, mode=mode).path
+def in_a_directory(_run, entries, folder):
+    """With the settings of the run."""
+    return run_directories.directory_of(folder / "run", entries).path
 
 
-def closed_after_a_round(_run, entries, folder, mode):
+def closed_after_a_round(_run, entries, folder):
     """The end is cut off, and what is left has a closing record; the settings say two rounds."""
     first = [entry for entry in entries if entry.round == 1]
-    directory = directory_of(folder / "run", entries=first, mode=mode, finished=False)
-    for path in (directory.events, *directory.checkpoints.iterdir()):
-        path.unlink()  # only the settings are left to say how long the run is
-    return directory.path
+    return run_directories.directory_of(folder / "run", first).path
 
 
-def closed_after_a_round_beside_its_truth(_run, entries, folder, mode):
-    write([entry for entry in entries if entry.round == 1], folder / "t.sqlite", mode)
+def closed_after_a_round_beside_its_truth(_run, entries, folder):
+    write([entry for entry in entries if entry.round == 1], folder / "t.sqlite")
     return folder / "t.sqlite"
 
 
-def beside_events_of_another_result(_run, entries, folder, mode):
-    def change(events):
-        events[0]["kept_devices"] += 1
+def real(change=None, patched=None, **sections):
+    """What a small run has left, changed."""
 
-    return directory_of(folder / "run", entries=entries, mode=mode, change=change).path
+    def laid(_run, _entries, folder):
+        return run_directories.real(folder / "run", change, patched, **sections).path
 
-
-def in_place_of_what_was_written(run, entries, folder, mode):
-    """The summary has the digest of what was."""
-    directory = directory_of(folder / "run", entries=run.entries, mode=mode)
-    write(entries, directory.transcript, mode)
-    return directory.path
+    return laid
 
 
-def in_a_directory_of_fedavg(_run, entries, folder, mode):
-    config = replace(CONFIG, federation=replace(CONFIG.federation, algorithm="fedavg"))
-    return directory_of(folder / "run", config=config, entries=entries, mode=mode).path
+HONEST = real()
 
 
-@leak("record.cut", stage=TinyStage, round=None, laid=rewritten(without_its_end))
-def a_file_that_ends_inside_a_record(edit):
-    assert edit.entries
+def another_kind(rows):
+    (fields,) = [fields for table, number, fields, _ in rows if number == AT]
+    fields["size"] = -1
 
 
-@leak("record.edited", stage=TinyStage, laid=rewritten(with_an_edited_byte))
-def a_byte_that_was_changed(edit):
+ROW = f"WHERE number = {AT}"
+TAKEN_OUT = f"DELETE FROM messages {ROW}"
+EDITED = f"UPDATE messages SET peer = peer + 1 {ROW}"
+TWICE = f"INSERT INTO events SELECT number, digest, round, '{{}}' FROM messages {ROW}"
+
+
+@leak("record.edited", stage=TinyStage, laid=rewritten(EDITED))
+def a_row_that_was_changed(edit):
     edit.touched = [edit.entries[AT - 2]]
 
 
-@leak("record.missing", stage=TinyStage, laid=rewritten(without_a_record))
-def a_record_that_was_taken_out(edit):
+@leak("record.missing", stage=TinyStage, laid=rewritten(TAKEN_OUT))
+def a_row_that_was_taken_out(edit):
     edit.touched = [edit.entries[AT - 2]]
 
 
@@ -115,22 +96,22 @@ def the_end_of_a_round_that_was_taken_out(edit):
     edit.remove(edit.end(1))
 
 
-@leak("record.reordered", stage=TinyStage, laid=rewritten(with_a_record_twice))
-def a_record_that_was_repeated(edit):
-    edit.touched = [edit.entries[AT - 1]]
+@leak("record.reordered", stage=TinyStage, laid=rewritten(TWICE))
+def a_row_that_is_there_twice(edit):
+    edit.touched = [edit.entries[AT - 2]]
 
 
-@leak("record.malformed", stage=TinyStage, laid=rewritten(without_a_record_under_a_new_chain))
-def a_record_that_was_taken_out_under_a_new_chain(edit):
+@leak("record.malformed", stage=TinyStage, laid=rewritten(change=another_kind))
+def a_row_that_no_run_writes(edit):
     edit.touched = [edit.entries[AT - 2]]
 
 
 @leak(
     "record.cut",
-    stage=DrawnStage,
     round=None,
     laid=closed_after_a_round,
     twin_laid=in_a_directory,
+    common=("run.unfinished",),
 )
 def a_record_that_is_closed_after_the_first_of_two_rounds(edit):
     assert edit.entries
@@ -153,51 +134,93 @@ def without_an_update(run):
     return replace(run, truths=[(number, replace(device, noted_update=None)), *others])
 
 
-def in_a_directory_without_a_summary(_run, entries, folder, mode):
-    return directory_of(folder / "run", entries=entries, mode=mode, finished=False).path
+def of_a_directory(*rules, number=None, laid):
+    """Leaks in what a small run has left, whatever is staged."""
+    return leak(*rules, stage=TinyStage, round=number, laid=laid, twin_laid=HONEST)
 
 
-@leak(
-    "run.unfinished",
-    stage=DrawnStage,
-    round=None,
-    laid=in_a_directory_without_a_summary,
-    twin_laid=in_a_directory,
-)
+def without_summary(directory):
+    records.note(directory.path, "summary", None)
+
+
+@of_a_directory("run.unfinished", laid=real(without_summary))
 def a_finished_run_without_its_summary(edit):
     assert edit.entries
 
 
-def in_a_directory_of_this_platform(run, entries, folder, mode):
-    """The first model can be built again."""
-    own = {"stage": type(run.stage), "platform": decide_first_model()}
-    return directory_of(folder / "run", entries=entries, mode=mode, **own).path
+def with_another_model(index):
+    """The server shows the devices of a round another model than it must."""
+    honest = SimulatedCohort.secure_round
+
+    def secure_round(self, levels, models, weighing=None):
+        if levels.common.round_index == index:
+            models = [one + np.float32(0.25) for one in models]
+        return honest(self, levels, models, weighing)
+
+    return mock.patch.object(SimulatedCohort, "secure_round", secure_round)
 
 
-@leak(
-    "model.first-differs",
-    stage=DrawnStage,
-    twin=StartedStage,
-    laid=in_a_directory_of_this_platform,
-    twin_laid=in_a_directory_of_this_platform,
-)
+ANOTHER_FIRST, ANOTHER_SECOND = (partial(with_another_model, index) for index in (0, 1))
+
+
+@of_a_directory("model.first-differs", number=1, laid=real(patched=ANOTHER_FIRST))
 def a_run_that_starts_from_another_model(edit):
-    edit.touched = edit.find(1, Kind.OPEN)
+    assert edit.entries
 
 
-def with_settings_that_no_run_can_have(_run, entries, folder, mode):
-    impossible = replace(CONFIG, strategy=replace(CONFIG.strategy, eta_every=2))
-    return directory_of(folder / "run", config=impossible, entries=entries, mode=mode).path
+@of_a_directory("model.unfounded", number=2, laid=real(patched=ANOTHER_SECOND))
+def a_model_of_the_server_s_own(edit):
+    assert edit.entries
 
 
-@leak(
-    "settings.impossible",
-    stage=DrawnStage,
-    round=None,
-    laid=with_settings_that_no_run_can_have,
-    twin_laid=in_a_directory,
-)
+def without_a_device_that_was_there():
+    """The server loses a device that, by the settings, answers."""
+
+    def lost(number, ids, _slots):
+        return {i: Vanish(Step(Sending.MASK, 1)) for i in ids[:1]} if number == 0 else {}
+
+    return mock.patch.object(simulated, "dropouts_of", lambda _: lost)
+
+
+@of_a_directory("answers.vanished", number=1, laid=real(patched=without_a_device_that_was_there))
+def a_device_that_is_called_silent(edit):
+    assert edit.entries
+
+
+IMPOSSIBLE = real(run_directories.in_settings("eta_every = 1", "eta_every = 2"))
+
+
+@of_a_directory("settings.impossible", laid=IMPOSSIBLE)
 def settings_that_only_an_algorithm_in_clear_can_have(edit):
+    assert edit.entries
+
+
+@of_a_directory(
+    "record.disagrees", number=1, laid=real(run_directories.in_event(1, kept_devices=7))
+)
+def events_that_the_sums_do_not_lead_to(edit):
+    assert edit.entries
+
+
+def another_device(rows):
+    """A liar who keeps the summary as it was."""
+    end = next(f for table, _, f, _ in rows if table == "rounds" and f["what"] == "end")
+    end["said"] = "it did not please the server"
+
+
+def under_another_chain(directory):
+    rows = records.rows_of(directory.record)
+    another_device(rows)
+    records.write_rows(directory.record, rows)
+
+
+@of_a_directory("record.head-differs", laid=real(under_another_chain))
+def another_record_under_a_right_chain(edit):
+    assert edit.entries
+
+
+@of_a_directory("clear.by-design", laid=real(federation={"algorithm": "fedavg", "rounds": 1}))
+def an_algorithm_without_masks(edit):
     assert edit.entries
 
 
@@ -232,36 +255,3 @@ def a_round_of_which_nothing_is_recorded_but_its_end(edit):
 @leak("record.unasked")
 def a_question_that_was_taken_out(edit):
     edit.remove(*edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM))
-
-
-@leak(
-    "record.disagrees",
-    stage=DrawnStage,
-    laid=beside_events_of_another_result,
-    twin_laid=in_a_directory,
-)
-def events_that_the_sums_do_not_lead_to(edit):
-    edit.touched = [edit.end(1)]
-
-
-@leak(
-    "record.head-differs",
-    stage=DrawnStage,
-    round=None,
-    laid=in_place_of_what_was_written,
-    twin_laid=in_a_directory,
-)
-def another_record_under_a_right_chain(edit):
-    edit.put(edit.end(1), replace(edit.end(1), aborted="it did not please the server"))
-    edit.touched = []
-
-
-@leak(
-    "clear.by-design",
-    stage=DrawnStage,
-    round=None,
-    laid=in_a_directory_of_fedavg,
-    twin_laid=in_a_directory,
-)
-def an_algorithm_without_masks(edit):
-    assert type(edit.run.stage) is DrawnStage

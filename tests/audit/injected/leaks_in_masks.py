@@ -82,6 +82,7 @@ def masks_between_two_devices_only(edit):
     round=None,
     laid=in_a_directory,
     twin_laid=in_a_directory,
+    common=("run.unfinished",),
 )
 def masks_between_two_devices_only_in_a_run_directory(edit):
     assert edit.run.entries

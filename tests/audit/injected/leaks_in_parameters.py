@@ -6,7 +6,7 @@ from fractions import Fraction
 from hashlib import sha256
 
 from leaks import as_transcript, leak
-from run_directories import directory_of
+from leaks_in_files import in_a_directory
 from staged_runs import SESSIONS, DrawnStage, Kind, Stage, SteepStage
 
 from deltafl.protocol.losses import LossGrid
@@ -222,14 +222,6 @@ def updates_of_heavy_devices_alone(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
 
-def in_directory(run, entries, folder, mode):
-    """A run whose settings let devices search over five."""
-    del run
-    return directory_of(folder / "run", entries=entries, mode=mode).path
-
-
-@leak(
-    "policy.looser", stage=DrawnStage, twin=DrawnStage, laid=in_directory, twin_laid=as_transcript
-)
+@leak("policy.looser", stage=DrawnStage, laid=in_a_directory, twin_laid=as_transcript)
 def a_search_over_five_devices_that_the_settings_allow(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]

@@ -102,3 +102,9 @@ def a_device_that_left_and_is_asked_for_its_update(edit):
         members[last] = False
         edit.put_message(entry, replace(edit.message(entry), members=members))
     edit.touched = []
+
+
+@leak("session.unannounced")
+def a_roster_of_another_session(edit):
+    later = edit.find(2, Kind.ROSTER)[0]
+    edit.insert_after(edit.find(1, Kind.SLOT, slot=UPDATE)[-1], replace(later, round=1))

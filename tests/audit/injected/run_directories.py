@@ -154,15 +154,14 @@ def in_array(number: int, name: str, at: int, byte: int = 1) -> Change:
     """Change a byte of an array of the checkpoint of a round."""
 
     def change(directory: RunDirectory) -> None:
-        owner = f"round {number}"
+        where = f"round {number}", name
         with write_record(directory.record) as record:
-            where = "WHERE owner = ? AND name = ?"
-            query = f"SELECT data FROM arrays {where}"
-            ((data,),) = record.db.execute(query, (owner, name)).fetchall()
+            query = "SELECT data FROM arrays WHERE owner = ? AND name = ?"
+            ((data,),) = record.db.execute(query, where).fetchall()
             other = bytearray(data)
             other[at] ^= byte
-            update = f"UPDATE arrays SET data = ? {where}"
-            record.db.execute(update, (bytes(other), owner, name))
+            update = "UPDATE arrays SET data = ? WHERE owner = ? AND name = ?"
+            record.db.execute(update, (bytes(other), *where))
             record.keep()
 
     return change

@@ -283,14 +283,6 @@ class DrawnStage(Stage):
         return Seeds(SEED).digest(Purpose.GRAPH, round_index=number - 1)
 
 
-class StartedStage(DrawnStage):
-    """The same from the model that a run of such settings starts from: a linear one, of zeros."""
-
-    @property
-    def start(self):
-        return np.zeros(self.length, np.float32)
-
-
 class SignedStage(Stage):
     """An honest run whose sessions are signed."""
 
@@ -382,7 +374,6 @@ class BatchedStage(OneQuestionStage):
 
 
 HONEST = (
-    StartedStage,
     DrawnStage,
     ProvedStage,
     VerifiedStage,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from deltafl.sim.inspect.audit.dismissals import closings
 from leaks_behind_covers import (
     VICTIM,
     RefusalStage,
@@ -15,7 +16,6 @@ from deltafl.secagg import wire as session_wire
 from deltafl.secagg.states import Stage as Sending
 from deltafl.secagg.states import Step
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.dismissals import closings
 from deltafl.sim.inspect.audit.options import Options
 
 ABOUT_MEMBERS = {"answers.ignored", "answers.invented", "cohort.grown"}

@@ -3,6 +3,8 @@
 import hashlib
 
 import pytest
+from deltafl.sim.inspect.audit.checks.account import Account
+from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from frames import (
     DIGEST,
     PREFIX,
@@ -30,8 +32,6 @@ from staged_runs import (
 
 from deltafl.sim.errors import ChainError, Damage, UserError
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.checks.account import Account
-from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.transcript import TRANSCRIPT

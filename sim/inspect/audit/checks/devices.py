@@ -117,15 +117,17 @@ class DevicesAgain(Check):
 
     def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
         """Hand a message to its device, or compare one with what the device sends."""
-        session = round_.sessions.get(seen.content.tag)
-        if session is None:
-            return
-        if session.params.tag not in self._sessions:
-            seeds = {d: seed for (tag, d), seed in round_.seeds.items() if tag == seen.content.tag}
-            self._sessions[session.params.tag] = DeviceReplay(
+        tag = seen.content.tag
+        session = round_.sessions.get(tag)
+        if session is not None and tag not in self._sessions:
+            seeds = {d: seed for (own, d), seed in round_.seeds.items() if own == tag}
+            self._sessions[tag] = DeviceReplay(
                 session.params, self._policy, seeds, round_.truth, self._ledgers
             )
-        replay = self._sessions[session.params.tag]
+        if session is None and (seen.record.sent or not self._sessions):
+            return
+        *_, latest = self._sessions.values()  # for an answer that nobody can read
+        replay = self._sessions.get(tag, latest)
         if seen.record.sent:
             replay.sent(seen.record.peer, seen.data)
             return
