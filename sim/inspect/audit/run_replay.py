@@ -113,11 +113,11 @@ class RunReplay:
     def _opened(self, theirs: Record, stack: contextlib.ExitStack) -> tuple[Subject, Backend]:
         """The data of a run and what evaluates its models, as they were."""
         config, notes = self.config, list[str]()
+        said = theirs.json(VERSIONS) or {}
         try:
             subject = subject_of(config).suited(config)
             device = choose_device(config.training.device)
             digest = dataset_digest(subject.dataset)
-            said = theirs.json(VERSIONS) or {}
             choice = choose(config.training, config.model.name, 1.0)
             of_data = str(said.get("data_sha256"))
             versions, choice = settle(theirs, choice, device, of_data, notes.append)

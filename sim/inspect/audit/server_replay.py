@@ -131,8 +131,8 @@ class ServerReplay:
             yield Departure("messages.missing", detail, place)
         yield from self._not_learnt(place)
         if not self._due:
-            self._lose_track()
             if not self._goes_on:
+                self._lose_track()
                 yield Departure("messages.untimely", "the round goes on after its end", place)
             return
         self._ever |= self._sent

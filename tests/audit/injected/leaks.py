@@ -1,6 +1,7 @@
 """What is wrong in a run, by whom, and what the auditor has to say about it."""
 
 import functools
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,8 +80,7 @@ class InjectedLeak:
 def _audit_of_twin(folder, stage, laid, options, with_truth):
     """Twins are shared by many leaks."""
     run = played(stage)
-    own = folder / f"{stage.__name__}-{laid.__name__}-{with_truth}-{len(options)}"
-    own.mkdir(exist_ok=True)
+    own = Path(tempfile.mkdtemp(dir=folder))
     path = laid(run, run.entries, own)
     truth = truth_of(run, own) if with_truth else None
     return audit(path, Options(**{**USUAL, **dict(options), "truth": truth}))

@@ -51,7 +51,7 @@ def a_question_with_fewer_signatures_than_came(edit):
     choose(edit, Kind.SLOT, 0, lambda shown, _came: shown[1:])
 
 
-@leak("lists.chosen-signatures", stage=SignedStage)
+@leak("lists.strange-signature", stage=SignedStage)
 def a_signature_with_a_question_that_needs_none(edit):
     (opened,) = edit.find(1, Kind.SLOT, slot=1, peer=VICTIM)
     earlier = {0: signatures_of(edit, 0)[0]}

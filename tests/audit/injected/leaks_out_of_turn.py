@@ -57,7 +57,7 @@ def signatures_of_a_list_that_needs_none(edit):
     edit.put_message(entry, replace(edit.message(entry), signatures=signatures))
 
 
-@leak("messages.untimely")
+@leak("cohort.uninvited")
 def a_question_to_a_device_without_a_roster(edit):
     asked = edit.find(1, Kind.SLOT, slot=UPDATE)[-1]
     edit.insert_after(asked, replace(asked, peer=999))

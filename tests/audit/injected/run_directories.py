@@ -40,7 +40,8 @@ CONFIG = RunConfig(
 )
 """Settings of the staged run."""
 
-ROUNDS = {"federation": {"rounds": 2, "cohort_size": 8, "evaluate_every": 1}}
+SMALL = {"federation": {"rounds": 2, "cohort_size": 8, "evaluate_every": 1}}
+"""What is otherwise in a small run than in `real_runs`."""
 Change = Callable[[RunDirectory], object]
 
 
@@ -61,7 +62,7 @@ def _left(patched: Callable[[], object] | None, sections: str) -> dict[str, byte
     with tempfile.TemporaryDirectory() as folder, (patched or mock.MagicMock)():
         path = Path(folder) / "run"
         with mock.patch("deltafl.sim.charts.files.write_figures"):
-            real_runs.leave(path, **{**ROUNDS, **json.loads(sections)})
+            real_runs.leave(path, **{**SMALL, **json.loads(sections)})
         return {one.name: one.read_bytes() for one in path.iterdir() if one.is_file()}
 
 

@@ -28,7 +28,7 @@ def found_in(tmp_path_factory):
 
     def found(leak):
         if leak.name not in by_leak:
-            report = leak.audit(tmp_path_factory.mktemp("leak"), leak.modes[0])
+            report = leak.audit(tmp_path_factory.mktemp("leak"))
             by_leak[leak.name] = frozenset(finding.rule for finding in report.findings)
         return by_leak[leak.name]
 
@@ -78,7 +78,7 @@ def test_a_check_finds_an_injected_leak_and_nobody_else_does(
         leak = finding_leak({*check.rules} - {"clear.by-design"}, LEAKS, found_in)
     others = tuple(other for other in CHECKS if other is not check)
     monkeypatch.setattr(auditor, "CHECKS", others)
-    report = leak.audit(tmp_path, leak.modes[0])
+    report = leak.audit(tmp_path)
     assert not {finding.rule for finding in report.findings} & set(check.rules)
     assert [made.name for made in report.checks] == [
         other.name for other in others if leak.with_truth or not other.needs_truth
@@ -121,7 +121,7 @@ class Blind(Check):
 def test_a_check_in_the_table_is_made(monkeypatch, tmp_path):
     """It takes nothing more than a line: the auditor knows no check by name."""
     monkeypatch.setattr(auditor, "CHECKS", (*CHECKS, Blind))
-    *others, last = LEAKS[0].audit(tmp_path, "full").checks
+    *others, last = LEAKS[0].audit(tmp_path).checks
     assert (last.name, last.outcome) == (Blind.name, Outcome.PASSED)
     assert len(others) == len([check for check in CHECKS if not check.needs_truth])
 
@@ -134,16 +134,16 @@ def test_a_check_without_a_leak_is_named(found_in):
 
 
 def test_a_rule_without_a_leak_is_named(found_in):
-    rules = {rule: (rule,) for rule in ("keys.twice", "blind.rule")}
+    rules = {rule: (rule,) for rule in ("keys.reused", "blind.rule")}
     assert without_leak(rules, LEAKS, found_in) == ["blind.rule"]
-    others = [leak for leak in LEAKS if "keys.twice" not in leak.rules]
-    assert without_leak(rules, others, found_in) == ["keys.twice", "blind.rule"]
+    others = [leak for leak in LEAKS if "keys.reused" not in leak.rules]
+    assert without_leak(rules, others, found_in) == ["keys.reused", "blind.rule"]
 
 
 @pytest.mark.slow
 def test_a_leak_that_is_not_there_provokes_nothing(found_in):
-    honest = InjectedLeak("honest", ("keys.twice",), lambda _: None)
-    assert finding_leak(("keys.twice",), [honest], found_in) is None
+    honest = InjectedLeak("honest", ("keys.reused",), lambda _: None)
+    assert finding_leak(("keys.reused",), [honest], found_in) is None
 
 
 def test_a_check_that_is_not_in_the_table_is_noticed(monkeypatch):

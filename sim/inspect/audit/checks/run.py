@@ -101,6 +101,8 @@ class RunAgain(Check):
             if self._is_closed and record.json(SUMMARY) is None:
                 yield RULES.found("run.unfinished", "there is no summary", [Evidence()])
             yield from self._played(record)
+        if self._is_damaged:
+            return
         for detail in summary_differs(source.directory, source.arms):
             yield RULES.found("record.disagrees", detail, [Evidence()])
 
@@ -125,6 +127,7 @@ class RunAgain(Check):
         except Unplayable as error:
             self._why_not = str(error)
         except (UserError, ValueError) as error:
+            self._is_damaged = True
             yield RULES.found("record.disagrees", str(error), [Evidence()])
         self._rounds = replay.rounds
         for one in replay.departures:
