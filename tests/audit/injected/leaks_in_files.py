@@ -124,6 +124,10 @@ def of_a_directory(*rules, number=None, laid):
 
 
 def of_one_round(rows):
+    """The end is cut off, and what is left is closed, as a run of one round is."""
+    for _, _, fields, _ in rows:
+        if fields.get("what") == "closing":
+            fields["round"] = ROUNDS - 1
     rows[:] = [row for row in rows if row[2]["round"] != ROUNDS]
 
 

@@ -108,3 +108,9 @@ def a_device_that_left_and_is_asked_for_its_update(edit):
 def a_roster_of_another_session(edit):
     later = edit.find(2, Kind.ROSTER)[0]
     edit.insert_after(edit.find(1, Kind.SLOT, slot=UPDATE)[-1], replace(later, round=1))
+
+
+@leak("messages.unreadable")
+def a_request_that_is_cut(edit):
+    (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=edit.run.stage.ids[0])
+    edit.put_data(entry, entry.data[:-1])
