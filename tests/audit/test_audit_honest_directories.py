@@ -3,25 +3,25 @@
 from contextlib import contextmanager
 
 import pytest
+import records
 from doubles import Killed, Silent
 from real_runs import leave
 from reports import serious
 
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.checks.account import Account
+from deltafl.sim.inspect.audit.catalogue import DevicesAgain, RunAgain, ServerAgain
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.run import engine
 
 LOSSY = {"expected_dropout": 0.3, "colluding": 0.0}
 BY_MM = {"max_mm_pivots_per_device": 10}
 NEAR = {"max_pivots": 1024}
+CLIPPED = {"aggregation": "clipped", "clipped_radius": 0.5}
 FEW = {"min_honest_tail": 0}  # for levels of six devices
 RUNS = {
     "steep": {"quantile": {"method": "mm"}, "policy": BY_MM},
-    "headers": {"privacy": {"transcript": "sums"}},
-    "every second": {"privacy": {"transcript": "full"}},
+    "histogram": {"quantile": {"method": "histogram"}, "policy": NEAR},
     "many lost": {
         "faults": {"dropout": 0.3},
         "privacy": LOSSY,
@@ -38,6 +38,12 @@ RUNS = {
         "data": {"num_devices": 100},
     },
     "active": {"privacy": {"adversary": "active"}, "quantile": {"method": "mm"}, "policy": BY_MM},
+    "active, proved": {
+        "privacy": {"adversary": "active"},
+        "quantile": {"votes": "proved", "max_queries": 2, "resolution_bits": 6},
+        "federation": {"rounds": 2},
+    },
+    "clipped": {"federation": {"algorithm": "private-fedavg"}, "strategy": CLIPPED},
     "signed, some lost": {
         "privacy": {"signed": True, "expected_dropout": 0.2, "colluding": 0.0},
         "faults": {"dropout": 0.15},
@@ -79,10 +85,7 @@ RUNS = {
         "faults": {"dropout": 0.2},
         "privacy": LOSSY,
     },
-    "momentum, every second": {
-        "strategy": {"server_optimizer": "momentum"},
-        "privacy": {"transcript": "full"},
-    },
+    "momentum": {"strategy": {"server_optimizer": "momentum"}},
     "averaging": {"federation": {"theta": "1"}},
     "nearly all": {"federation": {"theta": "0.99"}},
     "the worst": {"federation": {"theta": "0.02"}, "privacy": FEW},
@@ -93,11 +96,21 @@ RUNS = {
     },
     "afresh": {"quantile": {"warm_start": False}},
     "lost rounds": {"faults": {"dropout": 0.5}, "federation": {"rounds": 6, "cohort_size": 10}},
-    "ideal": {"privacy": {"sums": "ideal"}},
     "several seeds": {"experiment": {"num_seeds": 2, "baselines": ("private-fedavg",)}},
 }
-BY_DESIGN = {"record.no-messages"}
-"""A fact of sums without messages, which does not say that somebody lied."""
+
+
+WITHOUT_TRUTH = {
+    "levels",
+    "levels, some lost",
+    "q-ffl",
+    "tilted",
+    "noisy",
+    "private",
+    "private, averaging, some lost",
+    "several seeds",
+}
+"""Runs whose settings do not allow a truth file."""
 
 
 @pytest.fixture(autouse=True)
@@ -105,21 +118,43 @@ def no_figures(monkeypatch):
     monkeypatch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
 
 
+def played_again(path, *, has_truth=True):
+    """What is found in a run, of which all rounds must be played again."""
+    report = audit(path, Options(truth=path / "truth.sqlite" if has_truth else None))
+    rounds = [
+        check.detail for check in report.checks if check.name in (ServerAgain.name, RunAgain.name)
+    ]
+    devices = [check.detail for check in report.checks if check.name == DevicesAgain.name]
+    assert len(devices) == has_truth
+    assert all(one.endswith(f" in {report.rounds} rounds") for one in devices)
+    assert [one.startswith(f"{report.rounds} of {report.rounds} ") for one in rounds] == [True] * 2
+    return serious(report)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_nothing_is_found(name, tmp_path):
-    is_finished = leave(tmp_path / "run", **RUNS[name])
-    report = audit(tmp_path / "run", Options())
-    found = serious(report) - BY_DESIGN - (set() if is_finished else {"record.unfinished"})
-    assert found == set(), [f.detail for f in report.findings if f.rule in found]
+def test_nothing_is_found_and_everybody_is_played_again(name, tmp_path):
+    has_truth = name not in WITHOUT_TRUTH
+    sections = dict(RUNS[name])
+    sections["privacy"] = {"truth": has_truth, **sections.get("privacy", {})}
+    is_finished = leave(tmp_path / "run", **sections)
+    found = played_again(tmp_path / "run", has_truth=has_truth)
+    assert found - (set() if is_finished else {"record.unfinished"}) == set()
+    assert serious(audit(tmp_path / "run", Options())) <= found
     bare = audit(tmp_path / "run" / "record.sqlite", Options())
-    assert not {f.rule for f in bare.findings} & {"answers.ignored", "answers.invented"}
-    assert not {f.rule for f in bare.findings} & {"cohort.grown", "cohort.uninvited"}
-    assert not {f.rule for f in bare.findings} & {"parameters.changed", "parameters.unfitting"}
-    assert report.not_checked
-    if name != "ideal":
-        (account,) = (check for check in report.checks if check.name == Account.name)
-        assert account.detail.startswith(f"{report.rounds} of {report.rounds} rounds")
+    assert not {f.rule for f in bare.findings} & {*ServerAgain.rules, "parameters.changed"}
+
+
+@pytest.mark.slow
+def test_sums_without_messages_are_played_again(tmp_path):
+    assert leave(tmp_path / "run", privacy={"sums": "ideal"})
+    assert serious(audit(tmp_path / "run", Options())) == {"record.no-messages"}
+
+
+@pytest.mark.slow
+def test_a_record_of_sums_alone_accuses_nobody(tmp_path):
+    assert leave(tmp_path / "run", privacy={"transcript": "sums"})
+    assert serious(audit(tmp_path / "run", Options())) == set()
 
 
 class StopAfterFirst(Silent):
@@ -132,11 +167,12 @@ class StopAfterFirst(Silent):
 
 @pytest.mark.slow
 def test_nothing_is_found_in_a_run_that_was_stopped_and_went_on(tmp_path):
+    told = {"privacy": {"truth": True}}
     with pytest.raises(Killed):
-        leave(tmp_path / "run", progress=StopAfterFirst())
-    assert serious(audit(tmp_path / "run", Options())) == {"record.unfinished"}
-    assert leave(tmp_path / "run", resume=True)
-    assert serious(audit(tmp_path / "run", Options())) == set()
+        leave(tmp_path / "run", progress=StopAfterFirst(), **told)
+    assert played_again(tmp_path / "run") == {"record.unfinished"}
+    assert leave(tmp_path / "run", resume=True, **told)
+    assert played_again(tmp_path / "run") == set()
 
 
 @pytest.fixture(scope="module")
@@ -203,37 +239,9 @@ def test_nothing_is_found_before_a_sum_is_recorded(monkeypatch, points_of, count
 
 
 @pytest.mark.slow
-def test_what_a_stopped_run_may_lack_is_no_more_than_that(monkeypatch, tmp_path):
-    """Control: an evaluation, or an event, of before the last checkpoint."""
-    with killing(monkeypatch, engine, "save_checkpoint", 4, after=True), pytest.raises(Killed):
-        leave(tmp_path / "run")
-    directory = RunDirectory(tmp_path / "run")
-    (evaluation,) = directory.metrics.glob("*2.csv")
-    kept = evaluation.read_bytes()
-    evaluation.unlink()
-    assert "record.disagrees" in serious(audit(directory.path, Options()))
-    evaluation.write_bytes(kept)
-    assert serious(audit(directory.path, Options())) == {"run.unfinished"}
-    lines = directory.events.read_bytes().splitlines(keepends=True)
-    directory.events.write_bytes(b"".join(lines[:1]))
-    assert "record.disagrees" in serious(audit(directory.path, Options()))
-
-
-@pytest.mark.parametrize(
-    ("name", "rule"), [("summary", "run.unfinished"), ("versions", "record.disagrees")]
-)
-def test_a_finished_run_without_a_file_is_no_finished_run(tmp_path, name, rule):
-    assert leave(tmp_path / "run", federation={"rounds": 1})
-    directory = RunDirectory(tmp_path / "run")
-    assert serious(audit(directory.path, Options())) == set()
-    getattr(directory, name).unlink()
-    assert serious(audit(directory.path, Options())) == {rule}
-
-
-@pytest.mark.slow
 def test_these_runs_are_followed_and_not_just_passed_over(tmp_path):
     """Control: another seed in the settings is found in one of them."""
     assert leave(tmp_path / "run", **RUNS["levels, some lost"])
-    config = RunDirectory(tmp_path / "run").config
-    config.write_text(config.read_text().replace("seed = 1", "seed = 2"))
+    text = records.toml_of(tmp_path / "run")
+    records.note(tmp_path / "run", "settings", text.replace("seed = 1\n", "seed = 2\n"))
     assert "record.disagrees" in serious(audit(tmp_path / "run", Options()))

@@ -70,10 +70,12 @@ def another_kind(rows):
     fields["size"] = -1
 
 
-ROW = f"WHERE number = {AT}"
-TAKEN_OUT = f"DELETE FROM messages {ROW}"
-EDITED = f"UPDATE messages SET peer = peer + 1 {ROW}"
-TWICE = f"INSERT INTO events SELECT number, digest, round, '{{}}' FROM messages {ROW}"
+TAKEN_OUT = "DELETE FROM messages WHERE number = ?", (AT,)
+EDITED = "UPDATE messages SET peer = peer + 1 WHERE number = ?", (AT,)
+TWICE = (
+    "INSERT INTO events SELECT number, digest, round, '{}' FROM messages WHERE number = ?",
+    (AT,),
+)
 
 
 @leak("record.edited", stage=TinyStage, laid=rewritten(EDITED))
