@@ -66,6 +66,7 @@ class RoundsAgain:
     played: int = 0
     sums: int = 0
     kept: dict[int, Kept] = field(default_factory=dict)
+    _kept: Kept = field(default_factory=lambda: Kept((), Evidence()))  # of the last round
     _begin: Begin | None = None
     _replay: ServerReplay | None = None
     _envelope: Announce | None = None
@@ -83,7 +84,7 @@ class RoundsAgain:
         match record:
             case Begin():
                 self._begin, self._replay = record, None
-                self.kept[record.round] = Kept(record.cohort, _place(record))
+                self._kept = self.kept[record.round] = Kept(record.cohort, _place(record))
                 self.rounds += 1
             case Message():
                 place = Evidence(record.round, record.number)
@@ -93,14 +94,14 @@ class RoundsAgain:
                     if self._replay is not None:
                         yield from self._replay.sent(record.peer, data, place)
                 elif self._replay is not None:
-                    self.kept[record.round].received += len(data)
+                    self._kept.received += len(data)
                     yield from self._replay.received(record.peer, data, place)
             case Closed():
                 if self._replay is not None:
                     yield from self._replay.closed(_place(record))
             case Sum():
                 if self._replay is not None:
-                    self.kept[record.round].slots.append(record.slot)
+                    self._kept.slots.append(record.slot)
                     departures = list(self._replay.learnt(record, _place(record)))
                     self.sums += not departures and not self._replay.lost_track
                     yield from departures
@@ -137,7 +138,7 @@ class RoundsAgain:
             yield Departure("session.impossible", f"no server announces this: {error}", place)
             return
         yield from self._started(envelope, place)
-        self._begin, kept = begin, self.kept[begin.round]
+        self._begin, kept = begin, self._kept
         kept.announced, kept.params, kept.lost = envelope, params, lost
         self._replay = ServerReplay(server, params, frozenset(begin.cohort))
         self._envelope = envelope
@@ -159,7 +160,7 @@ class RoundsAgain:
             detail = "it was ended by a server that says that it did not come to its end"
             yield Departure("round.given-up", detail, _place(record))
             return
-        kept = self.kept[begin.round]
+        kept = self._kept
         kept.is_interrupted, kept.silent = False, replay.silent
         yield from replay.ended(record.aborted, _place(record))
         outcomes = replay.server.outcomes

@@ -178,7 +178,7 @@ def without_a_device_that_was_there():
     def lost(number, ids, _slots):
         return {i: Vanish(Step(Sending.MASK, 1)) for i in ids[:1]} if number == 0 else {}
 
-    return mock.patch.object(simulated, "dropouts_of", lambda _: lost)
+    return mock.patch.object(simulated, "dropouts_of", return_value=lost)
 
 
 @of_a_directory("answers.vanished", number=1, laid=real(patched=without_a_device_that_was_there))

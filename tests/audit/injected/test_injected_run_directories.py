@@ -207,19 +207,23 @@ def test_results_of_other_libraries_are_not_compared(tmp_path):
     assert "torch 9.9.9" in made.detail
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("settings", "\0"), ("summary", "{"), ("summary", "[]"), ("versions", "{")],
+    ("name", "text", "said"),
+    [
+        ("settings", "\0", "the settings of"),
+        ("summary", "{", r"record\.sqlite"),
+        ("summary", "[]", r"record\.sqlite"),
+    ],
 )
-def test_what_a_run_says_that_cannot_be_read_is_named(tmp_path, name, text):
+def test_what_a_run_says_that_cannot_be_read_is_named(tmp_path, name, text, said):
     directory = real(tmp_path / "run", lambda one: records.note(one.path, name, text))
-    try:
-        rules, _ = found(directory)
-    except UserError as error:
-        assert directory.record.name in str(error) or "settings" in str(error)
-    else:
-        assert rules == {"record.disagrees"}
+    with pytest.raises(UserError, match=said):
+        audit(directory.path)
+
+
+def test_versions_that_cannot_be_read_are_a_finding(tmp_path):
+    directory = real(tmp_path / "run", lambda one: records.note(one.path, "versions", "{"))
+    assert found(directory)[0] == {"record.disagrees"}
 
 
 def test_a_directory_without_its_record_is_refused(tmp_path):
