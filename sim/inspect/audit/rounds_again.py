@@ -155,6 +155,7 @@ class RoundsAgain:
         replay, envelope, begin = self._replay, self._envelope, self._begin
         self._lost, starts, self._starts = None, self._starts, {}
         if replay is None or envelope is None or begin is None:
+            self._kept.is_interrupted = False
             return
         if record.aborted == INTERRUPTED:
             detail = "it was ended by a server that says that it did not come to its end"

@@ -33,14 +33,14 @@ from deltafl.sim.cohort.masked import as_bytes
 from deltafl.sim.cohort.sampling import lost_outcomes
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.data.dataset import dataset_digest
-from deltafl.sim.errors import UserError
+from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.inspect.audit.server_replay import Departure
 from deltafl.sim.record.checkpoint import read_checkpoint, read_state, saved_rounds
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, read_events, to_json
-from deltafl.sim.record.record import VERSIONS, Record
+from deltafl.sim.record.record import SUMMARY, VERSIONS, Record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.record.truth import Told
@@ -76,12 +76,14 @@ class RunReplay:
         kept: What its rounds came to, by number.
         departures: What the engine does otherwise than the record says.
         rounds: How many rounds the engine played.
+        is_finished: Whether the run has a summary.
     """
 
     config: RunConfig
     kept: Mapping[int, Kept]
     departures: list[Departure] = field(default_factory=list)
     rounds: int = 0
+    is_finished: bool = False
 
     def compare(self, theirs: Record) -> None:
         """Play the run, and compare what it writes with a record.
@@ -89,7 +91,7 @@ class RunReplay:
         Raises:
             Unplayable: it cannot be played again.
         """
-        config = self.config
+        config, self.is_finished = self.config, theirs.json(SUMMARY) is not None
         if OWN in (config.model.name, config.training.loss, config.federation.algorithm):
             raise Unplayable("it has code of its owner's own, which an audit does not run")
         if config.federation.devices == REMOTE:
@@ -100,7 +102,7 @@ class RunReplay:
             quiet = replace(config, privacy=replace(config.privacy, truth=False))
             ours = stack.enter_context(directory.claim(quiet, resume=False))
             population = _Population(subject.dataset, backend, None, self)
-            with contextlib.suppress(Stop):
+            with contextlib.suppress(Stop, RunError):  # as the run had to
                 play(quiet, directory, ours, population, _Silent())
             self._events(read_events(theirs), read_events(ours))
             for theta in config.federation.thetas:
@@ -149,9 +151,7 @@ class RunReplay:
             for path, value in _no_times(one):
                 detail = f"the event of round {number} says {path} = {_short(value)}"
                 self.depart("record.disagrees", f"{detail}, and it is a time in seconds", place)
-        if len(theirs) != len(ours) and self.rounds == len(self.kept):
-            detail = f"it has {len(theirs)} events, and a run has {len(ours)}"
-            self.depart("record.disagrees", detail, Evidence())
+        self._count("events", len(theirs), len(ours))
 
     def _evaluations(self, theirs: Sequence[Evaluation], ours: Sequence[Evaluation]) -> None:
         for one, other in zip(theirs, ours, strict=False):
@@ -160,8 +160,13 @@ class RunReplay:
                 detail = f"it says {path} = {_short(said)}, and it is {_short(due)}"
                 more = f" ({len(different)} values differ)" if len(different) > 1 else ""
                 self.depart("record.disagrees", f"{detail}{more}", Evidence(other.round))
-        if len(theirs) != len(ours) and self.rounds == len(self.kept):
-            detail = f"it has {len(theirs)} evaluations, and a run has {len(ours)}"
+        self._count("evaluations", len(theirs), len(ours))
+
+    def _count(self, what: str, said: int, due: int) -> None:
+        """Compare how many there are; a run that was stopped may lack the last one."""
+        is_whole = all(one.outcomes or one.is_interrupted for one in self.kept.values())
+        if is_whole and said != due and (self.is_finished or said != due - 1):
+            detail = f"it has {said} {what}, and a run has {due}"
             self.depart("record.disagrees", detail, Evidence())
 
     def _states(self, theirs: Record, ours: Record) -> bool:
