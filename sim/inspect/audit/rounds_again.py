@@ -88,7 +88,9 @@ class RoundsAgain:
                 self.rounds += 1
             case Message():
                 place = Evidence(record.round, record.number)
-                if record.sent:
+                if record.size and not data:  # it is not kept
+                    self._begin = self._replay = None
+                elif record.sent:
                     if self._replay is None and self._begin is not None:
                         yield from self._open(data, place)
                     if self._replay is not None:

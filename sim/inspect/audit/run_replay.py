@@ -257,6 +257,8 @@ class _Cohort(Cohort):
         """What the round came to; see `Cohort`."""
         del weighing
         kept, replay = self.kept, self.replay
+        if kept.outcomes is None and not kept.is_interrupted:
+            raise Stop
         replay.rounds += 1
         for rule, detail in _in_announcement(kept, levels, models, replay.config, self.index):
             replay.depart(rule, detail, kept.place)
@@ -268,10 +270,8 @@ class _Cohort(Cohort):
                 where = f"{step.stage.name.lower()} of slot {step.slot}"
                 detail = f"device {device} did not answer ({where}), and by the settings it does"
                 replay.depart("answers.vanished", detail, kept.place)
-        if kept.is_interrupted:
-            return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
         if kept.outcomes is None:
-            raise Stop
+            return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
         return SecureRoundResult(kept.outcomes, kept.received / len(kept.cohort))
 
 

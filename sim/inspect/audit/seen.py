@@ -117,6 +117,11 @@ class Decoder:
             first = self._sent.get(record.repeats, Seen(record, unknown))
             return replace(first, record=record)
         try:
+            if record.size and not record.head:  # it is not kept
+                self.is_opaque = True
+                seen = Seen(record, Content(None))
+                self._sent |= {record.number: seen} if record.sent else {}
+                return seen
             read = self._sent_content if record.sent else self._session_content
             content = read(record.head, whole=record.is_whole)
         except DecodeError as error:

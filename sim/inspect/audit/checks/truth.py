@@ -195,9 +195,7 @@ def _odd(over: RoundOver, truth: TruthOfRound) -> Iterator[str]:
         yield f"it has records of {_shown(others)}, and the round was not announced to them"
     known = {*invited, *(over.view.cohort or ())}  # not all of whom are asked once more
     strange = sorted(
-        device
-        for tag, device in over.seeds
-        if tag not in over.view.sessions or device not in known
+        device for tag, device in over.seeds if tag not in over.view.sessions or device not in known
     )
     if strange:
         yield f"it has seeds of {_shown(strange)} for sessions in which they were not"
