@@ -282,8 +282,8 @@ def _in_announcement(
     if kept.announced is None:
         return
     path = f"rounds[{index + 1}]"
-    shown, due = (np.frombuffer(one, "<f4") for one in (kept.announced.models, as_bytes(models)))
-    for what, said, wanted in _differences(shown, due, f"{path}.models"):
+    shown, led_to = (np.frombuffer(m, "<f4") for m in (kept.announced.models, as_bytes(models)))
+    for what, said, wanted in _differences(shown, led_to, f"{path}.models"):
         rule = "model.first-differs" if index == 0 else "model.unfounded"
         yield rule, f"{what} = {_short(said)} was announced, and is {_short(wanted)}"
     seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=index)

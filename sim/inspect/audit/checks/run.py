@@ -101,10 +101,11 @@ class RunAgain(Check):
             if self._is_closed and record.json(SUMMARY) is None:
                 yield RULES.found("run.unfinished", "there is no summary", [Evidence()])
             yield from self._played(record)
-        if self._is_damaged:
-            return
-        for detail in summary_differs(source.directory, source.arms):
-            yield RULES.found("record.disagrees", detail, [Evidence()])
+        try:
+            for detail in summary_differs(source.directory, source.arms):
+                yield RULES.found("record.disagrees", detail, [Evidence()])
+        except UserError as error:
+            yield RULES.found("record.disagrees", str(error), [Evidence()])
 
     def unchecked(self) -> Iterator[str]:
         """The files that were compared with nothing."""
@@ -124,10 +125,10 @@ class RunAgain(Check):
         replay = RunReplay(config, self._premises.rounds.kept)
         try:
             replay.compare(record)
+            self._why_not = "no message is kept of any round"
         except Unplayable as error:
             self._why_not = str(error)
         except (UserError, ValueError) as error:
-            self._is_damaged = True
             yield RULES.found("record.disagrees", str(error), [Evidence()])
         self._rounds = replay.rounds
         for one in replay.departures:
