@@ -1,10 +1,13 @@
 """Runs of honest parties that train nothing, whose devices vanish as the faults of a run say."""
 
+import shutil
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import records
 
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.secagg.session import NoObserver
@@ -12,18 +15,13 @@ from deltafl.sim.cohort.dropouts import seeded_dropouts
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import device_objects
-from deltafl.sim.record.chain import ChainWriter, Mark, read_chain
-from deltafl.sim.record.transcript import (
-    TRANSCRIPT,
-    TranscriptWriter,
-    kept_of,
-)
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.record import write_record
+from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.record.truth import Told, TruthWriter
 from deltafl.sim.run.algorithms import build_rounds, build_strategy
 from deltafl.sim.settings.config_io import build_config
 
-OPENING, MESSAGE, SUM = range(3)
-RUN_ID = b"an honest run..."
 SETTINGS = {
     "federation": {"cohort_size": 10},
     "quantile": {"method": "bracketed", "resolution_bits": 8, "loss_bound": 8, "max_queries": 3},
@@ -128,10 +126,10 @@ def play_honestly(
     transcript, truth = folder / "record.sqlite", folder / "truth.sqlite"
     state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     reports, rounds_told = [], []
-    with (
-        TranscriptWriter(transcript, mode, run_id=RUN_ID) as writer,
-        TruthWriter(truth, RUN_ID, mode) as truths,
-    ):
+    with write_record(transcript) as record, ExitStack() as stack:
+        writer = TranscriptWriter(record, mode, is_durable=False)
+        truths = TruthWriter(truth, writer.run_id, 0, b"", keeps_updates=mode == "full")
+        stack.callback(truths.close)
         strategy = build(config)
         secure = build_rounds(config, writer)
         losing = dropouts or seeded_dropouts(seeds, dropout, signed=signed)
@@ -149,7 +147,8 @@ def play_honestly(
             rounds_told.append(told)
         if finish:
             writer.finish(rounds)
-        mark = writer.flush()
+        record.keep()
+        mark = record.chain.mark
         truths.flush()
     return HonestRun(transcript, truth, mark, reports, rounds_told, state)
 
@@ -178,29 +177,16 @@ def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, build=build_strateg
     return tape.messages
 
 
-def edited(transcript: Path, path: Path, change) -> int:
-    """Write a transcript with other records, under a chain that is right; its size in bytes.
+def edited(transcript: Path, path: Path, change) -> None:
+    """Write a record with other rows, under a chain that is right.
 
     Args:
         transcript: Its file.
         path: The file to write.
-        change: Given kind and fields of a record, changes the fields.
+        change: Given the table and the fields of a row, changes the fields.
     """
-    with ChainWriter(path, TRANSCRIPT, TRANSCRIPT.start) as chain:
-        for link in read_chain(transcript, TRANSCRIPT):
-            fields = list(link.fields)
-            change(link.kind, fields)
-            chain.append(link.kind, *fields)
-        return chain.flush().size
-
-
-def in_mode(transcript: Path, path: Path, mode: str) -> int:
-    """Write a whole transcript as a run in another mode would have; its size in bytes."""
-
-    def change(kind, fields):
-        if kind == OPENING:
-            fields[1] = mode
-        elif kind == MESSAGE and isinstance(fields[-1], bytes):
-            fields[-1] = kept_of(fields[-1], mode, fields[0], sent=fields[1])
-
-    return edited(transcript, path, change)
+    shutil.copy(transcript, path)
+    rows = records.rows_of(path)
+    for table, _, fields, _ in rows:
+        change(table, fields)
+    records.write_rows(path, rows)
