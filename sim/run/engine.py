@@ -280,7 +280,7 @@ class _Run:
         return self.config.federation.thetas
 
     def _begin(self, state: TrainingState) -> TrainingState:
-        self._evaluate(state)
+        self._evaluate_if_due(state)
         self._save(state)
         return state
 
