@@ -162,35 +162,46 @@ class RemoteDevices:
         named = f"{', '.join(told[:_NAMED])}{more}"
         return f"correct and start again what declined: {named}; " if told else ""
 
-    @property
-    def number(self) -> int:
-        """Those that are or were on the list, and those between; see `drawing.Devices`."""
-        return _one_more(self._site)
-
-    def num_others(self, without: AbstractSet[int]) -> int:
+    def num_others(self, without: AbstractSet[int], only: AbstractSet[int] | None = None) -> int:
         """Those on the list, as it is between rounds; see `drawing.Devices`."""
         self._site.again()
-        return len(self._site.devices.keys.keys() - without)
+        return len(self._listed(without, only))
 
-    def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
+    def _listed(self, without: AbstractSet[int], only: AbstractSet[int] | None) -> set[ClientId]:
+        found = self._site.devices.keys.keys() - without
+        return found if only is None else found & only
+
+    def present(
+        self,
+        size: int,
+        without: AbstractSet[int],
+        hoped: int = 0,
+        only: AbstractSet[int] | None = None,
+    ) -> Indices:
         """Devices that are connected, once they are enough; see `drawing.Devices`.
 
         Raises:
             Stop: no further round is to begin.
             RunError: too few are connected for too long.
         """
-        connected = self._connected(size, without, hoped)
+        connected = self._connected(size, without, hoped, only)
         if self._site.stop.is_set():
             raise Stop
         return connected
 
-    def _connected(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
+    def _connected(
+        self,
+        size: int,
+        without: AbstractSet[int],
+        hoped: int = 0,
+        only: AbstractSet[int] | None = None,
+    ) -> Indices:
         """The same, also if no further round is to begin, once they are enough."""
         site, devices = self._site, self._site.devices
 
         def enough(connected: frozenset[ClientId], wanted: int = size) -> bool:
             site.again()
-            listed = devices.keys.keys() - without
+            listed = self._listed(without, only)
             return len(connected & listed) >= min(wanted, len(listed))
 
         if site.gathering:
@@ -198,7 +209,7 @@ class RemoteDevices:
         if hoped:
             site.post.wait_for(partial(enough, wanted=hoped), site.waiting.least, site.stop)
         connected = site.post.wait_for(enough, site.patience, site.stop)
-        is_enough, listed = enough(connected), devices.keys.keys() - without
+        is_enough, listed = enough(connected), self._listed(without, only)
         if not is_enough:
             if site.stop.is_set():
                 raise Stop

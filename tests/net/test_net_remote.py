@@ -1,9 +1,13 @@
 """A federation and a simulation of the same devices come to the same model, bit for bit."""
 
+import resource
+import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,12 +19,12 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net import post, trips
-from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
+from deltafl.sim.net.frames import Carry, Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.post import Answer
 from deltafl.sim.net.remote import RemoteDevices
 from deltafl.sim.record.events import read_events
-from deltafl.sim.run.drawing import Asked, Draw
+from deltafl.sim.run.engine import Stop
 
 CASES = {
     "Δ-FL": settings(),
@@ -153,6 +157,54 @@ def test_who_is_waited_for_in_vain_is_named(tmp_path):
         federation.play(tmp_path / "net")
 
 
+@contextmanager
+def memory_limited(more):
+    """This process may take so many bytes beside what it has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+ASKED = 4  # the trip after that of the first question
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS does not bound memory so")
+def test_numbers_near_the_largest_take_no_more_memory_than_others(tmp_path):
+    """Also where a lost round is repeated, by a process that was started again, and audited."""
+    config = settings("private-delta-fl", FLEET, {"privacy": {"colluding": 0}})
+    federation = Federation(config, first=2**32 - 4)
+    lost = []
+
+    def losing(index, data):
+        frame = decode(data)
+        if lost or index != 2 or not isinstance(frame, Carry) or federation.post._task.measures:
+            return [data]
+        if frame.trip < ASKED:
+            return [data]
+        lost.append(frame)
+        gone = encode(Decline(frame.task, Reason.UNKNOWN))
+        federation.post.received(federation.wires.lines[index], gone)
+        federation.site.stop.set()
+        return []
+
+    with memory_limited(1 << 30):
+        with wired(federation, losing) as federation.wires, pytest.raises(Stop):
+            federation.play(tmp_path / "net")
+        federation.begin_server()
+        with wired(federation):
+            federation.play(tmp_path / "net")
+        found = audit(tmp_path / "net").findings
+    events = read_events(tmp_path / "net" / "events.jsonl")
+    assert [bool(event["aborted"]) for event in events] == [True, False]
+    assert events[0]["cohort"] == events[1]["cohort"] == list(range(2**32 - 4, 2**32))
+    assert not [one for one in found if one.severity >= Severity.MEDIUM]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("reason", [Reason.SETTINGS, Reason.UNKNOWN])
 def test_a_run_that_was_given_up_goes_on_once_devices_are_there(tmp_path, reason):
@@ -259,7 +311,8 @@ def test_the_list_is_read_anew_before_it_is_seen_whether_a_lost_round_is_repeate
     """Who came to the list after the run had begun is none of those who were lost."""
     listed.write(0, 1, 3)
     listed.at = 1
-    draw = Draw(None, None, Asked(3, listed.devices, None), None, None)
-    assert listed.devices.num_others(frozenset()) == 3
-    assert draw._beside(SimpleNamespace(devices=frozenset([0, 1]))) == {2, 3}
-    assert listed.devices.num_others(frozenset([2, 3])) == 2
+    nobody = frozenset()
+    assert listed.devices.num_others(nobody) == 3
+    assert listed.devices.num_others(nobody, frozenset([0, 1])) == 2
+    assert listed.devices.num_others(nobody, frozenset([0, 2])) == 1
+    assert listed.devices.present(1, nobody, only=frozenset([0, 2, 3])).tolist() == [0, 3]
