@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from deltafl.fl.registry import OWN
 from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
@@ -40,6 +41,7 @@ class KnownData:
         input_shape: of one sample.
         is_tokens: whether samples are made of tokens.
         rule: by which devices were kept, in brackets after the name; or "".
+        aside: how many others only test, that could train if samples were divided in their place.
     """
 
     name: str
@@ -48,6 +50,7 @@ class KnownData:
     input_shape: tuple[int, ...] | None = None
     is_tokens: bool | None = None
     rule: str = ""
+    aside: int = 0
 
 
 _SETTINGS: Final = {
@@ -82,9 +85,29 @@ def check_data(config: RunConfig, data: KnownData) -> None:
         rule = data.rule and f" ({data.rule})"
         raise ConfigError(
             f"federation.cohort_size = {size} is more than the {available} training devices of "
-            f"{data.name}{rule}: lower it (--set federation.cohort_size={available})"
+            f"{data.name}{rule}: {_so_few(config, available, data.aside)}"
         )
     _check_attackers(config.attackers, data)
+
+
+def _so_few(config: RunConfig, available: int, aside: int) -> str:
+    """What to do where fewer devices train than a round is to have."""
+    size, fewest = config.federation.cohort_size, config.privacy.min_cohort
+    is_enough = available >= fewest or not config.federation.is_private
+    number = available if is_enough else available + aside
+    stated = {"federation.cohort_size": min(size, number)}
+    if number < fewest and not is_enough:
+        stated["privacy.min_cohort"] = number
+    if number < 2 and not is_enough:
+        return "one device is never summed: give data of more devices"
+    told = " ".join(f"--set {name}={value}" for name, value in stated.items())
+    if number == available:
+        return f"lower it ({told})"
+    split = 'split="samples"' if config.data.format == OWN else "--set data.split=samples"
+    return (
+        f"the {aside} others only test; have all {number} train, each on a part of its samples "
+        f"({split} {told})"
+    )
 
 
 def _check_attackers(settings: AttackersConfig, data: KnownData) -> None:
