@@ -36,7 +36,7 @@ from deltafl.protocol.round import LostSearch
 from deltafl.secagg import ClientId
 from deltafl.secagg.errors import SecAggError, UsageError
 from deltafl.secagg.primitives import PLAIN, pairwise_with
-from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes
@@ -429,7 +429,7 @@ def run_federation(
         RunError: the run cannot go on; its finished rounds are kept.
     """
     directory = RunDirectory(path)
-    config = _with_nonce(config, directory, site.randomness)
+    config = with_nonce(config, directory, site.randomness)
     if finished := directory.finished(config, resume=resume):
         site.post.finish()
         return finished
@@ -462,8 +462,10 @@ _CPU: Final = torch.device("cpu")
 _NONCE: Final = 16  # bytes
 
 
-def _with_nonce(config: RunConfig, directory: RunDirectory, randomness: Randomness) -> RunConfig:
-    """The same settings with the nonce of the directory's run."""
+def with_nonce(
+    config: RunConfig, directory: RunDirectory, randomness: Randomness = system_randomness
+) -> RunConfig:
+    """The same settings with the nonce of the directory's run, or with a new one."""
     if config.experiment.nonce:
         return config
     if directory.config.exists():

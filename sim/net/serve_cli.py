@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.logs import Cause, say, warn
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.remote import run_federation
+from deltafl.sim.net.remote import run_federation, with_nonce
 from deltafl.sim.net.status import Status
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.checkpoint import load_checkpoint
@@ -67,14 +68,18 @@ from deltafl.sim.visible import visible
 
 ON_THIS_MACHINE: Final = ("127.0.0.1", "::1", "localhost")
 _STOPPING: Final = "stopping after this round; a second signal stops at once"
+_A_DAY: Final = 86400.0  # seconds; how often it is looked at the certificate's dates
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 
 
 def main(options: argparse.Namespace) -> int:
     """Serve until the run is over; the exit code."""
     logs.start(options.log)
+    directory = RunDirectory(options.out)
+    directory.check_unused()
     devices = DeviceList(options.devices)
-    config = _config(options, len(devices.keys))
+    config = with_nonce(_config(options, len(devices.keys)), directory)
+    directory.check(config, resume=options.resume)  # before any device hears of the run
     code = OwnCode.of(config)
     tls, shapes = _tls(options), _shapes(config, code)
     at = address(options.listen, "--listen")
@@ -95,7 +100,7 @@ def main(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if options.status != "off":
             page = address(options.status, "--status")
-            shown = stack.enter_context(served(status.application(), *page))
+            shown = stack.enter_context(served(status.application(), *page, flag="--status"))
             say(f"Until it is over, the state of the run is at http://{joined(*shown)}")
             if page[0] not in ON_THIS_MACHINE:
                 warn(
@@ -111,14 +116,21 @@ def main(options: argparse.Namespace) -> int:
             say("No model is measured on the devices: that would be by sums without noise")
         _say_losable(config, num_parameters, len(devices.keys), code.strategy)
         fewest = fewest_devices(config, num_parameters, code.strategy) or 0
-        asked = Flag()
+        asked, looked = Flag(), -math.inf
 
         def again() -> None:
+            nonlocal looked
             if asked.is_set():
                 asked.clear()
                 _read_again(door, post, fewest)
+                looked = -math.inf
+            if tls is not None and time.monotonic() - looked > _A_DAY:
+                looked = time.monotonic()
+                if (concern := tls.concern()) is not None:
+                    warn(concern)
 
         site = replace(_site(options, post, devices, waiting, status), again=again)
+        again()
         stack.enter_context(_ended_by_signals(site.stop, asked.set))
         status.ready(is_ready=True)
         try:

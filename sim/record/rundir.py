@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from deltafl.fl.read.regular import read_regular
 from deltafl.fl.read.strict_json import parse_json
@@ -234,6 +234,24 @@ class RunDirectory:
             )
         return None
 
+    def check_unused(self) -> None:
+        """Check that no other process writes here now.
+
+        Raises:
+            RunDirectoryError: one does.
+        """
+        if self.lock.exists():
+            with open_own(self.lock) as lock:
+                self._hold(lock)
+
+    def _hold(self, lock: IO[bytes]) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunDirectoryError(
+                f"{self.path} is in use by another process: wait for it, or choose another --out"
+            ) from error
+
     @contextmanager
     def claim(self, config: RunConfig, *, resume: bool) -> Iterator[None]:
         """Be the only writer; creates the directory and its settings if they are not there.
@@ -251,13 +269,7 @@ class RunDirectory:
                 f"cannot write to {self.path}: {error.strerror}; choose another --out"
             ) from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunDirectoryError(
-                    f"{self.path} is in use by another process: wait for it, "
-                    f"or choose another --out"
-                ) from error
+            self._hold(lock)
             if self.check(config, resume=True):
                 self._lengthen(config)
             self.prepare(config)

@@ -4,11 +4,13 @@ import argparse
 import asyncio
 import re
 import signal
+import socket
 import sys
 import threading
 import time
 import urllib.request
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,7 +18,7 @@ from deltafl.fl.errors import DataError
 from deltafl.secagg import ClientId
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.errors import ConfigError, RunDirectoryError, UserError
 from deltafl.sim.net import (
     device_cli,
     device_flags,
@@ -26,6 +28,7 @@ from deltafl.sim.net import (
     serve_flags,
 )
 from deltafl.sim.net.admission import Door
+from deltafl.sim.net.certificates import make_certificate
 from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.post import Post
@@ -278,6 +281,84 @@ def test_how_a_server_was_ended_is_its_exit_code(prepared, monkeypatch, capsys, 
     told = capsys.readouterr().err
     assert f"{said}" in told
     assert "continue with --out" in told
+
+
+def told_by_a_server(folder, monkeypatch, caplog, *arguments):
+    """What a server warns of that is ended as soon as it serves."""
+
+    def ended(*_arguments, **_options):
+        raise Stop
+
+    monkeypatch.setattr(serve_cli, "run_federation", ended)
+    given = [*server_arguments(folder), *arguments]
+    assert serve_cli.main(parsed(serve_flags, given)) == 0
+    return [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("at", "warned"),
+    [("0.0.0.0:0", True), ("127.0.0.1:0", False), ("localhost:0", False), ("off", False)],
+)
+def test_a_page_that_others_reach_is_warned_of(prepared, monkeypatch, caplog, at, warned):
+    told = told_by_a_server(prepared, monkeypatch, caplog, "--status", at)
+    said = f"whoever reaches {at} can read the state of the run: it has neither TLS nor a password"
+    assert [one.startswith(said) for one in told if "read the state" in one] == [True] * warned
+
+
+@pytest.mark.parametrize(("age", "warned"), [(20, True), (1, False)])
+def test_a_certificate_that_soon_expires_is_warned_of(prepared, monkeypatch, caplog, age, warned):
+    made = make_certificate(["127.0.0.1"], datetime.now(UTC) - timedelta(days=age))
+    (prepared / "server.pem").write_bytes(made.certificate)
+    (prepared / "server.key").write_bytes(made.key)
+    told = told_by_a_server(prepared, monkeypatch, caplog)
+    about = [one.startswith("devices will not accept") for one in told if "server.pem" in one]
+    assert about == [True] * warned
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--resume", "--set", "federation.rounds=3"], "was started with federation.rounds = 2"),
+        (["--resume", "--set", "federation.rounds=1"], "made longer, never shorter"),
+        ([], "add --resume"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_refused_before_devices_hear_of_it(
+    prepared, monkeypatch, more, said
+):
+    """They would be told of more rounds that are done than there are."""
+    given = [one for one in server_arguments(prepared) if one != "--resume"]
+    config = serve_cli._config(parsed(serve_flags, given), NUMBER)
+    RunDirectory(prepared / "run").prepare(config)
+    monkeypatch.setattr(serve_cli, "serving", None)
+    with pytest.raises(RunDirectoryError, match=said):
+        serve_cli.main(parsed(serve_flags, [*given, *more]))
+
+
+def test_a_folder_that_another_server_uses_is_refused_and_the_first_goes_on(prepared, monkeypatch):
+    given = server_arguments(prepared)
+    config = serve_cli._config(parsed(serve_flags, given), NUMBER)
+    run, second = RunDirectory(prepared / "run"), parsed(serve_flags, given)
+    alone = parsed(serve_flags, [one for one in given if one != "--resume"])
+    with run.claim(config, resume=True):
+        before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+        for options in (second, alone):
+            with pytest.raises(RunDirectoryError, match="run is in use by another process: wait"):
+                serve_cli.main(options)
+        after = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+        assert after == before
+    monkeypatch.setattr(serve_cli, "serving", None)
+    with pytest.raises(TypeError):  # once it has ended, the other gets as far as to serve
+        serve_cli.main(second)
+
+
+def test_which_address_is_taken_is_told(prepared):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        for flag in ("--listen", "--status"):
+            given = [*server_arguments(prepared), flag, taken]
+            with pytest.raises(UserError, match=f"in use; choose another {flag}"):
+                serve_cli.main(parsed(serve_flags, given))
 
 
 def test_of_the_model_of_one_level_the_numbers_are_counted():

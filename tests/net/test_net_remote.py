@@ -21,7 +21,7 @@ from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net import post, trips
 from deltafl.sim.net.frames import Carry, Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import DeviceList
-from deltafl.sim.net.post import Answer
+from deltafl.sim.net.post import Answer, Post
 from deltafl.sim.net.remote import RemoteDevices
 from deltafl.sim.record.events import read_events
 from deltafl.sim.run.engine import Stop
@@ -167,6 +167,29 @@ def memory_limited(more):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.slow
+def test_a_finished_run_says_nothing_of_further_rounds(tmp_path):
+    """Whoever connects hears how many rounds are done, and that the run is over."""
+    federation = Federation(settings("private-fedavg", FLEET))
+    with wired(federation):
+        federation.play(tmp_path / "net")
+    events = (tmp_path / "net" / "events.jsonl").read_bytes()
+    federation.begin_server()
+    federation.post = Post(time.monotonic, 2, 2)
+    federation.site = replace(federation.site, post=federation.post)
+    joined = []
+    federation.sides[0].notes = replace(
+        federation.sides[0].notes, joined=lambda *said: joined.append(said)
+    )
+    with wired(federation, only=[0]) as wires:
+        federation.play(tmp_path / "net")
+        while not federation.sides[0].has_ended():
+            time.sleep(0.01)
+    assert not wires.errors
+    assert set(joined) == {(2, 2)}
+    assert (tmp_path / "net" / "events.jsonl").read_bytes() == events
 
 
 ASKED = 4  # the trip after that of the first question
