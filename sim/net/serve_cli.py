@@ -428,26 +428,27 @@ class _Lines:
     """A line for each round."""
 
     def __init__(self) -> None:
-        self._rounds = 0
+        self._rounds, self._filters = 0, True
 
     def begin(self, config: RunConfig, rounds_done: int) -> None:
         self._rounds = config.federation.rounds
+        self._filters = min(config.federation.thetas) < 1  # else all pass, and noise says nothing
         wanted = config.federation.cohort_size
         say(f"{rounds_done} of {self._rounds} rounds are done; a round needs {wanted} devices")
 
     def played(self, event: Event) -> None:
-        say(_line(event, self._rounds))
+        say(_line(event, self._rounds, filters=self._filters))
 
     def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         pass
 
 
-def _line(event: Mapping[str, object], rounds: int) -> str:
+def _line(event: Mapping[str, object], rounds: int, *, filters: bool) -> str:
     seconds = event.get("wall_s")
     took = f", {seconds:.1f} s" if isinstance(seconds, float) else ""
     if event.get("aborted"):
         return f"round {event['round']} of {rounds}: lost, because {event['aborted']}{took}"
     kept = event.get("kept_devices")
     about = "about " if "epsilon" in event else ""  # of noisy counts
-    tail = "" if kept is None else f", {about}{kept} passed the filter"
+    tail = "" if kept is None or not filters else f", {about}{kept} passed the filter"
     return f"round {event['round']} of {rounds}: {event.get('secure_sums')} sums{tail}{took}"

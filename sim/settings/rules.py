@@ -184,7 +184,8 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "federation.levels = []": "only delta-fl and private-delta-fl have conformity levels",
     },
     'federation.algorithm ≠ "private-delta-fl"': {
-        "dp.noise = 0": "only 'private-delta-fl' adds noise to updates, and no baseline does",
+        "dp.noise = 0": "only 'private-delta-fl' adds noise to updates (with theta = 1, it "
+        "averages all of them), and no baseline does",
     },
     'federation.algorithm not in ["fedavg", "fedprox", "delta-fl", "private-fedavg", '
     '"private-fedprox", "private-delta-fl"]': {

@@ -352,6 +352,22 @@ def test_a_folder_that_another_server_uses_is_refused_and_the_first_goes_on(prep
         serve_cli.main(second)
 
 
+@pytest.mark.parametrize(
+    ("theta", "event", "said"),
+    [
+        ("1/2", {"kept_devices": 3, "epsilon": 1.0}, "round 1 of 2: 4 sums, about 3 passed the"),
+        ("1", {"kept_devices": 3, "epsilon": 1.0}, "round 1 of 2: 4 sums, 0.5 s"),
+        ("1/2", {"aborted": "too few"}, "round 1 of 2: lost, because too few, 0.5 s"),
+    ],
+)
+def test_a_line_of_a_round_tells_of_a_filter_where_there_is_one(caplog, theta, event, said):
+    caplog.set_level("INFO")
+    lines = serve_cli._Lines()
+    lines.begin(build_config([SETTINGS, {"federation": {"theta": theta}}]), 0)
+    lines.played({"round": 1, "secure_sums": 4, "wall_s": 0.5, **event})
+    assert caplog.records[-1].getMessage().startswith(said)
+
+
 def test_which_address_is_taken_is_told(prepared):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"

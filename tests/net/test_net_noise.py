@@ -12,6 +12,7 @@ from deltafl.sim.cli import main
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.net.device_cli import Spending
 from deltafl.sim.net.frames import Reason
+from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.accounting import account_of, epsilon_of, held_to
 from deltafl.sim.run.algorithms import policy_of
@@ -83,15 +84,18 @@ def test_without_noise_models_are_measured(tmp_path):
 
 
 def test_devices_whose_budget_is_used_up_decline(tmp_path):
-    """Thirty devices, of whom ten are asked in a round, and each can afford one."""
+    """Thirty devices, each of which can afford one: they are absent then, and lose one round."""
     once = held(NO_SEARCH)[1].after(1).epsilon
     five = {**NO_SEARCH, "federation": {"theta": "1", "rounds": 3, "cohort_size": 30}}
     made, _ = federation(five, epsilon_budget=once)
-    events = played(made, tmp_path / "run")
-    assert [event["aborted"] is None for event in events] == [True, False, False]
+    object.__setattr__(made.site, "patience", 0.2)
+    with pytest.raises(RunError, match=r"0 were there .*device 0 \(settings: this device has take"):
+        played(made, tmp_path / "run")
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    assert [event["aborted"] is None for event in events] == [True, False]
     assert set(counted(made)) == {1}
-    assert {reason for _, reason in made.declined} == {Reason.REFUSED}
-    assert "1 more rounds after 1 exceed the policy.max_participations = 1" in made.said[0][2]
+    assert {reason for _, reason in made.declined} == {Reason.SETTINGS}
+    assert made.said[0][2].endswith("(dp.epsilon_budget, or policy.max_participations) = 1")
 
 
 @pytest.mark.parametrize(
