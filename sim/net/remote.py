@@ -153,14 +153,16 @@ class RemoteDevices:
     @property
     def _who_declined(self) -> str:
         """Which devices have declined, and why: the beginning of an advice, or nothing."""
-        told = [
-            f"device {client} ({one.declined.words}: {one.detail or 'its log says more'})"
-            for client, one in sorted(self._site.post.declined.copy().items())
-            if one.declined in (Reason.SETTINGS, Reason.REFUSED, Reason.LEDGER)
-        ]
-        more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+        why: dict[str, list[ClientId]] = {}
+        for client, one in sorted(self._site.post.declined.copy().items()):
+            if one.declined in (Reason.SETTINGS, Reason.REFUSED, Reason.LEDGER):
+                said = f"{one.declined.words}: {one.detail or 'its log says more'}"
+                why.setdefault(said, []).append(client)
+        told = [f"{_named(clients)} ({said})" for said, clients in why.items()]
+        more = f" and others for {len(told) - _NAMED} more reasons" if len(told) > _NAMED else ""
         named = f"{', '.join(told[:_NAMED])}{more}"
-        return f"correct and start again what declined: {named}; " if told else ""
+        mend = "correct these settings, or what declined, and start it again"
+        return f"{mend}: {named}; " if told else ""
 
     def num_others(self, without: AbstractSet[int], only: AbstractSet[int] | None = None) -> int:
         """Those on the list, as it is between rounds; see `drawing.Devices`."""
@@ -364,6 +366,13 @@ class RemoteCohort(Cohort):
                 levels, joined, params, self.ids, task, self.round_index + 1, journal, self._lost
             )
         return SecureRoundResult(outcomes, bytes_up / len(self.ids))
+
+
+def _named(clients: Sequence[ClientId]) -> str:
+    """Some devices, in words."""
+    shown = ", ".join(map(str, clients[:_NAMED]))
+    more = f" and {len(clients) - _NAMED} more" if len(clients) > _NAMED else ""
+    return f"device{'s' if len(clients) > 1 else ''} {shown}{more}"
 
 
 def _last_measured(records: Path, level: int) -> object:

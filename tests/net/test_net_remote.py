@@ -266,8 +266,19 @@ def test_an_advice_names_who_declined_and_why():
         answer = Answer(ClientId(client), declined=reason, detail="privacy.min_cohort=9")
         federation.post.declined[ClientId(client)] = answer
     told = devices.to_lose_fewer
-    assert "declined: device 2 (refused: privacy.min_cohort=9), device 3 (" in told
-    assert "device 6 (refused: privacy.min_cohort=9) and 1 more; see why" in told
+    assert "again: devices 2, 3, 4, 5, 6 and 1 more (refused: privacy.min_cohort=9); see" in told
+    for client in (3, 5):
+        answer = Answer(ClientId(client), declined=Reason.LEDGER)
+        federation.post.declined[ClientId(client)] = answer
+    for client in range(8, 14):
+        answer = Answer(ClientId(client), declined=Reason.SETTINGS, detail=str(client))
+        federation.post.declined[ClientId(client)] = answer
+    told = devices.to_lose_fewer
+    assert (
+        "declined, and start it again: devices 2, 4, 6, 7 (refused: privacy.min_cohort=9), " in told
+    )
+    assert "devices 3, 5 (ledger: its log says more), device 8 (settings: 8), device 9" in told
+    assert "device 10 (settings: 10) and others for 3 more reasons; see why" in told
 
 
 @pytest.mark.slow
