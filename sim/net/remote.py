@@ -174,11 +174,7 @@ class RemoteDevices:
         return found if only is None else found & only
 
     def present(
-        self,
-        size: int,
-        without: AbstractSet[int],
-        hoped: int = 0,
-        only: AbstractSet[int] | None = None,
+        self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
     ) -> Indices:
         """Devices that are connected, once they are enough; see `drawing.Devices`.
 
@@ -186,17 +182,13 @@ class RemoteDevices:
             Stop: no further round is to begin.
             RunError: too few are connected for too long.
         """
-        connected = self._connected(size, without, hoped, only)
+        connected = self._connected(size, without, only)
         if self._site.stop.is_set():
             raise Stop
         return connected
 
     def _connected(
-        self,
-        size: int,
-        without: AbstractSet[int],
-        hoped: int = 0,
-        only: AbstractSet[int] | None = None,
+        self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
     ) -> Indices:
         """The same, also if no further round is to begin, once they are enough."""
         site, devices = self._site, self._site.devices
@@ -208,8 +200,8 @@ class RemoteDevices:
 
         if site.gathering:
             site.post.wait_for(partial(enough, wanted=len(devices.keys)), site.gathering, site.stop)
-        if hoped:
-            site.post.wait_for(partial(enough, wanted=hoped), site.waiting.least, site.stop)
+        if only is not None:
+            site.post.wait_for(partial(enough, wanted=len(only)), site.waiting.least, site.stop)
         connected = site.post.wait_for(enough, site.patience, site.stop)
         is_enough, listed = enough(connected), self._listed(without, only)
         if not is_enough:

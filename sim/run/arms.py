@@ -94,15 +94,13 @@ def check_data(config: RunConfig, data: KnownData) -> None:
 
 def _so_few(config: RunConfig, available: int, aside: int) -> str:
     """What to do where fewer devices train than a round is to have."""
-    size, fewest = config.federation.cohort_size, config.privacy.min_cohort
-    is_enough = available >= fewest or not config.federation.is_private
-    number = available if is_enough else available + aside
-    stated = {"federation.cohort_size": min(size, number)}
-    if number < fewest and not is_enough:
-        stated["privacy.min_cohort"] = number
-    if number < 2 and not is_enough:
+    fewest = config.privacy.min_cohort if config.federation.is_private else 0
+    number = available + (aside if available < fewest else 0)
+    if number < min(fewest, 2):
         return "one device is never summed: give data of more devices"
-    told = " ".join(f"--set {name}={value}" for name, value in stated.items())
+    told = f"--set federation.cohort_size={min(config.federation.cohort_size, number)}"
+    if number < fewest:
+        told += f" --set privacy.min_cohort={number}"
     if number == available:
         return f"lower it ({told})"
     split = 'split="samples"' if config.data.format == OWN else "--set data.split=samples"

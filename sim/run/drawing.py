@@ -85,19 +85,15 @@ class Devices(Protocol):
         """How many devices there are, present or not, beside some; or how many of some alone."""
 
     def present(
-        self,
-        size: int,
-        without: AbstractSet[int],
-        hoped: int = 0,
-        only: AbstractSet[int] | None = None,
+        self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
     ) -> Indices:
         """Devices that can be asked now.
 
         Args:
             size: how many are to be asked. It may wait until so many can be.
             without: those that are not to be asked.
-            hoped: with how many it would be better. It may wait a little for them.
-            only: those that may be asked; None for all.
+            only: those that may be asked, and it would be better with all of them: it may wait a
+                little for them. None if all may.
         """
 
     def begin(self, ids: Sequence[int], round_index: int) -> None:
@@ -229,8 +225,7 @@ class Draw:
         If too few are, that of the lost round that is repeated.
         """
         if again is not None:
-            fewest, hoped = self._fewest(again) or 0, len(again.devices)
-            self.asked.devices.present(fewest, _NONE, hoped, again.devices)
+            self.asked.devices.present(self._fewest(again) or 0, _NONE, again.devices)
             return again.cohort
         population, size = self.asked.number, self.config.federation.cohort_size
         answered = self.answered.anyone

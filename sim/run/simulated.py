@@ -192,17 +192,13 @@ class SimulatedDevices:
 
     def num_others(self, without: AbstractSet[int], only: AbstractSet[int] | None = None) -> int:
         """All others; see `drawing.Devices`."""
-        return len(self.present(0, without, only=only))
+        return len(self.present(0, without, only))
 
     def present(
-        self,
-        size: int,
-        without: AbstractSet[int],
-        hoped: int = 0,
-        only: AbstractSet[int] | None = None,
+        self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
     ) -> Indices:
         """All others: a device that drops out does so in the middle of a round."""
-        del size, hoped
+        del size
         found = others(len(self._sizes), without)
         return found if only is None else np.array([i for i in found if i in only], np.int64)
 
