@@ -206,11 +206,11 @@ class DeviceSide:
         self._round = begun = _Round(task.task, task.measures, machine)
         try:
             for limit in limits_of(self.policy, day):
+                if limit.name == _LIFELONG and limit.counted(self.ledger) == limit.most:
+                    told = f"{_USED_UP}: {limit.most}"
+                    return self._decline(begun, Reason.SETTINGS, told, told)  # for good
                 if limit.is_near(self.ledger):
                     self.notes.near(limit.name, limit.most)
-                if limit.name == _LIFELONG and limit.counted(self.ledger) == limit.most:
-                    told = f"{_USED_UP} = {limit.most}"
-                    return self._decline(begun, Reason.SETTINGS, told, told)  # for good
             begun.work = self.work_of(task, machine)
         except LedgerError as error:
             return self._decline(begun, Reason.LEDGER, str(error))

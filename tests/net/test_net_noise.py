@@ -90,13 +90,15 @@ def test_devices_whose_budget_is_used_up_decline(tmp_path):
     five = {**NO_SEARCH, "federation": {"theta": "1", "rounds": 3, "cohort_size": 30}}
     made, _ = federation(five, epsilon_budget=once)
     object.__setattr__(made.site, "patience", 0.2)
-    with pytest.raises(RunError, match=r"0 were there .*device 0 \(settings: this device has take"):
+    with pytest.raises(
+        RunError, match=r"0 were there .* and 25 more \(settings: this device has take"
+    ):
         played(made, tmp_path / "run")
     events = read_events(tmp_path / "run" / "events.jsonl")
     assert [event["aborted"] is None for event in events] == [True, False]
     assert set(counted(made)) == {1}
     assert {reason for _, reason in made.declined} == {Reason.SETTINGS}
-    assert made.said[0][2].endswith("(dp.epsilon_budget, or policy.max_participations) = 1")
+    assert made.said[0][2].endswith("(dp.epsilon_budget, or policy.max_participations): 1")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,11 @@ def test_devices_whose_budget_is_used_up_decline(tmp_path):
             {"quantile": {"noise": "3"}},
             r"that of policy\.min_noise \(a device's own quantile\.noise\) = 3",
         ),
-        (SEARCH, {"federation": {"theta": "1"}}, r"is above policy\.max_pivots_if_equal = 0"),
+        (
+            SEARCH,
+            {"federation": {"theta": "1"}},
+            r"is above policy\.max_pivots_if_equal = 0",
+        ),
         (
             {"federation": {"theta": "1"}, "privacy": {"max_weight": 1}},
             ALL,
