@@ -49,13 +49,15 @@ from deltafl.sim.run.arms import (
     fewest_devices,
     losable_rounds,
     session_of,
+    with_cohort,
+    works,
 )
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
 from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
+from deltafl.sim.settings.config import REMOTE, FederationConfig, PrivacyConfig, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_config_file, to_toml
 from deltafl.sim.settings.given import (
     address,
@@ -161,9 +163,22 @@ def _preflight(
         check_data(config, data)
         check_arms(config, num_parameters, listed, own)
     except ConfigError as error:
-        fewest = fewest_devices(config, num_parameters, own)
+        fewest = _fewest_listed(config, num_parameters, listed, own)
         mend = f"; with these settings, {fewest} devices are the fewest" if fewest else ""
         raise ConfigError(f"{error}{mend}") from error
+
+
+def _fewest_listed(
+    config: RunConfig, num_parameters: int, listed: int, own: Strategy | None
+) -> int | None:
+    """With how many devices on the list there would be rounds; what follows from it changes too."""
+    if of_few(listed)["privacy"]["min_cohort"] == config.privacy.min_cohort:
+        for number in range(listed + 1, PrivacyConfig().min_cohort + 1):
+            privacy = replace(config.privacy, **of_few(number)["privacy"])
+            config = with_cohort(replace(config, privacy=privacy), number)
+            if works(config, num_parameters, own):
+                return number
+    return fewest_devices(config, num_parameters, own)
 
 
 def _rounds_done(options: argparse.Namespace) -> int:
