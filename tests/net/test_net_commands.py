@@ -286,7 +286,9 @@ def test_how_a_server_was_ended_is_its_exit_code(prepared, monkeypatch, capsys, 
 def told_by_a_server(folder, monkeypatch, caplog, *arguments):
     """What a server warns of that is ended as soon as it serves."""
 
-    def ended(*_arguments, **_options):
+    def ended(_config, _path, site, *_arguments, **_options):
+        site.again()
+        site.again()
         raise Stop
 
     monkeypatch.setattr(serve_cli, "run_federation", ended)
@@ -305,14 +307,18 @@ def test_a_page_that_others_reach_is_warned_of(prepared, monkeypatch, caplog, at
     assert [one.startswith(said) for one in told if "read the state" in one] == [True] * warned
 
 
-@pytest.mark.parametrize(("age", "warned"), [(20, True), (1, False)])
-def test_a_certificate_that_soon_expires_is_warned_of(prepared, monkeypatch, caplog, age, warned):
+@pytest.mark.parametrize(("age", "a_day", "times"), [(20, 86400.0, 1), (20, -1.0, 3), (1, -1.0, 0)])
+def test_a_certificate_that_soon_expires_is_warned_of_once_a_day(
+    prepared, monkeypatch, caplog, age, a_day, times
+):
+    """At the start, and where the server looks at the list: here twice."""
     made = make_certificate(["127.0.0.1"], datetime.now(UTC) - timedelta(days=age))
     (prepared / "server.pem").write_bytes(made.certificate)
     (prepared / "server.key").write_bytes(made.key)
+    monkeypatch.setattr(serve_cli, "_A_DAY", a_day)
     told = told_by_a_server(prepared, monkeypatch, caplog)
     about = [one.startswith("devices will not accept") for one in told if "server.pem" in one]
-    assert about == [True] * warned
+    assert about == [True] * times
 
 
 @pytest.mark.parametrize(
