@@ -429,6 +429,25 @@ def test_a_device_ends_by_a_signal_between_two_messages(prepared, monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_device_says_that_its_ledger_is_new(prepared, monkeypatch, caplog):
+    """If it was lost, nothing is counted that this identity has answered."""
+
+    async def taking_part(*_):
+        pass
+
+    monkeypatch.setattr(device_cli, "take_part", taking_part)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    caplog.set_level("INFO")
+    given = federation_cli._device(argparse.Namespace(out=prepared, port=1), 3)[4:]
+    for _ in range(2):
+        device_cli.main(parsed(device_flags, given))
+    told = [one.getMessage() for one in caplog.records if "ledger" in one.getMessage()]
+    path = prepared / "device-3.ledger"
+    assert told == [
+        f"a new ledger is begun, {path}: an identity that had another one is to be replaced"
+    ]
+
+
 def test_devices_are_there_until_the_server_has_ended_its_round(tmp_path):
     """It takes half a second for it, once it is told to stop; Ctrl-C is for this process alone."""
     (tmp_path / "run").mkdir()
@@ -558,6 +577,7 @@ def test_a_device_reads_its_list_again_by_a_signal(prepared, monkeypatch, caplog
 
     async def taking_part(_server, side, _say, _stop, _patience):
         sides.append(side)
+        caplog.clear()  # of what is said before it takes part
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
         signal.raise_signal(signal.SIGHUP)
         end = time.monotonic() + 20
