@@ -162,7 +162,7 @@ def faults(path: Path) -> Iterator[None]:
             raise OSError(errno.ENOSPC, str(error), str(path)) from error
         if code == sqlite3.SQLITE_NOTADB:
             raise ChainError(path, 0, Damage.FOREIGN, "it is no file of SQLite") from error
-        raise ChainError(path, 0, Damage.UNREADABLE, f"SQLite says: {error}") from error
+        raise ChainError(path, 0, Damage.FOREIGN, f"SQLite says: {error}") from error
 
 
 def _check_files(path: Path) -> None:

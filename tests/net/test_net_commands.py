@@ -338,7 +338,7 @@ def test_what_cannot_be_gone_on_with_is_refused_before_devices_hear_of_it(
     """They would be told of more rounds that are done than there are."""
     given = [one for one in server_arguments(prepared) if one != "--resume"]
     config = serve_cli._config(parsed(serve_flags, given), NUMBER)
-    RunDirectory(prepared / "run").prepare(config)
+    write_run(prepared / "run", config)
     monkeypatch.setattr(serve_cli, "serving", None)
     with pytest.raises(RunDirectoryError, match=said):
         serve_cli.main(parsed(serve_flags, [*given, *more]))
