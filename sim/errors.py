@@ -44,8 +44,6 @@ class Damage(StrEnum):
     """It has no bytes."""
     FOREIGN = "foreign"
     """It has another format."""
-    UNREADABLE = "unreadable"
-    """SQLite cannot read it."""
     VERSION = "version"
     """It has another version of the format."""
     CUT = "cut"
@@ -62,7 +60,7 @@ class Damage(StrEnum):
     @property
     def is_unreadable(self) -> bool:
         """Whether nothing is known about the file's contents."""
-        return self in (Damage.EMPTY, Damage.FOREIGN, Damage.UNREADABLE, Damage.VERSION)
+        return self in (Damage.EMPTY, Damage.FOREIGN, Damage.VERSION)
 
 
 class ChainError(UserError):

@@ -24,6 +24,8 @@ from deltafl.fl.errors import DataError
 GIVEN: Final = "given"
 """What scaling by constants is called that were said and not measured."""
 
+_SHOWN: Final = 10  # labels in a message
+
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
@@ -96,8 +98,8 @@ class Agreed:
         def change(device: DeviceData) -> DeviceData:
             numbers = places[device.y]
             if (numbers < 0).any():
-                label = names[int(device.y[numbers < 0][0])]
-                raise unknown_label(f"{dataset.name}: user {device.id!r}", label, self.classes)
+                labels = [names[one] for one in np.unique(device.y[numbers < 0])]
+                raise unknown_label(f"{dataset.name}: user {device.id!r}", labels, self.classes)
             return replace(device, y=numbers)
 
         sides = dataset.sides.items()
@@ -125,10 +127,13 @@ class Agreed:
         return replace(made, scale=scale, scaled=GIVEN)
 
 
-def unknown_label(where: str, label: str, classes: Sequence[str]) -> DataError:
-    """The error for a label that is none of the classes."""
+def unknown_label(where: str, labels: Sequence[str], classes: Sequence[str]) -> DataError:
+    """The error for labels that are none of the classes."""
     shown = ", ".join(f"{name:.40}" for name in classes[:20])
+    told = ", ".join(f"{label!r:.60}" for label in labels[:_SHOWN])
+    more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
+    is_one = "a label is" if len(labels) == 1 else "labels are"
     return DataError(
-        f"{where}: a label is {label!r:.60}, and the classes are {shown}: correct the label, leave "
+        f"{where}: {is_one} {told}{more}, and the classes are {shown}: correct the label, leave "
         "its rows out, or have the class added (data.classes)"
     )

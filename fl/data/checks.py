@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,30 @@ def check_user(source: str, user: str) -> None:
         raise DataError(
             f"{source}: user {user!a} is no text that can be encoded: rename the user"
         ) from error
+
+
+_MOST: Final = 10  # faults in a message
+
+
+def faulty(source: str | Path, faults: Sequence[tuple[str, str]]) -> DataError:
+    """The error for all faults of a file, of which ten are told.
+
+    Args:
+        source: the file.
+        faults: each what is wrong, and what helps.
+    """
+    by_mend: dict[str, list[str]] = {}
+    for told, mend in faults[:_MOST]:
+        by_mend.setdefault(mend, []).append(told)
+    said = "; besides, ".join(f"{'; '.join(told)}: {mend}" for mend, told in by_mend.items())
+    more = len(faults) - _MOST
+    return DataError(f"{source}: {said}{f'; and {more} more faults' if more > 0 else ''}")
+
+
+def in_rows(rows: npt.NDArray[np.int64]) -> str:
+    """Where a fault is: the first of some rows, counted from 0, and how many others there are."""
+    others = f" (and in {len(rows) - 1} more)" if len(rows) > 1 else ""
+    return f"in row {rows[0] + 1} of the samples{others}"
 
 
 def check_column(

@@ -157,6 +157,10 @@ class FederatedDataset:
         return replace(self, train=sides[TRAIN], validation=held_out, test=sides[TEST])
 
 
+AS_DIVIDED: Final = "as the data are divided"
+"""The rule of data that came with their split."""
+
+
 class SplitBy(StrEnum):
     """What is divided into train and test."""
 
@@ -295,7 +299,7 @@ def federate_sides(
         num_classes=_classes_of([one for side in sides.values() for one in side], split),
         input_shape=sides[TRAIN][0].x.shape[1:],
         dropped=0,
-        rule="as the data are divided",
+        rule=AS_DIVIDED,
     )
 
 
@@ -356,7 +360,7 @@ def split_samples(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceD
     if count < 2:
         raise DataError(
             f"user {device.id!r} has {count} sample and a split by samples needs 2: leave the user "
-            "out (min_samples)"
+            "out (min_samples), or divide the devices (split = 'devices')"
         )
     seed = hashlib.sha256(f"samples\0{split.seed}\0{device.id}".encode()).digest()
     order = np.random.default_rng(int.from_bytes(seed, "big")).permutation(count)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
-from deltafl.fl.data.checks import check_column, rows_by_user
+from deltafl.fl.data.checks import check_column, faulty, in_rows, rows_by_user
 from deltafl.fl.data.csv_file import csv_names, csv_table
 from deltafl.fl.data.federated import MAX_NAME, check_classes
 from deltafl.fl.data.files import bounded
@@ -58,6 +58,9 @@ _NO_NAMES: Final = {
     b"(?:\xef\xbb\xbf)?[ \t,;|]+\\s*\\Z": "its first row has nothing in it: delete the line",
 }
 """What the first row of a CSV file may be in place of names, and what helps."""
+_FILL: Final = (
+    "fill it, or leave such rows out (--set data.missing=leave-out, or missing='leave-out')"
+)
 _SHOWN: Final = 20  # names of columns in a message
 _NUMBER: Final = re.compile(
     r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
@@ -128,9 +131,9 @@ class Columns:
                 "numbers: write the table without them (to_csv(…, index=False)), or name the "
                 "columns of the inputs (features=[…]; as a setting, data.feature_columns)"
             )
-        for name in used:
-            if name not in names:
-                raise DataError(f"{source}: no column {name!r:.200}: there are {_few(names)}")
+        mend = f"there are {_few(names)}"
+        if absent := [(f"no column {one!r:.200}", mend) for one in used if one not in names]:
+            raise faulty(source, absent)
         for name in sorted(set(used)):
             if names.count(name) > 1:
                 raise DataError(f"{source}: several columns are called {name!r:.200}: rename them")
@@ -313,25 +316,28 @@ def read_frame(source: str, frame: "pd.DataFrame", columns: Columns) -> Rows:
 
 
 def _check_numbers(path: Path, found: Columns, texts: pa.Table) -> None:
-    """Say which column of numbers has something else, and what helps.
+    """Say which columns of numbers have something else, or nothing, and what helps.
 
     Raises:
-        DataError: there is such a column.
+        DataError: there is such a column, with something else.
     """
     number = _NUMBER if found.decimal == "." else _NUMBER_WITH_COMMA
+    faults, gaps = [], []
     for name in found.numbers:
         values = texts.column(name).to_pylist()
-        wrong = (
+        wrong = [
             row
-            for row, text in enumerate(values, start=1)
+            for row, text in enumerate(values)
             if text.lower() not in _NOTHING and text and not number.fullmatch(text)
-        )
-        if row := next(wrong, 0):
-            text = values[row - 1]
-            raise DataError(
-                f"{path}: column {name!r:.200} has {text!r:.40} in row {row} of the samples, which "
-                f"is no number: {_mend_of(text)}"
-            )
+        ]
+        if wrong:
+            where, text = in_rows(np.array(wrong)), values[wrong[0]]
+            told = f"column {name!r:.200} has {text!r:.40} {where}, which is no number"
+            faults.append((told, _mend_of(text)))
+        if empty := [row for row, text in enumerate(values) if text in _GAPS]:
+            gaps.append((f"column {name!r:.200} has nothing {in_rows(np.array(empty))}", _FILL))
+    if faults:
+        raise faulty(path, faults + gaps * (found.missing == MISSING[0]))
 
 
 def _mend_of(text: str) -> str:
@@ -441,13 +447,14 @@ def check_whole(source: str, table: pa.Table) -> None:
         table.validate(full=True)  # pyarrow believes the places in texts and lists
     except pa.ArrowException as error:
         raise DataError(f"{source}: a value cannot be read ({error}): correct the table") from error
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.null_count:
-            row = int(np.argmax(column.is_null().to_numpy())) + 1
-            raise DataError(
-                f"{source}: column {name!r:.200} has nothing in row {row} of the samples: fill it, "
-                "or leave such rows out (--set data.missing=leave-out, or missing='leave-out')"
-            )
+    empty = {
+        name: np.flatnonzero(column.is_null().to_numpy())
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if column.null_count
+    }
+    if empty:
+        told = [f"column {name!r:.200} has nothing {in_rows(rows)}" for name, rows in empty.items()]
+        raise faulty(source, [(one, _FILL) for one in told])
 
 
 def texts_of(source: str, name: str, table: pa.Table) -> Texts:

@@ -7,7 +7,7 @@ from deltafl.fl.data.federated import VALIDATION
 from deltafl.fl.metrics import Summary
 from deltafl.fl.registry import BEST_BY
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.record.checkpoint import score_of
+from deltafl.sim.record.evaluations import score_of
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.settings.config import RunConfig

@@ -28,8 +28,8 @@ from deltafl.sim.charts.runs import curve
 from deltafl.sim.errors import RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
-from deltafl.sim.record.checkpoint import Best, Checkpoint, load_checkpoint, read_best
-from deltafl.sim.record.evaluations import Evaluation, read_evaluations
+from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint
+from deltafl.sim.record.evaluations import Best, Evaluation, read_best, read_evaluations
 from deltafl.sim.record.labels import name_of, named_runs, read_comparison, usual_baseline
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.comparison import compare_methods
@@ -294,6 +294,9 @@ class Result:
             if begin <= number < begin + self._config.experiment.num_seeds
         }
 
+    def _begun(self) -> list[tuple[int, RunDirectory]]:
+        return [one for one in self._directories().items() if one[1].record.exists()]
+
     def by_round(self, percentile: int | None) -> list[list[tuple[int, float]]]:
         """Rounds, and a percentile over the test devices there, or the mean, of each seed."""
         found: dict[int, list[tuple[int, float]]] = {}
@@ -304,11 +307,10 @@ class Result:
 
     def _checkpoints(self) -> dict[int, Checkpoint]:
         found: dict[int, Checkpoint] = {}
-        for seed, directory in self._directories().items():
-            if directory.record.exists():
-                with directory.read() as record:
-                    if (one := load_checkpoint(record)) is not None:
-                        found[seed] = one
+        for seed, directory in self._begun():
+            with directory.read() as record:
+                if (one := load_checkpoint(record)) is not None:
+                    found[seed] = one
         return found
 
     def _chosen(self, seed: int | None) -> int:
@@ -333,9 +335,7 @@ class Result:
         return best
 
     def _evaluations(self) -> Iterator[tuple[int, Evaluation]]:
-        for seed, directory in self._directories().items():
-            if not directory.record.exists():  # it has not begun
-                continue
+        for seed, directory in self._begun():
             with directory.read() as record:
                 for one in read_evaluations(record):
                     yield seed, one

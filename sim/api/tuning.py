@@ -23,8 +23,7 @@ from deltafl.sim.api.methods import Method, Settings, method_of
 from deltafl.sim.api.results import Result
 from deltafl.sim.api.training import settings_said, train
 from deltafl.sim.errors import ConfigError, RunError
-from deltafl.sim.record.checkpoint import score_of
-from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.record.evaluations import Evaluation, score_of
 from deltafl.sim.run.own_code import Model
 
 if TYPE_CHECKING:

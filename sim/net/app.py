@@ -190,6 +190,7 @@ def served(
     tls: Tls | None = None,
     max_frame: int = 1 << 20,
     refusals: Refusals | None = None,
+    flag: str = "--listen",
 ) -> Iterator[tuple[str, int]]:
     """Serve an application in a thread of its own; the host and port where it listens.
 
@@ -200,6 +201,7 @@ def served(
         tls: None to serve without.
         max_frame: bytes of the longest WebSocket message that is read.
         refusals: where it is counted whom the server gives up before the application knows of him.
+        flag: by which the address was given.
 
     Raises:
         UserError: nothing can listen there, or the certificate cannot be used.
@@ -227,7 +229,7 @@ def served(
         listener = _listener(host, port, strangers)
     except (OSError, OverflowError) as error:
         raise UserError(
-            f"cannot listen at {host}, port {port}: {error}; choose another --listen"
+            f"cannot listen at {host}, port {port}: {error}; choose another {flag}"
         ) from None
     allow_connections()
     server = uvicorn.Server(config)

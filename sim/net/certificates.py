@@ -2,6 +2,7 @@
 
 import math
 import ssl
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,12 +27,14 @@ class Tls:
         certificate: file of the certificate and those that vouch for it (PEM), its own first.
         key: file of its private key (PEM).
         shown: the `certificate_hash` of the certificate that connections are shown.
-        expires: when that one does, in seconds since 1970.
+        begins: from when that one holds, in seconds since 1970.
+        expires: until when.
     """
 
     certificate: Path
     key: Path
     shown: bytes = field(init=False, default=b"")
+    begins: float = field(init=False, default=math.nan)
     expires: float = field(init=False, default=math.nan)
     _used: ssl.SSLContext | None = field(init=False, default=None)
 
@@ -78,10 +81,29 @@ class Tls:
         else:
             self._used.load_cert_chain(self.certificate, self.key)
         self.shown, self.expires = self.hash(), own.not_valid_after_utc.timestamp()
+        self.begins = own.not_valid_before_utc.timestamp()
         return self._used
+
+    def concern(self) -> str | None:
+        """Why devices do not accept the certificate by its dates, or soon will not; or None."""
+        now, path = time.time(), self.certificate
+        if now < self.begins:
+            return f"devices do not accept {path}: it is not valid before {_shown(self.begins)}"
+        if self.expires < now:
+            said = f"devices do not accept {path}: it has expired, on {_shown(self.expires)}"
+        elif self.expires < now + _SOON_S:
+            said = f"devices will not accept {path} after {_shown(self.expires)}"
+        else:
+            return None
+        return f"{said}; put another in its place, and send the server SIGHUP"
+
+
+def _shown(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 _DAYS: Final = 30
+_SOON_S: Final = 14 * 86400.0
 _TOLERANCE: Final = timedelta(minutes=5)  # by which clocks may differ
 
 

@@ -10,7 +10,7 @@ on its disk, and keeps it from answering twice whatever the server sends.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from deltafl.protocol.answering import OwnWork, answered
 from deltafl.protocol.client import RoundClient
@@ -36,6 +36,12 @@ from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import WorkOf
 from deltafl.sim.run.arms import in_settings
 from deltafl.sim.settings.own import NotAllowedError
+
+_LIFELONG: Final = "max_participations"
+_USED_UP: Final = (
+    "this device has taken part in as many rounds as its owner allows (dp.epsilon_budget, or "
+    "policy.max_participations)"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -200,6 +206,9 @@ class DeviceSide:
         self._round = begun = _Round(task.task, task.measures, machine)
         try:
             for limit in limits_of(self.policy, day):
+                if limit.name == _LIFELONG and limit.counted(self.ledger) == limit.most:
+                    told = f"{_USED_UP}: {limit.most}"
+                    return self._decline(begun, Reason.SETTINGS, told, told)  # for good
                 if limit.is_near(self.ledger):
                     self.notes.near(limit.name, limit.most)
             begun.work = self.work_of(task, machine)

@@ -52,6 +52,8 @@ def main(options: argparse.Namespace) -> int:
     torch.set_num_threads(choose_threads(config.model.name))
     path = options.ledger or ledger_beside(options.identity)
     policy, account = held_to(policy_of(config, own=True), config)
+    if not path.exists():
+        say(f"a new ledger is begun, {path}: an identity that had another one is to be replaced")
     try:
         with alone(options.identity), SqliteLedger(path) as ledger:
             spending = None

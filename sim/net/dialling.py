@@ -43,6 +43,8 @@ _LONGEST_PAUSE: Final = 60.0
 _OPENING_S: Final = 20.0
 _PING_S: Final = 20.0
 _PONG_S: Final = 120.0  # an answer comes after all that the server is sending
+_DATED: Final = (9, 10)  # of OpenSSL (X509_V_ERR_…): not valid yet, and expired
+_MEND: Final = " (the server's operator has to put another in its place; or this clock is wrong)"
 _LOOK_S: Final = 1.0  # how often it is seen whether the device is to stop
 _ON_THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -216,6 +218,9 @@ def _said(error: Exception) -> str:
         return f"the server says: {error.rcvd.reason}"
     if isinstance(error, ConnectionClosed):
         return "the connection broke"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        because = f"{error.verify_message}{_MEND if error.verify_code in _DATED else ''}"
+        return f"the server's certificate is not accepted: {because}"
     if isinstance(error, NegotiationError | VersionError):
         return f"the server speaks another version than this device, {SUBPROTOCOL} ({error})"
     if isinstance(error, DecodeError | ConfigError):

@@ -66,7 +66,7 @@ class Reason(IntEnum):
             the protocol.
         UNKNOWN: the device has not got the task, because it was started again.
         LEDGER: the device cannot write down that it takes part.
-        SETTINGS: the device cannot train by such settings.
+        SETTINGS: the device cannot train by such settings, or its own allow no further round.
         REPEATED: the device has answered for this model before, and does so once.
     """
 

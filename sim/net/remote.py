@@ -35,7 +35,7 @@ from deltafl.protocol.round import LostSearch
 from deltafl.secagg import ClientId
 from deltafl.secagg.errors import SecAggError, UsageError
 from deltafl.secagg.primitives import PLAIN, pairwise_with
-from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes
@@ -153,52 +153,57 @@ class RemoteDevices:
     @property
     def _who_declined(self) -> str:
         """Which devices have declined, and why: the beginning of an advice, or nothing."""
-        told = [
-            f"device {client} ({one.declined.words}: {one.detail or 'its log says more'})"
-            for client, one in sorted(self._site.post.declined.copy().items())
-            if one.declined in (Reason.SETTINGS, Reason.REFUSED, Reason.LEDGER)
-        ]
-        more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+        why: dict[str, list[ClientId]] = {}
+        for client, one in sorted(self._site.post.declined.copy().items()):
+            if one.declined in (Reason.SETTINGS, Reason.REFUSED, Reason.LEDGER):
+                said = f"{one.declined.words}: {one.detail or 'its log says more'}"
+                why.setdefault(said, []).append(client)
+        told = [f"{_named(clients)} ({said})" for said, clients in why.items()]
+        more = f" and others for {len(told) - _NAMED} more reasons" if len(told) > _NAMED else ""
         named = f"{', '.join(told[:_NAMED])}{more}"
-        return f"correct and start again what declined: {named}; " if told else ""
+        mend = "correct these settings, or what declined, and start it again"
+        return f"{mend}: {named}; " if told else ""
 
-    @property
-    def number(self) -> int:
-        """Those that are or were on the list, and those between; see `drawing.Devices`."""
-        return _one_more(self._site)
-
-    def num_others(self, without: AbstractSet[int]) -> int:
+    def num_others(self, without: AbstractSet[int], only: AbstractSet[int] | None = None) -> int:
         """Those on the list, as it is between rounds; see `drawing.Devices`."""
         self._site.again()
-        return len(self._site.devices.keys.keys() - without)
+        return len(self._listed(without, only))
 
-    def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
+    def _listed(self, without: AbstractSet[int], only: AbstractSet[int] | None) -> set[ClientId]:
+        found = self._site.devices.keys.keys() - without
+        return found if only is None else found & only
+
+    def present(
+        self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
+    ) -> Indices:
         """Devices that are connected, once they are enough; see `drawing.Devices`.
 
         Raises:
             Stop: no further round is to begin.
             RunError: too few are connected for too long.
         """
-        connected = self._connected(size, without, hoped)
+        connected = self._connected(size, without, only)
         if self._site.stop.is_set():
             raise Stop
         return connected
 
-    def _connected(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
+    def _connected(
+        self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
+    ) -> Indices:
         """The same, also if no further round is to begin, once they are enough."""
         site, devices = self._site, self._site.devices
 
         def enough(connected: frozenset[ClientId], wanted: int = size) -> bool:
             site.again()
-            listed = devices.keys.keys() - without
+            listed = self._listed(without, only)
             return len(connected & listed) >= min(wanted, len(listed))
 
         if site.gathering:
             site.post.wait_for(partial(enough, wanted=len(devices.keys)), site.gathering, site.stop)
-        if hoped:
-            site.post.wait_for(partial(enough, wanted=hoped), site.waiting.least, site.stop)
+        if only is not None:
+            site.post.wait_for(partial(enough, wanted=len(only)), site.waiting.least, site.stop)
         connected = site.post.wait_for(enough, site.patience, site.stop)
-        is_enough, listed = enough(connected), devices.keys.keys() - without
+        is_enough, listed = enough(connected), self._listed(without, only)
         if not is_enough:
             if site.stop.is_set():
                 raise Stop
@@ -366,6 +371,13 @@ class RemoteCohort(Cohort):
         return SecureRoundResult(outcomes, bytes_up / len(self.ids))
 
 
+def _named(clients: Sequence[ClientId]) -> str:
+    """Some devices, in words."""
+    shown = ", ".join(map(str, clients[:_NAMED]))
+    more = f" and {len(clients) - _NAMED} more" if len(clients) > _NAMED else ""
+    return f"device{'s' if len(clients) > 1 else ''} {shown}{more}"
+
+
 DATA: Final = "data of the devices"
 """What the summary of a federation calls them."""
 
@@ -404,7 +416,7 @@ def run_federation(
         RunError: the run cannot go on; its finished rounds are kept.
     """
     directory = RunDirectory(path)
-    config = _with_nonce(config, directory, site.randomness)
+    config = with_nonce(config, directory, site.randomness)
     if finished := directory.finished(config, resume=resume):
         site.post.finish()
         return finished
@@ -438,8 +450,10 @@ _CPU: Final = torch.device("cpu")
 _NONCE: Final = 16  # bytes
 
 
-def _with_nonce(config: RunConfig, directory: RunDirectory, randomness: Randomness) -> RunConfig:
-    """The same settings with the nonce of the directory's run."""
+def with_nonce(
+    config: RunConfig, directory: RunDirectory, randomness: Randomness = system_randomness
+) -> RunConfig:
+    """The same settings with the nonce of the directory's run, or with a new one."""
     if config.experiment.nonce:
         return config
     is_known = directory.is_run

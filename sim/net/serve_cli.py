@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.logs import Cause, say, warn
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
-from deltafl.sim.net.remote import run_federation
+from deltafl.sim.net.remote import run_federation, with_nonce
 from deltafl.sim.net.status import Status
 from deltafl.sim.net.trips import Site, Waiting
 from deltafl.sim.record.checkpoint import load_checkpoint
@@ -48,13 +49,15 @@ from deltafl.sim.run.arms import (
     fewest_devices,
     losable_rounds,
     session_of,
+    with_cohort,
+    works,
 )
 from deltafl.sim.run.engine import MAX_LOST_ROUNDS, Stop
 from deltafl.sim.run.own_code import OwnCode
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
+from deltafl.sim.settings.config import REMOTE, FederationConfig, PrivacyConfig, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_table, to_toml
 from deltafl.sim.settings.given import (
     address,
@@ -67,14 +70,18 @@ from deltafl.sim.visible import visible
 
 ON_THIS_MACHINE: Final = ("127.0.0.1", "::1", "localhost")
 _STOPPING: Final = "stopping after this round; a second signal stops at once"
+_A_DAY: Final = 86400.0  # seconds; how often it is looked at the certificate's dates
 _DRAINED_S: Final = 10.0  # for devices to hear that the run is over
 
 
 def main(options: argparse.Namespace) -> int:
     """Serve until the run is over; the exit code."""
     logs.start(options.log)
+    directory = RunDirectory(options.out)
+    directory.check_unused()
     devices = DeviceList(options.devices)
-    config = _config(options, len(devices.keys))
+    config = with_nonce(_config(options, len(devices.keys)), directory)
+    directory.check(config, resume=options.resume)  # before any device hears of the run
     code = OwnCode.of(config)
     tls, shapes = _tls(options), _shapes(config, code)
     at = address(options.listen, "--listen")
@@ -95,7 +102,7 @@ def main(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if options.status != "off":
             page = address(options.status, "--status")
-            shown = stack.enter_context(served(status.application(), *page))
+            shown = stack.enter_context(served(status.application(), *page, flag="--status"))
             say(f"Until it is over, the state of the run is at http://{joined(*shown)}")
             if page[0] not in ON_THIS_MACHINE:
                 warn(
@@ -111,14 +118,21 @@ def main(options: argparse.Namespace) -> int:
             say("No model is measured on the devices: that would be by sums without noise")
         _say_losable(config, num_parameters, len(devices.keys), code.strategy)
         fewest = fewest_devices(config, num_parameters, code.strategy) or 0
-        asked = Flag()
+        asked, looked = Flag(), -math.inf
 
         def again() -> None:
+            nonlocal looked
             if asked.is_set():
                 asked.clear()
                 _read_again(door, post, fewest)
+                looked = -math.inf
+            if tls is not None and time.monotonic() - looked > _A_DAY:
+                looked = time.monotonic()
+                if (concern := tls.concern()) is not None:
+                    warn(concern)
 
         site = replace(_site(options, post, devices, waiting, status), again=again)
+        again()
         stack.enter_context(_ended_by_signals(site.stop, asked.set))
         status.ready(is_ready=True)
         try:
@@ -149,9 +163,22 @@ def _preflight(
         check_data(config, data)
         check_arms(config, num_parameters, listed, own)
     except ConfigError as error:
-        fewest = fewest_devices(config, num_parameters, own)
+        fewest = _fewest_listed(config, num_parameters, listed, own)
         mend = f"; with these settings, {fewest} devices are the fewest" if fewest else ""
         raise ConfigError(f"{error}{mend}") from error
+
+
+def _fewest_listed(
+    config: RunConfig, num_parameters: int, listed: int, own: Strategy | None
+) -> int | None:
+    """With how many devices on the list there would be rounds; what follows from it changes too."""
+    if of_few(listed)["privacy"]["min_cohort"] == config.privacy.min_cohort:
+        for number in range(listed + 1, PrivacyConfig().min_cohort + 1):
+            privacy = replace(config.privacy, **of_few(number)["privacy"])
+            config = with_cohort(replace(config, privacy=privacy), number)
+            if works(config, num_parameters, own):
+                return number
+    return fewest_devices(config, num_parameters, own)
 
 
 def _rounds_done(options: argparse.Namespace) -> int:
@@ -418,26 +445,27 @@ class _Lines:
     """A line for each round."""
 
     def __init__(self) -> None:
-        self._rounds = 0
+        self._rounds, self._filters = 0, True
 
     def begin(self, config: RunConfig, rounds_done: int) -> None:
         self._rounds = config.federation.rounds
+        self._filters = min(config.federation.thetas) < 1  # else all pass, and noise says nothing
         wanted = config.federation.cohort_size
         say(f"{rounds_done} of {self._rounds} rounds are done; a round needs {wanted} devices")
 
     def played(self, event: Event) -> None:
-        say(_line(event, self._rounds))
+        say(_line(event, self._rounds, filters=self._filters))
 
     def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
         pass
 
 
-def _line(event: Mapping[str, object], rounds: int) -> str:
+def _line(event: Mapping[str, object], rounds: int, *, filters: bool) -> str:
     seconds = event.get("wall_s")
     took = f", {seconds:.1f} s" if isinstance(seconds, float) else ""
     if event.get("aborted"):
         return f"round {event['round']} of {rounds}: lost, because {event['aborted']}{took}"
     kept = event.get("kept_devices")
     about = "about " if "epsilon" in event else ""  # of noisy counts
-    tail = "" if kept is None else f", {about}{kept} passed the filter"
+    tail = "" if kept is None or not filters else f", {about}{kept} passed the filter"
     return f"round {event['round']} of {rounds}: {event.get('secure_sums')} sums{tail}{took}"

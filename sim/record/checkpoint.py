@@ -1,34 +1,25 @@
-"""Models that are kept, as named arrays in the table `arrays` of a record.
+"""The server's state after a round: named arrays in the table `arrays` of a record.
 
-A checkpoint is the server's state after a round.
 The last two are kept. They are written in the transaction in which their round ends, so one is
-always of the round with which the record ends. The best model did best on the validation devices; a
-run without any has none, for the test must not choose.
+always of the round with which the record ends.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.metrics import Summary, summarise_test_error
 from deltafl.fl.read.strict_json import parse_json
-from deltafl.fl.registry import BEST_BY
 from deltafl.fl.strategies.base import TrainingState
-from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch, limited_to
 from deltafl.secagg import ClientId
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.chain import DIGEST_BYTES, Mark
-from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.record import Record
-from deltafl.sim.settings.config_io import show
 
-_TAIL: Final = 90
 _MEMORY: Final = "memory."  # before the names of what the strategy remembers
 _ANSWERED: Final = "answered."  # before the numbers of levels
 _SEARCHED: Final = "lost_searched."  # likewise
@@ -264,68 +255,3 @@ def _count(arrays: Arrays, name: str) -> int:
     if value < 0:
         raise ValueError(f"{name} = {value} is negative")
     return value
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Best:
-    """A model, and what it was chosen by.
-
-    Attributes:
-        round: after which it was the model.
-        score: its error over validation devices (`score_of`).
-        model: its parameters, float32 [d].
-    """
-
-    round: int
-    score: float
-    model: Vector
-
-
-def score_of(errors: Summary, by: str) -> float:
-    """What a model is chosen by, one of `BEST_BY`: smaller is better.
-
-    Args:
-        errors: of the validation devices.
-        by: one of `deltafl.fl.registry.BEST_BY`.
-    """
-    return errors.mean if by == BEST_BY[0] else errors.percentiles[_TAIL]
-
-
-def keep_if_best(
-    record: Record, theta: Fraction, evaluation: Evaluation, model: Vector, by: str
-) -> None:
-    """Keep a model if none before it was as good; of equals, the first is kept.
-
-    Args:
-        record: the run's; it is not kept.
-        theta: the conformity level.
-        evaluation: of the model; without validation devices, nothing is kept.
-        model: its parameters, float32 [d].
-        by: as of `score_of`.
-    """
-    if not evaluation.validation:
-        return
-    score = score_of(summarise_test_error(evaluation.validation), by)
-    before = read_best(record, theta)
-    if before is None or score < before.score:
-        about = {"round": np.array(evaluation.round, np.int64), "score": np.array(score)}
-        write_arrays(record, _owner(theta), {**about, "model": model})
-
-
-def read_best(record: Record, theta: Fraction) -> Best | None:
-    """The best model of a level; None if there are no validation devices.
-
-    Raises:
-        RunDirectoryError: it is damaged.
-    """
-    try:
-        if not (arrays := read_arrays(record, _owner(theta))):
-            return None
-        number, score, model = (arrays[name] for name in ("round", "score", "model"))
-        return Best(int(number.item()), float(score.item()), model.astype(np.float32))
-    except (MemoryError, LookupError, ValueError, TypeError) as error:
-        raise damaged(record.path, error) from error
-
-
-def _owner(theta: Fraction) -> str:
-    return f"best {show(theta)}"

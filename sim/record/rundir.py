@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from deltafl.sim.errors import (
     ChainError,
@@ -271,6 +271,24 @@ class RunDirectory:
                 return False
             raise
 
+    def check_unused(self) -> None:
+        """Check that no other process writes here now.
+
+        Raises:
+            RunDirectoryError: one does.
+        """
+        if self.lock.exists():
+            with open_own(self.lock) as lock:
+                self._hold(lock)
+
+    def _hold(self, lock: IO[bytes]) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunDirectoryError(
+                f"{self.path} is in use by another process: wait for it, or choose another --out"
+            ) from error
+
     @contextmanager
     def claim(self, config: RunConfig, *, resume: bool) -> Iterator[Record]:
         """Be the only writer of its record, which is made where it is not there.
@@ -289,13 +307,7 @@ class RunDirectory:
                 f"cannot write to {self.path}: {error.strerror}; choose another --out"
             ) from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunDirectoryError(
-                    f"{self.path} is in use by another process: wait for it, "
-                    f"or choose another --out"
-                ) from error
+            self._hold(lock)
             is_longer = self.check(config, resume=True) is not None
             for file in self.files:
                 check_file(file)

@@ -231,9 +231,11 @@ class Reader:
         )
 
     def _config(self, record: Record) -> RunConfig | None:
-        with self._noting():
+        try:
             return record.config()
-        return None
+        except UserError as error:
+            self._problems.append(str(error))
+            return None
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

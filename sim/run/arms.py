@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from deltafl.fl.registry import OWN
 from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
@@ -40,6 +41,7 @@ class KnownData:
         input_shape: of one sample.
         is_tokens: whether samples are made of tokens.
         rule: by which devices were kept, in brackets after the name; or "".
+        aside: how many others only test, that could train if samples were divided in their place.
     """
 
     name: str
@@ -48,6 +50,7 @@ class KnownData:
     input_shape: tuple[int, ...] | None = None
     is_tokens: bool | None = None
     rule: str = ""
+    aside: int = 0
 
 
 _SETTINGS: Final = {
@@ -56,6 +59,8 @@ _SETTINGS: Final = {
     "method": "quantile.method = ",
     "min_cohort": "privacy.min_cohort = ",
     "min_honest_tail": "privacy.min_honest_tail = ",
+    "min_noise": "policy.min_noise (a device's own quantile.noise) = ",
+    "min_update_noise": "policy.min_update_noise (a device's own dp.noise) = ",
     "radius": "strategy.clipped_radius = ",
     "resolution_bits": "quantile.resolution_bits = ",
     "theta": "federation.theta = ",
@@ -82,9 +87,27 @@ def check_data(config: RunConfig, data: KnownData) -> None:
         rule = data.rule and f" ({data.rule})"
         raise ConfigError(
             f"federation.cohort_size = {size} is more than the {available} training devices of "
-            f"{data.name}{rule}: lower it (--set federation.cohort_size={available})"
+            f"{data.name}{rule}: {_so_few(config, available, data.aside)}"
         )
     _check_attackers(config.attackers, data)
+
+
+def _so_few(config: RunConfig, available: int, aside: int) -> str:
+    """What to do where fewer devices train than a round is to have."""
+    fewest = config.privacy.min_cohort if config.federation.is_private else 0
+    number = available + (aside if available < fewest else 0)
+    if number < min(fewest, 2):
+        return "one device is never summed: give data of more devices"
+    told = f"--set federation.cohort_size={min(config.federation.cohort_size, number)}"
+    if number < fewest:
+        told += f" --set privacy.min_cohort={number}"
+    if number == available:
+        return f"lower it ({told})"
+    split = 'split="samples"' if config.data.format == OWN else "--set data.split=samples"
+    return (
+        f"the {aside} others only test; have all {number} train, each on a part of its samples "
+        f"({split} {told})"
+    )
 
 
 def _check_attackers(settings: AttackersConfig, data: KnownData) -> None:

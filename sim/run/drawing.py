@@ -9,7 +9,7 @@ answered yet. Where these are too few, a lost round is repeated with its cohort.
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -82,20 +82,19 @@ class Devices(Protocol):
     def to_lose_fewer(self) -> str:
         """What whoever runs it can do so that fewer of them are lost; for a sentence."""
 
-    @property
-    def number(self) -> int:
-        """One more than the largest number that one of them has or had; it may grow in a run."""
+    def num_others(self, without: AbstractSet[int], only: AbstractSet[int] | None = None) -> int:
+        """How many devices there are, present or not, beside some; or how many of some alone."""
 
-    def num_others(self, without: AbstractSet[int]) -> int:
-        """How many devices there are, present or not, beside some."""
-
-    def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
+    def present(
+        self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
+    ) -> Indices:
         """Devices that can be asked now.
 
         Args:
             size: how many are to be asked. It may wait until so many can be.
             without: those that are not to be asked.
-            hoped: with how many it would be better. It may wait a little for them.
+            only: those that may be asked, and it would be better with all of them: it may wait a
+                little for them. None if all may.
         """
 
     def begin(
@@ -218,7 +217,7 @@ class Draw:
         if params is None or levels is None:
             return None
         least = max(params.threshold, params.min_cohort, params.min_roster)
-        there = self.asked.devices.num_others(self._beside(lost))
+        there = self.asked.devices.num_others(_NONE, lost.devices)
         enough = (
             number
             for number in range(least, there + 1)
@@ -235,8 +234,7 @@ class Draw:
         If too few are, that of the lost round that is repeated.
         """
         if again is not None:
-            fewest, hoped = self._fewest(again) or 0, len(again.devices)
-            self.asked.devices.present(fewest, self._beside(again), hoped)
+            self.asked.devices.present(self._fewest(again) or 0, _NONE, again.devices)
             return again.cohort
         population, size = self.asked.number, self.config.federation.cohort_size
         answered = self.answered.anyone
@@ -281,10 +279,6 @@ class Draw:
             return f"in {most} rounds (policy.max_rounds_per_model)"
         return "and too few of them may take part in another round"
 
-    def _beside(self, lost: LostRound) -> frozenset[int]:
-        """All devices but those that may take part in a lost round once more."""
-        return frozenset(range(self.asked.devices.number)) - lost.devices
-
     @property
     def _is_dealt(self) -> bool:
         is_remote = self.config.federation.devices == REMOTE
@@ -298,3 +292,6 @@ class Draw:
     @property
     def _seeds(self) -> Seeds:
         return Seeds(self.config.experiment.seed)
+
+
+_NONE: Final[AbstractSet[int]] = frozenset()

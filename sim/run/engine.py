@@ -42,7 +42,6 @@ from deltafl.sim.errors import RunDirectoryError, RunError, damaged
 from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
-    keep_if_best,
     load_checkpoint,
     readable_checkpoints,
     save_checkpoint,
@@ -50,6 +49,7 @@ from deltafl.sim.record.checkpoint import (
 from deltafl.sim.record.evaluations import (
     Evaluation,
     is_due,
+    keep_if_best,
     read_last_evaluation,
     write_evaluation,
 )
@@ -280,7 +280,7 @@ class _Run:
         return self.config.federation.thetas
 
     def _begin(self, state: TrainingState) -> TrainingState:
-        self._evaluate(state)
+        self._evaluate_if_due(state)
         self._save(state)
         return state
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from torch import nn
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.federated import AS_DIVIDED, DeviceData, FederatedDataset
 from deltafl.fl.local import Learner
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.registry import DELTA_FL
@@ -58,7 +58,17 @@ def known_of(dataset: FederatedDataset) -> KnownData:
         input_shape=dataset.input_shape,
         is_tokens=dataset.train[0].is_tokens,
         rule=dataset.rule,
+        aside=_aside(dataset),
     )
+
+
+def _aside(dataset: FederatedDataset) -> int:
+    """How many devices only test, though each device has enough samples to train and test by."""
+    train, test = dataset.train, dataset.test
+    if dataset.rule == AS_DIVIDED or not (isinstance(train, tuple) and isinstance(test, tuple)):
+        return 0  # the split came with the data, or devices are made when they are asked for
+    is_divisible = all(one.num_samples > 1 for one in (*train, *test))
+    return len({one.id for one in test} - {one.id for one in train}) if is_divisible else 0
 
 
 def tried(config: RunConfig, spec: ModelSpec, dataset: FederatedDataset) -> nn.Module:

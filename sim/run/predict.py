@@ -222,7 +222,7 @@ def _labels(rows: Rows, settings: DataConfig) -> npt.NDArray[np.int64] | None:
         labels = list(map(name_of, rows.labels.tolist()))
     known = {name: number for number, name in enumerate(classes)}
     if unknown := sorted(set(labels) - known.keys()):
-        raise unknown_label("--data", unknown[0], classes)
+        raise unknown_label("--data", unknown, classes)
     return np.array([known[name] for name in labels], np.int64)
 
 

@@ -118,7 +118,7 @@ def _problems_of_lost(lost: LostRound, levels: int, num_devices: int) -> Iterato
     if len(lost.searches) != levels:
         yield f"the lost round has {len(lost.searches)} levels, and the settings {levels}"
     devices = {*lost.cohort, *(one for each in lost.searches for one in each.devices)}
-    if lost.cohort != tuple(sorted(devices & set(range(num_devices)))):
+    if lost.cohort != tuple(sorted(one for one in devices if 0 <= one < num_devices)):
         yield "the lost round is of other devices than those of its search, or of the run"
     if any(search.sums and not search.devices for search in lost.searches):
         yield "the lost round has sums over nobody"

@@ -191,19 +191,17 @@ class SimulatedDevices:
         """They drop out as the settings say."""
         return "lower faults.dropout (--dropout)"
 
-    @property
-    def number(self) -> int:
-        """Those that train; see `drawing.Devices`."""
-        return len(self._sizes)
-
-    def num_others(self, without: AbstractSet[int]) -> int:
+    def num_others(self, without: AbstractSet[int], only: AbstractSet[int] | None = None) -> int:
         """All others; see `drawing.Devices`."""
-        return len(others(len(self._sizes), without))
+        return len(self.present(0, without, only))
 
-    def present(self, size: int, without: AbstractSet[int], hoped: int = 0) -> Indices:
+    def present(
+        self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
+    ) -> Indices:
         """All others: a device that drops out does so in the middle of a round."""
-        del size, hoped
-        return others(len(self._sizes), without)
+        del size
+        found = others(len(self._sizes), without)
+        return found if only is None else np.array([i for i in found if i in only], np.int64)
 
     def begin(
         self,

@@ -165,8 +165,9 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "strategy.server_learning_rate = 1": "the levels share one session",
     },
     'federation.algorithm begins with "private-"': {
-        "federation.cohort_size ≥ privacy.min_cohort": "fewer devices are never summed; with "
-        "so few, lower privacy.min_cohort, which then hides each among fewer",
+        "federation.cohort_size ≥ privacy.min_cohort": "fewer devices are never summed; "
+        "raise the one (have more devices train, as by data.split = 'samples'), or lower the "
+        "other, to 2 at least, which then hides each among fewer",
         'strategy.aggregation ≠ "rfa"': "the difference of two sums of the same updates may be one "
         "device's; 'clipped' takes one sum",
     },
@@ -183,7 +184,8 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "federation.levels = []": "only delta-fl and private-delta-fl have conformity levels",
     },
     'federation.algorithm ≠ "private-delta-fl"': {
-        "dp.noise = 0": "only 'private-delta-fl' adds noise to updates, and no baseline does",
+        "dp.noise = 0": "only 'private-delta-fl' adds noise to updates (with theta = 1, it "
+        "averages all of them), and no baseline does",
     },
     'federation.algorithm not in ["fedavg", "fedprox", "delta-fl", "private-fedavg", '
     '"private-fedprox", "private-delta-fl"]': {

@@ -45,6 +45,11 @@ def test_a_label_that_is_none_of_the_classes_is_named(tmp_path):
     own = read(written(tmp_path, "a,answer\n1,yes\n2,maybe\n"))
     with pytest.raises(DataError, match="a label is 'maybe', and the classes are no, yes"):
         Agreed(("no", "yes")).of(own)
+    rows = "".join(f"1,x{number:02}\n" for number in range(12))
+    own = read(written(tmp_path, f"a,answer\n1,yes\n{rows}"))
+    shown = ", ".join(f"'x{number:02}'" for number in range(10))
+    with pytest.raises(DataError, match=f"labels are {shown} and 2 more, and the classes are no"):
+        Agreed(("no", "yes")).of(own)
 
 
 def test_columns_are_found_in_any_order_and_others_are_no_matter(tmp_path):

@@ -357,3 +357,50 @@ def test_names_are_read_without_threads_that_would_outlive_the_program(tmp_path)
     )
     done = run_python("-c", script, str(path))
     assert done.stdout.strip() == "0", done.stderr
+
+
+FAULTY = "user,label,a,b,c,d\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            FAULTY + 'u,x,1,high,,1\nu,x,2,low,3,true\nu,y,,3,4,"1,5"\n',
+            "column 'b' has 'high' in row 1 of the samples (and in 1 more), which is no number: "
+            "encode it as numbers (pandas.get_dummies), or name the columns of the inputs without "
+            "it (features=[…]; as a setting, data.feature_columns); besides, column 'd' has 'true' "
+            "in row 2 of the samples (and in 1 more), which is no number: write 1 and 0 for true "
+            "and false; besides, column 'a' has nothing in row 3 of the samples; column 'c' has "
+            "nothing in row 1 of the samples: fill it, or leave such rows out",
+        ),
+        (
+            FAULTY + "u,x,1,2,,1\nu,x,,2,3,1\nu,x,,2,3,1\n",
+            "column 'a' has nothing in row 2 of the samples (and in 1 more); column 'c' has "
+            "nothing in row 1 of the samples: fill it",
+        ),
+        ("user,a,d\nu,1,2\n", "no column 'label'; no column 'b'; no column 'c': there are user, a"),
+    ],
+)
+def test_all_faults_of_a_file_are_told_at_once(tmp_path, text, told):
+    (tmp_path / "mine.csv").write_text(text)
+    columns = Columns("user", ("label",), ("a", "b", "c", "d"))
+    with pytest.raises(DataError) as refused:
+        read_csv_table(tmp_path / "mine.csv", columns)
+    assert str(refused.value).startswith(f"{tmp_path / 'mine.csv'}: {told}")
+
+
+def test_gaps_that_are_left_out_are_no_faults(tmp_path):
+    (tmp_path / "mine.csv").write_text("user,label,a,b\nu,x,1,\nu,x,high,2\n")
+    with pytest.raises(DataError, match="'a' has 'high'") as refused:
+        read_csv_table(tmp_path / "mine.csv", Columns("user", ("label",), missing="leave-out"))
+    assert "nothing" not in str(refused.value)
+
+
+def test_of_many_faults_ten_are_told_and_the_others_counted(tmp_path):
+    names = [f"c{number}" for number in range(25)]
+    (tmp_path / "mine.csv").write_text(f"user,label,{','.join(names)}\nu,x{',no' * 25}\n")
+    with pytest.raises(DataError) as refused:
+        read_csv_table(tmp_path / "mine.csv", Columns("user", ("label",)))
+    assert str(refused.value).count("has 'no'") == 10
+    assert str(refused.value).endswith("; and 15 more faults")

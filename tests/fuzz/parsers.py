@@ -48,8 +48,8 @@ from deltafl.sim.net.identities import OwnIdentity
 from deltafl.sim.net.own_work import settings_of
 from deltafl.sim.net.supernodes import SuperNodes, signed_line
 from deltafl.sim.record.attacked import read_attacked
-from deltafl.sim.record.checkpoint import load_checkpoint, read_best
-from deltafl.sim.record.evaluations import read_evaluations
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.evaluations import read_best, read_evaluations
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.labels import read_comparison
 from deltafl.sim.record.record import open_record, read_measured

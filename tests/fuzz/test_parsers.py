@@ -172,6 +172,8 @@ OWN = {
     "sim/inspect/audit/differencing.py": "ids that were read already",
     "sim/inspect/audit/source.py": "a digest of 64 digits",
     "sim/inspect/audit/weak_seeds.py": "seeds that were read already",
+    "sim/net/serve_cli.py": "settings of a run, whose readers are targets",
+    "sim/run/cli.py": "settings of a run, whose readers are targets",
     "sim/net/certificates.py": "the operator's own certificate",
     "sim/net/dialling.py": "frames, whose reader is a target",
     "sim/net/enrol_cli.py": "a line that it has made itself",

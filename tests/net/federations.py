@@ -55,7 +55,10 @@ def settings(algorithm="private-delta-fl", *more):
 
 @dataclass
 class Federation:
-    """A server's site, and devices that are not connected yet."""
+    """A server's site, and devices that are not connected yet.
+
+    Their numbers on the list begin with `first`; elsewhere they are counted from 0.
+    """
 
     config: object
     dataset: object = None
@@ -64,12 +67,14 @@ class Federation:
     declined: list = field(default_factory=list)
     said: list = field(default_factory=list)
     warned: list = field(default_factory=list)
+    first: int = 0
 
     def __post_init__(self):
         self.dataset = self.dataset or build_dataset(self.config.data)
         number = len(self.dataset.train)
         self.identities = [
-            OwnIdentity(ClientId(i), generate(system_randomness)) for i in range(number)
+            OwnIdentity(ClientId(self.first + i), generate(system_randomness))
+            for i in range(number)
         ]
         self.trusted = TrustedKeys({o.client: o.identity.public for o in self.identities})
         self.ledgers = [MemoryLedger() for _ in self.identities]
@@ -105,7 +110,7 @@ class Federation:
             self.trusted,
             self.policy,
             self.ledgers[index],
-            work_on(data, ClientId(index)),
+            work_on(data, self.identities[index].client),
             notes,
         )
 
@@ -148,7 +153,8 @@ class Wires:
         self.errors = []
 
     def connect(self, index):
-        self.lines[index] = self.federation.post.connect(ClientId(index), self.due.release)
+        client = self.federation.identities[index].client
+        self.lines[index] = self.federation.post.connect(client, self.due.release)
         self.due.release()
 
     def cut(self):

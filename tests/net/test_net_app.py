@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 
@@ -40,8 +41,8 @@ def tls(tmp_path_factory):
     return [_written(tmp_path_factory.mktemp(name)) for name in ("first", "second")]
 
 
-def _written(folder):
-    made = make_certificate(["127.0.0.1", "localhost"])
+def _written(folder, now=None):
+    made = make_certificate(["127.0.0.1", "localhost"], now)
     assert "PRIVATE" not in repr(made)
     (folder / "cert").write_bytes(made.certificate)
     (folder / "key").write_bytes(made.key)
@@ -811,7 +812,8 @@ def test_a_device_goes_to_no_other_address_than_it_was_given(federation, tls):
 
 def test_a_certificate_that_nobody_vouches_for_is_not_talked_to(federation, tls):
     (own, _), (_, other) = tls
-    assert "CERTIFICATE_VERIFY_FAILED" in report_of(federation, (own, other))
+    said = report_of(federation, (own, other))
+    assert said.startswith("the server's certificate is not accepted: self-signed certificate; try")
 
 
 @pytest.mark.parametrize(
@@ -879,3 +881,30 @@ def test_a_server_may_have_as_many_connections_as_the_system_allows():
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("begins", "device", "server"),
+    [
+        (-31 * DAY, "certificate has expired (the server's operator has", "it has expired, on 20"),
+        (DAY, "certificate is not yet valid (the server's operator has", "it is not valid before"),
+        (-17 * DAY, None, "devices will not accept"),
+        (-15 * DAY, None, None),
+    ],
+)
+def test_dates_of_a_certificate_are_told_on_both_sides(
+    federation, tmp_path, begins, device, server
+):
+    """It holds for thirty days."""
+    own, trusted = _written(tmp_path, datetime.now(UTC) + begins)
+    own.read()
+    concern = own.concern()
+    assert (concern is None) == (server is None)
+    assert server is None or server in concern
+    if device is not None:
+        said = report_of(federation, (own, trusted))
+        assert said.startswith(f"the server's certificate is not accepted: {device}")
+        assert "trying again" in said

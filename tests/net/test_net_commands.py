@@ -4,11 +4,13 @@ import argparse
 import asyncio
 import re
 import signal
+import socket
 import sys
 import threading
 import time
 import urllib.request
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from deltafl.fl.errors import DataError
 from deltafl.secagg import ClientId
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.backends.base import ModelSpec
-from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.errors import ConfigError, RunDirectoryError, UserError
 from deltafl.sim.net import (
     device_cli,
     device_flags,
@@ -28,6 +30,7 @@ from deltafl.sim.net import (
     serve_flags,
 )
 from deltafl.sim.net.admission import Door
+from deltafl.sim.net.certificates import make_certificate
 from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.post import Post
@@ -283,6 +286,106 @@ def test_how_a_server_was_ended_is_its_exit_code(prepared, monkeypatch, capsys, 
     assert "continue with --out" in told
 
 
+def told_by_a_server(folder, monkeypatch, caplog, *arguments):
+    """What a server warns of that is ended as soon as it serves."""
+
+    def ended(_config, _path, site, *_arguments, **_options):
+        site.again()
+        site.again()
+        raise Stop
+
+    monkeypatch.setattr(serve_cli, "run_federation", ended)
+    given = [*server_arguments(folder), *arguments]
+    assert serve_cli.main(parsed(serve_flags, given)) == 0
+    return [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("at", "warned"),
+    [("0.0.0.0:0", True), ("127.0.0.1:0", False), ("localhost:0", False), ("off", False)],
+)
+def test_a_page_that_others_reach_is_warned_of(prepared, monkeypatch, caplog, at, warned):
+    told = told_by_a_server(prepared, monkeypatch, caplog, "--status", at)
+    said = f"whoever reaches {at} can read the state of the run: it has neither TLS nor a password"
+    assert [one.startswith(said) for one in told if "read the state" in one] == [True] * warned
+
+
+@pytest.mark.parametrize(("age", "a_day", "times"), [(20, 86400.0, 1), (20, -1.0, 3), (1, -1.0, 0)])
+def test_a_certificate_that_soon_expires_is_warned_of_once_a_day(
+    prepared, monkeypatch, caplog, age, a_day, times
+):
+    """At the start, and where the server looks at the list: here twice."""
+    made = make_certificate(["127.0.0.1"], datetime.now(UTC) - timedelta(days=age))
+    (prepared / "server.pem").write_bytes(made.certificate)
+    (prepared / "server.key").write_bytes(made.key)
+    monkeypatch.setattr(serve_cli, "_A_DAY", a_day)
+    told = told_by_a_server(prepared, monkeypatch, caplog)
+    about = [one.startswith("devices will not accept") for one in told if "server.pem" in one]
+    assert about == [True] * times
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--resume", "--set", "federation.rounds=3"], "was started with federation.rounds = 2"),
+        (["--resume", "--set", "federation.rounds=1"], "made longer, never shorter"),
+        ([], "add --resume"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_refused_before_devices_hear_of_it(
+    prepared, monkeypatch, more, said
+):
+    """They would be told of more rounds that are done than there are."""
+    given = [one for one in server_arguments(prepared) if one != "--resume"]
+    config = serve_cli._config(parsed(serve_flags, given), NUMBER)
+    write_run(prepared / "run", config)
+    monkeypatch.setattr(serve_cli, "serving", None)
+    with pytest.raises(RunDirectoryError, match=said):
+        serve_cli.main(parsed(serve_flags, [*given, *more]))
+
+
+def test_a_folder_that_another_server_uses_is_refused_and_the_first_goes_on(prepared, monkeypatch):
+    given = server_arguments(prepared)
+    config = serve_cli._config(parsed(serve_flags, given), NUMBER)
+    run, second = RunDirectory(prepared / "run"), parsed(serve_flags, given)
+    alone = parsed(serve_flags, [one for one in given if one != "--resume"])
+    with run.claim(config, resume=True):
+        before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+        for options in (second, alone):
+            with pytest.raises(RunDirectoryError, match="run is in use by another process: wait"):
+                serve_cli.main(options)
+        after = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+        assert after == before
+    monkeypatch.setattr(serve_cli, "serving", None)
+    with pytest.raises(TypeError):  # once it has ended, the other gets as far as to serve
+        serve_cli.main(second)
+
+
+@pytest.mark.parametrize(
+    ("theta", "event", "said"),
+    [
+        ("1/2", {"kept_devices": 3, "epsilon": 1.0}, "round 1 of 2: 4 sums, about 3 passed the"),
+        ("1", {"kept_devices": 3, "epsilon": 1.0}, "round 1 of 2: 4 sums, 0.5 s"),
+        ("1/2", {"aborted": "too few"}, "round 1 of 2: lost, because too few, 0.5 s"),
+    ],
+)
+def test_a_line_of_a_round_tells_of_a_filter_where_there_is_one(caplog, theta, event, said):
+    caplog.set_level("INFO")
+    lines = serve_cli._Lines()
+    lines.begin(build_config([SETTINGS, {"federation": {"theta": theta}}]), 0)
+    lines.played({"round": 1, "secure_sums": 4, "wall_s": 0.5, **event})
+    assert caplog.records[-1].getMessage().startswith(said)
+
+
+def test_which_address_is_taken_is_told(prepared):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        for flag in ("--listen", "--status"):
+            given = [*server_arguments(prepared), flag, taken]
+            with pytest.raises(UserError, match=f"in use; choose another {flag}"):
+                serve_cli.main(parsed(serve_flags, given))
+
+
 def test_of_the_model_of_one_level_the_numbers_are_counted():
     two = build_config([SETTINGS, {"federation": {"levels": ["1", "1/2"]}}])
     assert serve_cli._num_parameters(two, ModelSpec("linear", (64,), 10)) == 640
@@ -327,6 +430,25 @@ def test_a_device_ends_by_a_signal_between_two_messages(prepared, monkeypatch):
         assert device_cli.main(parsed(device_flags, federation_cli._device(options, 3)[4:])) == 0
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_device_says_that_its_ledger_is_new(prepared, monkeypatch, caplog):
+    """If it was lost, nothing is counted that this identity has answered."""
+
+    async def taking_part(*_):
+        pass
+
+    monkeypatch.setattr(device_cli, "take_part", taking_part)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    caplog.set_level("INFO")
+    given = federation_cli._device(argparse.Namespace(out=prepared, port=1), 3)[4:]
+    for _ in range(2):
+        device_cli.main(parsed(device_flags, given))
+    told = [one.getMessage() for one in caplog.records if "ledger" in one.getMessage()]
+    path = prepared / "device-3.ledger"
+    assert told == [
+        f"a new ledger is begun, {path}: an identity that had another one is to be replaced"
+    ]
 
 
 def test_devices_are_there_until_the_server_has_ended_its_round(tmp_path):
@@ -399,7 +521,10 @@ def test_a_run_whose_list_got_shorter_is_gone_on_with(tmp_path):
     [
         ("federation.cohort_size=20", "more than the 3 training devices of"),
         ("privacy.min_cohort=10", r"cohort_size = 3: must be at least privacy\.min_cohort = 10"),
-        ("federation.algorithm=private-delta-fl", "theta = 1/2 keeps 1 of 3 devices"),
+        (
+            "federation.algorithm=private-delta-fl",
+            "theta = 1/2 keeps 1 of 3 devices.* 4 devices are the fewest",
+        ),
     ],
 )
 def test_what_a_small_fleet_cannot_do_is_refused_before_anybody_waits(tmp_path, more, said):
@@ -454,6 +579,7 @@ def test_a_device_reads_its_list_again_by_a_signal(prepared, monkeypatch, caplog
 
     async def taking_part(_server, side, _say, _stop, _patience):
         sides.append(side)
+        caplog.clear()  # of what is said before it takes part
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
         signal.raise_signal(signal.SIGHUP)
         end = time.monotonic() + 20

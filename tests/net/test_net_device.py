@@ -1,7 +1,9 @@
 """A device over connections that break, servers that repeat themselves, and its own restarts."""
 
-from collections import Counter
+import sqlite3
+from collections import Counter, deque
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from deltafl.fl.local import Learner, LocalTraining
 from deltafl.protocol.participations import limits_of
 from deltafl.secagg import ClientId
 from deltafl.secagg.errors import LedgerError
+from deltafl.secagg.ledger import SqliteLedger
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.backends.in_process import InProcess
@@ -529,3 +532,50 @@ def test_a_device_tells_of_rounds_in_which_it_trains(federation):
         side.receive(encode(Task(task, 4, 0, text, measures=measures)))
         side.receive(encode(Over(task, 5)))
     assert told == [5, 5]  # rounds are counted from 1: the fifth begins and ends
+
+
+@pytest.mark.slow
+def test_a_device_goes_on_once_there_is_room_for_its_ledger(tmp_path):
+    """On a full disk it answers nothing, says why, and loses nothing that it had written down."""
+    few = {"data": {"num_devices": 8}, "federation": {"rounds": 5, "cohort_size": 4}}
+    federation = Federation(settings("private-fedavg", few, {"privacy": {"min_cohort": 4}}))
+    path, entries, full = tmp_path / "device.ledger", [], []
+    with SqliteLedger(path) as ledger:
+        federation.ledgers[2] = ledger
+        side = federation.sides[2] = federation.started(2)
+
+        def pages(number):
+            ledger._connection.execute(f"PRAGMA max_page_count = {number}")
+
+        def held():
+            with sqlite3.connect(path) as other:
+                return other.execute("SELECT entry FROM entries ORDER BY position").fetchall()
+
+        def begins(number):
+            entries.append(held())
+            if number == 2:
+                pages(1)  # no more than there are
+                filled = (ledger.admit([one.to_bytes(32, "big")]) for one in range(1000))
+                with pytest.raises(LedgerError):  # until there is no room for one more
+                    deque(filled, maxlen=0)
+                full.append(held())
+            if number == 4:
+                pages(1000)
+
+        side.notes = replace(side.notes, began=begins)
+        with wired(federation):
+            assert federation.play(tmp_path / "net").round == 5
+        entries.append(held())
+    told = [detail for index, reason, detail in federation.said if reason is Reason.LEDGER]
+    assert told
+    assert all(
+        "device.ledger cannot be used: database or disk is full; make room" in x for x in told
+    )
+    assert set(federation.declined) == {(2, Reason.LEDGER)}
+    events = events_of(tmp_path / "net")
+    assert [bool(event["aborted"]) for event in events] == [False, True, True, False, False]
+    for before, after in pairwise(entries):
+        assert after[: len(before)] == before
+    assert full == [entries[2]] == [entries[3]]
+    assert len(entries[5]) > len(entries[4]) > len(entries[3])
+    assert clean(tmp_path / "net")

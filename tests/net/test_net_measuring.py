@@ -22,7 +22,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.sim.cli import main
 from deltafl.sim.data.dataset import build_dataset
-from deltafl.sim.net.frames import Carry, Task, decode
+from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
 from deltafl.sim.net.own_work import (
     MeasuringWork,
     OwnData,
@@ -169,19 +169,18 @@ def test_a_measurement_that_was_interrupted_is_lost(tmp_path):
 
 @pytest.mark.slow
 def test_too_few_devices_measure_nothing_and_the_run_goes_on(tmp_path):
-    """Devices insist on more than are connected when the model is measured."""
+    """Nobody goes on when the model is measured."""
     made = federation({"federation": {"rounds": 2}})
 
-    def change(_index, data):
+    def change(index, data):
         frame = decode(data)
-        measuring.update({frame.task} if isinstance(frame, Task) and frame.measures else ())
-        # whoever is asked to measure says nothing until it is over
-        is_asked = isinstance(frame, Carry) and frame.task in measuring and frame.data
-        return [] if is_asked else [data]
+        if not isinstance(frame, Task) or not frame.measures:
+            return [data]
+        gone = encode(Decline(frame.task, Reason.UNKNOWN))
+        made.post.received(made.wires.lines[index], gone)
+        return []
 
-    measuring = set()
-    object.__setattr__(made.site, "waiting", replace(made.site.waiting, most=0.3, least=0.1))
-    with wired(made, change):
+    with wired(made, change) as made.wires:
         state = made.play(tmp_path / "run")
     assert state.round == 2
     assert [one.lost is None for one in made.results] == [False, False]

@@ -1,9 +1,13 @@
 """A federation and a simulation of the same devices come to the same model, bit for bit."""
 
+import resource
+import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,11 +20,11 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net import post, trips
-from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
+from deltafl.sim.net.frames import Carry, Decline, Reason, Task, decode, encode
 from deltafl.sim.net.identities import DeviceList
-from deltafl.sim.net.post import Answer
+from deltafl.sim.net.post import Answer, Post
 from deltafl.sim.net.remote import RemoteDevices
-from deltafl.sim.run.drawing import Asked, Draw
+from deltafl.sim.run.engine import Stop
 
 CASES = {
     "Δ-FL": settings(),
@@ -153,6 +157,77 @@ def test_who_is_waited_for_in_vain_is_named(tmp_path):
         federation.play(tmp_path / "net")
 
 
+@contextmanager
+def memory_limited(more):
+    """This process may take so many bytes beside what it has."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.slow
+def test_a_finished_run_says_nothing_of_further_rounds(tmp_path):
+    """Whoever connects hears how many rounds are done, and that the run is over."""
+    federation = Federation(settings("private-fedavg", FLEET))
+    with wired(federation):
+        federation.play(tmp_path / "net")
+    events = events_of(tmp_path / "net")
+    federation.begin_server()
+    federation.post = Post(time.monotonic, 2, 2)
+    federation.site = replace(federation.site, post=federation.post)
+    joined = []
+    federation.sides[0].notes = replace(
+        federation.sides[0].notes, joined=lambda *said: joined.append(said)
+    )
+    with wired(federation, only=[0]) as wires:
+        federation.play(tmp_path / "net")
+        while not federation.sides[0].has_ended():
+            time.sleep(0.01)
+    assert not wires.errors
+    assert set(joined) == {(2, 2)}
+    assert events_of(tmp_path / "net") == events
+
+
+ASKED = 4  # the trip after that of the first question
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS does not bound memory so")
+def test_numbers_near_the_largest_take_no_more_memory_than_others(tmp_path):
+    """Also where a lost round is repeated, by a process that was started again, and audited."""
+    config = settings("private-delta-fl", FLEET, {"privacy": {"colluding": 0}})
+    federation = Federation(config, first=2**32 - 4)
+    lost = []
+
+    def losing(index, data):
+        frame = decode(data)
+        if lost or index != 2 or not isinstance(frame, Carry) or federation.post._task.measures:
+            return [data]
+        if frame.trip < ASKED:
+            return [data]
+        lost.append(frame)
+        gone = encode(Decline(frame.task, Reason.UNKNOWN))
+        federation.post.received(federation.wires.lines[index], gone)
+        federation.site.stop.set()
+        return []
+
+    with memory_limited(1 << 30):
+        with wired(federation, losing) as federation.wires, pytest.raises(Stop):
+            federation.play(tmp_path / "net")
+        federation.begin_server()
+        with wired(federation):
+            federation.play(tmp_path / "net")
+        found = audit(tmp_path / "net").findings
+    events = events_of(tmp_path / "net")
+    assert [bool(event["aborted"]) for event in events] == [True, False]
+    assert events[0]["cohort"] == events[1]["cohort"] == list(range(2**32 - 4, 2**32))
+    assert not [one for one in found if one.severity >= Severity.MEDIUM]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("reason", [Reason.SETTINGS, Reason.UNKNOWN])
 def test_a_run_that_was_given_up_goes_on_once_devices_are_there(tmp_path, reason):
@@ -191,8 +266,19 @@ def test_an_advice_names_who_declined_and_why():
         answer = Answer(ClientId(client), declined=reason, detail="privacy.min_cohort=9")
         federation.post.declined[ClientId(client)] = answer
     told = devices.to_lose_fewer
-    assert "declined: device 2 (refused: privacy.min_cohort=9), device 3 (" in told
-    assert "device 6 (refused: privacy.min_cohort=9) and 1 more; see why" in told
+    assert "again: devices 2, 3, 4, 5, 6 and 1 more (refused: privacy.min_cohort=9); see" in told
+    for client in (3, 5):
+        answer = Answer(ClientId(client), declined=Reason.LEDGER)
+        federation.post.declined[ClientId(client)] = answer
+    for client in range(8, 14):
+        answer = Answer(ClientId(client), declined=Reason.SETTINGS, detail=str(client))
+        federation.post.declined[ClientId(client)] = answer
+    told = devices.to_lose_fewer
+    assert (
+        "declined, and start it again: devices 2, 4, 6, 7 (refused: privacy.min_cohort=9), " in told
+    )
+    assert "devices 3, 5 (ledger: its log says more), device 8 (settings: 8), device 9" in told
+    assert "device 10 (settings: 10) and others for 3 more reasons; see why" in told
 
 
 @pytest.mark.slow
@@ -259,7 +345,8 @@ def test_the_list_is_read_anew_before_it_is_seen_whether_a_lost_round_is_repeate
     """Who came to the list after the run had begun is none of those who were lost."""
     listed.write(0, 1, 3)
     listed.at = 1
-    draw = Draw(None, None, Asked(3, listed.devices, None), None, None)
-    assert listed.devices.num_others(frozenset()) == 3
-    assert draw._beside(SimpleNamespace(devices=frozenset([0, 1]))) == {2, 3}
-    assert listed.devices.num_others(frozenset([2, 3])) == 2
+    nobody = frozenset()
+    assert listed.devices.num_others(nobody) == 3
+    assert listed.devices.num_others(nobody, frozenset([0, 1])) == 2
+    assert listed.devices.num_others(nobody, frozenset([0, 2])) == 1
+    assert listed.devices.present(1, nobody, only=frozenset([0, 2, 3])).tolist() == [0, 3]

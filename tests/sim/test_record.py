@@ -431,6 +431,8 @@ def test_a_record_is_read_while_it_is_written(tmp_path):
             play_round(writer, 2)
             record.keep()
             assert seen.chain.last().num_frames == 9  # one state, however long it is read
+            with pytest.raises(sqlite3.OperationalError, match="readonly"):
+                seen.db.execute("DELETE FROM about")
         with open_record(path) as seen:
             assert seen.chain.mark == record.chain.mark
 

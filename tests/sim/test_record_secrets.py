@@ -6,6 +6,7 @@ from contextlib import closing
 import pytest
 from doubles import run
 
+from deltafl.sim.cli import main
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, read_records
 from deltafl.sim.settings.config_io import build_config
@@ -70,3 +71,12 @@ def test_no_seed_no_loss_and_no_update_is_in_a_record(tmp_path):
     path.truth.unlink()
     with path.read() as record:  # and nobody needs it to read the record
         assert len(list(record.chain.read())) == record.chain.mark.num_frames
+
+
+@pytest.mark.slow
+def test_the_audit_of_sums_says_first_that_no_message_was_played_again(tmp_path, capsys):
+    settings = {**SETTINGS, "privacy": {**SETTINGS["privacy"], "transcript": "sums"}}
+    run(build_config([settings]), tmp_path / "run")
+    assert main(["audit", str(tmp_path / "run"), "--quiet"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith("and no message was played again: the record has sums only")

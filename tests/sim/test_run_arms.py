@@ -1,13 +1,17 @@
 """What is refused before a run: `deltafl run` and `deltafl plan` refuse the same settings."""
 
+import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 from doubles import Silent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltafl.fl.data.federated import AS_DIVIDED, DeviceData, Split, SplitBy, federate
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.plan import known_data, known_parameters, plan_of
@@ -15,7 +19,7 @@ from deltafl.sim.run.accounting import note_on_delta
 from deltafl.sim.run.algorithms import of_few
 from deltafl.sim.run.arms import KnownData, check_arms, check_data
 from deltafl.sim.run.experiment import run_experiment
-from deltafl.sim.run.fitting import check_fit
+from deltafl.sim.run.fitting import check_fit, known_of
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.settings.config import ALGORITHMS, DataConfig, DPConfig, RunConfig
 from deltafl.sim.settings.config_io import build_config
@@ -253,3 +257,73 @@ def test_few_devices_that_are_all_in_every_round_work_by_default(algorithm, devi
             check_arms(config, 10, devices)
     else:
         check_arms(config, 10, devices)
+
+
+# --- few devices of which half only test ----------------------------------------------------------
+
+
+def split_of(*samples, by="devices"):
+    """Devices with so many samples, and what is said of a round of twenty of them."""
+    made = [DeviceData(str(i), np.ones((n, 2), np.float32), np.zeros(n, int)) for i, n in samples]
+    return federate("sites", made, Split(by=SplitBy(by)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "algorithm", "mend"),
+    [
+        (
+            [2] * 6,
+            "private-fedavg",
+            "the 3 others only test; have all 6 train, each on a part of its samples "
+            "(--set data.split=samples --set federation.cohort_size=6 --set privacy.min_cohort=6)",
+        ),
+        (
+            [2] * 12,
+            "private-fedavg",
+            "(--set data.split=samples --set federation.cohort_size=12)",
+        ),
+        (
+            [1] * 12,
+            "private-fedavg",
+            ": lower it (--set federation.cohort_size=6 --set privacy.min_cohort=6)",
+        ),  # none can be divided
+        (
+            [2] * 5 + [1],
+            "private-fedavg",
+            ": lower it (--set federation.cohort_size=3 --set privacy.min_cohort=3)",
+        ),
+        ([1] * 3, "private-fedavg", "one device is never summed: give data of more devices"),
+        ([2] * 6, "fedavg", ": lower it (--set federation.cohort_size=3)"),  # nothing is summed
+        ([2] * 22, "private-fedavg", ": lower it (--set federation.cohort_size=11)"),
+    ],
+)
+def test_where_half_of_few_devices_only_test_dividing_samples_is_what_mends(sizes, algorithm, mend):
+    dataset = split_of(*enumerate(sizes))
+    config = build_config([{"federation": {"algorithm": algorithm}}])
+    with pytest.raises(ConfigError, match=r"cohort_size = 20 is more than") as refused:
+        check_data(config, known_of(dataset))
+    assert str(refused.value).endswith(mend)
+    stated = re.findall(r"--set ([a-z_]+)\.([a-z_]+)=(\w+)", mend)
+    given = [{section: {key: value}} for section, key, value in stated]
+    if stated:  # and what is said mends
+        done = build_config([{"federation": {"algorithm": algorithm}}, *map(as_typed, given)])
+        data = known_of(split_of(*enumerate(sizes), by=done.data.split))
+        check_data(done, data)
+        check_arms(done, 10, data.num_devices)
+
+
+def as_typed(layer):
+    return {
+        section: {key: int(value) if value.isdigit() else value}
+        for section, values in layer.items()
+        for key, value in values.items()
+    }
+
+
+def test_data_that_came_divided_or_belong_to_a_program_are_divided_otherwise():
+    dataset = split_of(*enumerate([2] * 6))
+    assert known_of(replace(dataset, rule=AS_DIVIDED)).aside == 0
+    assert known_of(split_of(*enumerate([2] * 6), by="samples")).aside == 0
+    own = build_config([{"data": {"format": "own"}, "federation": {"algorithm": "private-fedavg"}}])
+    with pytest.raises(ConfigError, match=r'samples \(split="samples" --set'):
+        check_data(own, known_of(dataset))

@@ -6,10 +6,13 @@ import struct
 import sys
 import termios
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from deltafl.fl.metrics import Summary
+from deltafl.sim.errors import RunDirectoryError
+from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.progress import ProgressBars
 
 ROUND = {"eta": 1.25, "kept_weight": 60, "secure_sums": 12}
@@ -56,3 +59,39 @@ def test_a_lost_round_is_said_and_no_threshold_with_it(monkeypatch, tiny):
     bars.played({"aborted": "everybody vanished", "secure_sums": 3})
     bars.close()
     assert sys.stderr.getvalue().splitlines()[-1].endswith("left, round lost, in clear")
+
+
+class Counted:
+    """In place of a bar: how far each got, and of how many."""
+
+    def __init__(self):
+        self.bars = []
+
+    def __call__(self, total, initial, **_):
+        self.bars.append(bar := SimpleNamespace(total=total, at=[initial]))
+        bar.update = lambda: bar.at.append(bar.at[-1] + 1)
+        bar.set_postfix_str = lambda *_, **__: None
+        bar.close = lambda: None
+        return bar
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rounds", "shown"), [(2, []), (3, [(3, [2, 3])]), (1, "made longer, never shorter")]
+)
+def test_a_run_that_is_gone_on_with_is_never_beyond_its_last_round(
+    tmp_path, tiny, no_figures, rounds, shown
+):
+    def run(number, resume):
+        counted = Counted()
+        config = replace(tiny, federation=replace(tiny.federation, rounds=number))
+        bars = ProgressBars(new=counted)
+        run_experiment(config, tmp_path / "run", resume=resume, progress=bars, warn=print)
+        return [(bar.total, bar.at) for bar in counted.bars]
+
+    assert run(2, resume=False) == [(2, [0, 1, 2])]
+    if isinstance(shown, str):
+        with pytest.raises(RunDirectoryError, match=shown):
+            run(rounds, resume=True)
+    else:
+        assert run(rounds, resume=True) == shown

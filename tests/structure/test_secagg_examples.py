@@ -252,4 +252,4 @@ def test_an_example_needs_secagg_and_numpy_only(name):
 
 
 def test_what_an_example_imports_is_seen():
-    assert "msgpack" in imported_by("read_transcript")
+    assert "msgpack" in imported_by("read_record")

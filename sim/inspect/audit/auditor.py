@@ -52,7 +52,7 @@ from deltafl.sim.record.transcript import (
     Sum,
     read_with_digests,
 )
-from deltafl.sim.settings.constraints import FULL
+from deltafl.sim.settings.constraints import FULL, SUMS
 
 
 class Progress(Protocol):
@@ -150,8 +150,13 @@ class _Audit:
             case Opening():
                 self._opening = record
                 self._open_truth(record)
+            case Message() if self._opening is not None and self._opening.mode == SUMS:
+                self._round_of(record)  # there is nothing to play again
             case Message():
                 self._take_message(self._round_of(record), record)
+            case Sum() if self._opening is not None and self._opening.mode == SUMS:
+                self._inventory.add_sum(record)
+                self._round_of(record).add_sum(record)
             case Sum():
                 self._take_sum(self._round_of(record), record)
             case Begin():
