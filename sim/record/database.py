@@ -13,6 +13,7 @@ schema, to check the sizes of cells, to map nothing into memory, and to attach n
 """
 
 import errno
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -134,7 +135,7 @@ def reading(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
         RunDirectoryError: it, or its journal, is no regular file.
         OSError: it is not there, or cannot be read.
     """
-    _check_files(path.resolve(strict=True))  # a link to the file itself is followed
+    _check_files(Path(os.path.realpath(path, strict=True)))  # a link to the file itself is followed
     how = "mode=ro"
     if not any(beside(path, end).exists() for end in ("-wal", "-journal")):
         _check_header(path)

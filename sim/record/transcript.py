@@ -468,7 +468,7 @@ def _decoded(record: OpenRecord, link: Link) -> Record:
     query = "SELECT m.body, b.data FROM messages m LEFT JOIN bodies b ON b.number = m.body"
     (found,) = record.db.execute(f"{query} WHERE m.number = ?", (row.number,))
     body, data = found
-    if type(body) is not int or not body <= row.number:
+    if type(body) is not int or not 0 <= body <= row.number:
         problem = f"it repeats row {body!r:.20}, which does not come before it"
         raise ChainError(record.path, row.number, Damage.MALFORMED, problem)
     if data is None:
