@@ -123,7 +123,7 @@ class DevicesAgain(Check):
         if session.params.tag not in self._sessions:
             seeds = {d: seed for (tag, d), seed in round_.seeds.items() if tag == seen.content.tag}
             self._sessions[session.params.tag] = DeviceReplay(
-                session.params, self._policy, seeds, round_.truth, self._ledgers
+                session.params, self._policy, seeds, round_.inputs, self._ledgers
             )
         replay = self._sessions[session.params.tag]
         if seen.record.sent:
