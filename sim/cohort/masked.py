@@ -150,9 +150,14 @@ class WorkingDevices:
         if task is LocalWork.MEASURE_LOSS:
             losses = [work.loss(client, level) for level in range(len(work.models))]
             weight = work.weight(client)
+            if work.told is not None:
+                for level, loss in enumerate(losses):
+                    work.told.measured[client, level] = loss, weight
             with trip.at_work(client):
                 return machine.supply_losses(losses, weight)
         update = work.update(client, machine.level) if task is LocalWork.TRAIN else None
+        if work.told is not None and update is not None:
+            work.told.updates[client, machine.level] = update
         with trip.at_work(client):
             return machine.supply_zeros() if update is None else machine.supply_update(update)
 

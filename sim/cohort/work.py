@@ -10,7 +10,7 @@ have asked for them.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -157,7 +157,7 @@ class CohortWork:
         thetas: the levels.
         loss_bound: the largest loss, in nats, that the round tells from larger ones.
         weighing: what devices contribute in place of n_k and Δ_k, of a single level.
-        told: where to note what devices tell; None to note nothing.
+        told: where devices note what they tell the protocol; None to note nothing.
         passed: the devices that have been asked for an update, because they passed the filter.
         weights: n_k by device, ascending.
     """
@@ -223,16 +223,14 @@ class CohortWork:
     def _loss(self, device: int, level: int) -> "_Asked[float]":
         if (device, level) not in self._losses:
             ask = partial(self.devices.begin_loss, device, self.models[level])
-            told = None if self.told is None else self.told.losses
-            self._losses[device, level] = _Asked(ask, device, told)
+            self._losses[device, level] = _Asked(ask)
         return self._losses[device, level]
 
     def _update(self, device: int, level: int) -> "_Asked[Vector]":
         if (device, level) not in self._updates:
             objective = PLAIN if self.weighing is None else self.weighing.objective
             ask = partial(self.devices.begin_update, device, self.models[level], objective)
-            told = None if self.told is None else self.told.updates
-            self._updates[device, level] = _Asked(ask, device, told)
+            self._updates[device, level] = _Asked(ask)
         return self._updates[device, level]
 
     def _participant(self, device: int) -> "_Weighed":
@@ -311,13 +309,9 @@ class _Asked(Generic[T]):
 
     Attributes:
         start: asks it.
-        device: who.
-        told: where to note the answer; None to note nothing.
     """
 
     start: Callable[[], Pending[T]]
-    device: int
-    told: MutableMapping[int, T] | None
     _begun: bool = False
     _pending: Pending[T] | None = None
 
@@ -332,7 +326,4 @@ class _Asked(Generic[T]):
         pending, self._pending = self._pending, None
         if pending is None:
             raise RuntimeError("an answer is handed over once: this is a bug")
-        answer = pending.result()
-        if self.told is not None:
-            self.told[self.device] = answer
-        return answer
+        return pending.result()

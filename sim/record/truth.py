@@ -27,8 +27,8 @@ from deltafl.sim.record.transcript import RUN_ID_BYTES
 
 TRUE: Final[Tables] = {
     "run": "id BLOB, salt BLOB",
-    "devices": "round INTEGER, device INTEGER, loss REAL NULL, weight INTEGER, passed INTEGER,"
-    " delta BLOB NULL",
+    "devices": "round INTEGER, device INTEGER, level INTEGER, loss REAL NULL, weight INTEGER,"
+    " passed INTEGER, delta BLOB NULL",
     "seeds": "round INTEGER, device INTEGER, tag BLOB, seed BLOB, identity BLOB",
 }
 """The tables of the truth's chain."""
@@ -41,19 +41,22 @@ _SALT: Final = 32  # bytes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceTruth:
-    """What a device had to hide in a round.
+    """What a device had to hide in a round, of one conformity level.
 
     Attributes:
         round: the round, counted from 1.
         device: its id.
+        level: counted from 0.
         loss: F_k of the announced model, in nats; NaN or infinite where it diverged.
-        weight: n_k.
+        weight: n_k, or what the device worked out.
         passed: whether it passed the filter and trained.
-        update: Δ_k, float32 of shape (d,); None where it did not train or is not kept.
+        update: Δ_k as the device contributed it, float32 of shape (d,); None where it did not train
+            or is not kept.
     """
 
     round: int
     device: int
+    level: int
     loss: float
     weight: int
     passed: bool
@@ -94,13 +97,13 @@ class Told:
     """What devices have told the protocol and drawn for it, for the file of truth.
 
     Attributes:
-        losses: F_k of those that were asked.
-        updates: Δ_k of those that trained.
+        measured: F_k and weight of those that were asked, by device and level.
+        updates: Δ_k of those that trained, likewise.
         seeds: of what each device draws and of its identity, by session's tag and device.
     """
 
-    losses: dict[int, float] = field(default_factory=dict)
-    updates: dict[int, Vector] = field(default_factory=dict)
+    measured: dict[tuple[int, int], tuple[float, int]] = field(default_factory=dict)
+    updates: dict[tuple[int, int], Vector] = field(default_factory=dict)
     seeds: dict[tuple[bytes, int], tuple[bytes, bytes]] = field(default_factory=dict)
 
 
@@ -138,23 +141,21 @@ class TruthWriter:
             self._db.commit()
             failed.pop_all()
 
-    def add(self, round_number: int, weights: Mapping[int, int], told: Told) -> None:
+    def add(self, round_number: int, told: Told) -> None:
         """Append what the devices of a round have told, each that was asked anything.
 
         Args:
             round_number: the round, counted from 1.
-            weights: n_k by device of the cohort.
             told: what they told.
         """
-        for device, weight in weights.items():
-            if device not in told.losses:
-                continue
-            loss, update = float(told.losses[device]), told.updates.get(device)
+        for (device, level), (measured, weight) in sorted(told.measured.items()):
+            loss, update = float(measured), told.updates.get((device, level))
             kept = None if update is None or not self._keeps_updates else update
             self._chain.append(
                 "devices",
                 round_number,
                 device,
+                level,
                 None if math.isnan(loss) else loss,  # SQLite has no NaN
                 weight,
                 int(update is not None),
@@ -230,12 +231,12 @@ def _check_opening(path: Path, link: Link, run_id: bytes) -> None:
 
 
 def _device(fields: Sequence[Any]) -> DeviceTruth:
-    number, device, loss, weight, passed, packed = fields
+    number, device, level, loss, weight, passed, packed = fields
     if passed > 1 or len(packed or b"") % _FLOAT.itemsize:
         raise ValueError("a field is out of its range")
     update = None if packed is None else np.frombuffer(packed, dtype=_FLOAT).astype(np.float32)
     loss = math.nan if loss is None else loss
-    return DeviceTruth(number, device, loss, weight, bool(passed), update)
+    return DeviceTruth(number, device, level, loss, weight, bool(passed), update)
 
 
 def _seed(fields: Sequence[Any]) -> DeviceSeed:

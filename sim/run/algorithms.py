@@ -111,12 +111,6 @@ def _strategy(config: RunConfig, dropouts: Dropouts, own: Strategy | None) -> St
         return _private_rounds(config, theta, verified=_is_verified(config))
     if config.federation.is_private:
         mean = _mean(algorithm.removeprefix(PRIVATE), config, own)
-        if config.privacy.truth and not mean.has_whole_weights:
-            raise ConfigError(
-                f"privacy.truth = true: must be false with federation.algorithm = {algorithm!r}, "
-                "because truth.bin records numbers of samples as the devices' weights, and this "
-                "algorithm weighs devices differently"
-            )
         return MaskedMean(mean, _private_rounds(config, Fraction(1), verified=False))
     return WithDropouts(_in_clear(algorithm, config, own), dropouts)
 

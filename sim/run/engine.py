@@ -362,7 +362,7 @@ class _Run:
         )
         reported = report_as_dict(report)
         if lost is None:
-            self._end_round(state.round, cohort, told, reported.get("aborted"))
+            self._end_round(state.round, told, reported.get("aborted"))
         if self.attacks is not None and lying is not None:
             self.attacks.add_round(state.round, cohort.weights, lying.aggregated)
             self.previous = before
@@ -382,11 +382,11 @@ class _Run:
         )
         return state, event
 
-    def _end_round(self, number: int, cohort: Cohort, told: Told | None, aborted: object) -> None:
+    def _end_round(self, number: int, told: Told | None, aborted: object) -> None:
         """Note that a round is over; the truth first, for the record has its digest."""
         truth = b""
         if self.truth is not None and told is not None:
-            self.truth.add(number, cohort.weights, told)
+            self.truth.add(number, told)
             truth = self.truth.flush()
         self.transcript.end_round(str(aborted or ""), truth)
 

@@ -158,7 +158,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "federation.levels ≠ []": {
         'strategy.aggregation = "mean"': "a session makes one sum of each level's updates",
         "attackers.share = 0": "their share is told of one model; run one theta after the other",
-        "privacy.truth = false": "truth.bin stores one loss and one update of a device and round",
     },
     'federation.levels ≠ [] and federation.algorithm begins with "private-"': {
         'strategy.server_optimizer = "sgd"': "the levels share one session",
@@ -227,7 +226,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "dp.noise ≥ 0.01": "less hides nobody",
         'strategy.aggregation = "mean"': "devices that add noise clip to dp.clip already",
         "federation.levels = []": "noise is counted for one model",
-        "privacy.truth = false": "truth.bin does not hold the noise, so no audit could compare",
     },
     "dp.noise > 0 and federation.theta < 1": {
         'quantile.method = "noisy"': "other searches add no noise to their sums; or set theta = 1",

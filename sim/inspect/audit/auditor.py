@@ -31,6 +31,7 @@ from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source, find_source
 from deltafl.sim.inspect.audit.truth_rounds import (
+    InputsOfRound,
     SeedsOfRound,
     TruthOfRound,
     TruthRead,
@@ -191,7 +192,9 @@ class _Audit:
     def _begin_round(self, number: int) -> RoundView:
         is_whole = self._opening is not None and self._opening.mode == FULL
         truth = self._read_truth(number)
-        self._round = RoundView(number, is_whole, truth=truth, seeds=self._seeds_of_round)
+        self._round = RoundView(
+            number, is_whole, truth=truth, inputs=self._inputs_of_round, seeds=self._seeds_of_round
+        )
         self._num_rounds += 1
         self._last_round = number
         self._totals = {}
@@ -221,6 +224,10 @@ class _Audit:
             return self._truth.of(round_number)
         except ChainError as error:
             raise UserError(str(error)) from None
+
+    @property
+    def _inputs_of_round(self) -> InputsOfRound:
+        return {} if self._truth is None else self._truth.inputs
 
     @property
     def _seeds_of_round(self) -> SeedsOfRound:

@@ -30,6 +30,7 @@ from deltafl.secagg.messages import (
 from deltafl.secagg.messages import Message as SessionMessage
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.server_replay import Departure
+from deltafl.sim.inspect.audit.truth_rounds import InputsOfRound
 from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, sources_of
 
 LENIENT: Final = RoundPolicy(
@@ -72,7 +73,7 @@ class _Device:
     """A device, and what it has made of what it was sent."""
 
     client: RoundClient
-    truth: DeviceTruth | None
+    inputs: Mapping[int, DeviceTruth]
     due: list[bytes] = field(default_factory=list)
     refused: str = ""
     lost_track: bool = False
@@ -92,18 +93,17 @@ class _Device:
             self.due.append(reply)
 
     def _work(self, task: LocalWork) -> bytes | None:
-        truth = self.truth
-        if truth is None:
+        inputs, client = self.inputs, self.client
+        if task is LocalWork.MEASURE_LOSS and len(inputs) == len(client.models):
+            losses = [inputs[level].loss for level in sorted(inputs)]
+            return client.supply_losses(losses, inputs[0].weight)
+        if task is LocalWork.WAIT:
+            return client.supply_zeros()
+        known = inputs.get(client.level) if task is LocalWork.TRAIN else None
+        if known is None or known.update is None:
             self.lost_track = True
             return None
-        if task is LocalWork.MEASURE_LOSS:
-            return self.client.supply_losses([truth.loss], truth.weight)
-        if task is LocalWork.TRAIN:
-            if truth.update is None:
-                self.lost_track = True
-                return None
-            return self.client.supply_update(truth.update)
-        return self.client.supply_zeros()
+        return client.supply_update(known.update)
 
 
 @dataclass(slots=True, eq=False)
@@ -114,14 +114,14 @@ class DeviceReplay:
         params: The session's.
         policy: What devices insist on.
         seeds: Theirs.
-        truths: Their values.
+        inputs: Their values, by device and conformity level.
         ledgers: What each remembers over all rounds.
     """
 
     params: SessionParams
     policy: RoundPolicy
     seeds: Mapping[int, DeviceSeed]
-    truths: Mapping[int, DeviceTruth]
+    inputs: InputsOfRound
     ledgers: Mapping[int, Ledger]
     _devices: dict[int, _Device] = field(default_factory=dict)
     _said: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
@@ -134,7 +134,7 @@ class DeviceReplay:
     def sent(self, peer: int, data: bytes) -> None:
         """The record says that the server sent this to a device."""
         if peer not in self._devices and peer in self.seeds:
-            self._devices[peer] = _Device(self._client(peer), self.truths.get(peer))
+            self._devices[peer] = _Device(self._client(peer), self._inputs_of(peer))
         if peer in self._devices:
             self._devices[peer].take(data)
 
@@ -157,6 +157,9 @@ class DeviceReplay:
             device.lost_track = True
             for rule, detail in _differences(expected, data, self.params):
                 yield Departure(rule, f"device {peer} {detail}", place)
+
+    def _inputs_of(self, device: int) -> Mapping[int, DeviceTruth]:
+        return {level: one for (of, level), one in self.inputs.items() if of == device}
 
     def _client(self, device: int) -> RoundClient:
         seed = self.seeds[device]

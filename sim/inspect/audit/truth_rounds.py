@@ -20,6 +20,9 @@ from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, read_with_marks
 TruthOfRound = Mapping[int, DeviceTruth]
 """The true values of each device, by device."""
 
+InputsOfRound = Mapping[tuple[int, int], DeviceTruth]
+"""The same by device and conformity level."""
+
 SeedsOfRound = Mapping[tuple[bytes, int], DeviceSeed]
 """What devices drew, by session's tag and device."""
 
@@ -49,6 +52,7 @@ class TruthRounds:
 
     Attributes:
         seeds: The seeds of the round that was read last.
+        inputs: All that it has of the devices' values.
         repeated: The devices of which that round has a second record of the same kind.
         torn: What is wrong with the end of the file, if it ends inside a record; then nothing
             follows the records before. So ends that of a run that was killed while it wrote it.
@@ -56,6 +60,7 @@ class TruthRounds:
 
     def __init__(self, path: Path, run_id: bytes, wanted: Collection[int] = ()) -> None:
         self.seeds: SeedsOfRound = {}
+        self.inputs: InputsOfRound = {}
         self.repeated: frozenset[int] = frozenset()
         self.torn: ChainError | None = None
         self._rest = read_with_marks(path, run_id)
@@ -77,12 +82,12 @@ class TruthRounds:
         return TruthRead(tuple(sorted(self._passed)), self._num_records, self._marks)
 
     def of(self, round_number: int) -> TruthOfRound:
-        """What is known of a round; rounds before it are passed over.
+        """What is known of a round of one level; nothing of several. Rounds before are passed over.
 
         Raises:
             ChainError: the file is damaged, or of another run.
         """
-        found: dict[int, DeviceTruth] = {}
+        found: dict[tuple[int, int], DeviceTruth] = {}
         seeds: dict[tuple[bytes, int], DeviceSeed] = {}
         repeated: set[int] = set()
         while (one := self._next) is not None and one.round <= round_number:
@@ -93,12 +98,13 @@ class TruthRounds:
                     repeated.add(one.device)
                 seeds[one.tag, one.device] = one
             else:
-                if one.device in found:
+                if (one.device, one.level) in found:
                     repeated.add(one.device)
-                found[one.device] = one
+                found[one.device, one.level] = one
             self._step()
-        self.seeds, self.repeated = seeds, frozenset(repeated)
-        return found
+        self.seeds, self.inputs, self.repeated = seeds, found, frozenset(repeated)
+        has_levels = any(level for _, level in found)
+        return {} if has_levels else {device: one for (device, _), one in found.items()}
 
     def _step(self) -> None:
         """Go on to the next record of a round."""

@@ -32,7 +32,7 @@ from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.holders import Holders
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
-from deltafl.sim.inspect.audit.truth_rounds import SeedsOfRound, TruthOfRound
+from deltafl.sim.inspect.audit.truth_rounds import InputsOfRound, SeedsOfRound, TruthOfRound
 from deltafl.sim.record.transcript import INTERRUPTED, Message, RoundEnd, Sum
 
 Question = Query | Threshold
@@ -383,6 +383,7 @@ class RoundView:
         end: The record that ends the round; None where there is none.
         cohort: The devices that the record of its begin names; None where there is none.
         truth: The true values of its devices, as far as they are known.
+        inputs: The same of all conformity levels.
         seeds: What its devices draw, as far as it is known.
     """
 
@@ -394,6 +395,7 @@ class RoundView:
     end: RoundEnd | None = None
     cohort: tuple[int, ...] | None = None
     truth: TruthOfRound = field(default_factory=dict)
+    inputs: InputsOfRound = field(default_factory=dict)
     seeds: SeedsOfRound = field(default_factory=dict)
     _decoder: Decoder = field(default_factory=Decoder)
 

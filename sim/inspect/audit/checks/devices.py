@@ -122,7 +122,7 @@ class DevicesAgain(Check):
         if session is not None and tag not in self._sessions:
             seeds = {d: seed for (own, d), seed in round_.seeds.items() if own == tag}
             self._sessions[tag] = DeviceReplay(
-                session.params, self._policy, seeds, round_.truth, self._ledgers
+                session.params, self._policy, seeds, round_.inputs, self._ledgers
             )
         if session is None and (seen.record.sent or not self._sessions):
             return

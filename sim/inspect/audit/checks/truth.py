@@ -169,7 +169,7 @@ def _untold(round_: RoundView, truth: TruthOfRound) -> Iterator[str]:
         for slot in session.slots.values()
         for seen in slot.inputs
     }
-    if missing := sorted(sent - truth.keys()):
+    if missing := sorted(sent - {device for device, _ in round_.inputs}):
         yield f"it has no record of {_shown(missing)}, of {len(sent)} that sent a masked vector"
     without = sorted(one.device for one in truth.values() if one.passed and one.update is None)
     if without and round_.keeps_whole:
