@@ -750,10 +750,10 @@ def write_truth(run: StagedRun, path: Path, run_id: bytes = RUN_ID) -> None:
         for number, device in run.truths:
             told = Told()
             if device.noted_loss is not None:
-                told.losses[device.id] = device.noted_loss
+                told.measured[device.id, 0] = device.noted_loss, device.weight
             if device.noted_update is not None:
-                told.updates[device.id] = device.noted_update
+                told.updates[device.id, 0] = device.noted_update
             seeds = run.told[number].seeds.items()
             told.seeds = {key: seed for key, seed in seeds if key[1] == device.id}
-            writer.add(number, {device.id: device.weight}, told)
+            writer.add(number, told)
         writer.flush()
