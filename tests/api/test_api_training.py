@@ -342,7 +342,7 @@ def test_three_sites_sum_unless_more_are_asked_for(tmp_path):
     sites = {name: (rng.normal(size=(12, 4)), rng.integers(0, 2, 12)) for name in "abc"}
     federation = dfl.Federation.from_devices(sites, split="samples")
     options = FEW | {"cohort_size": 3, "strategy": "private-fedavg", "out": tmp_path / "run"}
-    with pytest.raises(UserError, match=r"with so few, lower privacy\.min_cohort"):
+    with pytest.raises(UserError, match=r"or lower the other, to 2 at least"):
         dfl.train(network, federation, settings={"privacy": {"min_cohort": 10}}, **options)
     found = dfl.train(network, federation, **options)
     assert found.summary["secure_sums"] == 3
