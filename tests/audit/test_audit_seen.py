@@ -1,7 +1,6 @@
 """Messages as records hold them: honest, repeated, or invented."""
 
 import functools
-from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
