@@ -130,10 +130,6 @@ def test_the_server_optimiser_is_under_any_algorithm(run):
             ("fedavg", {"strategy": {"eta_every": 5}}),
             "only federation.algorithm = 'delta-fl' reads it",
         ),
-        (
-            ("private-q-ffl", {"privacy": {"truth": True}}),
-            "records numbers of samples as the devices' weights",
-        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(more, sentence):

@@ -70,7 +70,7 @@ class Machine:
 
 
 class Work:
-    models = (None,)
+    models, told = (None,), None
 
     def __init__(self):
         self.begun, self.waited = [], []

@@ -56,7 +56,6 @@ BROKEN = {
     'quantile.weights = "equal"': ["quantile.method=noisy", "quantile.noise=4"],
     "dp.noise = 0": [*NOISY, "federation.algorithm=private-fedavg"],
     "dp.noise ≥ 0.01": [*NOISY, "dp.noise=0.001"],
-    "privacy.truth = false": [*NOISY, "privacy.truth=true"],
     'quantile.method = "noisy"': [*NOISY, "quantile.method=bracketed", "quantile.noise=0"],
     "quantile.noise ≥ 0.01": [*NOISY, "quantile.noise=0.001"],
 }

@@ -198,7 +198,6 @@ def test_without_noise_nothing_says_so():
         ({"federation": {"algorithm": "fedavg"}}, "only 'private-delta-fl' adds noise"),
         ({"federation": {"algorithm": "private-fedavg"}}, "only 'private-delta-fl' adds noise"),
         ({"quantile": {"method": "bracketed", "noise": 0}}, "must be 'noisy' with dp.noise = 1"),
-        ({"privacy": {"truth": True}}, "privacy.truth"),
         ({"federation": {"levels": ("0.8", "0.5")}}, "federation.levels"),
         ({"dp": {"noise": 0, "epsilon_budget": 3}}, "with dp.epsilon_budget = 3"),
         ({"quantile": {"noise": 1e-3}}, "quantile.noise = 0.001: must be at least 0.01"),
