@@ -56,6 +56,7 @@ BROKEN = {
     'quantile.weights = "equal"': ["quantile.method=noisy", "quantile.noise=4"],
     "dp.noise = 0": [*NOISY, "federation.algorithm=private-fedavg"],
     "dp.noise ≥ 0.01": [*NOISY, "dp.noise=0.001"],
+    "privacy.truth = false": [REMOTE, "privacy.truth=true"],
     'quantile.method = "noisy"': [*NOISY, "quantile.method=bracketed", "quantile.noise=0"],
     "quantile.noise ≥ 0.01": [*NOISY, "quantile.noise=0.001"],
 }
