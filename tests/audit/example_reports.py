@@ -14,9 +14,11 @@ import numpy as np
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import (
     CheckResult,
+    GivenAwayFacts,
     Outcome,
-    ParticipationFacts,
     SearchFacts,
+    SingleFacts,
+    SolvableFacts,
     StatisticsFacts,
 )
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
@@ -75,7 +77,9 @@ def clean():
         timeline_round=12,
         searches=tuple(_searches(60)),
         statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
-        participation=ParticipationFacts(60, 60, 58, 0, 4),
+        given_away=GivenAwayFacts(
+            60, 420, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 58, 0, 2, True, 4, 4, 4)
+        ),
         not_checked=(),
         limits=(
             "The audit reads what was recorded. A server that keeps messages out of its record "
@@ -182,7 +186,20 @@ def rich():
         sums_replayed=419,
         checks=checks,
         findings=tuple(findings),
-        participation=ParticipationFacts(60, 60, 58, 2, 1),
+        given_away=GivenAwayFacts(
+            60,
+            420,
+            360,
+            3,
+            15,
+            7,
+            SingleFacts(2, 1, 0.25, 59, 1),
+            SingleFacts(5, 9, 0.125, 20, 40),
+            SolvableFacts(60, 60, 58, 1, 4, False, 1, 1, 2),
+            SolvableFacts(60, 60, 58, 2, 4, False, 1, 1, 1),
+            12.5,
+            1e-5,
+        ),
     )
 
 
@@ -235,7 +252,7 @@ def empty():
         sums_released=0,
         checks=(),
         observed=(),
-        participation=ParticipationFacts(0, 0, 0, 0, None),
+        given_away=GivenAwayFacts(),
         limits=(),
         reproduce=(),
     )

@@ -363,7 +363,7 @@ class _Audit:
             timeline_round=self._timeline.round,
             searches=facts["searches"],
             statistics=facts["statistics"],
-            participation=facts["participation"],
+            given_away=facts["given_away"],
             not_checked=(*uncovered(results, tally, sums), *unchecked),
             limits=LIMITS if tally.has_truth else (*LIMITS, WITHOUT_TRUTH),
             reproduce=reproduce(self._source, self._options),

@@ -62,7 +62,7 @@ def report_in_clear(source: Source, options: Options) -> AuditReport:
         timeline_round=None,
         searches=facts["searches"],
         statistics=facts["statistics"],
-        participation=facts["participation"],
+        given_away=facts["given_away"],
         not_checked=IN_CLEAR,
         limits=LIMITS,
         reproduce=reproduce(source, options),

@@ -12,7 +12,7 @@ from typing import Final
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import (
     CheckResult,
-    ParticipationFacts,
+    GivenAwayFacts,
     SearchFacts,
     StatisticsFacts,
 )
@@ -92,7 +92,7 @@ class AuditReport:
         timeline_round: The number of that round; None if there is none.
         searches: What each search gave away.
         statistics: The tests of masked bytes.
-        participation: Which devices were in which sum.
+        given_away: What follows from the sums.
         not_checked: What could have been checked, or is beside what is, and was not: phrases.
         limits: What the audit cannot show, in sentences.
         reproduce: Commands that reproduce this report.
@@ -116,7 +116,7 @@ class AuditReport:
     timeline_round: int | None
     searches: tuple[SearchFacts, ...]
     statistics: StatisticsFacts
-    participation: ParticipationFacts
+    given_away: GivenAwayFacts
     not_checked: tuple[str, ...]
     limits: tuple[str, ...]
     reproduce: tuple[str, ...]

@@ -11,8 +11,8 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.expected import Expected
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A4, A14, A19, Rule, Rules
+from deltafl.sim.inspect.audit.searches import tail_of, update_of
 from deltafl.sim.inspect.audit.views import SessionView, place_of
-from deltafl.sim.record.transcript import Sum
 
 RULES: Final = Rules(
     {
@@ -85,7 +85,7 @@ class Floors(Check):
             yield from _below_policy(session, expected.policy)
             yield from _unverified(session, expected)
             for level in session.by_level():
-                yield from _tails(level, expected)
+                yield from _small_tail(level, expected)
         floor = expected.policy.min_cohort
         for released in over.view.sums:
             count = len(released.contributors)
@@ -137,27 +137,13 @@ def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
         yield RULES.found("search.unverified", detail, [place], severity)
 
 
-def _tails(session: SessionView, expected: Expected) -> Iterator[Finding]:
-    config = session.config
-    if config is None or config.update_slot not in session.slots:
-        return
-    if config.update.noise is not None:  # nobody knows how many passed
-        return
-    fewest = expected.policy.min_tail(session.params.num_invited)
-    for released in session.slots[config.update_slot].sums:
-        count = tail_count(released)
-        if count is not None and 0 < count < fewest:
-            devices = "one device" if count == 1 else f"{count} devices"
-            detail = f"{devices} of {len(released.contributors)} passed the filter, and the floor "
-            detail += f"is {fewest}, those that may collude among them"
-            severity = Severity.CRITICAL if count == 1 else None
-            yield RULES.found("sums.small-tail", detail, [place_of(released)], severity)
-
-
-def tail_count(update: Sum) -> int | None:
-    """How many devices passed, of the sum of a round's updates; None where it is not kept.
-
-    The layout ends with weight, weighted loss, count and clipped, one word each (docs/spec.md
-    §12.3).
-    """
-    return int(update.words[-2]) if len(update.words) >= 4 else None
+def _small_tail(level: SessionView, expected: Expected) -> Iterator[Finding]:
+    """A sum of updates over fewer devices than the policy allows."""
+    update, tail = update_of(level), tail_of(level)
+    fewest = expected.policy.min_tail(level.params.num_invited)
+    if update is not None and tail is not None and 0 < tail.count < fewest:
+        devices = "one device" if tail.count == 1 else f"{tail.count} devices"
+        detail = f"{devices} of {len(update.contributors)} passed the filter, and the floor "
+        detail += f"is {fewest}, those that may collude among them"
+        severity = Severity.CRITICAL if tail.count == 1 else None
+        yield RULES.found("sums.small-tail", detail, [place_of(update)], severity)

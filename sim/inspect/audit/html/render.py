@@ -10,7 +10,7 @@ from deltafl.sim import writing
 from deltafl.sim.charts import svg
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
-from deltafl.sim.inspect.audit.html import searches, sequence
+from deltafl.sim.inspect.audit.html import given_away, sequence
 from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.report import REPORT_VERSION, AuditReport
@@ -55,8 +55,7 @@ def render(report: AuditReport) -> str:
             ],
             groups=group(report.findings),
             acts=sequence.acts(report.timeline[:SHOWN_STEPS]),
-            highlights=searches.highlights(report.searches),
-            charts=searches.charts(report.searches),
+            charts=given_away.charts(report.searches),
             observed_size=sum(observed.size for observed in report.observed),
             observed_count=sum(observed.count for observed in report.observed),
         )
@@ -68,7 +67,7 @@ def _environment() -> jinja2.Environment:
     return writing.templates(
         _STYLED,
         place,
-        searches.width,
+        given_away.width,
         svg.line_chart,
         svg.swatch,
         SHOWN_PER_RULE=SHOWN_PER_RULE,
