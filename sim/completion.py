@@ -38,7 +38,7 @@ _ALSO_FILES: Final = {"bash": "_shtab_deltafl_audit_pos_0_COMPGEN=_shtab_compgen
 _ALSO_FILES_OF_FISH: Final = (
     "complete -c deltafl "
     "-n '_shtab_deltafl_using audit; and test $_shtab_deltafl_npos -eq 0' "
-    "-ka '(__fish_complete_path (commandline -ct))' -d 'a run directory or transcript.bin'\n"
+    "-ka '(__fish_complete_path (commandline -ct))' -d 'a run directory or record.sqlite'\n"
 )
 """The same for fish, behind the script, which begins by forgetting everything."""
 
@@ -137,7 +137,7 @@ def _names() -> Mapping[tuple[str, ...], Callable[[], Iterable[str]]]:
     return known | {
         ("run", "backend"): lambda: BACKENDS,
         ("run", "search"): lambda: tuple(Search),
-        ("run", "transcript"): lambda: ("full", "headers", "every="),
+        ("run", "transcript"): lambda: ("auto", "full", "sums"),
         ("presets", "name"): preset_names,
         ("attack", "target"): lambda: ("list", "all", *(attack.name for attack in ATTACKS)),
         ("reproduce", "target"): lambda: ("list", "all", *NAMED),

@@ -46,7 +46,7 @@ examples:
       your own settings, two changed; config.toml of every run is a template
   deltafl run --preset quickstart --transcript full --truth --out runs/audited
       record all that an audit can use; then: deltafl audit runs/audited \\
-      --truth runs/audited/truth.bin
+      --truth runs/audited/truth.sqlite
   deltafl run --out runs/third --resume
       continue an interrupted run; of a finished run, print the result again. A
       round with masked sums that was interrupted is lost: no device answers twice

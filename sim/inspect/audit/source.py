@@ -27,7 +27,6 @@ class Source:
         config: The run's settings; None for a bare transcript.
         events: What the run recorded of its rounds, by round.
         head: The digest that the run states, 32 bytes; None if it states none.
-        num_records: How many records that digest covers; None if it covers all.
         num_others: Further runs of the same experiment, in directories of their own.
         directory: The run directory; None for a bare transcript.
         arms: The settings of all runs of the experiment, this one's first.
@@ -41,7 +40,6 @@ class Source:
     config: RunConfig | None = None
     events: Mapping[int, Event] | None = None
     head: bytes | None = None
-    num_records: int | None = None
     num_others: int = 0
     directory: RunDirectory | None = None
     arms: tuple[RunConfig, ...] = ()

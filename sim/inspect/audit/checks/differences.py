@@ -205,9 +205,9 @@ class Differences(Check):
                     yield _difference(close, is_update=isinstance(question, Threshold))
 
     def coverage(self, tally: Tally) -> Coverage:
-        """A record that has messages is enough."""
+        """Rounds that have messages."""
         fewest = self._premises.expected.min_difference
-        return Coverage(tally.told, f"sums of the same inputs, by fewer than {fewest} devices")
+        return Coverage(tally.whole, f"sums of the same inputs, by fewer than {fewest} devices")
 
 
 def _settings(level: SessionView) -> RoundConfig | None:

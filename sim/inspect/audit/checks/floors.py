@@ -103,11 +103,11 @@ class Floors(Check):
             yield RULES.found("policy.looser", f"they accept {', '.join(looser)}", [place])
 
     def coverage(self, tally: Tally) -> Coverage:
-        """The first bytes of every message are enough."""
+        """Rounds that have messages."""
         expected = self._premises.expected
         honest = expected.policy.min_honest_tail
         floors = f"{expected.policy.min_cohort} in a cohort, {honest} honest ones in a tail"
-        return Coverage(tally.told, floors)
+        return Coverage(tally.whole, floors)
 
 
 def _below_policy(session: SessionView, policy: RoundPolicy) -> Iterator[Finding]:

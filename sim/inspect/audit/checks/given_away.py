@@ -281,10 +281,10 @@ class GivenAway(Check):
             yield RULES.found("search.narrow", detail, places)
 
     def coverage(self, tally: Tally) -> Coverage:
-        """A record of any kind has whom each sum is over."""
+        """Rounds that have messages; whom a sum is over is known in others, too."""
         exact, noisy = len(self._searches), self._noisy.total()
         detail = f"{self._sums} sums; {exact} searches by exact sums, {noisy} by noisy ones"
-        return Coverage(tally.told, detail, self._sums)
+        return Coverage(tally.whole, detail, self._sums)
 
     def unchecked(self) -> Iterator[str]:
         """Attacks that were not made."""

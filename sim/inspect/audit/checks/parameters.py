@@ -98,7 +98,7 @@ class Parameters(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Announcements are kept but for their models."""
-        return Coverage(tally.told, f"announcements of {tally.told} of {tally.rounds} rounds")
+        return Coverage(tally.whole, f"announcements of {tally.whole} of {tally.rounds} rounds")
 
     def _changed(self, levels: Levels, params: SessionParams) -> Iterator[str]:
         """Settings that are not those of the rounds before."""

@@ -118,9 +118,7 @@ class Integrity(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        # how many records the run vouches for; a digest that somebody gives is that of all
-        self._vouched = premises.source.num_records if premises.digest is None else None
-        self._mode: str | None = None
+        self._keeps_all = False
         self._round = 0  # the last one
         self._is_open = False  # whether that one has begun and not ended
         self._num_records = 0
@@ -140,29 +138,23 @@ class Integrity(Check):
             self._is_silent = self._is_silent and isinstance(record, RoundEnd | Begin)
         match record:
             case Opening():
-                self._mode = record.mode
-            case Message():
-                yield from self._kept(record)
+                self._keeps_all = record.mode == FULL
+            case Message() if self._keeps_all and not record.is_whole and record.repeats is None:
+                place = Evidence(record.round, record.number)
+                yield RULES.found("record.malformed", "its message is not kept", [place])
             case RoundEnd():
                 self._is_open = False
             case Closing():
                 self._is_closed = True
             case Resumed():
                 self._is_closed = self._is_open = False
-        if self._num_records == self._vouched:
-            yield from self._differs(self._premises.source.head)
 
     def on_damage(self, error: ChainError, round_number: int | None) -> Iterator[Finding]:
-        """Say how the file is damaged; past the last checkpoint, it may just be unfinished."""
+        """Say how the file is damaged."""
         self._is_damaged = True
         place = Evidence(round_number, error.frame)
-        vouched = self._vouched
-        if vouched is not None and error.frame >= vouched:
-            detail = f"{error.problem}; the run's checkpoint vouches for {vouched} records only"
-            yield RULES.found("record.unfinished", detail, [place])
-        else:
-            detail = f"record {error.frame}: {error.problem}"
-            yield RULES.found(_RULE_OF[error.damage], detail, [place])
+        detail = f"record {error.frame}: {error.problem}"
+        yield RULES.found(_RULE_OF[error.damage], detail, [place])
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look for messages missing from a round."""
@@ -183,16 +175,8 @@ class Integrity(Check):
         if self._is_damaged:
             return
         last = self._num_records - 1
-        stated = self._premises.digest
-        if stated is None and self._vouched is None:  # a summary alone states the digest of all
-            stated = self._premises.source.head
-        yield from self._differs(stated)
-        yield from self._belated()
-        if self._vouched is not None and self._num_records < self._vouched:
-            knows = f"the run's checkpoint knows of {self._vouched}"
-            detail = f"{self._num_records} records, but {knows}"
-            yield RULES.found("record.cut", detail, [Evidence(None, last)])
-        elif not self._is_closed:
+        yield from self._differs(self._premises.digest or self._premises.source.head)
+        if not self._is_closed:
             detail = f"record {last} is the last"
             yield RULES.found("record.unfinished", detail, [Evidence(None, last)])
         if self._is_silent:
@@ -209,14 +193,6 @@ class Integrity(Check):
         places = [Evidence(number) for number in rounds]
         yield RULES.found("record.cut", detail, places)
 
-    def _belated(self) -> Iterator[Finding]:
-        """Records of rounds that no checkpoint vouches for, in a run that says it is finished."""
-        vouched, source = self._vouched, self._premises.source
-        if vouched is None or source.summary is None or self._num_records <= vouched:
-            return
-        detail = f"{self._num_records} records, and the finished run vouches for {vouched}"
-        yield RULES.found("record.head-differs", detail, [Evidence(None, vouched)])
-
     def _ends_early(self) -> Iterator[Finding]:
         """A closing record before the last round of the run's settings."""
         config, summary = self._premises.source.config, self._premises.source.summary
@@ -231,13 +207,6 @@ class Integrity(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """Every record counts, even if it keeps little."""
         return Coverage(tally.rounds, f"{self._num_records} records")
-
-    def _kept(self, message: Message) -> Iterator[Finding]:
-        """A message that is not kept though the mode says so was taken out to hide something."""
-        if self._mode == FULL and message.repeats is None and not message.is_whole:
-            detail = f"it keeps {len(message.head)} bytes of a message instead of {message.size}"
-            place = Evidence(message.round, message.number)
-            yield RULES.found("record.malformed", detail, [place])
 
     def _counted(self, record: Message | Sum | RoundEnd | Begin) -> Iterator[Finding]:
         """Rounds are counted from 1, one by one, and each begins and ends once."""
