@@ -142,7 +142,7 @@ def play_honestly(
             state = meddle(number, state) if meddle else state
             state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)
-            truths.add(number, cohort.weights, told)
+            truths.add(number, told)
             reports.append(report)
             rounds_told.append(told)
         if finish:
