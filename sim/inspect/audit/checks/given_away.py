@@ -25,10 +25,10 @@ from deltafl.sim.inspect.audit.facts import (
     SearchFacts,
     SingleFacts,
 )
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.given_away import Intervals
 from deltafl.sim.inspect.audit.participation import follows
-from deltafl.sim.inspect.audit.rules import A11, A14, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.searches import (
     ATTACKED,
     Attacked,
@@ -45,40 +45,19 @@ from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.record.transcript import Sum
 from deltafl.sim.run.accounting import DELTA, epsilon_of, rho_of, rho_of_update
 
-RULES: Final = Rules(
-    {
-        "participation.solvable": Rule(
-            Severity.LOW,
-            "updates could be solved for over many rounds",
-            "If a device's update stayed the same from round to round, the server could "
-            "compute it from the sums.",
-            "Draw cohorts in fixed batches, or end the run earlier.",
-            A11,
-        ),
-        "participation.above-limit": Rule(
-            Severity.HIGH,
-            "a device answered for more models than its limit",
-            "What sums reveal of a device adds up over its rounds, so more is known of it than its "
-            "limit was to allow.",
-            "Keep the devices' ledgers, and invite no device more often than its limit allows.",
-            A11,
-        ),
-        "search.losses-found": Rule(
-            Severity.HIGH,
-            "the losses of a cohort follow from the sums of its search",
-            "The server knows the losses. If it knows the weights, it also knows whose losses "
-            "they are.",
-            "Search over more devices (`quantile.min_cohort`), or use `bracketed`.",
-            A14,
-        ),
-        "search.narrow": Rule(
-            Severity.INFO,
-            "what the searches gave away",
-            "The server knows the threshold, and the ranks of the losses at every query.",
-            "This is part of the method. docs/audit.md says how much each method gives away.",
-            A14,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+participation.solvable low settings A11: updates could be solved for over many rounds
+    If a device's update stayed the same from round to round, the server could compute it from the
+    sums.
+participation.above-limit high server A11: a device answered for more models than its limit
+    What sums reveal of a device adds up over its rounds, so more is known of it than its limit
+    was to allow.
+search.losses-found high settings A14: the losses of a cohort follow from the sums of its search
+    The server knows the losses. If it knows the weights, it also knows whose losses they are.
+search.narrow info design A14: what the searches gave away
+    The server knows the threshold, and the ranks of the losses at every query.
+"""
 )
 
 _SHOWN: Final = 5
