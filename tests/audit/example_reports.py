@@ -78,7 +78,7 @@ def clean():
         searches=tuple(_searches(60)),
         statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
         given_away=GivenAwayFacts(
-            60, 420, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 58, 0, 2, True, 4, 4, 4)
+            60, 420, 0, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 58, 0, 2, True, 4, 4, 4)
         ),
         not_checked=(),
         limits=(
@@ -190,6 +190,7 @@ def rich():
             60,
             420,
             360,
+            7,
             3,
             15,
             7,

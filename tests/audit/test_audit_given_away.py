@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import example_reports
 import plain_solver
 import pytest
+from html_pages import parsed
 from hypothesis import given
 from hypothesis import strategies as st
 from real_runs import leave
@@ -11,9 +13,12 @@ from real_runs import leave
 from deltafl.sim.inspect.audit import given_away
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.given_away import _Singles
+from deltafl.sim.inspect.audit.facts import SingleFacts
 from deltafl.sim.inspect.audit.given_away import Counted
+from deltafl.sim.inspect.audit.html import render
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.leakage.consequences import Below
+from deltafl.sim.record.transcript import Sum, read_transcript
 
 TOP = 4  # ticks 0 to 3
 
@@ -141,19 +146,68 @@ def test_devices_of_which_something_single_follows_are_counted_once():
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def left(tmp_path_factory):
     path = tmp_path_factory.mktemp("given") / "run"
     assert leave(path)
-    return audit(path, Options())
+    return path
 
 
 @pytest.mark.slow
-def test_the_figures_of_a_run_are_those_of_its_record(report):
-    given = report.given_away
-    assert (given.sums, given.noisy, given.epsilon) == (report.sums_released, 0, None)
-    assert given.updates.sums == report.rounds == 3
-    assert given.updates.devices == given.weights.devices == given.devices <= 24
-    assert 0 < given.smallest <= 8
+def test_the_figures_of_a_run_are_those_of_its_record(left):
+    report = audit(left, Options())
+    given, sums = (
+        report.given_away,
+        [one for one in read_transcript(left / "record.sqlite") if isinstance(one, Sum)],
+    )
+    last = {one.round: one for one in sums}.values()  # of updates
+    cohorts = [frozenset(one.contributors.tolist()) for one in last]
+    devices = plain_solver.devices_of(cohorts)
+    assert (given.sums, given.noisy, given.untold, given.epsilon) == (len(sums), 0, 0, None)
+    assert (given.updates.sums, given.updates.devices) == (3, len(devices))
+    assert given.updates.rank == plain_solver.rank(plain_solver.matrix(cohorts, devices))
+    assert given.updates.solvable == plain_solver.most_that_follow(cohorts, 0)
+    assert given.weights == given.updates  # nobody was lost
+    tails = [int(one.words[-2]) for one in last]
+    assert given.smallest == min([8, *tails])
     assert given.single.rounds == len(report.searches)
     assert given.with_weights is None
     assert report.to_json()["given_away"]["updates"]["rank"] == given.updates.rank
+
+
+@pytest.mark.slow
+def test_of_sums_without_messages_it_is_known_whom_they_are_over_and_no_more(tmp_path):
+    assert leave(tmp_path / "run", privacy={"min_cohort": 5, "transcript": "sums"})
+    given = audit(tmp_path / "run", Options()).given_away
+    assert given.untold == given.sums > 0
+    assert given.smallest == 8
+    assert (given.updates.sums, given.epsilon) == (0, None)
+
+
+def section(**changes):
+    """What the page says of what follows, with other figures."""
+    report = example_reports.clean()
+    page = render(replace(report, given_away=replace(report.given_away, **changes)))
+    whole = " ".join(" ".join(parsed(page).itertext()).split())
+    return whole[whole.index("What follows from the sums") :].partition("Not considered")[0]
+
+
+def test_the_page_says_first_how_many_took_part_and_what_follows_of_whom():
+    assert (
+        "60 devices took part. The smallest group that a released sum is about has 15 devices, or "
+        "12 if 3 of them collude with the server. Nothing that was looked for follows of any "
+        "single device."
+    ) in section()
+    assert "of 2 devices whether they passed the filter in some round, of 1 something" in section(
+        single=SingleFacts(2, 1, 0.25, 59, 0)
+    )
+    assert "No sums are recorded" in section(smallest=None)
+
+
+def test_the_page_promises_privacy_for_sums_with_noise_only():
+    assert "— 420 sums without noise: no bound." in section()
+    assert "12.5 At δ = 10⁻⁵, for the device that was asked most. 60 sums without" in section(
+        noisy=360, epsilon=12.5, delta=1e-5
+    )
+    some = section(untold=420)
+    assert "420 sums of rounds without messages: not known." in some
+    assert "without noise" not in some

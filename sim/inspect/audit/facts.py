@@ -144,7 +144,9 @@ class GivenAwayFacts:
     Attributes:
         devices: Devices in at least one released sum.
         sums: Released sums.
-        noisy: How many of them have noise.
+        noisy: How many of them are known to have noise.
+        untold: How many are of rounds without messages: of these it is only known whom they are
+            over.
         colluding: Devices that may collude with the server, by the policy.
         smallest: Fewest devices that a released sum, or the difference of the tails of two levels
             of a session, is about; None without sums. A sum of updates is about the tail, where its
@@ -162,6 +164,7 @@ class GivenAwayFacts:
     devices: int = 0
     sums: int = 0
     noisy: int = 0
+    untold: int = 0
     colluding: int = 0
     smallest: int | None = None
     smallest_round: int | None = None

@@ -115,7 +115,7 @@ class GivenAway(Check):
         super().__init__(premises)
         self._answered = Counter[int]()
         self._devices: set[int] = set()
-        self._sums, self._noisy_sums, self._invited = 0, 0, 0
+        self._sums, self._noisy_sums, self._untold, self._invited = 0, 0, 0, 0
         self._smallest: tuple[int, int] | None = None  # devices, round
         self._updates: list[tuple[int, npt.NDArray[np.uint32]]] = []
         self._weights: list[tuple[int, npt.NDArray[np.uint32]]] = []
@@ -150,6 +150,7 @@ class GivenAway(Check):
         found = [(size, round_.number) for size in sizes if size]
         self._smallest = min([*found, *filter(None, [self._smallest])], default=None)
         self._sums += len(round_.sums)
+        self._untold += 0 if round_.sessions else len(round_.sums)
         for released in round_.sums:
             self._devices.update(released.contributors.tolist())
             self._invited = max(self._invited, len(released.contributors))
@@ -235,6 +236,7 @@ class GivenAway(Check):
             devices=len(self._devices),
             sums=self._sums,
             noisy=self._noisy_sums,
+            untold=self._untold,
             colluding=colluding,
             smallest=size,
             smallest_round=where,
@@ -282,26 +284,24 @@ class GivenAway(Check):
 
     def facts(self) -> CheckFacts:
         """The figures, the searches, and the noise."""
-        none = "" if self._hidden else "; the sums of updates have none"
-        searches = [
+        noise = [
             (
                 "noise of the search",
-                f"variance {noise.variance}, due from {noise.num_devices} devices, in {rounds} "
-                f"rounds{none}",
+                f"variance {one.variance}, due from {one.num_devices} devices, in {rounds} rounds",
             )
-            for noise, rounds in self._noisy.items()
+            for one, rounds in self._noisy.items()
         ]
-        updates = [
+        noise += [
             (
                 "noise of the updates",
-                f"{noise.deviation} steps a device, due from {noise.num_devices} devices, at a "
-                f"norm of {noise.norm:g}, in {rounds} rounds",
+                f"{one.deviation} steps a device, due from {one.num_devices} devices, at a norm of "
+                f"{one.norm:g}, in {rounds} rounds",
             )
-            for noise, rounds in self._hidden.items()
+            for one, rounds in self._hidden.items()
         ]
         return {
             "searches": tuple(self._searches),
-            "noise": (*searches, *updates),
+            "noise": tuple(noise),
             "given_away": self._facts,
         }
 
