@@ -4,9 +4,9 @@ The same reports give the same file, byte for byte: it has no times. Texts of a 
 """
 
 import json
+import os
 from hashlib import sha256
 from importlib import metadata
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -100,4 +100,4 @@ def _text(text: str) -> dict[str, str]:
 
 
 def _uri(path: str) -> str:
-    return Path(path).as_uri() if Path(path).is_absolute() else quote(Path(path).as_posix())
+    return ("file://" if path.startswith("/") else "") + quote(os.fsencode(path))

@@ -58,7 +58,7 @@ class RunAgain(Check):
     def on_damage(self, error: object, round_number: int | None) -> tuple[Finding, ...]:
         """Nothing follows from a record that is damaged."""
         del error, round_number
-        self._is_damaged = True
+        self._is_damaged, self._why_not = True, "the record is damaged"
         return ()
 
     def on_end(self) -> Iterator[Finding]:
