@@ -61,8 +61,8 @@ def _audited(source: Path, chosen: Options, *, quiet: bool) -> list[AuditReport]
     runs = list(_runs(source))
     if len(runs) > 1 and not RunDirectory(source).is_run and (chosen.truth or chosen.head):
         raise UserError(f"--truth and --head are of one run: audit one of those in {source}")
-    is_private = any(not find_source(run).is_in_clear for run in runs)
-    first = replace(chosen, is_baseline=is_private)
+    are_mixed = len({find_source(run).is_in_clear for run in runs}) > 1
+    first = replace(chosen, is_baseline=are_mixed)
     for number, run in enumerate(runs):
         with _Progress(quiet=quiet) as bar:
             report = audit(run, replace(first, truth=None, head=None) if number else first, bar)
