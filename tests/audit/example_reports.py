@@ -50,6 +50,7 @@ def clean():
     """Everything was checked, and there was nothing."""
     return AuditReport(
         source="runs/quickstart/private-delta-fl/seed-1",
+        record="runs/quickstart/private-delta-fl/seed-1/record.sqlite",
         head="7d1c0fb0a1b54d4f2f2d9e6f7c1a1e9c4f0a3e55c2a96a1b4dd1e0a3b8c7f9d2",
         run_id="a4c4c6ce3ab5d0a1",
         facts=(
@@ -64,6 +65,7 @@ def clean():
         sums_released=60 * (QUERIES + 1),
         sums_replayed=60 * (QUERIES + 1),
         has_truth=True,
+        is_silent=False,
         checks=(
             CheckResult(
                 "Chain of the record", Outcome.PASSED, "61,200 records, to the head digest"
@@ -100,6 +102,13 @@ def rich():
     report = clean()
     seen = (
         (
+            "record.head-differs",
+            Severity.HIGH,
+            1,
+            1,
+            "it is 7d1c0f, not a1b54d",
+        ),
+        (
             "shares.both-kinds",
             Severity.CRITICAL,
             3,
@@ -108,7 +117,7 @@ def rich():
             "of 640 words can be unmasked, and its update is known.",
         ),
         (
-            "lists.survivors",
+            "broadcast.announcement",
             Severity.HIGH,
             2,
             2,
@@ -184,6 +193,7 @@ def rich():
         report,
         full_rounds=52,
         sums_replayed=419,
+        not_checked=tuple(f"{one.name}: {one.detail}" for one in checks[5::3]),
         checks=checks,
         findings=tuple(findings),
         given_away=GivenAwayFacts(
@@ -205,7 +215,7 @@ def rich():
 
 
 def unchecked():
-    """A transcript of headers: nothing was found, and not much was looked at."""
+    """A record of sums: nothing was found, and not much was looked at."""
     report = clean()
     skipped = replace(
         report.checks[1], outcome=Outcome.SKIPPED, detail="no round holds its messages"
@@ -215,7 +225,9 @@ def unchecked():
         full_rounds=0,
         sums_replayed=0,
         has_truth=False,
+        is_silent=True,
         checks=(report.checks[0], skipped),
+        not_checked=(f"{skipped.name}: {skipped.detail}",),
         statistics=StatisticsFacts(0, None, 1e-6, 0),
         timeline=(),
         timeline_round=None,
@@ -246,6 +258,7 @@ def empty():
     return replace(
         unchecked(),
         source="",
+        record="",
         facts=(),
         rounds=0,
         records=0,
