@@ -55,7 +55,7 @@ def before(past: list[Answered], devices: Set[int]) -> list[Answered]:
     """The rounds over a model that some devices were in, or others who were in one with them."""
     found: list[Answered] = []
     for one in past:
-        if one.devices & devices.union(*(other.devices for other in found)):
+        if one.devices & frozenset(devices).union(*(other.devices for other in found)):
             found.append(one)
     return found
 

@@ -96,11 +96,12 @@ def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
         return
     place = session.announcements[0].place
     severity = Severity.LOW if expected.policy.unverified_if_active else None
-    if not levels.can_be_followed:
-        detail = "devices have to believe the threshold that they are told"
-        yield RULES.found("search.unverified", detail, [place], severity)
-    if levels.common.update.radius is not None:
-        detail = "devices have to believe the radius that they are told"
+    believed = {
+        "threshold": not levels.can_be_followed,
+        "radius": levels.common.update.radius is not None,
+    }
+    for what in (name for name, is_so in believed.items() if is_so):
+        detail = f"devices have to believe the {what} that they are told"
         yield RULES.found("search.unverified", detail, [place], severity)
 
 

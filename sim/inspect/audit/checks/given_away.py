@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.update_noise import Sizes, UpdateNoise
+from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.threat import at_most
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
@@ -82,18 +81,15 @@ class _Singles:
             tick: Its length, in nats.
         """
         hulls = {
-            device: (open_[0][0], open_[-1][1])
-            for device, open_ in (possible or {}).items()
-            if open_
+            one: (open_[0][0], open_[-1][1]) for one, open_ in (possible or {}).items() if open_
         }
         self.rounds += bool(hulls)
         self.left_out += not hulls
-        lowest = min((low for low, _ in hulls.values()), default=0)
-        highest = max((high for _, high in hulls.values()), default=0)
+        ends = {end for hull in hulls.values() for end in hull}
         for device, (low, high) in hulls.items():
             if pivot is not None and not low < pivot < high:
                 self.passed.add(device)
-            if (low, high) != (lowest, highest):
+            if (low, high) != (min(ends), max(ends)):
                 self.located.add(device)
             self.narrowest = min(self.narrowest, (high - low) * tick)
 
@@ -116,14 +112,13 @@ class GivenAway(Check):
         self._answered = Counter[int]()
         self._devices: set[int] = set()
         self._sums, self._noisy_sums, self._untold, self._invited = 0, 0, 0, 0
-        self._smallest: tuple[int, int] | None = None  # devices, round
+        self._smallest: list[tuple[int, int]] = []  # devices, and the round
         self._updates: list[tuple[int, npt.NDArray[np.uint32]]] = []
         self._weights: list[tuple[int, npt.NDArray[np.uint32]]] = []
         self._single, self._with_weights = _Singles(), _Singles()
         self._rho = Counter[int]()
         self._searches: list[SearchFacts] = []
-        self._noisy: Counter[Noise] = Counter()
-        self._hidden: Counter[UpdateNoise] = Counter()
+        self._noise = Counter[tuple[str, str]]()
         self._without_weights, self._not_attacked = 0, 0
         self._facts = GivenAwayFacts()
 
@@ -145,10 +140,10 @@ class GivenAway(Check):
     def _sizes(self, round_: RoundView, tails: Sequence[tuple[Sum, int]]) -> None:
         """Note over how many devices each sum, and the difference of two levels' tails, is."""
         counts = {id(update): count for update, count in tails}
-        sizes = [counts.get(id(one), len(one.contributors)) for one in round_.sums]
+        sizes = [min(counts.get(id(one), math.inf), len(one.contributors)) for one in round_.sums]
         sizes += [abs(a - b) for (_, a), (_, b) in itertools.combinations(tails, 2)]
         found = [(size, round_.number) for size in sizes if size]
-        self._smallest = min([*found, *filter(None, [self._smallest])], default=None)
+        self._smallest = sorted([*found, *self._smallest])[:1]
         self._sums += len(round_.sums)
         self._untold += 0 if round_.sessions else len(round_.sums)
         for released in round_.sums:
@@ -173,15 +168,17 @@ class GivenAway(Check):
     def _spend(self, level: SessionView, config: RoundConfig) -> None:
         """Add what noisy sums of a round cost each device that was asked, as `accounting` does."""
         rho = 0.0
-        if config.noise is not None:
-            self._noisy[config.noise] += 1
-            rho += rho_of(config.noise, NoisyHistogram(config.noise).num_bins)
+        if (noise := config.noise) is not None:
+            told = f"variance {noise.variance}, due from {noise.num_devices} devices"
+            self._noise["search", told] += 1
+            rho += rho_of(noise, NoisyHistogram(noise).num_bins)
             self._noisy_sums += sum(
                 len(slot.sums) for slot in level.slots.values() if isinstance(slot.question, Query)
             )
-        if (noise := config.update.noise) is not None:
-            self._hidden[noise] += 1
-            rho += rho_of_update(noise, Sizes.of(config.update_length, config.cohort_size))
+        if (hiding := config.update.noise) is not None:
+            told = f"{hiding.deviation} steps a device, due from {hiding.num_devices} devices"
+            self._noise["updates", f"{told}, at a norm of {hiding.norm:g}"] += 1
+            rho += rho_of_update(hiding, Sizes.of(config.update_length, config.cohort_size))
             self._noisy_sums += update_of(level) is not None
         if rho:
             self._rho.update({seen.record.peer: rho for seen in level.announcements})
@@ -230,7 +227,7 @@ class GivenAway(Check):
         updates, solved = follows(self._updates, colluding)
         weights, _ = follows(self._weights, colluding)
         delta = DELTA if config is None else config.dp.delta
-        size, where = self._smallest or (None, None)
+        ((size, where),) = self._smallest or [(None, None)]
         weighed = self._with_weights
         self._facts = GivenAwayFacts(
             devices=len(self._devices),
@@ -263,8 +260,8 @@ class GivenAway(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages; whom a sum is over is known in others, too."""
-        exact, noisy = len(self._searches), self._noisy.total()
-        detail = f"{self._sums} sums; {exact} searches by exact sums, {noisy} by noisy ones"
+        exact = len(self._searches)
+        detail = f"{self._sums} sums, {self._noisy_sums} with noise; {exact} searches without"
         return Coverage(tally.whole, detail, self._sums)
 
     def unchecked(self) -> Iterator[str]:
@@ -285,19 +282,8 @@ class GivenAway(Check):
     def facts(self) -> CheckFacts:
         """The figures, the searches, and the noise."""
         noise = [
-            (
-                "noise of the search",
-                f"variance {one.variance}, due from {one.num_devices} devices, in {rounds} rounds",
-            )
-            for one, rounds in self._noisy.items()
-        ]
-        noise += [
-            (
-                "noise of the updates",
-                f"{one.deviation} steps a device, due from {one.num_devices} devices, at a norm of "
-                f"{one.norm:g}, in {rounds} rounds",
-            )
-            for one, rounds in self._hidden.items()
+            (f"noise of the {what}", f"{told}, in {rounds} rounds")
+            for (what, told), rounds in self._noise.items()
         ]
         return {
             "searches": tuple(self._searches),
