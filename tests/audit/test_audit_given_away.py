@@ -197,9 +197,11 @@ def test_the_page_says_first_how_many_took_part_and_what_follows_of_whom():
         "12 if 3 of them collude with the server. Nothing that was looked for follows of any "
         "single device."
     ) in section()
-    assert "of 2 devices whether they passed the filter in some round, of 1 something" in section(
-        single=SingleFacts(2, 1, 0.25, 59, 0)
-    )
+    assert (
+        "follows: of 2 devices whether they passed the filter in some round; of 1 device something "
+        "about the loss."
+    ) in section(single=SingleFacts(2, 1, 0.25, 59, 0))
+    assert "Fewest losses between two pivots of a search 1 The difference" in section()
     assert "No sums are recorded" in section(smallest=None)
 
 
