@@ -14,9 +14,11 @@ import numpy as np
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import (
     CheckResult,
+    GivenAwayFacts,
     Outcome,
-    ParticipationFacts,
     SearchFacts,
+    SingleFacts,
+    SolvableFacts,
     StatisticsFacts,
 )
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
@@ -48,6 +50,7 @@ def clean():
     """Everything was checked, and there was nothing."""
     return AuditReport(
         source="runs/quickstart/private-delta-fl/seed-1",
+        record="runs/quickstart/private-delta-fl/seed-1/record.sqlite",
         head="7d1c0fb0a1b54d4f2f2d9e6f7c1a1e9c4f0a3e55c2a96a1b4dd1e0a3b8c7f9d2",
         run_id="a4c4c6ce3ab5d0a1",
         facts=(
@@ -62,6 +65,7 @@ def clean():
         sums_released=60 * (QUERIES + 1),
         sums_replayed=60 * (QUERIES + 1),
         has_truth=True,
+        is_silent=False,
         checks=(
             CheckResult(
                 "Chain of the record", Outcome.PASSED, "61,200 records, to the head digest"
@@ -75,7 +79,9 @@ def clean():
         timeline_round=12,
         searches=tuple(_searches(60)),
         statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
-        participation=ParticipationFacts(60, 60, 58, 0, 4),
+        given_away=GivenAwayFacts(
+            60, 420, 0, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 58, 0, 2, True, 4, 4, 4)
+        ),
         not_checked=(),
         limits=(
             "The audit reads what was recorded. A server that keeps messages out of its record "
@@ -96,6 +102,13 @@ def rich():
     report = clean()
     seen = (
         (
+            "record.head-differs",
+            Severity.HIGH,
+            1,
+            1,
+            "it is 7d1c0f, not a1b54d",
+        ),
+        (
             "shares.both-kinds",
             Severity.CRITICAL,
             3,
@@ -104,7 +117,7 @@ def rich():
             "of 640 words can be unmasked, and its update is known.",
         ),
         (
-            "lists.survivors",
+            "broadcast.announcement",
             Severity.HIGH,
             2,
             2,
@@ -180,14 +193,29 @@ def rich():
         report,
         full_rounds=52,
         sums_replayed=419,
+        not_checked=tuple(f"{one.name}: {one.detail}" for one in checks[5::3]),
         checks=checks,
         findings=tuple(findings),
-        participation=ParticipationFacts(60, 60, 58, 2, 1),
+        given_away=GivenAwayFacts(
+            60,
+            420,
+            360,
+            7,
+            3,
+            15,
+            7,
+            SingleFacts(2, 1, 0.25, 59, 1),
+            SingleFacts(5, 9, 0.125, 20, 40),
+            SolvableFacts(60, 60, 58, 1, 4, False, 1, 1, 2),
+            SolvableFacts(60, 60, 58, 2, 4, False, 1, 1, 1),
+            12.5,
+            1e-5,
+        ),
     )
 
 
 def unchecked():
-    """A transcript of headers: nothing was found, and not much was looked at."""
+    """A record of sums: nothing was found, and not much was looked at."""
     report = clean()
     skipped = replace(
         report.checks[1], outcome=Outcome.SKIPPED, detail="no round holds its messages"
@@ -197,7 +225,9 @@ def unchecked():
         full_rounds=0,
         sums_replayed=0,
         has_truth=False,
+        is_silent=True,
         checks=(report.checks[0], skipped),
+        not_checked=(f"{skipped.name}: {skipped.detail}",),
         statistics=StatisticsFacts(0, None, 1e-6, 0),
         timeline=(),
         timeline_round=None,
@@ -228,6 +258,7 @@ def empty():
     return replace(
         unchecked(),
         source="",
+        record="",
         facts=(),
         rounds=0,
         records=0,
@@ -235,7 +266,7 @@ def empty():
         sums_released=0,
         checks=(),
         observed=(),
-        participation=ParticipationFacts(0, 0, 0, 0, None),
+        given_away=GivenAwayFacts(),
         limits=(),
         reproduce=(),
     )

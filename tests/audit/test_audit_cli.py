@@ -15,7 +15,7 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.inspect.audit.preface import LIMITS, WITHOUT_TRUTH
+from deltafl.sim.inspect.audit.preface import LIMITS
 
 SETTINGS = {"federation": {"cohort_size": 6, "theta": 1}}
 
@@ -38,31 +38,56 @@ def said(capsys, *arguments, code):
 
 def test_a_clean_run_is_told_in_a_few_lines(capsys, transcript):
     out = said(capsys, transcript, code=0).out
-    assert len(out.splitlines()) < 55
+    assert len(out.splitlines()) < 60
     assert transcript in out
     assert "1 rounds" in out or "1 round" in out
     assert "passed" in out
     assert "FAILED" not in out
     assert "Nothing was found in what was checked. Not everything was checked." in out
-    assert "settings unknown" in out[out.index("Not checked:") :]
+    assert "a record alone has no settings" in out[out.index("Not checked:") :]
     assert "clean" not in out.lower()
 
 
-def test_what_no_audit_shows_is_printed(capsys, run, transcript):
-    for arguments, limits in (([], (*LIMITS, WITHOUT_TRUTH)), (["--truth", run.truth], LIMITS)):
-        out = said(capsys, transcript, *arguments, code=0).out
-        _, _, shown = out.partition("What no audit shows")
-        lines = [line.removeprefix("  - ") for line in shown.splitlines()[1:]]
-        assert len(lines) == len(limits)
-        assert all(limit.startswith(line) for line, limit in zip(lines, limits, strict=True))
+def test_what_no_audit_shows_is_printed(capsys, transcript):
+    out = said(capsys, transcript, code=0).out
+    _, _, shown = out.partition("What no audit shows")
+    lines = [line.removeprefix("  - ") for line in shown.splitlines()[1:]]
+    assert len(lines) == len(LIMITS)
+    assert all(limit.startswith(line) for line, limit in zip(lines, LIMITS, strict=True))
     assert "The server wrote the record, and the record shows only what was written down" in lines
+
+
+def test_the_verdict_is_in_a_box_at_the_top(capsys, transcript):
+    lines = said(capsys, transcript, "--min-cohort", 9, code=1).out.splitlines()
+    box = lines[: lines.index("└" + "─" * 96) + 1]
+    assert box[0].startswith("┌")
+    assert all(line.startswith("│ ") for line in box[1:-1])
+    assert "HIGH. " in " ".join(box)
+    assert "checks made in full" in " ".join(line.removeprefix("│ ") for line in box)
+    assert lines.index("A guarantee was broken for some device:") > len(box)
+
+
+def test_what_devices_hid_is_said_not_to_be_checked_without_a_truth(capsys, run, transcript):
+    bare = said(capsys, transcript, code=0).out
+    assert bare.count("no truth file was given") == 1
+    assert "no truth file" not in said(capsys, transcript, "--truth", run.truth, code=0).out
+
+
+def test_what_is_printed_is_in_lines_that_others_cannot_end(capsys, monkeypatch, transcript):
+    with_findings(
+        monkeypatch,
+        RULES.found("retry.aborted", "seen\n┌ all is well\x1b[2J", [Evidence(1)]),
+    )
+    out = said(capsys, transcript, code=0).out
+    assert r"seen\n┌ all is well\x1b[2J" in out
+    assert "\x1b" not in out
 
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_what_is_printed_for_programs_is_nothing_but_json(capsys, transcript, quiet):
     captured = said(capsys, transcript, "--json", *["--quiet"] * quiet, code=0)
     report = json.loads(captured.out)
-    assert (report["rounds"], report["version"]) == (1, 2)
+    assert (report["rounds"], report["version"]) == (1, 3)
     assert captured.err == ""
 
 
@@ -74,16 +99,28 @@ def test_a_page_is_written_beside_what_is_printed(capsys, transcript, tmp_path):
     assert json.loads(captured.out)["rounds"] == 1
 
 
-@pytest.mark.parametrize("name", ["record.sqlite", "truth.sqlite", "arms/a/events.jsonl", "linked"])
+def test_findings_are_written_as_sarif_and_replace_nothing(capsys, transcript, tmp_path):
+    path = tmp_path / "findings.sarif"
+    out = said(capsys, transcript, "--min-cohort", 9, "--sarif", path, "--quiet", code=1).out
+    assert str(path) in out
+    (run,) = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    assert run["results"][0]["ruleId"] in out
+    assert run["artifacts"][0]["location"]["uri"].endswith("record.sqlite")
+    captured = said(capsys, transcript, "--sarif", transcript, "--quiet", code=2)
+    assert "choose another file" in captured.err
+
+
+@pytest.mark.parametrize(
+    "name", ["record.sqlite", "truth.sqlite", "arms/a/record.sqlite", "linked"]
+)
 def test_a_page_replaces_nothing_that_is_audited(capsys, transcript, tmp_path, name):
     """Nor any other file of a run directory; beside them there may be a report."""
     run = tmp_path / "run"
     (run / "arms" / "a").mkdir(parents=True)
     for folder in (run, run / "arms" / "a"):
-        (folder / "config.toml").write_text("")
+        (folder / "record.sqlite").write_bytes(Path(transcript).read_bytes())
     (run / "linked").symlink_to("record.sqlite")
     source = run / "record.sqlite"
-    source.write_bytes(Path(transcript).read_bytes())
     (sentence,) = said(capsys, source, "--html", run / name, "--quiet", code=2).err.splitlines()
     assert "choose another file" in sentence
     assert source.read_bytes() == Path(transcript).read_bytes()
@@ -205,7 +242,7 @@ def test_a_finding_is_told_with_all_that_one_needs(monkeypatch, capsys, transcri
     out, rule = said(capsys, transcript, "--quiet", code=1).out, RULES["clear.values"]
     for text in ("CRITICAL", "clear.values", "a loss of 1.5", *rule.texts().values()):
         assert text in out
-    assert "round 3, record 70, byte 81234; round 4, record 90; the whole run" in out
+    assert "(round 3, record 70; round 4, record 90; the whole run)" in out
     assert "(3 places)" in out
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.sim.inspect.audit.checks import floors
 from deltafl.sim.record.transcript import Sum
@@ -15,10 +16,14 @@ NOISE = UpdateNoise(norm=1.5, deviation=40, num_devices=5)
 def session(*, noise=None, radius=None, follows=True, words=(9, 9, 1, 0)):
     """A session whose only slot released one sum over five devices."""
     update = SimpleNamespace(noise=noise, radius=radius)
-    released = Sum(1, 0, 1, 0, 4, bytes(32), np.arange(5, dtype=np.uint32), np.array(words))
+    names = ("update", "weight", "weighted_loss", "count", "clipped")
+    fields = [SimpleNamespace(name=name, resolution_bits=0) for name in names[-len(words) :]]
+    released = Sum(1, 1, 0, 4, bytes(32), np.arange(5, dtype=np.uint32), np.array(words))
     return SimpleNamespace(
-        config=SimpleNamespace(update=update, update_slot=0),
-        slots={0: SimpleNamespace(sums=[released])},
+        config=SimpleNamespace(
+            update=update, update_slot=0, update_layout=SimpleNamespace(fields=fields)
+        ),
+        slots={0: SimpleNamespace(sums=[released], question=Threshold(0, 0))},
         levels=SimpleNamespace(can_be_followed=follows, common=SimpleNamespace(update=update)),
         announcements=[SimpleNamespace(place=None)],
         params=SimpleNamespace(num_invited=5),
@@ -32,7 +37,7 @@ def expected(*, active=True, accepts=False):
 
 @pytest.mark.parametrize(("noise", "rules"), [(None, ["sums.small-tail"]), (NOISE, [])])
 def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
-    found = floors._tails(session(noise=noise), expected())
+    found = floors._small_tail(session(noise=noise), expected())
     assert [one.rule for one in found] == rules
 
 

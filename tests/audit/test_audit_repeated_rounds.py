@@ -15,8 +15,8 @@ from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.sim.cli import main
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.checks.differences import Chain, PastModel
-from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.checks.differences import Answered, before, may_answer
+from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.settings.config_io import build_config
 
 CONFIG = build_config(
@@ -85,46 +85,48 @@ def level(devices, *questions, config=ROUND):
 
 
 def past(*rounds):
-    model = Chain(replace(ROUND, round_index=0))
-    for one in rounds:
-        model.note(one)
-    return model
+    return [Answered.of(one) for one in rounds]
 
 
 def test_devices_of_the_lost_search_may_answer_again():
     known = past(level({1, 2, 3}, QUERY))
-    assert known.may_answer(level({1, 2}), {1, 2}, 2)
-    assert known.may_answer(level({1, 2}, config=replace(ROUND, round_index=7)), {1, 2, 3}, 2)
-    assert past(level({1, 2, 3})).may_answer(level({4}), {3, 4}, 2)  # nothing was asked
+    assert may_answer(known, level({1, 2}), {1, 2}, 2)
+    other = level({1, 2}, config=replace(ROUND, round_index=7))
+    assert may_answer(known, other, {1, 2, 3}, 2)
+    assert may_answer(past(level({1, 2, 3})), level({4}), {3, 4}, 2)  # nothing was asked
 
 
 @pytest.mark.parametrize("config", [replace(ROUND, warm_start=3), replace(ROUND, min_tail=1)])
 def test_not_with_other_settings(config):
-    known = past(level({1, 2, 3}, QUERY))
-    assert not known.may_answer(level({1}, config=config), {1}, 2)
+    assert not may_answer(past(level({1, 2, 3}, QUERY)), level({1}, config=config), {1}, 2)
 
 
 def test_not_beside_others():
-    assert not past(level({1, 2, 3}, QUERY)).may_answer(level({1, 4}), {1, 4}, 2)
+    assert not may_answer(past(level({1, 2, 3}, QUERY)), level({1, 4}), {1, 4}, 2)
 
 
 def test_not_once_updates_were_summed():
     known = past(level({1, 2, 3}, QUERY), level({1, 2}, Threshold(2, 0)))
-    assert not known.may_answer(level({1}), {1}, 9)
+    assert not may_answer(known, level({1}), {1}, 9)
 
 
 def test_not_too_often():
     known = past(*[level({1, 2, 3}, QUERY)] * 2, level({1}, None))
-    assert known.may_answer(level({2, 3}), {2, 3}, 3)
-    assert not known.may_answer(level({1, 2}), {1, 2}, 3)
+    assert may_answer(known, level({2, 3}), {2, 3}, 3)
+    assert not may_answer(known, level({1, 2}), {1, 2}, 3)
 
 
 def test_rounds_of_others_over_the_model_do_not_count():
-    model, others = PastModel(Evidence(), False), replace(ROUND, cohort_size=4)
-    model.note(level({1, 2, 3}, QUERY, Threshold(2, 0)))
-    model.note(level({5, 6, 7}, QUERY, config=others))
-    (before,) = model.of({6, 7})
-    assert before.may_answer(level({6, 7}, config=others), {6, 7}, 2)
-    (summed,) = model.of({1})
-    assert not summed.may_answer(level({1}), {1}, 2)
-    assert len(model.of({3, 5})) == 2
+    others = replace(ROUND, cohort_size=4)
+    known = past(level({1, 2, 3}, QUERY, Threshold(2, 0)), level({5, 6, 7}, QUERY, config=others))
+    earlier = before(known, {6, 7})
+    assert earlier == known[1:]
+    assert may_answer(earlier, level({6, 7}, config=others), {6, 7}, 2)
+    assert not may_answer(before(known, {1}), level({1}), {1}, 2)
+    assert before(known, {3, 5}) == known
+
+
+def test_a_round_of_some_counts_for_others_who_were_lost_with_them():
+    known = past(level({1, 2, 3}, QUERY), level({1, 2}, Threshold(2, 0)))
+    assert before(known, {3}) == known
+    assert not may_answer(before(known, {3}), level({3}), {3}, 9)

@@ -31,7 +31,7 @@ def test_every_attack_of_a_rule_is_on_the_page_under_its_name():
 
 def test_every_rule_has_its_texts_and_a_check():
     for name, rule in RULES.items():
-        for text in (rule.consequence, rule.remedy):
+        for text in (rule.consequence, rule.texts()["remedy"]):
             assert text[0].isupper(), name
             assert text.endswith("."), name
         assert not rule.title.endswith("."), name

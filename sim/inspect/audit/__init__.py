@@ -11,6 +11,7 @@
     in_clear    the verdict on a run without masks
 
 Statistics: `false_alarms` is the budget, `tails` the p-values, `mask_tests` takes in what is to be
-tested, by `uniformity`, `relations`, `independence`, `weak_seeds`. Sums together: `differencing`,
-`participation`. `searches` hands recorded searches to `deltafl.sim.inspect.leakage`.
+tested, by `uniformity`, `relations`, `independence`, `weak_seeds`. What follows from sums: of one
+round `given_away`, of many `differencing` and `participation`. `searches` hands recorded searches to
+`deltafl.sim.inspect.leakage`.
 """

@@ -8,22 +8,12 @@ devices: on which side of the pivots they lie, as far as the others' answers are
 This module compares only pairs. `participation` handles combinations of many sums of updates.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from deltafl.sim.inspect.audit.findings import Evidence
-
-
-class DifferenceKind(StrEnum):
-    """How the inputs of two sums are related."""
-
-    SAME_QUESTION = "same question"
-    """They were the same: the difference is made of the devices' own inputs."""
-    SAME_FAMILY = "same family"
-    """They follow from the same secrets by different public functions, such as two queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,74 +21,44 @@ class Difference:
     """Two released sums whose cohorts are not the same but nearly so.
 
     Attributes:
-        kind: How their inputs are related.
+        is_same: Whether their inputs were the same. Otherwise these follow from the same secrets by
+            different public functions, such as two queries.
         first: Where the earlier one was released.
         second: Where the later one was.
         devices: Ids of the devices that are in one of the cohorts only, ascending; never empty.
-        nested: Whether one cohort holds all of the other. Then the difference of the sums is the
-            sum over `devices`; else some of them count negatively.
     """
 
-    kind: DifferenceKind
+    is_same: bool
     first: Evidence
     second: Evidence
     devices: tuple[int, ...]
-    nested: bool
-
-    @property
-    def size(self) -> int:
-        """By how many devices the cohorts differ."""
-        return len(self.devices)
-
-
-@dataclass(slots=True)
-class _Family:
-    """The sums over the same secrets.
-
-    A cohort is the bytes of its ids, ascending, eight bytes each: compact, and equal if and only if
-    the cohorts are.
-
-    Attributes:
-        numbers: The distinct cohorts, counted from 0.
-        places: Where each was first.
-        questions: Each question's cohorts, and where each was first asked it.
-    """
-
-    numbers: dict[bytes, int] = field(default_factory=dict)
-    places: list[Evidence] = field(default_factory=list)
-    questions: dict[bytes, dict[int, Evidence]] = field(default_factory=dict)
 
 
 class Differencing:
     """Takes in released sums in their order, and says which earlier ones each is too close to.
 
-    It remembers every distinct cohort of a family, and compares a new one with each: a family
-    mostly has one or two. An equal cohort is stored once per family, however many sums are over it.
+    It remembers every distinct cohort, as the bytes of its ids, which are ascending.
 
     Args:
-        fewer_than: Cohorts that differ by fewer devices than this are too close; at least 1, which
-            finds nothing.
-
-    Raises:
-        ValueError: `fewer_than` is below 1.
+        fewer_than: Cohorts that differ by fewer devices than this are too close.
 
     >>> differencing = Differencing(fewer_than=3)
-    >>> differencing.add(b"model 1, query 1", b"model 1", [1, 2, 3, 4], Evidence(round=1))
+    >>> list(differencing.add(b"model 1, query 1", b"model 1", [1, 2, 3, 4], Evidence(round=1)))
     []
     >>> found = differencing.add(b"model 1, query 2", b"model 1", [1, 2, 4], Evidence(round=1))
-    >>> [(difference.kind.value, difference.devices) for difference in found]
-    [('same family', (3,))]
+    >>> [(difference.is_same, difference.devices) for difference in found]
+    [(False, (3,))]
     """
 
     def __init__(self, fewer_than: int) -> None:
-        if fewer_than < 1:
-            raise ValueError(f"fewer_than={fewer_than}: cohorts cannot differ by less than nothing")
         self._fewer_than = fewer_than
-        self._families: dict[bytes, _Family] = {}
+        self._cohorts: dict[bytes, bytes] = {}  # each is kept once
+        # by family and question: where each cohort was first
+        self._families: dict[bytes, dict[bytes, dict[bytes, Evidence]]] = {}
 
     def add(
         self, question: bytes, family: bytes, contributors: Iterable[int], place: Evidence
-    ) -> list[Difference]:
+    ) -> Iterator[Difference]:
         """Compare one released sum with all earlier ones of its family.
 
         A cohort that was asked the same question before says nothing new. Two cohorts are reported
@@ -111,37 +71,22 @@ class Differencing:
                 over nobody is ignored.
             place: Where the sum was released.
 
-        Returns:
-            The pairs that this sum is the later one of, in the order of the earlier cohorts.
-
         Raises:
             OverflowError: an id is not in [−2^63, 2^63).
         """
         devices = np.unique(np.fromiter(contributors, dtype=np.int64))
-        if not devices.size:
-            return []
-        related = self._families.setdefault(family, _Family())
-        asked = related.questions.setdefault(question, {})
-        number = related.numbers.setdefault(devices.tobytes(), len(related.numbers))
-        if number in asked:
-            return []
-        new = number == len(related.places)
-        found = []
-        for cohort, earlier in related.numbers.items():
-            if earlier in asked:
-                kind, first = DifferenceKind.SAME_QUESTION, asked[earlier]
-            elif new and earlier != number:
-                kind, first = DifferenceKind.SAME_FAMILY, related.places[earlier]
-            else:
-                continue  # the cohort itself, or one that it has been compared with
-            others = np.frombuffer(cohort, dtype=np.int64)
-            if abs(others.size - devices.size) >= self._fewer_than:
-                continue
-            apart = np.setxor1d(others, devices, assume_unique=True)
-            if apart.size < self._fewer_than:
-                nested = apart.size == abs(others.size - devices.size)
-                found.append(Difference(kind, first, place, tuple(apart.tolist()), nested))
-        asked[number] = place
-        if new:
-            related.places.append(place)
-        return found
+        cohort = self._cohorts.setdefault(devices.tobytes(), devices.tobytes())
+        related = self._families.setdefault(family, {})
+        asked = related.setdefault(question, {})
+        if not cohort or cohort in asked:
+            return
+        is_new = not any(cohort in one for one in related.values())
+        earlier: dict[bytes, tuple[bool, Evidence]] = {}
+        for one in (asked, *related.values()):
+            for other, first in one.items():
+                earlier.setdefault(other, (one is asked, first))
+        asked[cohort] = place
+        for other, (is_same, first) in earlier.items():
+            apart = np.setxor1d(np.frombuffer(other, np.int64), devices, assume_unique=True)
+            if (is_same or is_new) and 0 < apart.size < self._fewer_than:
+                yield Difference(is_same, first, place, tuple(apart.tolist()))

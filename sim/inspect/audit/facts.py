@@ -90,22 +90,90 @@ class StatisticsFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ParticipationFacts:
-    """Which devices were in which released sum of updates, over the rounds.
+class SolvableFacts:
+    """What follows of single devices from sums over many cohorts, if their terms stay the same.
 
     Attributes:
-        sums: Released sums of updates.
+        sums: Released sums.
         devices: Devices in at least one of them.
         rank: Rank of the participation matrix.
-        solvable: Devices whose update follows from the sums if it stays the same over rounds.
-        smallest_difference: Fewest devices by which two released sums of updates differ.
+        solvable: Devices whose own term follows.
+        with_coalition: Of how many honest devices it follows if some collude; at least so many.
+        coalition_is_worst: Whether it is no more, whichever devices collude.
+        smallest_group: Fewest devices of a combination of sums that was found; 0 without sums.
+        smallest_batch: Devices that were always in a sum together, the fewest: no combination is
+            about fewer.
+        smallest_difference: Fewest devices by which two sums differ; None if no two differ.
     """
 
-    sums: int
-    devices: int
-    rank: int
-    solvable: int
-    smallest_difference: int | None
+    sums: int = 0
+    devices: int = 0
+    rank: int = 0
+    solvable: int = 0
+    with_coalition: int = 0
+    coalition_is_worst: bool = True
+    smallest_group: int = 0
+    smallest_batch: int = 0
+    smallest_difference: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SingleFacts:
+    """Of whom something single follows from a round by itself, by exact counts.
+
+    Attributes:
+        passed: Devices of which it follows in some round whether they passed the filter.
+        located: Devices whose loss is known to be in a narrower interval than the losses of their
+            cohort are.
+        narrowest: Length of the narrowest such interval, in nats; None without any.
+        rounds: Rounds and levels of which this was worked out.
+        left_out: Those that were too large for that.
+    """
+
+    passed: int = 0
+    located: int = 0
+    narrowest: float | None = None
+    rounds: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAwayFacts:
+    """What follows from the released sums of a run.
+
+    Attributes:
+        devices: Devices in at least one released sum.
+        sums: Released sums.
+        noisy: How many of them are known to have noise.
+        untold: How many are of rounds without messages: of these it is only known whom they are
+            over.
+        colluding: Devices that may collude with the server, by the policy.
+        smallest: Fewest devices that a released sum, or the difference of the tails of two levels
+            of a session, is about; None without sums. A sum of updates is about the tail, where its
+            devices are counted.
+        smallest_round: The first round of such a sum; None without sums.
+        single: What follows of single devices without anything else that is known.
+        with_weights: The same for a server that knows all weights; None where no truth file has
+            them.
+        weights: What follows of weights, which stay the same.
+        updates: What would follow of updates if they stayed the same.
+        epsilon: ε of the device that was asked most, of all sums that have noise; None without any.
+        delta: δ.
+    """
+
+    devices: int = 0
+    sums: int = 0
+    noisy: int = 0
+    untold: int = 0
+    colluding: int = 0
+    smallest: int | None = None
+    smallest_round: int | None = None
+    single: SingleFacts = SingleFacts()
+    with_weights: SingleFacts | None = None
+    weights: SolvableFacts = SolvableFacts()
+    updates: SolvableFacts = SolvableFacts()
+    epsilon: float | None = None
+    delta: float = 0.0
 
 
 class CheckFacts(TypedDict, total=False):
@@ -115,7 +183,7 @@ class CheckFacts(TypedDict, total=False):
         sums_released: Sums that the server says it learnt.
         sums_replayed: How many of them were computed again from the messages, and agree.
         statistics: The tests of masked bytes.
-        participation: Which devices were in which sum.
+        given_away: What follows from the sums.
         searches: What each search gave away.
         noise: The noise of searches: name and value, both texts.
     """
@@ -123,7 +191,7 @@ class CheckFacts(TypedDict, total=False):
     sums_released: int
     sums_replayed: int
     statistics: StatisticsFacts
-    participation: ParticipationFacts
+    given_away: GivenAwayFacts
     searches: tuple[SearchFacts, ...]
     noise: tuple[tuple[str, str], ...]
 
@@ -138,7 +206,7 @@ def no_facts(false_alarm_rate: float) -> CheckFacts:
         "sums_released": 0,
         "sums_replayed": 0,
         "statistics": StatisticsFacts(0, None, false_alarm_rate, 0),
-        "participation": ParticipationFacts(0, 0, 0, 0, None),
+        "given_away": GivenAwayFacts(),
         "searches": (),
         "noise": (),
     }

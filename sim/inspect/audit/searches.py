@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
@@ -12,8 +11,9 @@ from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.facts import SearchFacts
+from deltafl.sim.inspect.audit.given_away import Counted
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
-from deltafl.sim.inspect.audit.views import RoundView, SessionView
+from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.leakage.consequences import ranks
 from deltafl.sim.inspect.leakage.measure import (
     RECOVERED_NATS,
@@ -22,6 +22,7 @@ from deltafl.sim.inspect.leakage.measure import (
     search_facts,
 )
 from deltafl.sim.inspect.leakage.observations import Answer, SearchView, Tail
+from deltafl.sim.record.transcript import Sum
 
 ATTACKED: Final = 10
 """Devices of the largest cohort whose sums of `mm` are attacked."""
@@ -29,40 +30,84 @@ ATTACKED: Final = 10
 BY_THE_SUMS: Final = "by the sums alone"
 """Where losses follow for a server that knows nothing else."""
 
+Totals = Mapping[tuple[bytes, int], Vector]
+"""Sums that were replayed, by session's tag and slot."""
+
 _SECONDS: Final = 1.0
 
 
-def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) -> SearchView | None:
-    """The search of a session as `deltafl.sim.inspect.leakage` takes it; None where there was none.
+def searched(level: SessionView) -> tuple[int, ...]:
+    """The devices that a search was over: those of the first sum; none without any."""
+    released = (sums for _, slot in sorted(level.slots.items()) for sums in slot.sums)
+    return next((tuple(one.contributors.tolist()) for one in released), ())
 
-    Args:
-        session: The session.
-        totals: Sums that were replayed, by session's tag and slot.
+
+def update_of(level: SessionView) -> Sum | None:
+    """The sum of a level's updates; None where there is none."""
+    slot = None if level.config is None else level.slots.get(level.config.update_slot)
+    return slot.sums[0] if slot and slot.sums and isinstance(slot.question, Threshold) else None
+
+
+def tail_of(level: SessionView) -> Tail | None:
+    """What the sum of updates says of those that passed; None where noise hides it.
+
+    The layout ends with weight, weighted loss, count and clipped, one word each (docs/spec.md
+    §12.3).
     """
-    config = session.config
+    config, update = level.config, update_of(level)
+    if config is None or update is None or config.update.noise is not None:
+        return None
+    question, fields = level.slots[config.update_slot].question, config.update_layout.fields
+    if len(update.words) < len(fields) or not isinstance(question, Threshold):
+        return None
+    weight, loss, count = (int(word) for word in update.words[-4:-1])
+    lowest = question.eta_half_ticks - question.half_width_half_ticks
+    (bits,) = (field.resolution_bits for field in fields if field.name == "weighted_loss")
+    return Tail(max((lowest + 1) // 2, 0), weight, loss, bits, count)
+
+
+def view_of(level: SessionView, totals: Totals) -> SearchView | None:
+    """The search of a level as `deltafl.sim.inspect.leakage` takes it; None where there was none.
+
+    Noisy counts are no ranks: what they cost is a matter of accounting.
+    """
+    config, devices = level.config, searched(level)
     if config is None or config.noise is not None:
-        return None  # noisy counts are no ranks; what they cost is a matter of accounting
+        return None
     answers: list[Answer] = []
-    devices = 0
-    for index in sorted(session.slots):
-        slot = session.slots[index]
+    for _, slot in sorted(level.slots.items()):
         if not slot.sums or not isinstance(slot.question, Query):
             continue
-        sums = slot.sums[0]
-        words = totals.get((session.params.tag, slot.index), sums.words)
+        words = totals.get((level.params.tag, slot.index), slot.sums[0].words)
         try:
             decoded = config.search_layout.decode(words.astype("u8"))
         except EncodingError:
             continue
-        if tuple(sums.contributors.tolist()) != _searched(session):
-            continue
-        named = {name: tuple(values.tolist()) for name, values in decoded.items()}
-        answers.append(Answer(slot.question.pivots, named))
-        devices = len(sums.contributors)
+        if tuple(slot.sums[0].contributors.tolist()) == devices:
+            named = {name: tuple(values.tolist()) for name, values in decoded.items()}
+            answers.append(Answer(slot.question.pivots, named))
     if not answers:
         return None
-    tail = _tail_of(session, config)
-    return SearchView(config.method, config.search_config, devices, tuple(answers), None, tail)
+    update, tail = update_of(level), tail_of(level)
+    if update is None or tuple(update.contributors.tolist()) != devices:
+        tail = None  # of other devices than the search: the view would contradict itself
+    return SearchView(config.method, config.search_config, len(devices), tuple(answers), None, tail)
+
+
+def counted(view: SearchView, level: SessionView) -> Counted | None:
+    """What was counted in a search and an update; None where its sums contradict each other."""
+    devices, update, tail = searched(level), update_of(level), tail_of(level)
+    try:
+        rows = ranks(view)
+    except SearchError:
+        return None
+    known = Counted(rows, devices)
+    if update is None or tail is None or not 0 <= tail.pivot <= rows[-1].pivot:
+        return known
+    updated = frozenset(update.contributors.tolist())
+    if not updated <= set(devices):
+        return known
+    return Counted(rows, devices, updated, tail.pivot, tail.count, tail.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +128,9 @@ class Attacked:
 
 
 def attack(
-    round_: RoundView,
-    session: SessionView,
-    totals: Mapping[tuple[bytes, int], Vector],
-    truth: TruthOfRound,
+    round_number: int, view: SearchView, devices: Sequence[int], truth: TruthOfRound
 ) -> Attacked | None:
-    """Play the server against a session's search.
+    """Play the server against a search.
 
     The attack on the sums is made where the cohort is small enough for it to succeed: first without
     the devices' weights, as the server's messages do not have them, and then, if a truth file does,
@@ -96,19 +138,15 @@ def attack(
     knows their weights in any case.
 
     Args:
-        round_: The session's round.
-        session: The session.
-        totals: Sums that were replayed, by session's tag and slot.
+        round_number: The search's round.
+        view: The search.
+        devices: The devices of the search.
         truth: What the devices had to hide, where it is known.
 
     Returns:
-        None where there was no search, or its sums contradict one another.
+        None where the sums contradict one another.
     """
-    view = view_of(session, totals)
-    if view is None:
-        return None
-    searched = _searched(session)
-    known = [truth[device] for device in searched if device in truth]
+    known = [truth[device] for device in devices if device in truth]
     grid = view.config.search.grid
     ticks = [grid.tick(one.loss)[0] for one in known]
     is_known = bool(ticks) and len(ticks) == view.devices
@@ -130,9 +168,8 @@ def attack(
     if len(set(ticks)) == 1 or not is_known:
         # A forecast is scored against the truth; where all losses are one, nothing was to forecast.
         told["bits"] = None
-    shown = SearchFacts(round_.number, view.method, view.devices, **told)
-    lacks_weights = bool(seconds) and weighed is None
-    return Attacked(shown, found, within, lacks_weights)
+    shown = SearchFacts(round_number, view.method, view.devices, **told)
+    return Attacked(shown, found, within, bool(seconds) and weighed is None)
 
 
 def _with_weights(view: SearchView, own: Sequence[int] | None) -> tuple[SearchView, str] | None:
@@ -154,29 +191,3 @@ def _with_weights(view: SearchView, own: Sequence[int] | None) -> tuple[SearchVi
 def _are_found(facts: LeakageFacts) -> bool:
     """Whether all losses follow, and are not all the same: those of an untrained model are."""
     return facts.buckets > 1 and (facts.exact or facts.within <= RECOVERED_NATS)
-
-
-def _searched(session: SessionView) -> tuple[int, ...]:
-    """The devices that a search was over."""
-    for index in sorted(session.slots):
-        for sums in session.slots[index].sums:
-            return tuple(sums.contributors.tolist())
-    return ()
-
-
-def _tail_of(session: SessionView, config: RoundConfig) -> Tail | None:
-    """What the update's sum says of those that passed: its last words, in the layout's order."""
-    slot = session.slots.get(config.update_slot)
-    if slot is None or not slot.sums or not isinstance(slot.question, Threshold):
-        return None
-    if config.update.noise is not None:
-        return None
-    if len(slot.sums[0].words) < len(config.update_layout.fields):
-        return None
-    if tuple(slot.sums[0].contributors.tolist()) != _searched(session):
-        return None  # of other devices than the search: the view would contradict itself
-    fields = {field.name: field for field in config.update_layout.fields}
-    weight, loss, count = (int(word) for word in slot.sums[0].words[-4:-1])
-    lowest = slot.question.eta_half_ticks - slot.question.half_width_half_ticks
-    bits = fields["weighted_loss"].resolution_bits
-    return Tail(max((lowest + 1) // 2, 0), weight, loss, bits, count)

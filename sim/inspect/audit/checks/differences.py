@@ -11,131 +11,98 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.differencing import Difference, DifferenceKind, Differencing
+from deltafl.sim.inspect.audit.differencing import Difference, Differencing
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A13, A20, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
 from deltafl.sim.record.transcript import Record, Resumed
 
 _SHOWN = 5
 
 
-@dataclass(slots=True)
-class Chain:
-    """Rounds over one model with the same devices, each but the last of which was lost.
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A round over a model in which devices have answered.
 
     Attributes:
-        settings: What the first announced with the model, but for the round's number.
-        answered: The devices that have answered, and in how many rounds.
-        searched: The devices of the search that others go on with; None if nothing was asked.
+        settings: What it announced with the model, but for the round's number.
+        devices: The devices that have answered.
+        searched: The devices of the search that others may go on with; None if nothing was asked.
         is_summed: Whether a sum of updates was released, or shares were asked for that give it.
     """
 
     settings: RoundConfig | None
-    answered: Counter[int] = field(default_factory=Counter)
-    searched: set[int] | None = None
-    is_summed: bool = False
+    devices: frozenset[int]
+    searched: frozenset[int] | None
+    is_summed: bool
 
-    def may_answer(self, level: SessionView, devices: Set[int], most: int) -> bool:
-        """Whether devices that have answered may do so again: their round was lost.
-
-        Args:
-            level: The level's view of the session.
-            devices: Those who are asked.
-            most: In how many rounds devices answer for a model.
-        """
-        is_same = _settings(level) == self.settings
-        is_within = self.searched is None or devices <= self.searched
-        left = all(self.answered[device] < most for device in devices)
-        return is_same and is_within and left and not self.is_summed
-
-    def note(self, level: SessionView) -> None:
-        """Note who has answered, and over whom sums were released."""
-        self.answered.update(_answering(level))
+    @classmethod
+    def of(cls, level: SessionView) -> "Answered":
+        """What a level's messages say."""
+        searched, is_summed = None, False
         for slot in level.slots.values():
-            if isinstance(slot.question, Query):
-                asked = {seen.record.peer for seen in slot.opened}
-                for released in slot.sums:
-                    asked = set(released.contributors.tolist())
-                if slot.sums or self.searched is None:
-                    self.searched = asked
-            else:
-                self.is_summed |= bool(slot.sums or slot.requests)
+            if not isinstance(slot.question, Query):
+                is_summed |= bool(slot.sums or slot.requests)
+            elif slot.sums:
+                searched = frozenset(slot.sums[-1].contributors.tolist())
+            elif searched is None:
+                searched = frozenset(seen.record.peer for seen in slot.opened)
+        answers = (seen.record.peer for slot in level.slots.values() for seen in slot.inputs)
+        return cls(_settings(level), frozenset(answers), searched, is_summed)
+
+
+def before(past: list[Answered], devices: Set[int]) -> list[Answered]:
+    """The rounds over a model that some devices were in, or others who were in one with them."""
+    found: list[Answered] = []
+    for one in past:
+        if one.devices & frozenset(devices).union(*(other.devices for other in found)):
+            found.append(one)
+    return found
+
+
+def may_answer(past: list[Answered], level: SessionView, devices: Set[int], most: int) -> bool:
+    """Whether devices that have answered for a model may do so again: their rounds were lost.
+
+    Args:
+        past: The rounds that they were in.
+        level: The level's view of the session.
+        devices: Those who are asked.
+        most: In how many rounds devices answer for a model.
+    """
+    times = Counter(device for one in past for device in one.devices)
+    left = all(times[device] < most for device in devices)
+    return left and all(
+        one.settings == _settings(level)
+        and (one.searched is None or devices <= one.searched)
+        and not one.is_summed
+        for one in past
+    )
 
 
 @dataclass(slots=True)
 class PastModel:
-    """A model that was announced.
-
-    Attributes:
-        place: Where it was first.
-        changed: Whether its round changed it.
-        chains: The rounds over it in which devices have answered.
-    """
+    """A model: where it was announced first, whether that round changed it, and all its rounds."""
 
     place: Evidence
     changed: bool
-    chains: list[Chain] = field(default_factory=list)
-
-    def of(self, devices: Set[int]) -> list[Chain]:
-        """The rounds in which some of these devices have answered."""
-        return [chain for chain in self.chains if chain.answered.keys() & devices]
-
-    def note(self, level: SessionView) -> None:
-        """Note a round in which devices have answered."""
-        answering = _answering(level)
-        if answering and not self.of(answering):
-            self.chains.append(Chain(_settings(level)))
-            self.chains[-1].note(level)
-        else:
-            for chain in self.of(answering):
-                chain.note(level)
+    rounds: list[Answered] = field(default_factory=list)
 
 
-PastModels = dict[bytes, PastModel]
-"""The models that were announced."""
-
-RULES: Final = Rules(
-    {
-        "sums.differ-by-few": Rule(
-            Severity.HIGH,
-            "two released sums of the same question differ by few devices",
-            "Their difference is the sum of the answers of those few devices.",
-            "Sum each question only once and over one cohort. Keep whole slots and ledgers.",
-            A13,
-        ),
-        "sums.search-and-update": Rule(
-            Severity.LOW,
-            "the update was summed over fewer devices than the search",
-            "The difference tells whether the missing devices passed the filter, and their weight.",
-            "This is part of the design (docs/limitations.md). It is rarer if fewer devices drop "
-            "out after the search.",
-            A13,
-        ),
-        "retry.same-model": Rule(
-            Severity.MEDIUM,
-            "a model was announced again after its sums were released",
-            "Sums of the same losses over different devices can be subtracted.",
-            "Announce a model once. After a lost round, ask others, or go on with its search.",
-            A20,
-        ),
-        "retry.one-model": Rule(
-            Severity.HIGH,
-            "a model was announced again to devices that had answered for it",
-            "Two sums over the same losses reveal, by subtraction, the devices that are in only "
-            "one of them. Only a round that was lost may be repeated, with its settings, among the "
-            "devices of its search.",
-            "Keep using devices that remember the models that they have answered for.",
-            A20,
-        ),
-        "retry.aborted": Rule(
-            Severity.LOW,
-            "a round was aborted after sums were released",
-            "A server that aborts at will gets the earlier sums for nothing.",
-            "Watch how often this happens. The run's settings for drop-outs should make it rare.",
-            A20,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+sums.differ-by-few high server A13: two released sums of the same question differ by few devices
+    Their difference is the sum of the answers of those few devices.
+sums.search-and-update low design A13: the update was summed over fewer devices than the search
+    The difference tells whether the missing devices passed the filter, and their weight.
+retry.same-model medium server A20: a model was announced again after its sums were released
+    Sums of the same losses over different devices can be subtracted.
+retry.one-model high server A20: a model was announced again to devices that had answered for it
+    Two sums over the same losses reveal, by subtraction, the devices that are in only one of
+    them. Only a round that was lost may be repeated, with its settings, among the devices of its
+    search.
+retry.aborted low design A20: a round was aborted after sums were released
+    A server that aborts at will gets the earlier sums for nothing.
+"""
 )
 
 
@@ -148,7 +115,7 @@ class Differences(Check):
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
         self._differencing = Differencing(premises.expected.min_difference)
-        self._models: PastModels = {}
+        self._models: dict[bytes, PastModel] = {}
 
     def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
         """After an interruption, the models of the rounds that it lost are announced again."""
@@ -166,31 +133,39 @@ class Differences(Check):
         changed = {level for level, one in enumerate(outcomes) if one.update is not None}
         for session in round_.sessions.values():
             for level in session.by_level():
-                model = _model_key(level)
-                if model is not None:
-                    is_changed = level.level in changed
-                    yield from _announced_again(level, self._models, model, changed=is_changed)
-                    yield from self._answered_again(session, level, self._models[model])
+                if level.announce is not None and level.model is not None:
+                    model = sha256(level.model).digest()
+                    yield from self._announced(session, level, model, level.level in changed)
                     yield from self._sums(level, model)
         if round_.end is not None and round_.end.aborted and round_.sums:
             detail = f"{len(round_.sums)} sums were released, then: {round_.end.aborted}"
             yield RULES.found("retry.aborted", detail, [place_of(round_.end)])
 
-    def _answered_again(
-        self, session: SessionView, level: SessionView, past: PastModel
+    def _announced(
+        self, session: SessionView, level: SessionView, model: bytes, changed: bool
     ) -> Iterator[Finding]:
-        """Devices that had answered for a model that they were shown; LOW if all refused."""
-        most = self._premises.expected.policy.rounds_per_model
+        """A model that was announced before; worse if devices answered for it again."""
+        place = session.announcements[0].place
+        past = self._models.get(model)
+        if past is None:
+            past = self._models[model] = PastModel(place, changed)
+        else:
+            what = "released an update" if past.changed else "released no update"
+            severity = None if past.changed else Severity.INFO
+            detail = f"the model of round {past.place.round}, which {what}"
+            yield RULES.found("retry.same-model", detail, [place, past.place], severity)
+        most, now = self._premises.expected.policy.rounds_per_model, Answered.of(level)
         shown = {seen.record.peer for seen in session.announcements}
-        before = {device for chain in past.of(shown) for device in chain.answered}
-        known, again = before & shown, before & _answering(level)
-        allowed = all(chain.may_answer(level, shown, most) for chain in past.of(shown))
-        if known and not (most > 1 and allowed):
+        earlier = before(past.rounds, shown)
+        answered = frozenset[int]().union(*(one.devices for one in earlier))
+        known, again = answered & shown, answered & now.devices
+        if known and not (most > 1 and may_answer(earlier, level, shown, most)):
             detail = f"{len(known)} devices had answered in round {past.place.round}"
             detail += f", and {len(again)} answered again" if again else "; none answered again"
-            places = [session.announcements[0].place, past.place]
-            yield RULES.found("retry.one-model", detail, places, None if again else Severity.LOW)
-        past.note(level)
+            severity = None if again else Severity.LOW
+            yield RULES.found("retry.one-model", detail, [place, past.place], severity)
+        if now.devices:
+            past.rounds.append(now)
 
     def _sums(self, level: SessionView, model: bytes) -> Iterator[Finding]:
         for _, slot in sorted(level.slots.items()):
@@ -204,29 +179,9 @@ class Differences(Check):
                     yield _difference(close, is_update=isinstance(question, Threshold))
 
     def coverage(self, tally: Tally) -> Coverage:
-        """The first bytes of every message are enough."""
+        """Rounds that have messages."""
         fewest = self._premises.expected.min_difference
         return Coverage(tally.whole, f"sums of the same inputs, by fewer than {fewest} devices")
-
-
-def _announced_again(
-    session: SessionView, past: PastModels, model: bytes, *, changed: bool
-) -> Iterator[Finding]:
-    place = session.announcements[0].place
-    if model not in past:
-        past[model] = PastModel(place, changed)
-        return
-    before = past[model].place
-    if past[model].changed:
-        detail = f"the model of round {before.round}, which released an update"
-        yield RULES.found("retry.same-model", detail, [place, before])
-    else:
-        detail = f"the model of round {before.round}, which released no update"
-        yield RULES.found("retry.same-model", detail, [place, before], Severity.INFO)
-
-
-def _answering(level: SessionView) -> set[int]:
-    return {seen.record.peer for slot in level.slots.values() for seen in slot.inputs}
 
 
 def _settings(level: SessionView) -> RoundConfig | None:
@@ -237,12 +192,8 @@ def _settings(level: SessionView) -> RoundConfig | None:
 def _difference(difference: Difference, *, is_update: bool) -> Finding:
     devices = ", ".join(map(str, difference.devices[:_SHOWN]))
     places = [difference.second, difference.first]
-    if difference.kind is DifferenceKind.SAME_QUESTION or not is_update:
-        detail = f"{difference.kind.value}; they differ by {difference.size}: devices {devices}"
+    if difference.is_same or not is_update:
+        related = "same question" if difference.is_same else "same family"
+        detail = f"{related}; they differ by {len(difference.devices)}: devices {devices}"
         return RULES.found("sums.differ-by-few", detail, places)
     return RULES.found("sums.search-and-update", f"without devices {devices}", places)
-
-
-def _model_key(session: SessionView) -> bytes | None:
-    """What stands for the model: its digest."""
-    return None if session.model is None else sha256(session.model).digest()

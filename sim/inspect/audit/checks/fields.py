@@ -14,38 +14,23 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.field_tests import as_rows
 from deltafl.sim.inspect.audit.field_values import functions_of, numbers_of
 from deltafl.sim.inspect.audit.fields import random_strings
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.proved import proofs
-from deltafl.sim.inspect.audit.rules import A3, A7, A15, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.statements import keys_of
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, contributors, place_of
 from deltafl.sim.inspect.audit.visible import of_session, visible_in
 
-RULES: Final = Rules(
-    {
-        "fields.not-random": Rule(
-            Severity.CRITICAL,
-            "a field that should be random is not",
-            "The field may hold a value in clear, or a secret that anybody can guess.",
-            "Find out what the device puts there; draw secrets from the operating system.",
-            A7,
-        ),
-        "fields.true-values": Rule(
-            Severity.CRITICAL,
-            "a field that should be random holds a device's value",
-            "The server reads values that it should only learn as part of a sum.",
-            "Stop using this device's software.",
-            A15,
-        ),
-        "boxes.not-sealed": Rule(
-            Severity.CRITICAL,
-            "sealed shares are not encrypted, or not each under a nonce of its own",
-            "The server reads the shares, rebuilds all secrets and removes the masks.",
-            "Check how devices seal boxes; compare with the test vectors.",
-            A3,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+fields.not-random critical device A7: a field that should be random is not
+    The field may hold a value in clear, or a secret that anybody can guess.
+fields.true-values critical device A15: a field that should be random holds a device's value
+    The server reads values that it should only learn as part of a sum.
+boxes.not-sealed critical device A3: sealed shares are not encrypted, or share a nonce
+    The server reads the shares, rebuilds all secrets and removes the masks.
+"""
 )
 
 _SECRETS: Final = "rebuilt secrets"

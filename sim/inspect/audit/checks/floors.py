@@ -10,60 +10,27 @@ from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.expected import Expected
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A4, A14, A19, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
+from deltafl.sim.inspect.audit.searches import tail_of, update_of
 from deltafl.sim.inspect.audit.views import SessionView, place_of
-from deltafl.sim.record.transcript import Sum
 
-RULES: Final = Rules(
-    {
-        "cohort.below-floor": Rule(
-            Severity.HIGH,
-            "a sum was released over fewer devices than the floor",
-            "Each device hides only among the devices in the sum.",
-            "Raise `privacy.min_cohort`, and invite more devices.",
-            A4,
-        ),
-        "parameters.below-policy": Rule(
-            Severity.HIGH,
-            "the parameters of a session fall short of the policy",
-            "Fewer colluding devices than assumed can rebuild a device's secrets.",
-            "Compute the parameters from the threat model, as `SessionParams.for_threat` does.",
-            A19,
-        ),
-        "round.below-policy": Rule(
-            Severity.HIGH,
-            "a round asks more than devices accept",
-            "The sums of such a round can be about few devices: a grid of losses that is too fine, "
-            "too many pivots, a clip that only one device reaches, levels that differ by one.",
-            "Stay within the limits that the run's settings give its devices (section `policy`). "
-            "Of a transcript alone, the usual limits are expected: audit the run's directory.",
-            A14,
-        ),
-        "policy.looser": Rule(
-            Severity.LOW,
-            "devices accept more than they usually do",
-            "The settings of the run let its devices answer what devices elsewhere refuse.",
-            "Keep to the usual limits, or say why these are enough.",
-            A14,
-        ),
-        "search.unverified": Rule(
-            Severity.HIGH,
-            "a search is not verified although the server may be active",
-            "Devices cannot check the sums. The server can announce any threshold, and single out "
-            "the device with the largest loss.",
-            "Search in a verified way, or say that unverified searches are accepted "
-            "(`--unverified-if-active`).",
-            A19,
-        ),
-        "sums.small-tail": Rule(
-            Severity.HIGH,
-            "few devices passed the filter",
-            "The sum of updates covers only these few devices. If there is only one, the sum is "
-            "its update.",
-            "Raise θ or the cohort size, or announce a threshold that keeps more devices.",
-            A19,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+cohort.below-floor high settings A4: a sum was released over fewer devices than the floor
+    Each device hides only among the devices in the sum.
+parameters.below-policy high settings A19: the parameters of a session fall short of the policy
+    Fewer colluding devices than assumed can rebuild a device's secrets.
+round.below-policy high settings A14: a round asks more than devices accept
+    The sums of such a round can be about few devices: a grid of losses that is too fine, too many
+    pivots, a clip that only one device reaches, levels that differ by one.
+policy.looser low settings A14: devices accept more than they usually do
+    The settings of the run let its devices answer what devices elsewhere refuse.
+search.unverified high settings A19: a search is not verified although the server may be active
+    Devices cannot check the sums. The server can announce any threshold, and single out the
+    device with the largest loss.
+sums.small-tail high settings A19: few devices passed the filter
+    The sum of updates covers only these few devices. If there is only one, the sum is its update.
+"""
 )
 
 
@@ -85,7 +52,7 @@ class Floors(Check):
             yield from _below_policy(session, expected.policy)
             yield from _unverified(session, expected)
             for level in session.by_level():
-                yield from _tails(level, expected)
+                yield from _small_tail(level, expected)
         floor = expected.policy.min_cohort
         for released in over.view.sums:
             count = len(released.contributors)
@@ -103,7 +70,7 @@ class Floors(Check):
             yield RULES.found("policy.looser", f"they accept {', '.join(looser)}", [place])
 
     def coverage(self, tally: Tally) -> Coverage:
-        """The first bytes of every message are enough."""
+        """Rounds that have messages."""
         expected = self._premises.expected
         honest = expected.policy.min_honest_tail
         floors = f"{expected.policy.min_cohort} in a cohort, {honest} honest ones in a tail"
@@ -129,35 +96,22 @@ def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
         return
     place = session.announcements[0].place
     severity = Severity.LOW if expected.policy.unverified_if_active else None
-    if not levels.can_be_followed:
-        detail = "devices have to believe the threshold that they are told"
+    believed = {
+        "threshold": not levels.can_be_followed,
+        "radius": levels.common.update.radius is not None,
+    }
+    for what in (name for name, is_so in believed.items() if is_so):
+        detail = f"devices have to believe the {what} that they are told"
         yield RULES.found("search.unverified", detail, [place], severity)
-    if levels.common.update.radius is not None:
-        detail = "devices have to believe the radius that they are told"
-        yield RULES.found("search.unverified", detail, [place], severity)
 
 
-def _tails(session: SessionView, expected: Expected) -> Iterator[Finding]:
-    config = session.config
-    if config is None or config.update_slot not in session.slots:
-        return
-    if config.update.noise is not None:  # nobody knows how many passed
-        return
-    fewest = expected.policy.min_tail(session.params.num_invited)
-    for released in session.slots[config.update_slot].sums:
-        count = tail_count(released)
-        if count is not None and 0 < count < fewest:
-            devices = "one device" if count == 1 else f"{count} devices"
-            detail = f"{devices} of {len(released.contributors)} passed the filter, and the floor "
-            detail += f"is {fewest}, those that may collude among them"
-            severity = Severity.CRITICAL if count == 1 else None
-            yield RULES.found("sums.small-tail", detail, [place_of(released)], severity)
-
-
-def tail_count(update: Sum) -> int | None:
-    """How many devices passed, of the sum of a round's updates; None where it is not kept.
-
-    The layout ends with weight, weighted loss, count and clipped, one word each (docs/spec.md
-    §12.3).
-    """
-    return int(update.words[-2]) if len(update.words) >= 4 else None
+def _small_tail(level: SessionView, expected: Expected) -> Iterator[Finding]:
+    """A sum of updates over fewer devices than the policy allows."""
+    update, tail = update_of(level), tail_of(level)
+    fewest = expected.policy.min_tail(level.params.num_invited)
+    if update is not None and tail is not None and 0 < tail.count < fewest:
+        devices = "one device" if tail.count == 1 else f"{tail.count} devices"
+        detail = f"{devices} of {len(update.contributors)} passed the filter, and the floor "
+        detail += f"is {fewest}, those that may collude among them"
+        severity = Severity.CRITICAL if tail.count == 1 else None
+        yield RULES.found("sums.small-tail", detail, [place_of(update)], severity)

@@ -10,7 +10,7 @@ from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.public_keys import (
     is_in_group,
     is_multiple_of_base,
@@ -20,61 +20,30 @@ from deltafl.sim.inspect.audit.public_keys import (
     of_secret,
     of_visible,
 )
-from deltafl.sim.inspect.audit.rules import A3, A4, A6, A7, A15, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
 from deltafl.sim.inspect.audit.visible import visible_in
 
-RULES: Final = Rules(
-    {
-        "keys.shared-identity": Rule(
-            Severity.HIGH,
-            "several devices have one identity",
-            "Whoever has this identity signs for several devices. They count as several wherever "
-            "signatures are counted.",
-            "Give each device an identity of its own; refuse directories that list one twice.",
-            A4,
-        ),
-        "keys.two-roles": Rule(
-            Severity.HIGH,
-            "one secret has several roles",
-            "Whoever learns it in one role can use it in the other: a rebuilt secret may open "
-            "boxes, or sign.",
-            "Draw every key and every seed by itself.",
-            A6,
-        ),
-        "keys.no-point": Rule(
-            Severity.HIGH,
-            "a public key is not on the curve",
-            "Nobody has its secret. Its bytes may be a message, and masks that are agreed with it "
-            "can be weak.",
-            "Find out what the device put there. Honest devices send multiples of the base point.",
-            A3,
-        ),
-        "commitments.outside-group": Rule(
-            Severity.HIGH,
-            "a commitment is not in the group of prime order, or is not encoded as one",
-            "The sum may open as before. What was added to the commitment may be a message that "
-            "everybody can read.",
-            "Stop using this device's software.",
-            A15,
-        ),
-        "keys.outside-group": Rule(
-            Severity.HIGH,
-            "a key is no multiple of the base point, or is not encoded as one",
-            "Agreements work as before. What was added to the key, or to its encoding, may be a "
-            "message that everybody can read.",
-            "Stop using this device's software. Honest devices send multiples of the base point, "
-            "in their only encoding.",
-            A15,
-        ),
-        "keys.guessable": Rule(
-            Severity.CRITICAL,
-            "a public key is of a secret that anybody can guess",
-            "Anybody can compute the masks, and open the boxes, of this key, or sign by it.",
-            "Draw secrets from the operating system.",
-            A7,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+keys.shared-identity high device A4: several devices have one identity
+    Whoever has this identity signs for several devices. They count as several wherever signatures
+    are counted.
+keys.two-roles high device A6: one secret has several roles
+    Whoever learns it in one role can use it in the other: a rebuilt secret may open boxes, or
+    sign.
+keys.no-point high device A3: a public key is not on the curve
+    Nobody has its secret. Its bytes may be a message, and masks that are agreed with it can be
+    weak.
+commitments.outside-group high device A15: a commitment is not of prime order, or oddly encoded
+    The sum may open as before. What was added to the commitment may be a message that everybody
+    can read.
+keys.outside-group high device A15: a key is no multiple of the base point, or is not encoded as one
+    Agreements work as before. What was added to the key, or to its encoding, may be a message
+    that everybody can read.
+keys.guessable critical device A7: a public key is of a secret that anybody can guess
+    Anybody can compute the masks, and open the boxes, of this key, or sign by it.
+"""
 )
 
 

@@ -14,61 +14,30 @@ from deltafl.secagg.messages import (
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A3, A6, A20, A23, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
 from deltafl.sim.record.transcript import Record, Resumed
 
 _KEY_WORD = np.dtype("<u8")
 
-RULES: Final = Rules(
-    {
-        "keys.reused": Rule(
-            Severity.HIGH,
-            "a public key was used twice",
-            "Masks under one key pair repeat, and the difference of two vectors is the "
-            "difference of their inputs.",
-            "Draw new keys for every slot of every session.",
-            A6,
-        ),
-        "keys.low-order": Rule(
-            Severity.HIGH,
-            "a public key is of low order",
-            "Anybody can compute the secrets that are agreed with it.",
-            "Refuse such keys, as this protocol's devices and server do.",
-            A23,
-        ),
-        "keys.unsigned": Rule(
-            Severity.HIGH,
-            "sessions are not signed although the server may be active",
-            "Devices cannot tell whose keys they use, or whether all were told the same survivors.",
-            'Set `privacy.adversary = "active"` or `privacy.signed = true`.',
-            A3,
-        ),
-        "keys.identity-changed": Rule(
-            Severity.HIGH,
-            "a device's identity key changed between sessions",
-            "Somebody else may have spoken for the device since then.",
-            "Compare fingerprints with the device's owner.",
-            A3,
-        ),
-        "session.reused": Rule(
-            Severity.HIGH,
-            "the parameters of a session were used twice",
-            "Masks are bound to the session. In two equal sessions, masks can be made equal.",
-            "Draw a new graph seed for every session; keep the devices' ledgers.",
-            A6,
-        ),
-        "session.twice": Rule(
-            Severity.HIGH,
-            "one round was announced in two sessions",
-            "Two sums of the same inputs over different devices differ by the inputs of the "
-            "devices that are in only one of them.",
-            "Keep the devices' ledgers. With them, devices refuse a round that they have already "
-            "taken part in.",
-            A20,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+keys.reused high device A6: a public key was used twice
+    Masks under one key pair repeat, and the difference of two vectors is the difference of their
+    inputs.
+keys.low-order high device A23: a public key is of low order
+    Anybody can compute the secrets that are agreed with it.
+keys.unsigned high settings A3: sessions are not signed although the server may be active
+    Devices cannot tell whose keys they use, or whether all were told the same survivors.
+keys.identity-changed high device A3: a device's identity key changed between sessions
+    Somebody else may have spoken for the device since then.
+session.reused high server A6: the parameters of a session were used twice
+    Masks are bound to the session. In two equal sessions, masks can be made equal.
+session.twice high server A20: one round was announced in two sessions
+    Two sums of the same inputs over different devices differ by the inputs of the devices that
+    are in only one of them.
+"""
 )
 
 

@@ -17,35 +17,20 @@ from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A6, A19, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView
 
-RULES: Final = Rules(
-    {
-        "parameters.changed": Rule(
-            Severity.HIGH,
-            "settings changed from round to round",
-            "Devices took part in another run than the one that was announced first.",
-            "Compare every announcement with the settings of the run, and stop using this server.",
-            A19,
-        ),
-        "parameters.unfitting": Rule(
-            Severity.HIGH,
-            "an announcement does not fit the round in which it was made",
-            "Masks are bound to the number of the round. A server that announces another can "
-            "repeat a round, and invite other devices to it than it says.",
-            "Keep using devices that remember their rounds, and stop using this server.",
-            A19,
-        ),
-        "session.seed-repeated": Rule(
-            Severity.HIGH,
-            "the public seed of a session repeats, or has a pattern",
-            "Whoever knows in advance who is next to whom can place colluding devices around one.",
-            "Draw the seed of every session's graph anew, after the devices are known.",
-            A6,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+parameters.changed high server A19: settings changed from round to round
+    Devices took part in another run than the one that was announced first.
+parameters.unfitting high server A19: an announcement does not fit the round in which it was made
+    Masks are bound to the number of the round. A server that announces another can repeat a
+    round, and invite other devices to it than it says.
+session.seed-repeated high server A6: the public seed of a session repeats, or has a pattern
+    Whoever knows in advance who is next to whom can place colluding devices around one.
+"""
 )
 
 MIN_DISTINCT: Final = 16

@@ -7,43 +7,21 @@ from deltafl.secagg.messages import ShareKind, ShareReceipt
 from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.rules import A2, A5, A6, A22, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView, SlotView
 
-RULES: Final = Rules(
-    {
-        "shares.both-kinds": Rule(
-            Severity.CRITICAL,
-            "both secrets of a device were given away",
-            "Together, the self mask and the pairwise masks reveal the device's vector.",
-            "Sign sessions. Devices must release only one kind of share for each device and slot.",
-            A2,
-        ),
-        "boxes.complaint": Rule(
-            Severity.MEDIUM,
-            "a device said that it could not open a box",
-            "Somebody did not follow the protocol: the device that sealed the box, the server that "
-            "relayed it, or the device that complains. Whose boxes a device refuses may be a "
-            "message of its own.",
-            "Simulate the run with a truth file: it shows whether the box holds shares.",
-            A22,
-        ),
-        "input.late": Rule(
-            Severity.LOW,
-            "a masked vector came from a device that was declared dropped out",
-            "Its pairwise masks are known, and only its self mask protects it.",
-            "Do nothing as long as no share of its self mask is released. Expect this on slow "
-            "networks.",
-            A5,
-        ),
-        "input.twice": Rule(
-            Severity.HIGH,
-            "a device sent two different vectors for one slot",
-            "Under one mask, their difference is the difference of the inputs.",
-            "Send a masked vector once, and repeat it only byte for byte.",
-            A6,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+shares.both-kinds critical server A2: both secrets of a device were given away
+    Together, the self mask and the pairwise masks reveal the device's vector.
+boxes.complaint medium somebody A22: a device said that it could not open a box
+    Somebody did not follow the protocol: the device that sealed the box, the server that relayed
+    it, or the device that complains. Whose boxes a device refuses may be a message of its own.
+input.late low design A5: a masked vector came from a device that was declared dropped out
+    Its pairwise masks are known, and only its self mask protects it.
+input.twice high device A6: a device sent two different vectors for one slot
+    Under one mask, their difference is the difference of the inputs.
+"""
 )
 
 

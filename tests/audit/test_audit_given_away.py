@@ -1,0 +1,215 @@
+"""Where losses can be by the sums of one round, compared with all losses that there might be."""
+
+from dataclasses import replace
+
+import example_reports
+import plain_solver
+import pytest
+from html_pages import parsed
+from hypothesis import given
+from hypothesis import strategies as st
+from real_runs import leave
+
+from deltafl.sim.inspect.audit import given_away
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.checks.given_away import _Singles
+from deltafl.sim.inspect.audit.facts import SingleFacts
+from deltafl.sim.inspect.audit.given_away import Counted
+from deltafl.sim.inspect.audit.html import render
+from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.inspect.leakage.consequences import Below
+from deltafl.sim.record.transcript import Sum, read_transcript
+
+TOP = 4  # ticks 0 to 3
+
+
+def below(pivot, losses, weights):
+    held = [weight for loss, weight in zip(losses, weights, strict=True) if loss < pivot]
+    return Below(pivot, sum(held), len(held), len(held))
+
+
+def released(losses, weights, pivots, threshold=None, updated=()):
+    """What the server is told of some losses; the threshold need not be a pivot."""
+    rows = tuple(below(pivot, losses, weights) for pivot in sorted({0, TOP, *pivots}))
+    known = Counted(rows, tuple(range(len(losses))))
+    if not updated:
+        return known
+    passed = [device for device in updated if losses[device] >= threshold]
+    weight = sum(weights[device] for device in passed)
+    return Counted(rows, known.searched, frozenset(updated), threshold, len(passed), weight)
+
+
+def ticks(possible, size):
+    """The losses that each device can have."""
+    return [
+        {t for low, high in possible[device] for t in range(low, high)} for device in range(size)
+    ]
+
+
+@st.composite
+def rounds(draw):
+    losses = draw(st.lists(st.integers(0, TOP - 1), min_size=1, max_size=4))
+    size = len(losses)
+    weights = draw(st.lists(st.integers(1, 3), min_size=size, max_size=size))
+    updated = draw(st.frozensets(st.integers(0, size - 1)))
+    pivots = draw(st.frozensets(st.integers(1, TOP - 1)))
+    return losses, weights, pivots, draw(st.integers(0, TOP)), updated
+
+
+def by_counts(known, losses, weights):
+    """Whether other losses would give the same counts."""
+    told = [(row.pivot, row.fewest) for row in known.rows]
+
+    def agrees(others):
+        passed = sum(others[device] >= known.pivot for device in known.updated)
+        counts = [(p, below(p, others, weights).fewest) for p, _ in told]
+        return counts == told and passed == known.count
+
+    return agrees
+
+
+@pytest.mark.slow
+@given(rounds())
+def test_without_weights_a_loss_can_be_where_some_losses_of_all_have_it(drawn):
+    losses, weights, *_ = drawn
+    known = released(*drawn)
+    expected = plain_solver.places(len(losses), TOP, by_counts(known, losses, weights))
+    assert ticks(known.possible(), len(losses)) == expected
+
+
+@pytest.mark.slow
+@given(rounds())
+def test_with_weights_too(drawn):
+    losses, weights, pivots, threshold, updated = drawn
+    threshold = threshold if threshold in pivots else TOP
+    known = released(losses, weights, pivots, threshold, updated)
+
+    def agrees(others):
+        return released(others, weights, pivots, threshold, updated) == known
+
+    expected = plain_solver.places(len(losses), TOP, agrees)
+    found = known.possible_by({k: (weight, weight) for k, weight in enumerate(weights)})
+    assert ticks(found, len(losses)) == expected
+
+
+def test_the_only_device_that_was_lost_is_known_to_have_passed():
+    known = released([0, 1, 3, 3], [1, 1, 1, 1], [2], 2, {0, 1, 2})
+    assert known.possible() == {
+        0: ((0, 2), (2, 4)),
+        1: ((0, 2), (2, 4)),
+        2: ((0, 2), (2, 4)),
+        3: ((2, 4),),
+    }
+
+
+def test_a_weight_that_only_one_device_has_says_where_it_is():
+    known = released([0, 1, 3], [1, 2, 4], [2], 2, {0, 1, 2})
+    weights = {0: (1, 1), 1: (2, 2), 2: (4, 4)}
+    assert known.possible_by(weights) == {0: ((0, 2),), 1: ((0, 2),), 2: ((2, 4),)}
+    equal = dict.fromkeys(range(3), (1, 1))
+    fewer = released([0, 1, 3], [1, 1, 1], [2], 2, {0, 1, 2})
+    assert fewer.possible_by(equal) == fewer.possible()
+
+
+def test_a_weight_in_the_update_tells_who_is_in_the_tail_though_all_count_alike_in_the_search():
+    known = replace(released([0, 1, 3], [1, 1, 1], [2], 2, {0, 1, 2}), weight=4)
+    weights = {0: (1, 1), 1: (1, 2), 2: (1, 4)}
+    assert known.possible_by(weights) == {0: ((0, 2),), 1: ((0, 2),), 2: ((2, 4),)}
+
+
+def test_sums_of_too_many_subsets_are_left_out(monkeypatch):
+    known = released([0, 1, 3, 3], [1, 2, 4, 8], [1, 2], 2, {0, 1, 2, 3})
+    weights = {k: (1 << k, 1 << k) for k in range(4)}
+    assert known.possible_by(weights) is not None
+    monkeypatch.setattr(given_away, "MAX_STATES", 2)
+    assert known.possible_by(weights) is None
+
+
+def test_control_a_wrong_count_is_noticed():
+    losses, weights = [0, 1, 3, 3], [1, 1, 1, 1]
+    known = released(losses, weights, [2], 2, {0, 1, 2})
+    right = by_counts(known, losses, weights)
+    assert ticks(known.possible(), 4) == plain_solver.places(4, TOP, right)
+    wrong = replace(known, count=known.count + 1)
+    assert ticks(wrong.possible(), 4) != plain_solver.places(4, TOP, right)
+
+
+def test_devices_of_which_something_single_follows_are_counted_once():
+    singles = _Singles()
+    for _ in range(2):
+        singles.add({1: ((0, 2),), 2: ((0, 2), (2, 4)), 3: ((2, 4),)}, 2, 0.5)
+    singles.add({1: ((1, 2),), 4: ((1, 2),)}, None, 0.5)
+    singles.add(None, 2, 0.5)
+    facts = singles.facts()
+    assert (facts.passed, facts.located, facts.narrowest) == (2, 2, 0.5)
+    assert (facts.rounds, facts.left_out) == (3, 1)
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    path = tmp_path_factory.mktemp("given") / "run"
+    assert leave(path)
+    return path
+
+
+@pytest.mark.slow
+def test_the_figures_of_a_run_are_those_of_its_record(left):
+    report = audit(left, Options())
+    given, sums = (
+        report.given_away,
+        [one for one in read_transcript(left / "record.sqlite") if isinstance(one, Sum)],
+    )
+    last = {one.round: one for one in sums}.values()  # of updates
+    cohorts = [frozenset(one.contributors.tolist()) for one in last]
+    devices = plain_solver.devices_of(cohorts)
+    assert (given.sums, given.noisy, given.untold, given.epsilon) == (len(sums), 0, 0, None)
+    assert (given.updates.sums, given.updates.devices) == (3, len(devices))
+    assert given.updates.rank == plain_solver.rank(plain_solver.matrix(cohorts, devices))
+    assert given.updates.solvable == plain_solver.most_that_follow(cohorts, 0)
+    assert given.weights == given.updates  # nobody was lost
+    tails = [int(one.words[-2]) for one in last]
+    assert given.smallest == min([8, *tails])
+    assert given.single.rounds == len(report.searches)
+    assert given.with_weights is None
+    assert report.to_json()["given_away"]["updates"]["rank"] == given.updates.rank
+
+
+@pytest.mark.slow
+def test_of_sums_without_messages_it_is_known_whom_they_are_over_and_no_more(tmp_path):
+    assert leave(tmp_path / "run", privacy={"min_cohort": 5, "transcript": "sums"})
+    given = audit(tmp_path / "run", Options()).given_away
+    assert given.untold == given.sums > 0
+    assert given.smallest == 8
+    assert (given.updates.sums, given.epsilon) == (0, None)
+
+
+def section(**changes):
+    """What the page says of what follows, with other figures."""
+    report = example_reports.clean()
+    page = render(replace(report, given_away=replace(report.given_away, **changes)))
+    whole = " ".join(" ".join(parsed(page).itertext()).split())
+    return whole[whole.index("What follows from the sums") :].partition("Not considered")[0]
+
+
+def test_the_page_says_first_how_many_took_part_and_what_follows_of_whom():
+    assert (
+        "60 devices took part. The smallest group that a released sum is about has 15 devices, or "
+        "12 if 3 of them collude with the server. Nothing that was looked for follows of any "
+        "single device."
+    ) in section()
+    assert (
+        "follows: of 2 devices whether they passed the filter in some round; of 1 device something "
+        "about the loss."
+    ) in section(single=SingleFacts(2, 1, 0.25, 59, 0))
+    assert "Fewest losses between two pivots of a search 1 The difference" in section()
+    assert "No sums are recorded" in section(smallest=None)
+
+
+def test_the_page_promises_privacy_for_sums_with_noise_only():
+    assert "— 420 sums without noise: no bound." in section()
+    assert "12.5 At δ = 10⁻⁵, for the device that was asked most. 60 sums without" in section(
+        noisy=360, epsilon=12.5, delta=1e-5
+    )
+    some = section(untold=420)
+    assert "420 sums of rounds without messages: not known." in some
+    assert "without noise" not in some
