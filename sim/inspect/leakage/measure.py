@@ -103,11 +103,8 @@ class Belief:
             self._by_ranks_of[key] = self._by_ranks(key)
         by_ranks = self._by_ranks_of[key][:, columns]
         found = self.reconstruction
-        doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
-        claimed = np.isfinite(found.sorted_radius)
         near = _nearness(ticks, found.sorted_ticks, found.sorted_radius, exact=found.exact)
-        mixed = (1 - doubt) * near + doubt * by_ranks
-        return np.asarray(np.where(claimed[:, None], mixed, by_ranks))
+        return self._mixed(near, by_ranks, found.sorted_radius[:, None])
 
     def of_devices(self, ticks: Sequence[int]) -> Numbers:
         """Probability that device k is on the k-th of these ticks, shape (m,)."""
@@ -120,10 +117,14 @@ class Belief:
         found = self.reconstruction
         if found.ticks is None or found.radius is None:
             return np.asarray(by_place)
-        doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
         near = np.diagonal(_nearness(ticks, found.ticks, found.radius, exact=found.exact))
-        mixed = (1 - doubt) * near + doubt * by_place
-        return np.asarray(np.where(np.isfinite(found.radius), mixed, by_place))
+        return self._mixed(near, by_place, found.radius)
+
+    def _mixed(self, near: Numbers, otherwise: Numbers, radius: Numbers) -> Numbers:
+        """The belief where a place is claimed, the other for the case that it is wrong; or that."""
+        doubt = _DOUBT_IF_EXACT if self.reconstruction.exact else _DOUBT
+        mixed = (1 - doubt) * near + doubt * otherwise
+        return np.asarray(np.where(np.isfinite(radius), mixed, otherwise))
 
     def order_claims(self) -> Claims:
         """Where the attacker says that the i-th smallest loss is."""

@@ -108,7 +108,7 @@ def reconstruct(
         return ranked  # devices without weight leave no trace in any sum
     placer = _Placer(view, counts)
     one = placer.equations(generator, 1)
-    if one.num_sums == 0:
+    if not len(one.sums):
         return ranked
     collected = _Solutions(view, ranked, rank_spread, labelled=placer.labelled)
     central = _in_buckets(one, ranked.sorted_ticks)
@@ -167,9 +167,9 @@ class _Placer:
             ]
             weights = np.broadcast_to(np.array(self._weights, float), shape)
             return set_up(view, _places(ways, found), weights, own, free_weights=False)
-        draws = [self._counts.likeliest()] + [
-            self._counts.draw(generator) for _ in range(0 if self._counts.are_known else size - 1)
-        ]
+        draws = [self._counts.likeliest()]
+        for _ in range(0 if self._counts.are_known else size - 1):
+            draws.append(tuple(self._counts.draws(generator, 1)[0].tolist()))
         ways = [
             [index for index, count in enumerate(counts) for _ in range(count)]
             for counts in itertools.islice(itertools.cycle(draws), size)
@@ -237,7 +237,7 @@ class _Solutions:
         if misfits[best] < self._best:
             self._best = float(misfits[best])
             self._radius = equations.region_around(unknowns, best).radius
-        if equations.shares is not None or not len(equations.betas):
+        if equations.shares is not None or not len(equations.points):
             return
         for row in np.argsort(misfits)[:_SEARCHED]:
             if misfits[row] <= _NEARLY:
