@@ -96,12 +96,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         help_ = f"{told} ({usual})"
         parser.add_argument(flag, metavar=metavar, type=kind, default=usual, help=help_)
-    parser.add_argument(
-        "--repeats",
-        type=within("[1, inf)"),
-        metavar="N",
-        help="cohorts of each size (20 up to 5 devices, 12 up to 10, 6 up to 30, then 4)",
-    )
+    told = "cohorts of each size (20 up to 5 devices, 12 up to 10, 6 up to 30, then 4)"
+    parser.add_argument("--repeats", type=within("[1, inf)"), metavar="N", help=told)
     add_json(parser)
     add_quiet(parser)
 
