@@ -266,44 +266,27 @@ def _fit(bucket: Bucket, possible: Numbers, count: int, weights: Sequence[int]) 
 
 
 def _by_pivots(known: Sequence[Below], weights: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which buckets a device can be in as far as the weights below single pivots tell.
-
-    Sums that others can reach are sets of bits; what is left after a device is met in the middle.
-    """
-    size = len(weights)
-    total = sum(weights)
-    before = [1]
-    for weight in weights[:-1]:
-        before.append(before[-1] | before[-1] << weight)
-    after = [1 << total]  # bit total - s: a sum s of the devices that follow
-    for weight in reversed(weights[1:]):
-        after.append(after[-1] | after[-1] >> weight)
-    after.reverse()
+    """Which buckets a device can be in as far as the weights below single pivots tell."""
 
     @functools.cache
-    def others_reach(device: int, wanted: int) -> bool:
-        return _reaches(before[device], after[device], total, wanted)
+    def sums_without(weight: int) -> int:
+        """Sums that the others can reach, as bits; they are alike for devices of one weight."""
+        others = list(weights)
+        others.remove(weight)
+        return functools.reduce(lambda sums, other: sums | sums << other, others, 1)
+
+    def others_reach(weight: int, wanted: int) -> bool:
+        return wanted >= 0 and bool(sums_without(weight) >> wanted & 1)
 
     can_be_below = [
-        [edge.most > 0 and others_reach(device, edge.weight - weight) for edge in known]
-        for device, weight in enumerate(weights)
+        [edge.most > 0 and others_reach(weight, edge.weight - weight) for edge in known]
+        for weight in weights
     ]
     can_be_above = [
-        [edge.fewest < size and others_reach(device, edge.weight) for edge in known]
-        for device in range(size)
+        [edge.fewest < len(weights) and others_reach(weight, edge.weight) for edge in known]
+        for weight in weights
     ]
     return np.asarray(np.array(can_be_above)[:, :-1] & np.array(can_be_below)[:, 1:])
-
-
-def _reaches(before: int, after: int, total: int, wanted: int) -> bool:
-    """Whether a sum of the one set and a sum of the other make `wanted` together.
-
-    Bit a of `before` and bit total - s of `after` meet if a + s = wanted, at a = wanted - s.
-    """
-    if wanted < 0:
-        return False
-    shift = total - wanted
-    return before & (after >> shift if shift >= 0 else after << -shift) != 0
 
 
 def _propagate(
