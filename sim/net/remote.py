@@ -49,13 +49,7 @@ from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
 from deltafl.sim.net.trips import Journal, Rounds, Site
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.own_files import make_folder
-from deltafl.sim.record.record import (
-    SUMMARY,
-    VERSIONS,
-    note_measured,
-    read_measured,
-    write_record,
-)
+from deltafl.sim.record.record import SUMMARY, VERSIONS, note_measured, read_measured, write_record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED, BegunRound, TranscriptWriter, read_beyond
 from deltafl.sim.record.truth import Told
@@ -351,10 +345,7 @@ class RemoteCohort(Cohort):
         return dict.fromkeys(self.ids, 1)
 
     def secure_round(
-        self,
-        levels: Levels,
-        models: Sequence[Vector],
-        weighing: Weighing | None = None,
+        self, levels: Levels, models: Sequence[Vector], weighing: Weighing | None = None
     ) -> SecureRoundResult:
         """Play a round of Algorithm 3; see `Cohort`."""
         config, site = self._rounds.config, self._rounds.site

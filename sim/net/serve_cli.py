@@ -59,13 +59,7 @@ from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, FederationConfig, PrivacyConfig, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_table, to_toml
-from deltafl.sim.settings.given import (
-    address,
-    config_of,
-    joined,
-    quickstart,
-    with_digests,
-)
+from deltafl.sim.settings.given import address, config_of, joined, quickstart, with_digests
 from deltafl.sim.visible import visible
 
 ON_THIS_MACHINE: Final = ("127.0.0.1", "::1", "localhost")
@@ -394,11 +388,7 @@ def _num_parameters(config: RunConfig, shapes: ModelSpec) -> int:
 
 
 def _site(
-    options: argparse.Namespace,
-    post: Post,
-    devices: DeviceList,
-    waiting: Waiting,
-    status: Status,
+    options: argparse.Namespace, post: Post, devices: DeviceList, waiting: Waiting, status: Status
 ) -> Site:
     def declined(client: ClientId, reason: Reason, detail: str) -> None:
         number = status.declined(client, reason)

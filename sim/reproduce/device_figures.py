@@ -24,14 +24,7 @@ from deltafl.sim.charts.chart import COLOURS, Numbers
 from deltafl.sim.charts.files import dot_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.experiment import NONE, Record, last_evaluation
-from deltafl.sim.reproduce.figure import (
-    METRICS,
-    TEST,
-    TRAIN,
-    Drawn,
-    TaskFigure,
-    TaskRuns,
-)
+from deltafl.sim.reproduce.figure import METRICS, TEST, TRAIN, Drawn, TaskFigure, TaskRuns
 
 LITTLE_DATA: Final = {"emnist": 200, "sent140": 100}
 """Below how many samples a device has little data, by family; the paper names no other."""

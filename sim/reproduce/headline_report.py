@@ -285,11 +285,7 @@ def devices_table(name: str, label: str, arms: Arms, at: int, users: str) -> Tab
         f"{label}, after {at} rounds: change of the mean error against FedAvg (points), by how "
         f"FedAvg served the {users} in other seeds",
         records,
-        {
-            "family": "family",
-            "method": "method",
-            **{group: _change_of(group) for group in _GROUPS},
-        },
+        {"family": "family", "method": "method", **{group: _change_of(group) for group in _GROUPS}},
     )
 
 

@@ -131,9 +131,7 @@ AAGGFF_S: Final = _method(
 )
 
 AAGGFF_D: Final = _method(
-    "AAggFF-D",
-    f"Weibull responses: {OUR_CHOICE}, as in A's script for speech",
-    response="weibull",
+    "AAggFF-D", f"Weibull responses: {OUR_CHOICE}, as in A's script for speech", response="weibull"
 )
 
 PRIVATE_FEDAVG: Final = _method("private FedAvg")

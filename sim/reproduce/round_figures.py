@@ -37,15 +37,7 @@ from deltafl.sim.reproduce.experiment import (
     events_of,
     mean_and_std,
 )
-from deltafl.sim.reproduce.figure import (
-    METRICS,
-    TEST,
-    TRAIN,
-    Drawn,
-    Seeds,
-    TaskFigure,
-    TaskRuns,
-)
+from deltafl.sim.reproduce.figure import METRICS, TEST, TRAIN, Drawn, Seeds, TaskFigure, TaskRuns
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, varied
 
 STATISTICS: Final = ("mean", *(f"p{tau}" for tau in PERCENTILES))

@@ -18,11 +18,7 @@ from deltafl.sim.errors import RunError, UserError, damaged
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.record.rundir import RunDirectory, settings_in
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import (
-    ALGORITHMS,
-    MODELS,
-    RunConfig,
-)
+from deltafl.sim.settings.config import ALGORITHMS, MODELS, RunConfig
 from deltafl.sim.settings.config_io import Table, read_table
 from deltafl.sim.settings.given import (
     RUN_FLAGS,
@@ -92,9 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--no-plots", action="store_true", help="draw no figures")
     output.add_argument(
-        "--tensorboard",
-        action="store_true",
-        help="also write event files for TensorBoard",
+        "--tensorboard", action="store_true", help="also write event files for TensorBoard"
     )
     add_json(output)
     add_quiet(output)

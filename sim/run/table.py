@@ -21,7 +21,7 @@ _WORDS: Final = {
 _CLAIMS: Final = ("loss", "weight")
 _SHARES: Final = ("corrupted_share", "largest_corrupted_share", "backdoor_success")
 _NOISY_WORDS: Final = {
-    "clipped": "updates, by noisy counts, were longer than dp.clip and were scaled down",
+    "clipped": "updates, by noisy counts, were longer than dp.clip and were scaled down"
 }
 
 

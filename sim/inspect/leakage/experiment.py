@@ -30,12 +30,7 @@ from deltafl.protocol.quantile.search import SearchConfig, SearchParams, SearchR
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
 from deltafl.sim.inspect.leakage.consequences import vanished_device
-from deltafl.sim.inspect.leakage.measure import (
-    RECOVERED_NATS,
-    Belief,
-    bits_of_counts,
-    measure,
-)
+from deltafl.sim.inspect.leakage.measure import RECOVERED_NATS, Belief, bits_of_counts, measure
 from deltafl.sim.inspect.leakage.observations import (
     PLAIN,
     Prior,

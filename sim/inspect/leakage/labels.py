@@ -224,10 +224,7 @@ def _balanced(table: Numbers, expected: Numbers) -> Numbers:
 
 
 def _from_ways(
-    ways: Sequence[tuple[int, ...]],
-    weights: Sequence[int],
-    found: Sequence[Bucket],
-    prior: Prior,
+    ways: Sequence[tuple[int, ...]], weights: Sequence[int], found: Sequence[Bucket], prior: Prior
 ) -> Numbers:
     """Every way counts as often as interchangeable devices allow, and as likely as its losses."""
     log_mass = np.log(prior.mass([b.low for b in found], [b.high for b in found]))

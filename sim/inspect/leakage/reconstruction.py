@@ -23,11 +23,7 @@ from deltafl.protocol.quantile.registry import NOISY
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.consequences import Bucket, ranks
 from deltafl.sim.inspect.leakage.counts import BucketCounts, infer_counts
-from deltafl.sim.inspect.leakage.equations import (
-    Equations,
-    set_up,
-    solve,
-)
+from deltafl.sim.inspect.leakage.equations import Equations, set_up, solve
 from deltafl.sim.inspect.leakage.labels import assignments, puzzles
 from deltafl.sim.inspect.leakage.observations import Numbers, Prior, SearchView
 
