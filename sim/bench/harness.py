@@ -90,7 +90,7 @@ FLAGS: Final = {
         "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",
         choices=("cnn", "linear", "gru"),
     ),
-    "transcript": Flag("what to record", "full|every=N|headers"),
+    "transcript": Flag("what to record", "full|sums"),
     "wait": Flag(
         "seconds for an answer (30 if devices vanish, else 600)", "S", within("(0, inf)", float)
     ),
