@@ -342,7 +342,7 @@ def bits_of_counts(view: SearchView, prior: Prior, truth: Sequence[int]) -> tupl
     """Unlabelled and labelled bits of a view in which there is nothing to solve."""
     counts = infer_counts(view, prior)
     places = probabilities(view, counts, prior)
-    belief = Belief(view, prior, counts, places, from_ranks(counts, prior))
+    belief = Belief(view, prior, counts, places, from_ranks(counts, prior)[0])
     return order_bits(belief, truth), device_bits(belief, truth)
 
 
@@ -369,7 +369,7 @@ def search_facts(
     grid = view.config.search.grid
     prior = prior or _prior(view)
     counts = infer_counts(view, prior)
-    found = from_ranks(counts, prior)
+    found = from_ranks(counts, prior)[0]
     if time_limit > 0 or view.losses is not None:
         found = reconstruct(view, prior, np.random.default_rng(_SEED), time_limit=time_limit)
     nobody = np.zeros((view.devices, len(counts.buckets)))  # devices are not told apart here

@@ -95,7 +95,7 @@ def reconstruct(
         starts = max(4_000 // view.devices, 48)  # a second's work or so
         if view.method == NOISY:
             starts = min(starts, _STARTS_FOR_ONE_SUM)  # the tail's weighted loss is all there is
-    ranked, rank_spread = from_ranks(counts, prior), spread_of_ranks(counts, prior)
+    ranked, rank_spread = from_ranks(counts, prior)
     if view.method == NOISY:
         ranked, rank_spread = from_draws(counts, prior, generator)
         if view.tail is None or view.tail.count > _MOST_IN_ONE_SUM:
@@ -110,21 +110,17 @@ def reconstruct(
     central = _in_buckets(one, ranked.sorted_ticks)
     collected.add_central(one, solve(one, one.unknowns(central))[1])
     begun = time.monotonic()
-    tried = 0
     size = max(_BATCH_SIZE // (view.devices * max(len(view.answers), view.devices)), 8)
     size = min(size, starts)
-    while True:
+    for tried in itertools.count(size, size):
         equations = placer.equations(generator, size)
-        start = prior.between(
-            equations.low + 0.5,
-            equations.low + equations.width + 0.5,
-            generator.uniform(size=equations.low.shape),
-        )
+        low, high = equations.low + 0.5, equations.low + equations.width + 0.5
+        start = prior.between(low, high, generator.uniform(size=low.shape))
         collected.add(*solve(equations, equations.unknowns(start)))
-        tried += size
         late = time.monotonic() - begun > time_limit
         if collected.is_enough or tried >= starts or late:
-            return collected.summary()
+            break
+    return collected.summary()
 
 
 def _in_buckets(equations: Equations, in_order: Numbers) -> Numbers:
@@ -298,10 +294,23 @@ def _places(ways: Sequence[Sequence[int]], found: Sequence[Bucket]) -> list[list
     return [[(found[index].low, found[index].high) for index in way] for way in ways]
 
 
-def from_ranks(counts: BucketCounts, prior: Prior) -> Reconstruction:
-    """The guess without any equation: the devices of a bucket are spread in it by the prior."""
-    lows, highs, shares, _ = _order_in_buckets(counts)
-    return _without_claims(prior.between(lows, highs, shares))
+def from_ranks(counts: BucketCounts, prior: Prior) -> tuple[Reconstruction, Numbers]:
+    """The guess without any equation: the devices of a bucket are spread in it by the prior.
+
+    Returns:
+        It, and how far off the i-th smallest loss is, standard deviations in ticks, shape (m,).
+    """
+    rows = [
+        (bucket.low, bucket.high, (rank + 0.5) / count, count)
+        for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
+        for rank in range(count)
+    ]
+    lows, highs, shares, sizes = np.array(rows, dtype=float).reshape(-1, 4).T
+    deviation, margin = np.sqrt(shares * (1 - shares) / (sizes + 2)), 0.1 / sizes
+    above = prior.between(lows, highs, np.minimum(shares + deviation, 1 - margin))
+    below = prior.between(lows, highs, np.maximum(shares - deviation, margin))
+    spread = np.asarray(np.maximum((above - below) / 2, 0.5))
+    return _without_claims(prior.between(lows, highs, shares)), spread
 
 
 def from_draws(
@@ -326,24 +335,3 @@ def from_draws(
 
 def _without_claims(sorted_ticks: Numbers) -> Reconstruction:
     return Reconstruction(sorted_ticks, np.full(len(sorted_ticks), np.inf))
-
-
-def spread_of_ranks(counts: BucketCounts, prior: Prior) -> Numbers:
-    """How far from that guess the i-th smallest loss is, a standard deviation in ticks."""
-    lows, highs, shares, sizes = _order_in_buckets(counts)
-    deviation = np.sqrt(shares * (1 - shares) / (sizes + 2))
-    margin = 0.1 / sizes
-    above = prior.between(lows, highs, np.minimum(shares + deviation, 1 - margin))
-    below = prior.between(lows, highs, np.maximum(shares - deviation, margin))
-    return np.asarray(np.maximum((above - below) / 2, 0.5))
-
-
-def _order_in_buckets(counts: BucketCounts) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """For the i-th smallest loss: its bucket's ends, its share of it, its number of devices."""
-    rows = [
-        (bucket.low, bucket.high, (rank + 0.5) / count, count)
-        for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
-        for rank in range(count)
-    ]
-    columns = np.array(rows, dtype=float).reshape(-1, 4).T
-    return columns[0], columns[1], columns[2], columns[3]
