@@ -12,7 +12,7 @@ single devices: nobody but a device sees what a model does on its data. In their
 `measured` has sums over the devices (`own_work`). `deltafl audit` reads the directory.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -273,8 +273,8 @@ class RemoteDevices:
         If an earlier process has asked, and has ended before it knew, this one goes on; if it
         cannot, nobody will.
         """
-        nothing = SummedMetrics(number, level, 0, 0, None, None, INTERRUPTED)
-        config, site = self._rounds.config, self._site
+        nothing = partial(SummedMetrics, number, level, 0, 0, None, None)
+        config, site, announced = self._rounds.config, self._site, as_bytes([marked(model)])
         mode = SUMS if config.privacy.transcript == SUMS else FULL
         try:
             with write_record(path) as record:
@@ -284,44 +284,29 @@ class RemoteDevices:
                     writer.resume(0)
                     writer.finish(1)
                     record.keep()
-                    return nothing
-                asked: Iterable[int] = (
-                    self._connected(config.federation.cohort_size, frozenset())
-                    if begun is None
-                    else begun.cohort
-                )
-                ids = [ClientId(int(one)) for one in asked]
-                mark = begun.before if begun else None
-                return self._measured_by(writer, ids, model, number, level, mark)
-        except (
-            ChainError
-        ):  # it is damaged, and stays as it is: the audit says what is wrong with it
-            return nothing
-
-    def _measured_by(
-        self,
-        writer: TranscriptWriter,
-        ids: Sequence[ClientId],
-        model: Vector,
-        number: int,
-        level: int,
-        mark: Mark | None,
-    ) -> SummedMetrics:
-        config, announced = self._rounds.config, as_bytes([marked(model)])
-        journal = self._site.opened(writer, number, ids, level, mark)
-        task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
-        try:
-            levels = measuring_levels(config, len(ids))
-            params = sessions_of(config).params_of_levels(levels, announced, task.graph_seed)
-        except (ProtocolError, SecAggError) as error:
-            return SummedMetrics(number, level, 0, 0, None, None, str(error))
-        writer.begin_round(1, ids, mark)
-        rounds = replace(self._measuring, observer=writer)
-        (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
-        writer.end_round(outcome.aborted)
-        writer.finish(1)
-        writer.keep()
-        return SummedMetrics.of(outcome, number, level, config)
+                    return nothing(INTERRUPTED)
+                size, mark = config.federation.cohort_size, begun.before if begun else None
+                asked = begun.cohort if begun else self._connected(size, frozenset()).tolist()
+                ids = [ClientId(one) for one in asked]
+                journal = site.opened(writer, number, ids, level, mark)
+                task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
+                try:
+                    levels = measuring_levels(config, len(ids))
+                    params = sessions_of(config).params_of_levels(
+                        levels, announced, task.graph_seed
+                    )
+                except (ProtocolError, SecAggError) as error:
+                    return nothing(str(error))
+                writer.begin_round(1, ids, mark)
+                rounds = replace(self._measuring, observer=writer)
+                (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
+                writer.end_round(outcome.aborted)
+                writer.finish(1)
+                writer.keep()
+                return SummedMetrics.of(outcome, number, level, config)
+        except ChainError:
+            # it is damaged, and stays as it is: the audit says what is wrong with it
+            return nothing(INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
