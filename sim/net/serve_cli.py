@@ -82,9 +82,7 @@ def main(options: argparse.Namespace) -> int:
     if tls is None and at[0] not in ON_THIS_MACHINE:
         raise UserError(f"--listen {options.listen}: without TLS, only 127.0.0.1 can be served")
     num_parameters = _num_parameters(config, shapes)
-    # a run goes on whose list got shorter
-    size = min(config.federation.cohort_size, len(devices.keys))
-    now = with_cohort(config, size) if _has_begun(options) else config
+    now = _with_fewer(config, len(devices.keys)) if _has_begun(options) else config
     _preflight(now, num_parameters, len(devices.keys), options.devices, code.strategy)
     _, params = session_of(config, num_parameters, code.strategy)
     max_frame = max_bytes(params) + OVERHEAD
@@ -141,6 +139,11 @@ def main(options: argparse.Namespace) -> int:
 def _has_begun(options: argparse.Namespace) -> bool:
     """Whether a run is gone on with."""
     return options.resume and RunDirectory(options.out).is_run
+
+
+def _with_fewer(config: RunConfig, listed: int) -> RunConfig:
+    """With as many devices in a round as are listed: so a run goes on whose list got shorter."""
+    return with_cohort(config, min(config.federation.cohort_size, listed))
 
 
 def _preflight(
