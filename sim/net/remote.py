@@ -385,7 +385,7 @@ def run_federation(
         own: the strategy, if it is one of the caller's own.
 
     Returns:
-        The summary, as in summary.json.
+        The summary, as the record has it.
 
     Raises:
         UserError: the settings and the directory do not fit together; nothing was changed.

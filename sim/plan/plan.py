@@ -404,7 +404,7 @@ def known_parameters(config: RunConfig) -> int:
         return found
     raise ConfigError(
         f"how many parameters the model {name!r} has on {data.name!r} is not known before the "
-        "data are read: say it with --parameters N (a run prints it, and summary.json has it as "
+        "data are read: say it with --parameters N (a run prints it, and its summary has it as "
         "model_parameters)"
     )
 

@@ -82,7 +82,7 @@ def spent_by_all(spent: Mapping[str, float], num_runs: int) -> str:
     """What the runs of all seeds reveal: they are over the same devices.
 
     Args:
-        spent: "privacy" of summary.json.
+        spent: "privacy" of a summary.
         num_runs: how many seeds there are.
     """
     from deltafl.sim.run.accounting import rounded_up
