@@ -137,7 +137,7 @@ def _names() -> Mapping[tuple[str, ...], Callable[[], Iterable[str]]]:
     return known | {
         ("run", "backend"): lambda: BACKENDS,
         ("run", "search"): lambda: tuple(Search),
-        ("run", "transcript"): lambda: ("auto", "full", "sums"),
+        ("run", "transcript"): lambda: ("full", "sums", "auto"),
         ("presets", "name"): preset_names,
         ("attack", "target"): lambda: ("list", "all", *(attack.name for attack in ATTACKS)),
         ("reproduce", "target"): lambda: ("list", "all", *NAMED),

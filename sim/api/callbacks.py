@@ -35,7 +35,7 @@ class Callback:
         """A round is finished, and on the disk.
 
         Args:
-            event: what the record says of it, such as `event["round"]` and `event["cohort"]`.
+            event: what the record has of it, such as `event["round"]` and `event["cohort"]`.
         """
 
     def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:

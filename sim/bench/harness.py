@@ -107,10 +107,7 @@ def command(
     measure: Callable[[_Case], Report],
     description: str,
     epilog: str | None = None,
-) -> tuple[
-    Callable[[argparse.ArgumentParser], None],
-    Callable[[argparse.Namespace], int],
-]:
+) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
     """A benchmark as a command: what declares its arguments, and what measures and prints.
 
     Args:

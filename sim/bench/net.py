@@ -153,14 +153,9 @@ def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: ra
 
     async def all_of_them() -> None:
         sides = [side(index) for index in share]
-        await asyncio.gather(*(take_part(server, one, _ignored, one.stop) for one in sides))
+        await asyncio.gather(*(take_part(server, one, lambda _: None, one.stop) for one in sides))
 
     asyncio.run(all_of_them())
-
-
-def _ignored(said: str) -> None:
-    """What happens to a connection: it is tried again."""
-    del said
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,12 +37,7 @@ from deltafl.sim.bench.peers.tasks import BenchmarkTask
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import build_rounds, strategy_of
-from deltafl.sim.settings.config import (
-    FederationConfig,
-    PrivacyConfig,
-    QuantileConfig,
-    RunConfig,
-)
+from deltafl.sim.settings.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
 from deltafl.sim.settings.policy import PolicyConfig
 
 _ROUNDS_BEFORE: Final = 3

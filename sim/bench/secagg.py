@@ -123,10 +123,7 @@ def measure(benchmark: SessionBenchmark) -> Report:
         **asdict(benchmark),
         "dropped": benchmark.num_dropped,
         **report,
-        "upload": {
-            "bytes": round(sent, 1),
-            "over_packed": round(sent / params.longest_vector, 5),
-        },
+        "upload": {"bytes": round(sent, 1), "over_packed": round(sent / params.longest_vector, 5)},
         "masking": _masking(params, watch, median(raw)),
     }
     return measured | (_beside_flower(benchmark, measured) if benchmark.peer else {})

@@ -164,6 +164,19 @@ def line_style(number: int, *, marked: bool = True) -> dict[str, Any]:
     return {**looks, "marker": style.marker} if marked else looks
 
 
+def dot_style(number: int) -> dict[str, Any]:
+    """How the dots of this number look, as matplotlib's arguments."""
+    return {"color": LineStyle(number).colour, "marker": LineStyle(number).marker}
+
+
+def titled(panel: Axes, title: str, *, legend: bool = True, **given: Any) -> None:  # noqa: ANN401
+    """Say what a panel shows: its title, what `Axes.set` takes, and a legend of what is drawn."""
+    panel.set(**given)
+    panel.set_title(title, fontsize="medium")
+    if legend:
+        panel.legend(frameon=False, fontsize="small")
+
+
 def _paired(found: Sequence[tuple[int, Pairs]]) -> list[Plan]:
     if not found:
         return []
@@ -220,11 +233,8 @@ def _lines(chart: Chart, scale: tuple[float, float]) -> Panel:
     def draw(axes: Axes) -> None:
         for one in chart.curves:
             _draw_curve(axes, one)
-        axes.set_title(chart.title)
-        axes.set_xlabel("round")
-        axes.set_ylabel(chart.unit)
+        axes.set(title=chart.title, xlabel="round", ylabel=chart.unit, ylim=scale)
         axes.set_xticks(round_ticks(*chart.span))
-        axes.set_ylim(scale)
         if chart.write is percent:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
@@ -252,8 +262,7 @@ def _distribution(methods: Sequence[Method]) -> list[Plan]:
             share = (np.arange(errors.size) + 0.5) / errors.size
             every = max(1, errors.size // _MARKERS_ON_A_LINE)
             axes.plot(share, errors, markevery=every, **line_style(number))
-        axes.set_xlabel("share of devices, best served first")
-        axes.set_ylabel("final test error")
+        axes.set(xlabel="share of devices, best served first", ylabel="final test error")
         axes.set_ylim(bottom=0)
         _in_percent(axes)
 
@@ -279,17 +288,12 @@ def _final_errors(methods: Sequence[Method]) -> list[tuple[str, int, Numbers]]:
 
 def _scatter(number: int, one: Pairs) -> Panel:
     def draw(axes: Axes) -> None:
-        style = LineStyle(number)
         top = 1.05 * max(float(one.ours.max()), float(one.theirs.max()), 0.01)
         axes.plot([0, top], [0, top], color="0.5", linewidth=0.7)
-        axes.scatter(
-            one.theirs, one.ours, s=9, color=style.colour, marker=style.marker, linewidths=0.3
-        )
-        axes.set_xlabel(f"test error, {_plain(one.baseline)}")
-        axes.set_ylabel(f"test error, {_plain(one.method)}")
-        axes.set_xlim(0, top)
-        axes.set_ylim(0, top)
-        axes.set_aspect("equal")
+        axes.scatter(one.theirs, one.ours, s=9, linewidths=0.3, **dot_style(number))
+        names = (f"test error, {_plain(name)}" for name in (one.baseline, one.method))
+        axes.set(**dict(zip(("xlabel", "ylabel"), names, strict=True)))
+        axes.set(xlim=(0, top), ylim=(0, top), aspect="equal")
         _in_percent(axes)
 
     return draw

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, cast
 
 import numpy as np
 
-from deltafl.sim.charts.chart import Chart, Curve
+from deltafl.sim.charts.chart import Chart, Curve, Numbers
 from deltafl.sim.record.events import Event, dropped
 from deltafl.sim.record.snapshot import Method, Trained
 from deltafl.sim.writing import percent
@@ -81,18 +81,16 @@ def _by_seed(values: Callable[[Trained], Values]) -> Callable[[Method], list[Val
     return lambda method: [values(run) for run in method.runs]
 
 
-@_by_seed
-def _tail(run: Trained) -> Values:
+def _errors(of: Callable[[Numbers], object], run: Trained) -> Values:
+    """A statistic of the test errors over devices."""
     for one in run.tested:
         if one.errors.size:
-            yield one.round, float(np.percentile(one.errors, TAIL))
+            yield one.round, float(cast("float", of(one.errors)))
 
 
 @_by_seed
 def _mean(run: Trained) -> Values:
-    for one in run.tested:
-        if one.errors.size:
-            yield one.round, float(one.errors.mean())
+    yield from _errors(np.mean, run)
     for summed in run.summed:
         yield summed.round, summed.error
 
@@ -124,19 +122,16 @@ def _lost(run: Trained) -> Values:
             yield _round_of(event), float(dropped([event]).total())
 
 
-@_by_seed
-def _corrupted(run: Trained) -> Values:
-    return () if run.attacked is None else run.attacked.shares.items()
-
-
-@_by_seed
-def _backdoor(run: Trained) -> Values:
-    return () if run.attacked is None else run.attacked.backdoor.items()
+def _attacked(key: str, run: Trained) -> Values:
+    """What the simulator noted of attackers."""
+    return () if run.attacked is None else getattr(run.attacked, key).items()
 
 
 def _round_of(event: Event) -> int:
     return int(cast("float", event.get("round") or 0))
 
+
+_tail = _by_seed(partial(_errors, partial(np.percentile, q=TAIL)))
 
 _CHARTS: Final[Mapping[str, tuple[Chart, Callable[[Method], Sequence[Values]]]]] = {
     "tail": (Chart(f"{TAIL}th percentile over devices", "test error", write=percent), _tail),
@@ -151,11 +146,11 @@ _CHARTS: Final[Mapping[str, tuple[Chart, Callable[[Method], Sequence[Values]]]]]
     "lost": (Chart("Devices lost in a round", "devices"), _lost),
     "corrupted": (
         Chart("The attackers' share of the aggregate", "share of the weight", write=percent),
-        _corrupted,
+        _by_seed(partial(_attacked, "shares")),
     ),
     "backdoor": (
         Chart("How often the backdoor works", "share of samples", write=percent),
-        _backdoor,
+        _by_seed(partial(_attacked, "backdoor")),
     ),
 }
 """Charts by name, without their curves, and what is drawn of a method, by seed."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json
-from deltafl.sim.settings.given import within
+from deltafl.sim.settings.given import add_runs, within
 from deltafl.sim.visible import say, visible
 
 if TYPE_CHECKING:
@@ -59,17 +59,7 @@ exit codes: 0 success, 2 invalid request.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="a run directory, or a folder of `deltafl.compare`; NAME=RUN gives it a name",
-    )
-    parser.add_argument(
-        "--baseline",
-        metavar="METHOD",
-        help="what the others are compared with (default: the only fedavg, else the last method)",
-    )
+    add_runs(parser)
     parser.add_argument(
         "--percentile",
         type=within("[0, 100]", float),

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 from asyncio import BaseTransport
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable, Iterator
@@ -207,6 +206,7 @@ def served(
         UserError: nothing can listen there, or the certificate cannot be used.
     """
     strangers = Strangers(refusals or Refusals())
+    context = None if tls is None else strangers.seen_by(tls.read())
     config = uvicorn.Config(
         app,
         http=type("_OpeningHere", (_Opening,), {"strangers": strangers}),
@@ -223,7 +223,7 @@ def served(
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=_STOPPING_S,
-        ssl_context_factory=None if tls is None else _always(strangers.seen_by(tls.read())),
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
     )
     try:
         listener = _listener(host, port, strangers)
@@ -458,9 +458,3 @@ def _listener(host: str, port: int, strangers: Strangers) -> _Listener:
         listener.close()
         raise
     return listener
-
-
-def _always(
-    context: ssl.SSLContext,
-) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
-    return lambda _config, _default: context

@@ -56,19 +56,18 @@ _FLAGS: Final = {
 }
 
 
+_NEEDED: Final = {
+    "--server": ("URL", "such as wss://fl.example.org:8443", str),
+    "--identity": ("FILE", "from `deltafl enrol`", Path),
+    "--devices": ("FILE", "own copy of the list", Path),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     add_settings(parser)
-    parser.add_argument(
-        "--server", required=True, metavar="URL", help="such as wss://fl.example.org:8443"
-    )
-    parser.add_argument(
-        "--identity", type=Path, required=True, metavar="FILE", help="from `deltafl enrol`"
-    )
-    parser.add_argument(
-        "--devices", type=Path, required=True, metavar="FILE", help="own copy of the list"
-    )
+    add_flags(parser, _NEEDED, required=True)
     add_flags(parser, _FLAGS)
     add_log(parser)
     parser.add_argument("--quiet", action="store_true", help="say nothing of rounds")

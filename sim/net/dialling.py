@@ -18,12 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidURI,
-    NegotiationError,
-)
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, NegotiationError
 from websockets.typing import Subprotocol
 
 from deltafl.secagg import DecodeError

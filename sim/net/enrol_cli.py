@@ -9,6 +9,7 @@ from deltafl.secagg.identity import fingerprint
 from deltafl.sim.errors import UserError
 from deltafl.sim.net.identities import OwnIdentity, read_directory
 from deltafl.sim.net.supernodes import SuperNodes, read_supernode_key, signed_line
+from deltafl.sim.settings.given import add_flags
 
 _DESCRIPTION: Final = """\
 Make a device's identity, and print what the administrator adds to the federation's list.
@@ -34,6 +35,13 @@ examples:
 """
 
 
+_FLAGS: Final = {
+    "--out": ("FILE", "where the identity goes (device-ID.identity)", Path),
+    "--supernode-key": ("FILE", "private key of its SuperNode, which signs for the identity", Path),
+    "--supernodes": ("FILE", "with --list: check these signatures", Path),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
@@ -47,18 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--show", type=Path, metavar="FILE", help="print about an identity")
     what.add_argument("--list", type=Path, metavar="FILE", help="print about a list of devices")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="where the identity goes (device-ID.identity)"
-    )
-    parser.add_argument(
-        "--supernode-key",
-        type=Path,
-        metavar="FILE",
-        help="the private key of the device's SuperNode, which signs for its identity",
-    )
-    parser.add_argument(
-        "--supernodes", type=Path, metavar="FILE", help="with --list: check these signatures"
-    )
+    add_flags(parser, _FLAGS)
 
 
 def main(options: argparse.Namespace) -> int:

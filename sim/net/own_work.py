@@ -17,7 +17,7 @@ them apart.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
 
@@ -159,6 +159,7 @@ def measuring_levels(config: RunConfig, num_devices: int) -> Levels:
     )
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MeasuringWork:
     """A device's answers about its test data; an `OwnWork`.
 
@@ -169,18 +170,11 @@ class MeasuringWork:
         backend: makes what measures models.
     """
 
-    def __init__(
-        self,
-        samples: DeviceData | None,
-        config: RunConfig,
-        machine: RoundClient,
-        backend: Callable[[], Backend],
-    ) -> None:
-        self._samples = samples
-        self._config = config
-        self._machine = machine
-        self._backend = backend
-        self._measured: dict[bytes, DeviceMetrics] = {}
+    _samples: DeviceData | None
+    _config: RunConfig
+    _machine: RoundClient
+    _backend: Callable[[], Backend]
+    _measured: dict[bytes, DeviceMetrics] = field(default_factory=dict)
 
     def weight(self) -> int:
         """The number of test samples."""
@@ -325,6 +319,7 @@ def within(training: LocalTraining, num_samples: int, max_steps: int) -> LocalTr
     return replace(training, batch_size=batch_size, epochs=epochs, steps=steps)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RoundWork:
     """A device's work in one round; an `OwnWork`.
 
@@ -337,22 +332,13 @@ class RoundWork:
         strategy: one of the device's owner, if the settings ask for it.
     """
 
-    def __init__(
-        self,
-        client: ClientId,
-        config: RunConfig,
-        task: Task,
-        machine: RoundClient,
-        devices: Callable[[int], Devices],
-        strategy: Strategy | None = None,
-    ) -> None:
-        self._client = client
-        self._config = config
-        self._task = task
-        self._machine = machine
-        self._devices = devices
-        self._strategy = strategy
-        self._begun: CohortWork | None = None
+    _client: ClientId
+    _config: RunConfig
+    _task: Task
+    _machine: RoundClient
+    _devices: Callable[[int], Devices]
+    _strategy: Strategy | None = None
+    _begun: CohortWork | None = None
 
     def weight(self) -> int:
         """n_k, or what the algorithm puts in its place."""

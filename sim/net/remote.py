@@ -12,7 +12,7 @@ single devices: nobody but a device sees what a model does on its data. In their
 `measured` has sums over the devices (`own_work`). `deltafl audit` reads the directory.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -49,13 +49,7 @@ from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
 from deltafl.sim.net.trips import Journal, Rounds, Site
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.own_files import make_folder
-from deltafl.sim.record.record import (
-    SUMMARY,
-    VERSIONS,
-    note_measured,
-    read_measured,
-    write_record,
-)
+from deltafl.sim.record.record import SUMMARY, VERSIONS, note_measured, read_measured, write_record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED, BegunRound, TranscriptWriter, read_beyond
 from deltafl.sim.record.truth import Told
@@ -279,8 +273,8 @@ class RemoteDevices:
         If an earlier process has asked, and has ended before it knew, this one goes on; if it
         cannot, nobody will.
         """
-        nothing = SummedMetrics(number, level, 0, 0, None, None, INTERRUPTED)
-        config, site = self._rounds.config, self._site
+        nothing = partial(SummedMetrics, number, level, 0, 0, None, None)
+        config, site, announced = self._rounds.config, self._site, as_bytes([marked(model)])
         mode = SUMS if config.privacy.transcript == SUMS else FULL
         try:
             with write_record(path) as record:
@@ -290,44 +284,29 @@ class RemoteDevices:
                     writer.resume(0)
                     writer.finish(1)
                     record.keep()
-                    return nothing
-                asked: Iterable[int] = (
-                    self._connected(config.federation.cohort_size, frozenset())
-                    if begun is None
-                    else begun.cohort
-                )
-                ids = [ClientId(int(one)) for one in asked]
-                mark = begun.before if begun else None
-                return self._measured_by(writer, ids, model, number, level, mark)
-        except (
-            ChainError
-        ):  # it is damaged, and stays as it is: the audit says what is wrong with it
-            return nothing
-
-    def _measured_by(
-        self,
-        writer: TranscriptWriter,
-        ids: Sequence[ClientId],
-        model: Vector,
-        number: int,
-        level: int,
-        mark: Mark | None,
-    ) -> SummedMetrics:
-        config, announced = self._rounds.config, as_bytes([marked(model)])
-        journal = self._site.opened(writer, number, ids, level, mark)
-        task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
-        try:
-            levels = measuring_levels(config, len(ids))
-            params = sessions_of(config).params_of_levels(levels, announced, task.graph_seed)
-        except (ProtocolError, SecAggError) as error:
-            return SummedMetrics(number, level, 0, 0, None, None, str(error))
-        writer.begin_round(1, ids, mark)
-        rounds = replace(self._measuring, observer=writer)
-        (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
-        writer.end_round(outcome.aborted)
-        writer.finish(1)
-        writer.keep()
-        return SummedMetrics.of(outcome, number, level, config)
+                    return nothing(INTERRUPTED)
+                size, mark = config.federation.cohort_size, begun.before if begun else None
+                asked = begun.cohort if begun else self._connected(size, frozenset()).tolist()
+                ids = [ClientId(one) for one in asked]
+                journal = site.opened(writer, number, ids, level, mark)
+                task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
+                try:
+                    levels = measuring_levels(config, len(ids))
+                    params = sessions_of(config).params_of_levels(
+                        levels, announced, task.graph_seed
+                    )
+                except (ProtocolError, SecAggError) as error:
+                    return nothing(str(error))
+                writer.begin_round(1, ids, mark)
+                rounds = replace(self._measuring, observer=writer)
+                (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
+                writer.end_round(outcome.aborted)
+                writer.finish(1)
+                writer.keep()
+                return SummedMetrics.of(outcome, number, level, config)
+        except ChainError:
+            # it is damaged, and stays as it is: the audit says what is wrong with it
+            return nothing(INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -351,10 +330,7 @@ class RemoteCohort(Cohort):
         return dict.fromkeys(self.ids, 1)
 
     def secure_round(
-        self,
-        levels: Levels,
-        models: Sequence[Vector],
-        weighing: Weighing | None = None,
+        self, levels: Levels, models: Sequence[Vector], weighing: Weighing | None = None
     ) -> SecureRoundResult:
         """Play a round of Algorithm 3; see `Cohort`."""
         config, site = self._rounds.config, self._rounds.site
@@ -409,7 +385,7 @@ def run_federation(
         own: the strategy, if it is one of the caller's own.
 
     Returns:
-        The summary, as in summary.json.
+        The summary, as the record has it.
 
     Raises:
         UserError: the settings and the directory do not fit together; nothing was changed.

@@ -59,13 +59,7 @@ from deltafl.sim.run.simulated import first_model, spec_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, FederationConfig, PrivacyConfig, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config, read_table, to_toml
-from deltafl.sim.settings.given import (
-    address,
-    config_of,
-    joined,
-    quickstart,
-    with_digests,
-)
+from deltafl.sim.settings.given import address, config_of, joined, quickstart, with_digests
 from deltafl.sim.visible import visible
 
 ON_THIS_MACHINE: Final = ("127.0.0.1", "::1", "localhost")
@@ -149,9 +143,7 @@ def _has_begun(options: argparse.Namespace) -> bool:
 
 def _with_fewer(config: RunConfig, listed: int) -> RunConfig:
     """With as many devices in a round as are listed: so a run goes on whose list got shorter."""
-    federation = config.federation
-    size = min(federation.cohort_size, listed)
-    return replace(config, federation=replace(federation, cohort_size=size))
+    return with_cohort(config, min(config.federation.cohort_size, listed))
 
 
 def _preflight(
@@ -394,11 +386,7 @@ def _num_parameters(config: RunConfig, shapes: ModelSpec) -> int:
 
 
 def _site(
-    options: argparse.Namespace,
-    post: Post,
-    devices: DeviceList,
-    waiting: Waiting,
-    status: Status,
+    options: argparse.Namespace, post: Post, devices: DeviceList, waiting: Waiting, status: Status
 ) -> Site:
     def declined(client: ClientId, reason: Reason, detail: str) -> None:
         number = status.declined(client, reason)

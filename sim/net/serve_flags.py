@@ -72,14 +72,17 @@ _FLAGS: Final = {
 }
 
 
+_NEEDED: Final = {
+    "--devices": ("FILE", "the list of devices", Path),
+    "--out": ("DIR", "run directory", Path),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     add_settings(parser)
-    parser.add_argument(
-        "--devices", type=Path, required=True, metavar="FILE", help="the list of devices"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory")
+    add_flags(parser, _NEEDED, required=True)
     parser.add_argument("--resume", action="store_true", help="continue the run in DIR")
     add_json(parser)
     add_quiet(parser)

@@ -162,18 +162,13 @@ class Status:
         with self._lock:
             totals, known = self._totals, self._measured.items()
             errors = {
-                f'{{theta="{show(thetas[level])}"}}': one.error
+                _label("theta", show(thetas[level])): one.error
                 for level, one in known
                 if one.error is not None and one.metric == ERROR
             }
-            declined = {
-                f'{{reason="{reason.name.lower()}"}}': self._declined[reason] for reason in Reason
-            }
+            declined = {_label("reason", one.name): self._declined[one] for one in Reason}
             in_time, took = (
-                {
-                    f'{{stage="{stage.name.lower()}"}}': so_far[k]
-                    for stage, so_far in self._taken.items()
-                }
+                {_label("stage", stage.name): so_far[k] for stage, so_far in self._taken.items()}
                 for k in range(2)
             )
             gauges: list[_Metric] = [
@@ -191,7 +186,7 @@ class Status:
                 expires = {"": self.door.tls.expires}
                 gauges.append(("certificate_expiry_timestamp_seconds", "Since 1970.", expires))
             passed, refusals = self.post.passed, self.door.refusals.counts
-            refused = {f'{{reason="{one}"}}': refusals[one] for one in REFUSED}
+            refused = {_label("reason", one): refusals[one] for one in REFUSED}
             counters: list[_Metric] = [
                 ("trips_total", "Trips since the start.", {"": totals["trips"]}),
                 ("sums_total", "Sums learnt since the start.", {"": totals["sums"]}),
@@ -242,6 +237,10 @@ class Status:
             if math.isfinite(spent.epsilon)
             else "ε is not bounded"
         )
+
+
+def _label(name: str, value: str) -> str:
+    return f'{{{name}="{value.lower()}"}}'
 
 
 def _exposed(kind: str, metrics: Sequence[_Metric]) -> Iterator[str]:

@@ -47,13 +47,7 @@ from deltafl.sim.net.post import Answer, Post
 from deltafl.sim.net.serve_flags import LEAST_WAIT_S, MOST_WAIT_S
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.record import Record
-from deltafl.sim.record.transcript import (
-    Closed,
-    Message,
-    TranscriptWriter,
-    message_at,
-    read_rows,
-)
+from deltafl.sim.record.transcript import Closed, Message, TranscriptWriter, message_at, read_rows
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import RunConfig
 

@@ -9,6 +9,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json
 from deltafl.sim.settings.given import (
     RUN_FLAGS,
+    add_flags,
     add_run_flags,
     add_settings,
     config_of,
@@ -43,24 +44,24 @@ exit codes: 0 the settings work, 2 they do not.
 """
 
 
+_MANY = within("[1, inf)")
+_FLAGS = {
+    "--parameters": ("N", "numbers of the model, where only the data say how many", _MANY),
+    "--devices": (
+        "N",
+        "devices that train; without them, what depends on them is not checked",
+        _MANY,
+    ),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
     parser.usage = "deltafl plan [CONFIG.toml] [--preset NAME] [--data PATH] [more flags]"
     add_settings(parser)
     add_run_flags(parser)
-    parser.add_argument(
-        "--parameters",
-        metavar="N",
-        type=within("[1, inf)"),
-        help="numbers of the model, where they are not known before the data are read",
-    )
-    parser.add_argument(
-        "--devices",
-        metavar="N",
-        type=within("[1, inf)"),
-        help="devices that train; what depends on them is checked only if they are given",
-    )
+    add_flags(parser, _FLAGS)
     add_json(parser)
 
 

@@ -257,10 +257,8 @@ def plan_of(config: RunConfig, num_parameters: int, data: KnownData) -> Plan:
 def _remedy(config: RunConfig, num_parameters: int) -> str:
     """The nearest settings that work, for the end of a sentence; "" if there are none."""
     size, rate = config.federation.cohort_size, config.privacy.expected_dropout
-    devices, dropout = (
-        fewest_devices(config, num_parameters),
-        largest_dropout(config, num_parameters),
-    )
+    devices = fewest_devices(config, num_parameters)
+    dropout = largest_dropout(config, num_parameters)
     ways = [
         *([] if devices is None or devices <= size else [f"federation.cohort_size = {devices}"]),
         *([] if dropout is None or dropout >= rate else [f"privacy.expected_dropout = {dropout}"]),
@@ -406,7 +404,7 @@ def known_parameters(config: RunConfig) -> int:
         return found
     raise ConfigError(
         f"how many parameters the model {name!r} has on {data.name!r} is not known before the "
-        "data are read: say it with --parameters N (a run prints it, and summary.json has it as "
+        "data are read: say it with --parameters N (a run prints it, and its summary has it as "
         "model_parameters)"
     )
 

@@ -96,11 +96,7 @@ def directories_of(cells: Sequence[Cell], out: Path) -> list[RunDirectory]:
 
 
 def run_cells(
-    cells: Sequence[Cell],
-    out: Path,
-    *,
-    jobs: int | None = None,
-    quiet: bool = False,
+    cells: Sequence[Cell], out: Path, *, jobs: int | None = None, quiet: bool = False
 ) -> Outcome:
     """Run what is not there yet, until a person interrupts.
 

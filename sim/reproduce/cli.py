@@ -15,7 +15,7 @@ from deltafl.fl.read.exact import exact_number
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.settings.config_io import assignment
-from deltafl.sim.settings.given import within
+from deltafl.sim.settings.given import add_flags, add_set, within
 from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:
@@ -77,15 +77,15 @@ request, 130 interrupted.
 
 
 _MANY: Final = within("[1, 100000]")
-_CHOICES: Final = (
-    ("--models", "LIST", str, "models, such as linear,convnet (default: all)"),
-    ("--methods", "LIST", str, "methods, such as fedavg,delta-fl-0.5 (default: all)"),
-    ("--attacks", "LIST", str, "with robust, robust-shares: attacks, such as labels,sign-top"),
-    ("--seeds", "N", _MANY, "number of seeds (default: the paper's)"),
-    ("--rounds", "R|P%", str, "how many, or a percentage such as 15%% (default: the paper's)"),
-    ("--jobs", "J", _MANY, "number of parallel runs (default: one per core)"),
-)
-"""Flags that leave something to the experiment where they are not given."""
+_FLAGS: Final = {
+    "--models": ("LIST", "models, such as linear,convnet (default: all)", str),
+    "--methods": ("LIST", "methods, such as fedavg,delta-fl-0.5 (default: all)", str),
+    "--attacks": ("LIST", "with robust, robust-shares: attacks, such as labels,sign-top", str),
+    "--seeds": ("N", "number of seeds (default: the paper's)", _MANY),
+    "--rounds": ("R|P%", "how many, or a percentage such as 15%% (default: the paper's)", str),
+    "--jobs": ("J", "number of parallel runs (default: one per core)", _MANY),
+    "--out": ("DIR", "folder for results", "runs/reproduce"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,8 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="list|NAME|all",
         help="list the experiments (default), or run one; all of them but the tuning",
     )
-    for flag, metavar, kind, told in _CHOICES:
-        parser.add_argument(flag, metavar=metavar, type=kind, help=told)
+    add_flags(parser, _FLAGS)
     parser.add_argument(
         "--data",
         action="append",
@@ -114,20 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="paper",
         help="take hyper-parameters from the paper or from its published code (default: paper)",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="assignments",
-        help="change one setting in every run; may be repeated",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        default="runs/reproduce",
-        help="folder for results (default: runs/reproduce)",
-    )
+    add_set(parser, "change one setting in every run; may be repeated")
     parser.add_argument(
         "--dry-run", action="store_true", help="list the runs and which are done; run nothing"
     )

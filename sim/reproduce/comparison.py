@@ -64,7 +64,7 @@ class Met(NamedTuple):
         if ids != set(other.devices) or {len(self.devices), len(other.devices)} != {len(ids)}:
             return "their test devices are not the same, or share a name, so they are no pair"
         if self.data != other.data:
-            return "their data are not the same (data_sha256 in versions.json), so they are no pair"
+            return "their data are not the same (data_sha256 of the versions), so they are no pair"
         return ""
 
 

@@ -20,18 +20,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES
-from deltafl.sim.charts.chart import COLOURS, LineStyle, Numbers
-from deltafl.sim.charts.files import new_figure
+from deltafl.sim.charts.chart import COLOURS, Numbers
+from deltafl.sim.charts.files import dot_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.experiment import NONE, Record, last_evaluation
-from deltafl.sim.reproduce.figure import (
-    METRICS,
-    TEST,
-    TRAIN,
-    Drawn,
-    TaskFigure,
-    TaskRuns,
-)
+from deltafl.sim.reproduce.figure import METRICS, TEST, TRAIN, Drawn, TaskFigure, TaskRuns
 
 LITTLE_DATA: Final = {"emnist": 200, "sent140": 100}
 """Below how many samples a device has little data, by family; the paper names no other."""
@@ -209,20 +202,12 @@ class Scatter(DeviceFigure):
             reach(reach(one["num_samples"]) for one in methods.values()) for reach in (max, min)
         )
         for number, (panel, (method, devices)) in enumerate(zip(row, methods.items(), strict=True)):
-            panel.scatter(
-                devices["num_samples"],
-                devices["value"],
-                s=9,
-                alpha=0.5,
-                linewidths=0,
-                color=LineStyle(number).colour,
-                marker=LineStyle(number).marker,
-            )
-            panel.set_title(method, fontsize="medium")
+            at = devices["num_samples"], devices["value"]
+            panel.scatter(*at, s=9, alpha=0.5, linewidths=0, **dot_style(number))
             panel.set_xscale("log" if most > _LOG_FROM * least else "linear")
-            of = "training" if split == TRAIN else "test"
-            panel.set_xlabel(f"samples on the {of} device")
-            panel.set_ylim(0, 1.05 * highest or 1)  # one scale in a row
+            of = f"samples on the {'training' if split == TRAIN else 'test'} device"
+            scale = (0, 1.05 * highest or 1)  # one in a row
+            titled(panel, method, legend=False, xlabel=of, ylim=scale)
             if split == TEST:
                 panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         row[0].set_ylabel(METRICS[split])

@@ -111,13 +111,7 @@ class Table:
     records: tuple[Record, ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        title: str,
-        records: Sequence[Record],
-        columns: Columns,
-    ) -> "Table":
+    def of(cls, name: str, title: str, records: Sequence[Record], columns: Columns) -> "Table":
         """A table with a row for each record.
 
         Args:
@@ -215,9 +209,7 @@ def mean_and_std(key: str) -> Callable[[Record], str]:
     return both
 
 
-def by_method(
-    finished: Sequence[Finished],
-) -> dict[tuple[str, str], dict[int, RunDirectory]]:
+def by_method(finished: Sequence[Finished]) -> dict[tuple[str, str], dict[int, RunDirectory]]:
     """From task and label of a method to its runs by seed, in ascending order."""
     found: dict[tuple[str, str], dict[int, RunDirectory]] = {}
     for one in finished:

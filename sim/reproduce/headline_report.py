@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from deltafl.fl.metrics import tenth_of
 from deltafl.secagg.errors import present
 from deltafl.sim.charts.chart import LineStyle, Numbers
-from deltafl.sim.charts.files import line_style, new_figure
+from deltafl.sim.charts.files import dot_style, line_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.comparison import compare_runs, corrected, p_value
 from deltafl.sim.reproduce.declared import LEVEL, PERCENTILE, SMALL_STEPS, Study
@@ -285,11 +285,7 @@ def devices_table(name: str, label: str, arms: Arms, at: int, users: str) -> Tab
         f"{label}, after {at} rounds: change of the mean error against FedAvg (points), by how "
         f"FedAvg served the {users} in other seeds",
         records,
-        {
-            "family": "family",
-            "method": "method",
-            **{group: _change_of(group) for group in _GROUPS},
-        },
+        {"family": "family", "method": "method", **{group: _change_of(group) for group in _GROUPS}},
     )
 
 
@@ -377,27 +373,23 @@ def draw_devices(arms: Arms, at: int, users: str) -> Figure:
     panel.spines[["top", "right"]].set_visible(False)
     ours, theirs = paired(arms, SMALL_STEPS, _SHOWN, at)
     if ours:
-        x, y = device_means(theirs), device_means(ours)
-        shared = [[x[device], y[device]] for device in x if device in y]
+        before, after = device_means(theirs), device_means(ours)
+        shared = [[before[device], after[device]] for device in before if device in after]
         pairs = 100 * np.array(shared).reshape(-1, 2)
         lower = pairs[:, 1] < pairs[:, 0]
         for chosen, number, word in ((lower, 0, "gain"), (~lower, 1, "lose, or are equal")):
-            panel.scatter(
-                pairs[chosen, 0],
-                pairs[chosen, 1],
-                s=11,
-                alpha=0.6,
-                linewidths=0,
-                color=LineStyle(number).colour,
-                marker=LineStyle(number).marker,
-                label=f"{int(chosen.sum())} {users} {word}",
-            )
+            (x, y), name = pairs[chosen].T, f"{int(chosen.sum())} {users} {word}"
+            looks = dot_style(number)
+            panel.scatter(x, y, s=11, alpha=0.6, linewidths=0, label=name, **looks)
         most = float(pairs.max(initial=0.0)) * 1.03
         panel.plot([0, most], [0, most], color="0.5", linewidth=0.8)
-        panel.legend(frameon=False, fontsize="small")
-    panel.set_xlabel(f"test error of a {users.removesuffix('s')} with FedAvg (%)")
-    panel.set_ylabel(f"with {_SHOWN} (%)")
-    panel.set_title(f"{SMALL_STEPS}, after {at} rounds", fontsize="medium")
+    titled(
+        panel,
+        f"{SMALL_STEPS}, after {at} rounds",
+        legend=bool(ours),
+        xlabel=f"test error of a {users.removesuffix('s')} with FedAvg (%)",
+        ylabel=f"with {_SHOWN} (%)",
+    )
     return figure
 
 
@@ -415,10 +407,8 @@ def _draw_errors(panel: Axes, arms: Arms) -> None:
         rounds = sorted(at for at in arm if at)
         values = [_errors(arm[at].values())[0].mean() for at in rounds]
         panel.plot(rounds, values, label=method, **line_style(number, marked=False))
-    panel.set_title(f"{SMALL_STEPS}: one learning rate for all", fontsize="medium")
-    panel.set_xlabel("round")
-    panel.set_ylabel("90th percentile of the test error (%)")
-    panel.legend(frameon=False, fontsize="small")
+    measure = "90th percentile of the test error (%)"
+    titled(panel, f"{SMALL_STEPS}: one learning rate for all", xlabel="round", ylabel=measure)
 
 
 def _draw_differences(panel: Axes, arms: Arms, at: int) -> None:
@@ -435,10 +425,8 @@ def _draw_differences(panel: Axes, arms: Arms, at: int) -> None:
             panel.fill_between([*found], low, high, color=looks["color"], alpha=0.15, linewidth=0)
     panel.axhline(0, color="0.5", linewidth=0.8)
     panel.axvline(at, color="0.7", linewidth=0.8, linestyle=":")
-    panel.set_title("less FedAvg, with 95% intervals", fontsize="medium")
-    panel.set_xlabel("round")
-    panel.set_ylabel("difference (points)")
-    panel.legend(frameon=False, fontsize="small")
+    title = "less FedAvg, with 95% intervals"
+    titled(panel, title, xlabel="round", ylabel="difference (points)")
 
 
 def draw_tests(tests: Sequence[Test], at: int) -> Figure:
@@ -464,6 +452,7 @@ def draw_tests(tests: Sequence[Test], at: int) -> Figure:
     names = [f"{test.tail.method}, {test.family}" for test in reversed(tests)]
     panel.set_yticks(range(len(tests)), names, fontsize="small")
     panel.axvline(0, color="0.5", linewidth=0.8)
-    panel.set_xlabel("90th percentile of the test error, less FedAvg (points)")
-    panel.set_title(f"after {at} rounds; filled: p < {LEVEL:g}, corrected", fontsize="medium")
+    title = f"after {at} rounds; filled: p < {LEVEL:g}, corrected"
+    measure = "90th percentile of the test error, less FedAvg (points)"
+    titled(panel, title, legend=False, xlabel=measure)
     return figure

@@ -50,35 +50,29 @@ def merged(first: Layer, then: Layer) -> Layer:
 
 
 def _method(
-    key: str,
     label: str,
-    algorithm: str,
     constants: str = "",
     by_task: Mapping[str, object] = _NOWHERE,
+    key: str = "",
+    algorithm: str = "",
     **own: object,
 ) -> Method:
-    """A method with its own constants, and those of some tasks."""
-    layer: dict[str, dict[str, object]] = {"federation": {"algorithm": algorithm}}
+    """A method with its own constants, and those of some tasks; it is named after its label."""
+    key = key or label.lower().replace(" ", "-").rstrip("+")
+    layer: dict[str, dict[str, object]] = {"federation": {"algorithm": algorithm or key}}
     if own:
         layer["strategy"] = own
     (name,) = own or ("",)
-    return Method(
-        key,
-        label,
-        layer,
-        {task: {"strategy": {name: value}} for task, value in by_task.items()},
-        constants,
-    )
+    others = {task: {"strategy": {name: value}} for task, value in by_task.items()}
+    return Method(key, label, layer, others, constants)
 
 
 OUR_CHOICE: Final = "not printed in the paper; our choice"
 
-FEDAVG: Final = _method("fedavg", "FedAvg", "fedavg")
+FEDAVG: Final = _method("FedAvg")
 
 FEDPROX: Final = _method(
-    "fedprox",
     "FedProx",
-    "fedprox",
     f"μ: {OUR_CHOICE} in FedProx's recommended 0.001 … 1; heart, berka, mqp: A's scripts, 0.001",
     # γ·μ is the share of the way back to the start in each step, so a large γ wants a small μ
     {"emnist-linear": 0.01, "sent140-lstm": 0.01}
@@ -87,72 +81,60 @@ FEDPROX: Final = _method(
 )
 
 Q_FFL: Final = _method(
-    "q-ffl",
     "q-FFL",
-    "q-ffl",
     f"q = 1, on shakespeare-gru 0.001: {OUR_CHOICE}; berka, mqp: A's scripts (1 and 0.1)",
     {"shakespeare-gru": 0.001, "mqp": 0.1},
     q=1.0,
 )
 
 TILTED_ERM: Final = _method(
-    "tilted-erm",
     "Tilted-ERM",
-    "tilted-erm",
     f"t = 1, on heart and adult 0.1: {OUR_CHOICE}; berka, mqp: A's scripts, 0.1",
     dict.fromkeys(("heart", "berka", "mqp", "adult"), 0.1),
     tilt=1.0,
 )
 
 AFL_AS_Q_FFL: Final = _method(
-    "afl-q10", "AFL (q-FFL, q=10)", "q-ffl", "W ran q-FFL with q = 10 in place of AFL", q=10.0
+    "AFL (q-FFL, q=10)",
+    "W ran q-FFL with q = 10 in place of AFL",
+    key="afl-q10",
+    algorithm="q-ffl",
+    q=10.0,
 )
 
 AFL: Final = _method(
-    "afl",
     "AFL",
-    "afl",
     f"γ_λ = 0.1: fair_flearn on Adult, else {OUR_CHOICE}; berka, mqp: A's scripts, 0.01",
     {"berka": 0.01, "mqp": 0.01},
     mixture_rate=0.1,
 )
 
 PROPFAIR: Final = _method(
-    "propfair",
     "PropFair",
-    "propfair",
     f"M = 5, on heart and adult 3: {OUR_CHOICE} in A's 2 … 5; berka, mqp: A's scripts (3 and 2)",
     {"heart": 3.0, "berka": 3.0, "adult": 3.0, "mqp": 2.0},
     ceiling=5.0,
 )
 
 FEDMGDA: Final = _method(
-    "fedmgda",
     "FedMGDA+",
-    "fedmgda",
     f"ε = 0.5: {OUR_CHOICE} in A's 0.1 … 1; berka, mqp: A's scripts (1 and 0.1)",
     {"berka": 1.0, "mqp": 0.1},
     mgda_epsilon=0.5,
 )
 
 AAGGFF_S: Final = _method(
-    "aaggff-s",
     "AAggFF-S",
-    "aaggff-s",
     "responses of A's scripts: Fréchet on heart, normal on berka, logistic on mqp; else normal",
     {"heart": "frechet", "mqp": "logistic"},
     response="normal",
 )
 
 AAGGFF_D: Final = _method(
-    "aaggff-d",
-    "AAggFF-D",
-    "aaggff-d",
-    f"Weibull responses: {OUR_CHOICE}, as in A's script for speech",
-    response="weibull",
+    "AAggFF-D", f"Weibull responses: {OUR_CHOICE}, as in A's script for speech", response="weibull"
 )
 
-PRIVATE_FEDAVG: Final = _method("private-fedavg", "private FedAvg", "private-fedavg")
+PRIVATE_FEDAVG: Final = _method("private FedAvg")
 
 _L2_OF_DELTA_FL: Final[Mapping[str, Layer]] = {
     # published scripts of P: 1e-9 for FedAvg, 1e-7 for Δ-FL at every θ; P tuned λ and prints none
@@ -186,24 +168,23 @@ PRIVATE_DELTA_FL: Final = private_delta_fl("0.5")
 _PASSES: Final = 3
 
 
-def by_medians(method: Method) -> Method:
-    """A method that steps by the geometric median of the updates."""
-    layer = merged(method.layer, {"strategy": {"aggregation": "rfa", "rfa_passes": _PASSES}})
-    return replace(method, key=f"{method.key}-rfa", label=f"{method.label} + RFA", layer=layer)
+def varied(method: Method, suffix: str, words: str, **strategy: object) -> Method:
+    """A method with other settings of its strategy, and what is added to its key and its label."""
+    layer = merged(method.layer, {"strategy": strategy})
+    key, label = f"{method.key}-{suffix}", f"{method.label}{words}"
+    return replace(method, key=key, label=label, layer=layer)
 
 
-def by_clipping(method: Method) -> Method:
-    """A method whose devices scale long updates down to a radius."""
-    layer = merged(method.layer, {"strategy": {"aggregation": "clipped"}})
-    label = f"{method.label}, clipped"
-    return replace(method, key=f"{method.key}-clipped", label=label, layer=layer)
-
-
-MEDIANS: Final = tuple(by_medians(one) for one in (FEDAVG, DELTA_FL[1]))
-"""RFA (Pillutla et al. 2022), over FedAvg and Δ-FL, in clear."""
+MEDIANS: Final = tuple(
+    varied(one, "rfa", " + RFA", aggregation="rfa", rfa_passes=_PASSES)
+    for one in (FEDAVG, DELTA_FL[1])
+)
+"""RFA (Pillutla et al. 2022), over FedAvg and Δ-FL, in clear: a step by the geometric median of the
+updates."""
 
 CLIPPED: Final = tuple(
-    by_clipping(one) for one in (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL)
+    varied(one, "clipped", ", clipped", aggregation="clipped")
+    for one in (FEDAVG, DELTA_FL[1], PRIVATE_FEDAVG, PRIVATE_DELTA_FL)
 )
 """Norm clipping, over the same, in clear and by secure sums."""
 

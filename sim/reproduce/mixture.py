@@ -28,7 +28,7 @@ from scipy import optimize
 from deltafl.fl.simplex import Reals
 from deltafl.fl.superquantile import superquantile
 from deltafl.sim.charts.chart import COLOURS, Numbers
-from deltafl.sim.charts.files import new_figure
+from deltafl.sim.charts.files import new_figure, titled
 from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table
 from deltafl.sim.reproduce.grid import Experiment
 
@@ -261,12 +261,14 @@ def _draw_points(axes: Axes, found: Illustration) -> None:
         axes.annotate(f"$\\mu_{number}$", mean, xytext=(5, 5), textcoords="offset points")
     axes.plot(*found.w_1, "s", color=_W_1, label="$w_1$ (mean)")
     axes.plot(*found.w_theta, "D", color=_W_THETA, label="$w_{2/3}$ (Δ-FL)")
-    axes.set_title("means and models", fontsize="medium")
-    axes.set_xlabel("first coordinate")
-    axes.set_ylabel("second coordinate")
-    axes.set_aspect("equal")
     axes.margins(0.15)
-    axes.legend(frameon=False, loc="best")
+    titled(
+        axes,
+        "means and models",
+        xlabel="first coordinate",
+        ylabel="second coordinate",
+        aspect="equal",
+    )
 
 
 def _draw_simplex(figure: Figure, axes: Axes, found: Illustration) -> None:
@@ -308,15 +310,13 @@ def _draw_histogram(axes: Axes, found: Illustration) -> None:
     ]
     values = np.concatenate([sample[0] for sample in samples])
     edges = np.linspace(values.min(), values.max(), 41)
-    for losses, label, colour, style, worst in samples:
+    for losses, name, colour, style, worst in samples:
         shares = np.histogram(losses, edges)[0] / len(losses)
-        axes.stairs(shares, edges, color=colour, linestyle=style, linewidth=2, label=label)
+        axes.stairs(shares, edges, color=colour, linestyle=style, linewidth=2, label=name)
         axes.axvline(worst, color=colour, linestyle=style, linewidth=0.9)
-    axes.set_title("mixtures of conformity ≥ 2/3 (thin: the worst)", fontsize="medium")
-    axes.set_xlabel("loss $F(w; p_\\pi)$ (squared distance)")
-    axes.set_ylabel("share of mixtures")
+    title, loss = "mixtures of conformity ≥ 2/3 (thin: the worst)", "loss $F(w; p_\\pi)$"
+    titled(axes, title, xlabel=f"{loss} (squared distance)", ylabel="share of mixtures")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.legend(frameon=False)
 
 
 def _flat(pi: Numbers) -> tuple[Numbers, Numbers]:

@@ -29,10 +29,7 @@ from deltafl.sim.reproduce.experiment import (
     percent_error,
 )
 from deltafl.sim.reproduce.grid import Experiment, make_cells, notes_of
-from deltafl.sim.reproduce.methods import (
-    Method,
-    merged,
-)
+from deltafl.sim.reproduce.methods import Method, merged
 from deltafl.sim.reproduce.tasks import Chosen
 from deltafl.sim.settings.config_io import show
 

@@ -18,7 +18,7 @@ our choice. T_η = 1 is Algorithm 2 as it stands.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -28,7 +28,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 from deltafl.sim.charts.chart import Numbers
-from deltafl.sim.charts.files import line_style, new_figure
+from deltafl.sim.charts.files import line_style, new_figure, titled
 from deltafl.sim.errors import damaged
 from deltafl.sim.reproduce.experiment import (
     OverSeeds,
@@ -37,16 +37,8 @@ from deltafl.sim.reproduce.experiment import (
     events_of,
     mean_and_std,
 )
-from deltafl.sim.reproduce.figure import (
-    METRICS,
-    TEST,
-    TRAIN,
-    Drawn,
-    Seeds,
-    TaskFigure,
-    TaskRuns,
-)
-from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, merged
+from deltafl.sim.reproduce.figure import METRICS, TEST, TRAIN, Drawn, Seeds, TaskFigure, TaskRuns
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, varied
 
 STATISTICS: Final = ("mean", *(f"p{tau}" for tau in PERCENTILES))
 """What is drawn of a distribution over devices."""
@@ -114,7 +106,7 @@ def _sums(runs: Seeds, rounds: Sequence[int]) -> Numbers:
 
 
 def _draw_line(
-    axes: Axes, x: Numbers, rows: Numbers, *, number: int, label: str, band: str, dotted: bool
+    axes: Axes, x: Numbers, rows: Numbers, *, number: int, name: str, band: str, dotted: bool
 ) -> None:
     """Draw a mean over seeds with a band.
 
@@ -123,7 +115,7 @@ def _draw_line(
         x: shape (points,).
         rows: one row per seed, shape (seeds, points); NaN where a seed has no value.
         number: of the line, which decides how it looks.
-        label: its name in the legend.
+        name: its name in the legend.
         band: "deviation" (one standard deviation to each side) or "range" (lowest to highest).
         dotted: whether to mark the points.
     """
@@ -131,7 +123,7 @@ def _draw_line(
     x, values = x[known], np.ma.masked_invalid(rows[:, known])
     mean = values.mean(axis=0)
     looks = line_style(number, marked=dotted)
-    axes.plot(x, mean, label=label, markersize=3, **looks)
+    axes.plot(x, mean, label=name, markersize=3, **looks)
     if len(rows) > 1:
         low, high = values.min(axis=0), values.max(axis=0)
         if band == "deviation":
@@ -179,7 +171,7 @@ class Curves(TaskFigure):
 
     def _draw(self, task: TaskRuns, courses: Mapping[str, Course], axis: str) -> Figure:
         figure, panels = new_figure(len(METRICS), len(self.statistics))
-        for row, (split, label) in zip(panels, METRICS.items(), strict=True):
+        for row, (split, measure) in zip(panels, METRICS.items(), strict=True):
             for panel, statistic in zip(row, self.statistics, strict=True):
                 for number, (method, found) in enumerate(courses.items()):
                     _draw_line(
@@ -187,16 +179,15 @@ class Curves(TaskFigure):
                         found.sums if axis == _SUMS else found.rounds,
                         found.values[split, statistic],
                         number=number,
-                        label=method,
+                        name=method,
                         band="deviation",
                         dotted=len(found.rounds) <= _MARKED,
                     )
-                panel.set_title(describe(statistic), fontsize="medium")
-                panel.set_xlabel(axis)
+                titled(panel, describe(statistic), legend=False, xlabel=axis)
                 panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
                 if split == TEST:
                     panel.yaxis.set_major_formatter(PercentFormatter(1.0))
-            row[0].set_ylabel(label)
+            row[0].set_ylabel(measure)
         panels[0][0].legend(frameon=False, fontsize="small")
         figure.suptitle(task.heading, fontsize="medium")
         return figure
@@ -274,7 +265,7 @@ def _draw_kept(task: TaskRuns, known: Mapping[str, Numbers]) -> Figure:
     for number, (method, kept) in enumerate(known.items()):
         x = np.arange(1, kept.shape[1] + 1, dtype=np.float64)
         dotted = len(x) <= _MARKED
-        _draw_line(panel, x, kept, number=number, label=method, band="range", dotted=dotted)
+        _draw_line(panel, x, kept, number=number, name=method, band="range", dotted=dotted)
     panel.set_xlabel("round")
     panel.set_ylabel("devices kept (band: lowest to highest seed)", fontsize="small")
     panel.set_ylim(bottom=0)
@@ -293,9 +284,7 @@ def every(period: int) -> Method:
     base = DELTA_FL[1]
     if period == 1:
         return base  # the same run as in every other figure
-    key, label = f"{base.key}-every-{period}", f"{base.label}, T_η={period}"
-    layer = merged(base.layer, {"strategy": {"eta_every": period}})
-    return replace(base, key=key, label=label, layer=layer)
+    return varied(base, f"every-{period}", f", T_η={period}", eta_every=period)
 
 
 EVERY_PERIOD: Final = (FEDAVG, *map(every, _PERIODS))

@@ -28,6 +28,7 @@ from deltafl.fl.metrics import tenth_of
 from deltafl.sim.record.evaluations import Evaluation
 
 Numbers = npt.NDArray[np.float64]
+Sample: TypeAlias = Sequence[float] | Numbers
 
 Alternative: TypeAlias = Literal["two-sided", "less"]
 """What a test is for: any difference, or that ours is lower."""
@@ -147,11 +148,7 @@ class Comparison:
 
 
 def compare_over_seeds(
-    ours: Sequence[float] | Numbers,
-    baseline: Sequence[float] | Numbers,
-    *,
-    level: float = 0.95,
-    alternative: Alternative = "two-sided",
+    ours: Sample, baseline: Sample, *, level: float = 0.95, alternative: Alternative = "two-sided"
 ) -> SeedComparison:
     """Compare two methods by one number per seed.
 
@@ -195,11 +192,7 @@ def compare_over_seeds(
 
 
 def resampled_p(
-    ours: Sequence[float] | Numbers,
-    baseline: Sequence[float] | Numbers,
-    *,
-    test_share: float,
-    alternative: Alternative = "two-sided",
+    ours: Sample, baseline: Sample, *, test_share: float, alternative: Alternative = "two-sided"
 ) -> float:
     """Compare two methods by one number per split, where the splits are of the same devices.
 
@@ -444,7 +437,7 @@ def _p_signed_rank(differences: Numbers, alternative: Alternative) -> float:
     return lower if alternative == "less" else min(1.0, 2 * min(lower, higher))
 
 
-def _differences(ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers) -> Numbers:
+def _differences(ours: Sample, baseline: Sample) -> Numbers:
     """Of pairs; those that only rounding tells apart, or from zero, are made equal.
 
     0.3 - 0.2 and 0.2 - 0.1 are not the same in floating point, and a test by ranks would put one
@@ -461,7 +454,7 @@ def _differences(ours: Sequence[float] | Numbers, baseline: Sequence[float] | Nu
     return snapped
 
 
-def _rounding(ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers) -> float:
+def _rounding(ours: Sample, baseline: Sample) -> float:
     """The largest difference that rounding may have made."""
     return _ROUNDING * float(max(np.abs(ours).max(), np.abs(baseline).max()))
 
@@ -471,9 +464,7 @@ def _std(differences: Numbers) -> float:
     return float(differences.std(ddof=1)) if np.ptp(differences) else 0.0
 
 
-def _paired(
-    ours: Sequence[float] | Numbers, baseline: Sequence[float] | Numbers, *, ndim: int
-) -> Numbers:
+def _paired(ours: Sample, baseline: Sample, *, ndim: int) -> Numbers:
     mine = np.asarray(ours, dtype=np.float64)
     theirs = np.asarray(baseline, dtype=np.float64)
     if mine.shape != theirs.shape or mine.ndim != ndim or mine.size == 0:

@@ -8,6 +8,7 @@ bold.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from deltafl.fl.data.registry import FORMATS
@@ -89,7 +90,8 @@ class ErrorTable(Experiment):
         records: list[Record] = []
         for one in chosen:
             printed = self.published.get(one.task.name, {})
-            own = _records(runs, one, methods, statistic, self._measure, printed)
+            measure = partial(percent_error, percentile=self.percentile)
+            own = _records(runs, one, methods, statistic, measure, printed)
             lowest = min((number.mean for number in printed.values()), default=None)
             texts = _texts(request, one, methods, own, min), _paper(own, lowest), _off(own)
             words = (f"{one.label}: {word}" for word in ("ours", "paper", "off by"))
@@ -98,9 +100,6 @@ class ErrorTable(Experiment):
         rows = tuple(zip(*columns.values(), strict=True))
         table = Table(self.name, f"{self.title} (%)", tuple(columns), rows, tuple(records))
         return Report((table, *tests), notes=(*notes_of(request, chosen, methods), _P_VALUES))
-
-    def _measure(self, evaluation: Evaluation) -> float:
-        return percent_error(evaluation, self.percentile)
 
     def _compared(self, runs: Mapping[str, Sequence[Evaluation]]) -> Sequence[Comparison]:
         """Every method with FedAvg; nothing where there are no two to compare."""

@@ -56,7 +56,6 @@ class DataSet:
 
     Attributes:
         name: its word in --data.
-        family: the kind of data.
         title: in words.
         section: the settings in [data].
         changes: from a task's name to the settings that fit this data and not the paper's.
@@ -66,10 +65,10 @@ class DataSet:
         models: the models that can take it; None is all of the family's.
         reads_vectors: whether its words are looked up in the vectors of `VECTORS`.
         remark: what tells results on it from the published ones, a sentence; empty if nothing.
+        of: the family; empty for one of its own name.
     """
 
     name: str
-    family: str
     title: str
     section: Mapping[str, object] = field(default_factory=dict)
     changes: Mapping[str, Layer] = field(default_factory=dict)
@@ -79,6 +78,12 @@ class DataSet:
     models: tuple[str, ...] | None = None
     reads_vectors: bool = False
     remark: str = ""
+    of: str = ""
+
+    @property
+    def family(self) -> str:
+        """The kind of data."""
+        return self.of or self.name
 
     @property
     def settings(self) -> Layer:
@@ -201,22 +206,17 @@ _LEGACY_EMNIST: Final = {"emnist-linear": _LEGACY, "emnist-convnet": _LEGACY}
 DATA_SETS: Final = (
     DataSet(
         "femnist",
-        "emnist",
         "FEMNIST from NIST's by_class and by_write",
         # P draws half of the writers that the rule keeps, 1,730, and splits these
         _halves("femnist", 100, num_classes=62, num_users=1730),
         _LEGACY_EMNIST,
+        of="emnist",
     ),
     DataSet(
-        "emnist",
-        "emnist",
-        "FEMNIST in LEAF's JSON",
-        _halves("leaf", 100, num_classes=62),
-        _LEGACY_EMNIST,
+        "emnist", "FEMNIST in LEAF's JSON", _halves("leaf", 100, num_classes=62), _LEGACY_EMNIST
     ),
     DataSet(
         "unipen62",
-        "emnist",
         "UNIPEN characters by writer",
         # 10 of 96 train devices are P's share, 100 of 865. At most 200 samples of a device, for the
         # largest has 4,885 of them and P's largest 447. Ink is 1 on 0, so the inputs need no
@@ -225,10 +225,10 @@ DATA_SETS: Final = (
         {"emnist-linear": _BATCH},
         cohort=10,
         is_stand_in=True,
+        of="emnist",
     ),
     DataSet(
         "digits",
-        "emnist",
         "the embedded 8 x 8 digits",
         _halves("", 0),
         # of the preset quickstart
@@ -237,18 +237,18 @@ DATA_SETS: Final = (
         source="digits",
         is_stand_in=True,
         models=("linear",),
+        of="emnist",
     ),
     DataSet(
         "synthetic-emnist",
-        "emnist",
         "synthetic characters",
         _halves("synthetic-emnist", 100, num_classes=62),
         {"emnist-linear": {"training": {"learning_rate": 0.1}}},
         source="synthetic-emnist",
         is_stand_in=True,
+        of="emnist",
     ),
     DataSet(
-        "sent140",
         "sent140",
         "Sent140",
         _halves("sent140", 50),
@@ -257,14 +257,13 @@ DATA_SETS: Final = (
     ),
     DataSet(
         "synthetic-sent140",
-        "sent140",
         "synthetic tweets",
         _halves("synthetic-sent140", 50),
         source="synthetic-sent140",
         is_stand_in=True,
+        of="sent140",
     ),
     DataSet(
-        "shakespeare",
         "shakespeare",
         "Shakespeare by role",
         _halves("shakespeare", 100),
@@ -272,13 +271,11 @@ DATA_SETS: Final = (
     ),
     DataSet(
         "heart",
-        "heart",
         "UCI Heart Disease, four hospitals",
         _fifths("heart", "device"),  # FLamby standardises each hospital's features by itself
         remark="AAggFF splits by strata where it can; here one random split holds for every seed.",
     ),
     DataSet(
-        "berka",
         "berka",
         "Berka's loans, seven regions",
         _fifths("berka"),
@@ -286,23 +283,21 @@ DATA_SETS: Final = (
     ),
     DataSet(
         "mqp",
-        "mqp",
         "Medical Question Pairs, eleven doctors, by mean word vectors",
         _fifths("mqp"),
         reads_vectors=True,
         remark="AAggFF fine-tunes DistilBERT on mqp; here it is logistic regression on vectors.",
     ),
-    DataSet("adult", "adult", "UCI Adult, PhD or not", _fifths("adult")),
+    DataSet("adult", "UCI Adult, PhD or not", _fifths("adult")),
     DataSet(
         "qmnist",
-        "mnist",
         "MNIST by writer, from MNIST's and QMNIST's files",
         _halves("qmnist", 50, num_classes=10),
+        of="mnist",
     ),
-    DataSet("mnist-writers", "mnist", "MNIST by writer, in an .npz archive", _archive(50, 10)),
+    DataSet("mnist-writers", "MNIST by writer, in an .npz archive", _archive(50, 10), of="mnist"),
     *(  # of a writer, at most 200 characters
         DataSet(
-            name,
             name,
             f"UNIPEN's {title} by writer, in an .npz archive",
             _archive(least, classes, max_samples=200),
@@ -314,18 +309,14 @@ DATA_SETS: Final = (
         )
     ),
     DataSet(
-        "schools",
-        "schools",
-        "pupils by school (Hsb82 of R's mlmRev), in an .npz archive",
-        _archive(30, 2),
+        "schools", "pupils by school (Hsb82 of R's mlmRev), in an .npz archive", _archive(30, 2)
     ),
     DataSet(
-        "plays",
         "plays",
         "200 of Shakespeare's roles",
         _halves("shakespeare", 100, num_users=200, max_samples=100, num_classes=53),
     ),
-    DataSet(VECTORS, VECTORS, "word vectors, for sent140 and mqp"),
+    DataSet(VECTORS, "word vectors, for sent140 and mqp"),
 )
 """Everything that --data knows, the first of a family being what the paper used."""
 

@@ -367,11 +367,7 @@ def _searches(config: RunConfig) -> bool:
 
 
 def weighing_of(
-    config: RunConfig,
-    round_index: int,
-    unit: int,
-    max_weight: int,
-    own: Strategy | None = None,
+    config: RunConfig, round_index: int, unit: int, max_weight: int, own: Strategy | None = None
 ) -> Weighing | None:
     """What a device contributes in a private round; None for n_k and Δ_k.
 
@@ -422,9 +418,7 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
         return IdealRounds(sessions)
     masks = masks_of_this_machine(config.training.device)
     return MaskedRounds(
-        sessions,
-        observer=observer,
-        primitives=lambda: simulated(masks.add, masks.share_up_to),
+        sessions, observer=observer, primitives=lambda: simulated(masks.add, masks.share_up_to)
     )
 
 

@@ -18,11 +18,7 @@ from deltafl.sim.errors import RunError, UserError, damaged
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.record.rundir import RunDirectory, settings_in
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import (
-    ALGORITHMS,
-    MODELS,
-    RunConfig,
-)
+from deltafl.sim.settings.config import ALGORITHMS, MODELS, RunConfig
 from deltafl.sim.settings.config_io import Table, read_table
 from deltafl.sim.settings.given import (
     RUN_FLAGS,
@@ -43,7 +39,7 @@ examples:
   deltafl run --preset unipen62-linear --data data/unipen62.npz --out runs/third
       a preset on your own data: an .npz file, or a folder of LEAF JSON files
   deltafl run my.toml --set federation.theta=1/3 --rounds 50
-      your own settings, two changed; config.toml of every run is a template
+      your own settings, two changed; `deltafl presets RUN` prints those of a run
   deltafl run --preset quickstart --transcript full --truth --out runs/audited
       record all that an audit can use; then: deltafl audit runs/audited \\
       --truth runs/audited/truth.sqlite
@@ -92,9 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--no-plots", action="store_true", help="draw no figures")
     output.add_argument(
-        "--tensorboard",
-        action="store_true",
-        help="also write event files for TensorBoard",
+        "--tensorboard", action="store_true", help="also write event files for TensorBoard"
     )
     add_json(output)
     add_quiet(output)

@@ -98,11 +98,7 @@ class Devices(Protocol):
         """
 
     def begin(
-        self,
-        ids: Sequence[int],
-        round_index: int,
-        transcript: TranscriptWriter,
-        mark: Mark | None,
+        self, ids: Sequence[int], round_index: int, transcript: TranscriptWriter, mark: Mark | None
     ) -> None:
         """Before a round: note what it takes to go on with it, if it can be.
 

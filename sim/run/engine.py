@@ -29,10 +29,7 @@ from deltafl.fl.errors import DivergenceError
 from deltafl.fl.metrics import Summary, summarise_test_error
 from deltafl.fl.registry import OWN
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
-from deltafl.fl.strategies.levels import (
-    LevelsReport,
-    split_models,
-)
+from deltafl.fl.strategies.levels import LevelsReport, split_models
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
 from deltafl.secagg import ring
@@ -264,10 +261,7 @@ class _Run:
     def _tell(self, state: TrainingState, event: Event) -> None:
         """Measure and tell what was played; after the last round there is nothing to stop."""
         stopped: Stop | None = None
-        for told in (
-            partial(self._evaluate_if_due, state),
-            partial(self.progress.played, event),
-        ):
+        for told in (partial(self._evaluate_if_due, state), partial(self.progress.played, event)):
             try:
                 told()
             except Stop as stop:

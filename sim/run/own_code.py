@@ -119,11 +119,7 @@ def checked_strategy(strategy: object) -> Strategy:
 
 
 def checked_criterion(
-    model: object,
-    loss: object,
-    metric: object,
-    *,
-    of_numbers: bool,
+    model: object, loss: object, metric: object, *, of_numbers: bool
 ) -> Criterion:
     """What a model is trained for.
 

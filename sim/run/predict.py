@@ -82,11 +82,9 @@ def main(options: argparse.Namespace) -> int:
         raise UserError("--data is missing: name the samples to predict, or use --list")
     made_up = _made_up(path, options.data)
     if not made_up and bundle.provenance.get("standardise", "none") not in ("none", "train"):
-        print(
-            f"deltafl: note: the run trained with data.standardise = "
-            f"{bundle.provenance['standardise']!r}: the features in --data must be scaled the same "
-            "way",
-            file=sys.stderr,
+        how = bundle.provenance["standardise"]
+        _note(
+            f"the run trained with data.standardise = {how!r}: the features need the same scaling"
         )
     samples = made_up or _of_table(path, options.data) or read_samples(options.data)
     if not samples.users:
@@ -327,14 +325,9 @@ def _level(bundle: Bundle, conformity: str | None) -> Fraction:
     asked = _conformity(conformity)
     level = bundle.level_for(asked)
     if not _has_levels(bundle):
-        told = f"{_label(bundle, level)} trains one model for all: --conformity chooses nothing"
-        print(f"deltafl: note: {told}", file=sys.stderr)
+        _note(f"{_label(bundle, level)} trains one model for all: --conformity chooses nothing")
     elif level != asked:
-        print(
-            f"deltafl: note: no model was trained for θ = {show(asked)}; using the model of θ = "
-            f"{show(level)}",
-            file=sys.stderr,
-        )
+        _note(f"no model was trained for θ = {show(asked)}; using the model of θ = {show(level)}")
     return level
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.sim.flags import add_json
+from deltafl.sim.settings.given import add_flags
 
 _EXAMPLES: Final = """\
 The tuning knob. A run trains one model for each conformity level θ. A user's conformity says how
@@ -34,6 +35,15 @@ exit codes: 0 success, 2 invalid request.
 """
 
 
+_FLAGS: Final = {
+    "--conformity": ("θ", "conformity level in (0, 1] (default: compare all trained levels)", str),
+    "--data": ("PATH", "samples to predict", Path),
+    "--vectors": ("FILE", "the run's word vectors (data.vectors), for models that use them", Path),
+    "--user": ("U", "predict only the samples of this user", str),
+    "--out": ("FILE", "write predictions to this .csv or .jsonl file; needs --conformity", Path),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description = (
@@ -45,25 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "bundle", metavar="BUNDLE", type=Path, help="bundle.npz, or the run directory with it"
     )
     parser.add_argument("--list", action="store_true", help="only list the trained levels")
-    parser.add_argument(
-        "--conformity",
-        metavar="θ",
-        help="conformity level in (0, 1] (default: compare all trained levels)",
-    )
-    parser.add_argument("--data", metavar="PATH", type=Path, help="samples to predict")
-    parser.add_argument(
-        "--vectors",
-        metavar="FILE",
-        type=Path,
-        help="the run's word vectors (data.vectors), for models that use them",
-    )
-    parser.add_argument("--user", metavar="U", help="predict only the samples of this user")
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        type=Path,
-        help="write predictions to this .csv or .jsonl file; needs --conformity",
-    )
+    add_flags(parser, _FLAGS)
     add_json(parser)
 
 

@@ -204,11 +204,7 @@ class SimulatedDevices:
         return found if only is None else np.array([i for i in found if i in only], np.int64)
 
     def begin(
-        self,
-        ids: Sequence[int],
-        round_index: int,
-        transcript: TranscriptWriter,
-        mark: Mark | None,
+        self, ids: Sequence[int], round_index: int, transcript: TranscriptWriter, mark: Mark | None
     ) -> None:
         """Nothing: no other process could go on."""
 

@@ -21,7 +21,7 @@ _WORDS: Final = {
 _CLAIMS: Final = ("loss", "weight")
 _SHARES: Final = ("corrupted_share", "largest_corrupted_share", "backdoor_success")
 _NOISY_WORDS: Final = {
-    "clipped": "updates, by noisy counts, were longer than dp.clip and were scaled down",
+    "clipped": "updates, by noisy counts, were longer than dp.clip and were scaled down"
 }
 
 
@@ -82,7 +82,7 @@ def spent_by_all(spent: Mapping[str, float], num_runs: int) -> str:
     """What the runs of all seeds reveal: they are over the same devices.
 
     Args:
-        spent: "privacy" of summary.json.
+        spent: "privacy" of a summary.
         num_runs: how many seeds there are.
     """
     from deltafl.sim.run.accounting import rounded_up

@@ -66,20 +66,29 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preset", metavar="NAME", help="settings of this name (list them: deltafl presets)"
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="assignments",
-        help="change one setting; may be repeated",
-    )
+    add_set(parser, "change one setting; may be repeated")
     parser.add_argument(
         "--data",
         metavar="PATH",
         help="a file, a folder or 'digits' (formats: deltafl data list); NAME=PATH names the "
         "format",
     )
+
+
+def add_set(parser: argparse.ArgumentParser, told: str) -> None:
+    """Declare `--set`, by which single settings are given."""
+    form = "SECTION.KEY=VALUE"
+    parser.add_argument(
+        "--set", action="append", default=[], metavar=form, dest="assignments", help=told
+    )
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Declare runs that are compared, and with which method."""
+    told = "a run directory, or a folder of `deltafl.compare`; NAME=RUN gives it a name"
+    parser.add_argument("runs", nargs="+", metavar="RUN", help=told)
+    told = "what the other methods are compared with (default: the only fedavg, else the last)"
+    add_flags(parser, {"--baseline": ("METHOD", told, str)})
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
@@ -114,18 +123,22 @@ def settings_by_flag() -> Mapping[str, str]:
 
 
 def add_flags(
-    parser: argparse._ActionsContainer, rows: Mapping[str, tuple[str, str, object]]
+    parser: argparse._ActionsContainer,
+    rows: Mapping[str, tuple[str, str, object]],
+    *,
+    required: bool = False,
 ) -> None:
     """Declare flags that take a value.
 
     Args:
         parser: of the command.
         rows: by the flag, how its value is called in help, what it is, and its default; in place of
-            a default, the type of a value that need not be given.
+            a default, what converts a value that need not be given.
+        required: whether values without a default have to be given.
     """
     for flag, (metavar, told, usual) in rows.items():
-        if isinstance(usual, type):
-            parser.add_argument(flag, metavar=metavar, type=usual, help=told)
+        if callable(usual):
+            parser.add_argument(flag, metavar=metavar, type=usual, help=told, required=required)
             continue
         shown = f"{usual:g}" if isinstance(usual, float) else usual
         kind, told = type(usual), f"{told} ({shown})"
@@ -178,7 +191,7 @@ def config_of(
 def _data_of(options: argparse.Namespace) -> list[Table]:
     """What `--data` gives: a path, or a name, or both as NAME=PATH.
 
-    The path of a file is made absolute, so that config.toml reproduces the run from any directory.
+    The path of a file is made absolute, so that its settings reproduce the run from any directory.
     Anything else is the name of a synthetic data set or of a data set on the hub.
 
     Raises:

@@ -10,6 +10,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.record.labels import named_runs
 from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
+from deltafl.sim.settings.given import add_flags, add_runs
 from deltafl.sim.visible import say
 
 if TYPE_CHECKING:
@@ -35,23 +36,9 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="a run directory, or a folder of `deltafl.compare`; NAME=RUN gives it a name",
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE.html", help="where to write the page"
-    )
-    parser.add_argument(
-        "--figures", type=Path, metavar="DIR", help="write figures for a paper here"
-    )
-    parser.add_argument(
-        "--baseline",
-        metavar="METHOD",
-        help="what the other methods are compared with (default: the only fedavg, else the last)",
-    )
+    add_runs(parser)
+    add_flags(parser, {"--out": ("FILE.html", "where to write the page", Path)}, required=True)
+    add_flags(parser, {"--figures": ("DIR", "write figures for a paper here", Path)})
     parser.add_argument(
         "--audit", action="store_true", help="audit the first run, and show the verdict (minutes)"
     )

@@ -351,11 +351,7 @@ def _glance(page: Page) -> list[tuple[str, str, str]]:
         ("Rounds", number(len(events)), f"of {number(sum(run.rounds for run in played))}"),
         ("Secure sums", number(sum(one.sums for one in page.costs)), "over all runs"),
         ("Time in rounds", _duration(sum(values_of(events, "wall_s"))), "over all runs"),
-        (
-            "Lost rounds",
-            number(lost),
-            f"{count(dropped(events).total(), 'device')} dropped out",
-        ),
+        ("Lost rounds", number(lost), f"{count(dropped(events).total(), 'device')} dropped out"),
     ]
     if known:
         found.append(("Test devices", number(known), count(len(page.costs), "method")))

@@ -60,7 +60,7 @@ def by_counts(view):
     """The belief of an attacker who solves no equation."""
     counts = infer_counts(view, PRIOR)
     places = probabilities(view, counts, PRIOR)
-    return Belief(view, PRIOR, counts, places, from_ranks(counts, PRIOR))
+    return Belief(view, PRIOR, counts, places, from_ranks(counts, PRIOR)[0])
 
 
 def true_counts(counts, ticks):
@@ -165,7 +165,7 @@ def test_without_noise_worth_the_name_counts_are_those_of_a_histogram():
         likeliest = infer_counts(view, PRIOR).likeliest()
         assert likeliest == same.likeliest() == tuple(true_counts(same, ticks))
         clear = Belief(
-            exact, PRIOR, same, probabilities(exact, same, PRIOR), from_ranks(same, PRIOR)
+            exact, PRIOR, same, probabilities(exact, same, PRIOR), from_ranks(same, PRIOR)[0]
         )
         for bits in (order_bits, device_bits):
             assert bits(by_counts(view), ticks) == pytest.approx(bits(clear, ticks), abs=1e-6)
@@ -233,7 +233,7 @@ def test_estimates_by_draws_are_nearer_than_those_by_the_likeliest_numbers():
         counts = infer_counts(searched(ticks, weights, 4, seed=seed, with_update=False), PRIOR)
         drawn_, spread = from_draws(counts, PRIOR, np.random.default_rng(seed))
         assert (spread > 0).all()
-        for index, found in enumerate((drawn_, from_ranks(counts, PRIOR))):
+        for index, found in enumerate((drawn_, from_ranks(counts, PRIOR)[0])):
             errors[index] += np.abs(found.sorted_ticks - np.sort(ticks)).mean()
     assert errors[0] < errors[1]
 

@@ -171,8 +171,7 @@ def test_counts_are_inferred_from_weights():
     view = simulate(config_of("mm", 10), "mm", ticks, weights, with_update=False).view.anonymous()
     counts = bucket_counts(view, PRIOR)
     assert not counts.are_known
-    generator = np.random.default_rng(1)
-    for numbers in (counts.likeliest(), counts.draw(generator), counts.draw(generator)):
+    for numbers in (counts.likeliest(), *counts.draws(np.random.default_rng(1), 2)):
         assert sum(numbers) == 10
     for index, bucket in enumerate(counts.buckets):
         joint = counts.joint(index)

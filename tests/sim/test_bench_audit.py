@@ -16,7 +16,7 @@ def test_an_audit_of_a_recorded_round_is_measured(method, capsys):
     measured = json.loads(capsys.readouterr().out)
     assert measured["sums_replayed"] == measured["sums_released"] > 1
     assert measured["exit_code"] in (0, 1)
-    assert min(measured["wall_s"], measured["peak_memory_mb"], measured["transcript_mb"]) > 0
+    assert min(measured["wall_s"], measured["peak_memory_mb"], measured["record_mb"]) > 0
 
 
 def test_what_cannot_be_recorded_is_refused(capsys):

@@ -50,9 +50,7 @@ def main(conversation: Conversation, task: BenchmarkTask, model: Vector) -> None
 
     def serve(grid: object, _: object) -> None:
         _strategy(flwr, conversation).start(
-            grid=grid,
-            initial_arrays=flwr.app.ArrayRecord(module.state_dict()),
-            num_rounds=_ENDLESS,
+            grid=grid, initial_arrays=flwr.app.ArrayRecord(module.state_dict()), num_rounds=_ENDLESS
         )
 
     server.main()(serve)

@@ -320,9 +320,5 @@ def _server_context(flwr: OfFlower, grid: _MemoryGrid, dim: int) -> OfFlower:
 
 def _context(flwr: OfFlower, node: int) -> OfFlower:
     return flwr.app.Context(
-        run_id=_RUN_ID,
-        node_id=node,
-        node_config={},
-        state=flwr.app.RecordDict(),
-        run_config={},
+        run_id=_RUN_ID, node_id=node, node_config={}, state=flwr.app.RecordDict(), run_config={}
     )

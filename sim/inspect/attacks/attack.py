@@ -6,7 +6,7 @@ The attacker sees and sends bytes. It knows everything that its own devices know
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -140,6 +140,20 @@ Play = Callable[[bool], Loot]
 """Plays the attack with its defence off (False) or on (True)."""
 
 
+class Told(NamedTuple):
+    """A function that plays an attack, and what is told of that; see `Attack`."""
+
+    play: Play
+    deed: str
+    gain: str
+    defence: str
+
+
+def told(deed: str, *, gain: str, defence: str) -> Callable[[Play], Told]:
+    """The decorator of a function that says what it plays; `Attack` is to be above it."""
+    return lambda play: Told(play, deed, gain, defence)
+
+
 @dataclass(frozen=True, eq=False)
 class Attack:
     """One attack: the decorator of the function that plays it.
@@ -148,35 +162,35 @@ class Attack:
 
     Attributes:
         number: The kind of attack, as numbered in docs/audit.md; several attacks may share it.
-        deed: What the attacker does, a sentence without its subject.
-        gain: What the attacker is after, and gets when the defence is off.
-        defence: What prevents the attack.
         spec: The section of docs/spec.md that requires the defence.
         end: How the attack ends when the defence is on; if a fault, the server names `LIAR`.
         power: Who the attacker is.
         saying: What the refusal must mention, if many things are refused for the same reason.
+        deed: What the attacker does, a sentence without its subject.
+        gain: What the attacker is after, and gets when the defence is off.
+        defence: What prevents the attack.
         play: Plays it.
         name: The function's name, in kebab-case.
         scene: How it is played, in a few sentences: the function's docstring.
     """
 
     number: int
-    deed: str
-    _: KW_ONLY
-    gain: str
-    defence: str
     spec: str
     end: End = Left.EXPOSED
+    _: KW_ONLY
     power: Power = Power.SERVER
     saying: str = ""
+    deed: str = ""
+    gain: str = ""
+    defence: str = ""
     play: Play = field(default=lambda _: harm(False), repr=False)
     name: str = ""
     scene: str = ""
 
-    def __call__(self, play: Play) -> "Attack":
+    def __call__(self, told: Told) -> "Attack":
         """The attack that a function plays."""
-        scene = " ".join((play.__doc__ or "").split())
-        return replace(self, play=play, name=play.__name__.replace("_", "-"), scene=scene)
+        name, scene = told.play.__name__.replace("_", "-"), told.play.__doc__ or ""
+        return replace(self, **told._asdict(), name=name, scene=" ".join(scene.split()))
 
     @property
     def label(self) -> str:

@@ -9,14 +9,7 @@ from typing import Final
 
 from deltafl.fl.nearest import meant
 from deltafl.sim.flags import add_json
-from deltafl.sim.inspect.attacks.attack import (
-    Attack,
-    Loot,
-    NotPlayed,
-    Outcome,
-    Verdict,
-    judged,
-)
+from deltafl.sim.inspect.attacks.attack import Attack, Loot, NotPlayed, Outcome, Verdict, judged
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
 _LIST: Final = "list"

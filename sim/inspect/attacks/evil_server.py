@@ -204,11 +204,7 @@ class EvilServer:
         for colluder in self._colluders.values():
             self.secrets |= colluder.own_secrets()
 
-    def open_slot(
-        self,
-        slot: int,
-        cohort: Lists | Survivors | None = None,
-    ) -> None:
+    def open_slot(self, slot: int, cohort: Lists | Survivors | None = None) -> None:
         """Open a slot and gather the masked vectors.
 
         Before a whole slot of a signed session, each device that has not accepted any list is made

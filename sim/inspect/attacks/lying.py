@@ -28,6 +28,7 @@ from deltafl.sim.inspect.attacks.attack import (
     harm,
     presuppose,
     signed,
+    told,
 )
 from deltafl.sim.inspect.attacks.own_round import (
     UPDATE_ROUND,
@@ -54,13 +55,11 @@ def _summed(vectors: Sequence[Vector], ring_bits: int) -> Vector:
     return total.vector
 
 
-@Attack(
-    25,
+@Attack(25, "14.14", power=Power.PEER)
+@told(
     "claims the largest loss that a search can tell, round after round",
-    power=Power.PEER,
     gain="its part in the aggregate of Δ-FL, whatever its loss is",
     defence="none: nobody can check a loss, and proved votes are those of any loss",
-    spec="14.14",
 )
 def claimed_top_loss(_defended: bool) -> Loot:
     """The search is verified, and all votes are proved."""
@@ -81,13 +80,11 @@ def claimed_top_loss(_defended: bool) -> Loot:
     )
 
 
-@Attack(
-    25,
+@Attack(25, "14.14", power=Power.PEER)
+@told(
     "masks made-up numbers in place of an update: three times what clip and weight allow",
-    power=Power.PEER,
     gain="the sum that it wants, as long as that is one that honest devices could have",
     defence="none: the update has no proof, so that what helps is who admits devices",
-    spec="14.14",
 )
 def numbers_beyond_every_bound(_defended: bool) -> Loot:
     """The server looks at the sum alone, which is within the bounds of five devices."""
@@ -105,14 +102,11 @@ def numbers_beyond_every_bound(_defended: bool) -> Loot:
     )
 
 
-@Attack(
-    17,
+@Attack(17, "12.3", Left.HARMLESS, power=Power.PEER)
+@told(
     "sends the largest allowed numbers, so that the sum wraps around",
-    power=Power.PEER,
     gain="a wrong sum that nobody notices",
     defence="the width of the ring is computed from the bounds and the cohort size",
-    spec="12.3",
-    end=Left.HARMLESS,
 )
 def wrap_around(defended: bool) -> Loot:
     """Without the defence, the ring is only as wide as one device needs."""
@@ -160,14 +154,11 @@ def _culprits(drops: Mapping[ClientId, Drop]) -> frozenset[tuple[int, Fault]]:
     return frozenset((client, drop.fault) for client, drop in drops.items())
 
 
-@Attack(
-    21,
+@Attack(21, "7.1", Fault.MALFORMED, power=Power.PEER)
+@told(
     "sends the server nested arrays that claim to be long",
-    power=Power.PEER,
     gain="memory use of a thousand times the message's size",
     defence="flat messages, whose sizes are checked before anything is allocated",
-    spec="7.1",
-    end=Fault.MALFORMED,
 )
 def nested_arrays_to_the_server(defended: bool) -> Loot:
     """Without the defence, the server parses anything."""
@@ -193,14 +184,11 @@ class _FalseShares(RoundDevices):
         return wire.encode(replace(message, shares=shares.astype(np.uint32)), self.params)
 
 
-@Attack(
-    22,
+@Attack(22, "10.10", Fault.BAD_SHARE, power=Power.PEER)
+@told(
     "releases wrong shares of its peers' secrets",
-    power=Power.PEER,
     gain="a wrong sum, and nobody is blamed",
     defence="the server compares rebuilt secrets with what was promised, and decodes shares",
-    spec="10.10",
-    end=Fault.BAD_SHARE,
 )
 def wrong_shares(defended: bool) -> Loot:
     """Without the defence, the server believes what it has rebuilt."""

@@ -21,14 +21,7 @@ from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import (
-    Adversary,
-    ClientId,
-    Enrolment,
-    SessionParams,
-    SlotSum,
-    Step,
-)
+from deltafl.secagg import Adversary, ClientId, Enrolment, SessionParams, SlotSum, Step
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import present
 from deltafl.secagg.messages import OpenSlot, SessionOpen
@@ -89,9 +82,7 @@ WHOLE_ROUND: Final = replace(
 """The same with a search."""
 
 VERIFIED_ROUND: Final = replace(
-    WHOLE_ROUND,
-    search=replace(WHOLE_ROUND.search, min_cohort=QUORUM, verified=True),
-    min_tail=2,
+    WHOLE_ROUND, search=replace(WHOLE_ROUND.search, min_cohort=QUORUM, verified=True), min_tail=2
 )
 """The same with a search that devices follow, and tails of two devices, one of which colludes."""
 

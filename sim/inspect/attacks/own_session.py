@@ -5,15 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import (
-    Client,
-    ClientId,
-    DevicePolicy,
-    Enrolment,
-    SessionParams,
-    SlotSpec,
-    ring,
-)
+from deltafl.secagg import Client, ClientId, DevicePolicy, Enrolment, SessionParams, SlotSpec, ring
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.secagg.ring import Vector

@@ -5,12 +5,11 @@ without one of the devices.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from deltafl.fl.cohort import Later, Pending
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.protocol.answering import OwnWork
 from deltafl.protocol.device import DeviceRound, Update
@@ -23,7 +22,7 @@ from deltafl.secagg.errors import present
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, presuppose
+from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, presuppose, told
 from deltafl.sim.inspect.attacks.own_round import (
     DEAD_MODEL,
     MODEL,
@@ -43,14 +42,11 @@ from deltafl.sim.inspect.attacks.steering import Steering
 # --- models -------------------------------------------------------------------------------------
 
 
-@Attack(
-    8,
+@Attack(8, "12.8", Refusal.MALFORMED, saying="not bound to this model")
+@told(
     "shows a model without a gradient to all devices but one (model inconsistency)",
     gain="that device's update",
     defence="the session is bound to the model that a device was shown",
-    spec="12.8",
-    end=Refusal.MALFORMED,
-    saying="not bound to this model",
 )
 def model_inconsistency(defended: bool) -> Loot:
     """A whole round with a search; the model is dead for all but the device that fares worst.
@@ -101,13 +97,11 @@ class _Readers(RoundDevices):
         return kind(self.devices[client], self.model)
 
 
-@Attack(
-    16,
+@Attack(16, "12.4", Left.NOTHING)
+@told(
     "announces a model under which devices' own code fails on samples with a certain property",
     gain="one bit about the samples of every device, by name",
     defence="what own code fails to work out counts as not finite, and the device goes on",
-    spec="12.4",
-    end=Left.NOTHING,
 )
 def silence_by_an_exception(defended: bool) -> Loot:
     """Without the defence, the exception ends the round on the device where it is raised."""
@@ -183,14 +177,11 @@ def _asked_twice(
     )
 
 
-@Attack(
-    13,
+@Attack(13, "12.13", Refusal.MODEL_REPEATED, saying="answered for this model before")
+@told(
     "announces one model under two round indices, the second time without one of the devices",
     gain=_ANSWER,
     defence="to an active server, a device answers for a model in one round, and remembers it",
-    spec="12.13",
-    end=Refusal.MODEL_REPEATED,
-    saying="answered for this model before",
 )
 def one_model_in_two_rounds(defended: bool) -> Loot:
     """There are two contexts. Without the defence, devices believe that the first round was lost.
@@ -201,13 +192,11 @@ def one_model_in_two_rounds(defended: bool) -> Loot:
     return _asked_twice(new_enrolment(), policy=policy)
 
 
-@Attack(
-    13,
+@Attack(13, "12.13", Left.NOTHING)
+@told(
     "repeats a round that was lost, without one of its devices",
     gain=_ANSWER,
     defence="a round that is repeated goes on with the sums of the lost one, and searches no more",
-    spec="12.13",
-    end=Left.NOTHING,
 )
 def lost_round_begun_anew(defended: bool) -> Loot:
     """All follow the protocol, and devices believe that the server does.
@@ -247,14 +236,11 @@ class _SmallLedgers(Enrolment):
         return self._ledgers.setdefault(client, MemoryLedger(_CAPACITY))
 
 
-@Attack(
-    13,
+@Attack(13, "12.13", Refusal.MODEL_REPEATED, saying="answered for this model before")
+@told(
     "announces rounds until devices forget a model, and that model again without one of them",
     gain=_ANSWER,
     defence="a ledger holds only what a device has answered, and forgets nothing",
-    spec="12.13",
-    end=Refusal.MODEL_REPEATED,
-    saying="answered for this model before",
 )
 def announced_until_forgotten(defended: bool) -> Loot:
     """There are twice as many announcements as a ledger has room for, and the devices join them.
@@ -266,12 +252,11 @@ def announced_until_forgotten(defended: bool) -> Loot:
     return _asked_twice(enrolment, again, between=2 * _CAPACITY)
 
 
-@Attack(
-    13,
+@Attack(13, "12.13")
+@told(
     "announces a model in two rounds, the second time with a bit changed and without one device",
     gain=_ANSWER,
     defence="none: models are remembered byte for byte, and every step of training changes them",
-    spec="12.13",
 )
 def almost_one_model_in_two_rounds(_defended: bool) -> Loot:
     """The change is too small to change a loss by a tick."""
@@ -286,12 +271,11 @@ _IN_TAIL: Final = 3
 """Position of one of them."""
 
 
-@Attack(
-    13,
+@Attack(13, "12.3")
+@told(
     "declares a device dropped out between the search and the update",
     gain="whether the device is in the tail, and its weight if so",
     defence="none for the update, or one device could cost all the round; queries' slots are whole",
-    spec="12.3",
 )
 def lost_after_the_search(_defended: bool) -> Loot:
     """The search tells how much is in the tail, and the update how much without the device."""
@@ -312,12 +296,11 @@ def lost_after_the_search(_defended: bool) -> Loot:
     )
 
 
-@Attack(
-    14,
+@Attack(14, "12.4")
+@told(
     "reads the sums of one honest histogram query over five devices",
     gain="every device's weight, and its loss to within a bucket, without names",
     defence="larger cohorts, `bracketed`, and settings (`deltafl audit leakage` measures them)",
-    spec="12.4",
 )
 def search_in_a_small_cohort(_defended: bool) -> Loot:
     """There is at most one device between two pivots, so that each rank is a device."""
@@ -337,37 +320,34 @@ def search_in_a_small_cohort(_defended: bool) -> Loot:
     )
 
 
+@dataclass(frozen=True)
 class _InClear:
-    """Devices that tell their losses and updates, as in Algorithm 2."""
+    """A device that tells its loss and its update, as in Algorithm 2; a `Device` of a cohort."""
 
-    def __init__(self, devices: Mapping[int, Device]) -> None:
-        self._devices = devices
+    id: ClientId
+    own: Device
 
     @property
-    def weights(self) -> Mapping[int, int]:
-        """n_k by device."""
-        return {client: device.weight for client, device in self._devices.items()}
+    def weight(self) -> int:
+        """n_k."""
+        return self.own.weight
 
-    def begin_loss(self, device: int, model: Update) -> Pending[float]:
-        """A device's loss."""
+    def loss(self, model: Update) -> float:
+        """F_k."""
         del model
-        return Later(lambda: self._devices[device].loss)
+        return self.own.loss
 
-    def begin_update(
-        self, device: int, model: Update, objective: LocalObjective = PLAIN
-    ) -> Pending[Update]:
-        """A device's update."""
+    def update(self, model: Update, objective: LocalObjective = PLAIN) -> Update:
+        """Δ_k."""
         del model, objective
-        return Later(lambda: self._devices[device].update)
+        return self.own.update
 
 
-@Attack(
-    15,
+@Attack(15, "12.4", Left.NOISE)
+@told(
     "reads the losses that devices report in the published Δ-FL (Algorithm 2)",
     gain="every device's loss and weight, by name",
     defence="Algorithm 3: devices mask their answers to queries, and the server gets sums only",
-    spec="12.4",
-    end=Left.NOISE,
 )
 def losses_in_clear(defended: bool) -> Loot:
     """The comparison is by the devices' answers to a query, which follow from their losses."""
@@ -375,24 +355,24 @@ def losses_in_clear(defended: bool) -> Loot:
     if defended:
         steering = Steering(RoundDevices(_CONFIG, devices))
         steering.ask(0, _QUERY)
-        told = list(steering.evil.inputs[0].values())
+        heard = list(steering.evil.inputs[0].values())
     else:
-        told = _in_clear({int(client): one for client, one in devices.items()})
+        heard = _in_clear(devices)
     wanted = [device.measured(_CONFIG).answer(_QUERY) for device in devices.values()]
     return Loot(
-        np.array(told, dtype=np.uint64).ravel(),
+        np.array(heard, dtype=np.uint64).ravel(),
         np.stack(wanted).ravel(),
         _RING_BITS,
         note=f"the server is told {'masked words' if defended else 'losses and weights'}",
     )
 
 
-def _in_clear(devices: Mapping[int, Device]) -> list[Vector]:
+def _in_clear(devices: Mapping[ClientId, Device]) -> list[Vector]:
     """What a server of Algorithm 2 is told of each device, as its answer to a query."""
     from deltafl.fl.strategies.aggregation import measure_losses  # loads torch, which takes seconds
-    from deltafl.sim.cohort.simulated import SimulatedCohort
+    from deltafl.sim.cohort.simulated import cohort_of
 
-    cohort = SimulatedCohort(_InClear(devices))
+    cohort = cohort_of(_InClear(client, one) for client, one in devices.items())
     losses = measure_losses(cohort, np.zeros(_CONFIG.update_length, np.float32))
     return [
         DeviceRound.measured(_CONFIG, loss, weight).answer(_QUERY)

@@ -26,7 +26,7 @@ from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.secagg.params import SessionId
 from deltafl.secagg.primitives import Primitives, add_pairwise
 from deltafl.secagg.randomness import Randomness, SeededRandomness
-from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, Power, presuppose
+from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, Power, presuppose, told
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
 from deltafl.sim.inspect.attacks.own_session import (
     ONE_WHOLE_SLOT,
@@ -52,14 +52,11 @@ def _against_first(devices: Devices, evil: EvilServer) -> Loot:
     return Loot(evil.sum_over(0, {0}), devices.vector(0), refusals=refusals)
 
 
-@Attack(
-    1,
+@Attack(1, "3.7", Refusal.POLICY, saying="two quorums")
+@told(
     "tells one half of the devices that a device survived and the other half that it dropped out",
     gain="the device's vector",
     defence="devices that expect an active server insist on 2t > (1 + γ)h",
-    spec="3.7",
-    end=Refusal.POLICY,
-    saying="two quorums",
 )
 def two_survivor_lists(defended: bool) -> Loot:
     """There are six devices, and three are enough to unmask. Each half signs its own list."""
@@ -71,13 +68,11 @@ def two_survivor_lists(defended: bool) -> Loot:
     return _against_first(devices, evil)
 
 
-@Attack(
-    2,
+@Attack(2, "9.3", Refusal.BOTH_SHARE_KINDS)
+@told(
     "asks devices for one kind of share of a peer, and then for the other kind",
     gain="the peer's vector",
     defence="a device answers one request per slot, and the request names survivors only",
-    spec="9.3",
-    end=Refusal.BOTH_SHARE_KINDS,
 )
 def both_shares(defended: bool) -> Loot:
     """At first, all devices have survived. Then the first device has dropped out.
@@ -98,14 +93,11 @@ def _made_up(client: ClientId) -> Credentials:
     return Credentials(identity(client.to_bytes(32, "big")), FirstUse())
 
 
-@Attack(
-    3,
+@Attack(3, "6.3", Refusal.BAD_SIGNATURE, power=Power.NETWORK)
+@told(
     "answers one device in place of all others, with its own keys (man in the middle)",
-    power=Power.NETWORK,
     gain="the shares of the device's secrets, and so its vector",
     defence="signed key advertisements",
-    spec="6.3",
-    end=Refusal.BAD_SIGNATURE,
 )
 def key_substitution(defended: bool) -> Loot:
     """The attacker keeps the other devices' real answers to itself, and shows their signatures."""
@@ -125,13 +117,11 @@ def key_substitution(defended: bool) -> Loot:
     return _against_first(devices, evil)
 
 
-@Attack(
-    5,
+@Attack(5, "5.3", Left.NOISE)
+@told(
     "declares a device dropped out, rebuilds its key, and then receives its vector",
     gain="the device's vector",
     defence="a self mask, whose seed is not revealed for devices that dropped out",
-    spec="5.3",
-    end=Left.NOISE,
 )
 def late_masked_input(defended: bool) -> Loot:
     """Without the defence, devices add the masks that they share, and no mask of their own."""
@@ -145,13 +135,11 @@ def late_masked_input(defended: bool) -> Loot:
     return Loot(taken, devices.vector(0), refusals=tuple(evil.refusals.values()))
 
 
-@Attack(
-    6,
+@Attack(6, "9.3", Refusal.SLOT_REUSED)
+@told(
     "opens a slot again for another question",
     gain="the difference of a device's two vectors; if it knows one of them, also the other",
     defence="a device uses a slot once and then deletes its secrets",
-    spec="9.3",
-    end=Refusal.SLOT_REUSED,
 )
 def slot_reuse(defended: bool) -> Loot:
     """The first time, all devices send zeros, and the attacker knows this.
@@ -181,13 +169,11 @@ def _of_few_seeds(number: int) -> Randomness:
     return SeededRandomness((number % _SEEDS).to_bytes(32, "little"))
 
 
-@Attack(
-    7,
+@Attack(7, "2.8", Left.NOISE)
+@told(
     "tries all seeds of the generator that a device draws its secrets from",
     gain="all secrets of the device, and so its vector",
     defence="every secret is drawn from a source of 256 bits",
-    spec="2.8",
-    end=Left.NOISE,
 )
 def short_seeds(defended: bool) -> Loot:
     """Without the defence, seeds have 12 bits. 28 bits, as in some software, would take hours.
@@ -207,14 +193,11 @@ def short_seeds(defended: bool) -> Loot:
     return _against_first(devices, evil)
 
 
-@Attack(
-    19,
+@Attack(19, "3.7", Refusal.POLICY, saying="threshold=2 is below")
+@told(
     "announces a threshold that its own devices reach",
     gain="every device's vector",
     defence="the device's own floors for t and t / h",
-    spec="3.7",
-    end=Refusal.POLICY,
-    saying="threshold=2 is below",
 )
 def low_threshold(defended: bool) -> Loot:
     """Two of eight devices collude, and two shares are enough to rebuild a secret."""
@@ -225,13 +208,11 @@ def low_threshold(defended: bool) -> Loot:
     return _against_first(devices, evil)
 
 
-@Attack(
-    20,
+@Attack(20, "9.12", Left.NOISE)
+@told(
     "declares a device dropped out, aborts, and declares it a survivor in the retry",
     gain="both secrets of the device, one from each attempt, and so its vector",
     defence="a retry is a new session with new keys and seeds",
-    spec="9.12",
-    end=Left.NOISE,
 )
 def abort_and_retry(defended: bool) -> Loot:
     """Without the defence, devices keep their keys and seeds for the retry."""
@@ -253,14 +234,11 @@ def _link(peer: int, one: PublicKey, other: PublicKey, session_id: SessionId) ->
     return Link(peer, keys.extract(bytes(32), salt=session_id), b"".join(sorted((one, other))))
 
 
-@Attack(
-    23,
+@Attack(23, "2.3", Refusal.BAD_KEY, saying="low-order")
+@told(
     "shows keys of small order as the keys of all other devices",
     gain="masks that anybody can make, and so the device's vector of a whole slot",
     defence="devices refuse points of small order",
-    spec="2.3",
-    end=Refusal.BAD_KEY,
-    saying="low-order",
 )
 def low_order_keys(defended: bool) -> Loot:
     """There are three devices, and the first is shown such keys of two.
@@ -289,12 +267,11 @@ def low_order_keys(defended: bool) -> Loot:
 _ROUNDS: Final = 6
 
 
-@Attack(
-    11,
+@Attack(11, "9.5")
+@told(
     "collects sums over overlapping cohorts, round after round, and solves for the devices",
     gain="every vector that stays the same over the rounds",
     defence="none: sums are exact; an audit reports whose updates can be solved for",
-    spec="9.5",
 )
 def many_rounds(_defended: bool) -> Loot:
     """Six devices play six rounds. Each round lacks another device, so each sum is over five."""

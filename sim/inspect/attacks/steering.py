@@ -114,9 +114,7 @@ class Steering:
             self.search = self.search.update(layout.decode(shown[0][: layout.length]))
 
     def update(
-        self,
-        threshold: Threshold | None = None,
-        cohort: frozenset[int] | None = None,
+        self, threshold: Threshold | None = None, cohort: frozenset[int] | None = None
     ) -> Loot:
         """Announce a threshold, by default that of the search, and take the worst device's update.
 

@@ -25,7 +25,7 @@ from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.secagg import ClientId, Refusal, ring
 from deltafl.secagg.errors import present
 from deltafl.secagg.ring import Vector as Words
-from deltafl.sim.inspect.attacks.attack import Attack, Loot, harm, presuppose, signed
+from deltafl.sim.inspect.attacks.attack import Attack, Loot, harm, presuppose, signed, told
 from deltafl.sim.inspect.attacks.own_round import (
     POLICY,
     UPDATE_ROUND,
@@ -150,12 +150,11 @@ _RARE: Final = 3
 """A label that one sample of the cohort has."""
 
 
-@Attack(
-    9,
+@Attack(9, "14.7")
+@told(
     "announces a model so sure of one label that only rare labels have a part in their weights",
     gain="the sample with that label, if the cohort has only one, though not its owner's name",
     defence=_DEFENCE,
-    spec="14.7",
 )
 def only_owner_of_a_label(_defended: bool, seed: int = 0) -> Loot:
     """The model is `logistic-bias`. Devices train for two epochs, on two samples at a time."""
@@ -228,13 +227,12 @@ def _laid_out(taps: _Floats) -> _Floats:
     return picture
 
 
-@Attack(
-    9,
+@Attack(9, "14.7")
+@told(
     "announces a ConvNet whose units are on from one brightness on each, so that two neighbouring "
     "units differ only by the samples between (Robbing the Fed, LOKI)",
     gain="every picture alone between two brightnesses, to the pixel's block, without its owner",
     defence=_DEFENCE,
-    spec="14.7",
 )
 def one_sample_in_each_bin(_defended: bool) -> Loot:
     """The model is `convnet`. Devices take one step, on all of their three samples."""
@@ -268,12 +266,11 @@ _COMMON, _OWN_WORDS, _LABELS = 20, 4, 3
 _WORDS: Final = _COMMON + NUM_DEVICES * _OWN_WORDS
 
 
-@Attack(
-    10,
+@Attack(10, "14.7")
+@told(
     "reads the elements of the sum that belong to rare words (SRATTA)",
     gain="that part of the update of each device that alone has these words, though not its name",
     defence="none: the sum over a cohort is no sum where only one device has a part" + _NOISE,
-    spec="14.7",
 )
 def words_of_one_device(_defended: bool) -> Loot:
     """The model is `linear`, on counts of words, and devices train for two epochs.
@@ -301,12 +298,11 @@ def words_of_one_device(_defended: bool) -> Loot:
 # --- labels and members -------------------------------------------------------------------------
 
 
-@Attack(
-    18,
+@Attack(18, "14.7")
+@told(
     "announces the model that training begins with, and reads the sum of the last layer's biases",
     gain="how many samples of each label the devices that trained have together",
     defence="none: the biases' gradient is the labels' count, less what the model expects" + _NOISE,
-    spec="14.7",
 )
 def labels_counted(_defended: bool) -> Loot:
     """The model is `logistic-bias`. Devices take one step, on all of their samples."""
@@ -325,13 +321,12 @@ def labels_counted(_defended: bool) -> Loot:
 _NUMBERS, _PER_DEVICE = 1024, 4
 
 
-@Attack(
-    18,
+@Attack(18, "14.7")
+@told(
     "compares the sum with the gradients of samples that it has itself",
     gain="which of these samples some device trained on (membership), though not which device",
     defence="none: larger cohorts hide a sample among others, and models with more weights than "
     "there are samples undo that" + _NOISE,
-    spec="14.7",
 )
 def members_of_the_cohort(_defended: bool, seed: int = 0) -> Loot:
     """The model is `linear`, with 4,096 weights, and the devices have 20 samples together.
@@ -362,12 +357,11 @@ _PROPERTY: Final = 0
 _STEEP: Final = 50.0
 
 
-@Attack(
-    18,
+@Attack(18, "14.7")
+@told(
     "announces a model whose loss is large on samples with a certain property",
     gain="how many devices own such a sample, and the sum of the updates of these devices alone",
     defence="none: the tail is where the model is worst; what helps is a large min_honest_tail",
-    spec="14.7",
 )
 def tail_of_owners(_defended: bool) -> Loot:
     """The model is `logistic-bias`; the search is honest and verified, and asks for θ = 1/2."""
@@ -411,14 +405,11 @@ def _alike() -> dict[ClientId, Device]:
     return {client: replace(one, weight=1, update=update) for client, one in made.items()}
 
 
-@Attack(
-    18,
+@Attack(18, "12.16", Refusal.POLICY, saying="is below min_update_noise=1")
+@told(
     "announces a sum of updates with hardly any noise",
     gain="the sum as if there were none: the signs of the update that all devices have",
     defence="a device works out the announced noise multiplier, and insists on its own smallest",
-    spec="12.16",
-    end=Refusal.POLICY,
-    saying="is below min_update_noise=1",
 )
 def little_noise_in_updates(defended: bool) -> Loot:
     """The noise has a thousandth of what one device can change."""
@@ -428,12 +419,11 @@ def little_noise_in_updates(defended: bool) -> Loot:
     return Loot(present(outcome.update) < 0, devices[min(devices)].update < 0, 1)
 
 
-@Attack(
-    18,
+@Attack(18, "14.13")
+@told(
     "has more devices of its own in the cohort than the others expect, and takes off what they add",
     gain="a sum with less noise than the devices insist on",
     defence="none beyond γ, for which the noise is made; what helps is who admits devices",
-    spec="14.13",
 )
 def noise_of_colluding_devices(_defended: bool) -> Loot:
     """Noise is enough from three of five devices, and three are the server's own."""

@@ -29,6 +29,7 @@ from deltafl.sim.inspect.attacks.attack import (
     Power,
     harm,
     presuppose,
+    told,
 )
 from deltafl.sim.inspect.attacks.own_round import (
     ACTIVE,
@@ -128,12 +129,14 @@ def _alone(
 
 @Attack(
     4,
+    "12.14",
+    Refusal.POLICY,
+    saying="2 of 10 may collude, which leaves fewer than min_honest_tail=2",
+)
+@told(
     "has its devices claim the largest loss, where θ is so small that one other is in the tail",
     gain=_UPDATE,
     defence="a device works out how many devices θ keeps besides those that may collude",
-    spec="12.14",
-    end=Refusal.POLICY,
-    saying="2 of 10 may collude, which leaves fewer than min_honest_tail=2",
 )
 def tail_of_one_by_claimed_losses(defended: bool) -> Loot:
     """A fifth of ten devices is kept, which are three: two of the server's, and the worst."""
@@ -141,52 +144,44 @@ def tail_of_one_by_claimed_losses(defended: bool) -> Loot:
     return _alone(defended, _claiming(_LARGEST, _WEIGHT), config)
 
 
-@Attack(
-    4,
+@Attack(4, "12.9", Left.BOUNDED)
+@told(
     "has its devices claim the largest loss and, with one other device, half of the weight",
     gain=_UPDATE,
     defence="the search keeps more devices than θ does where too few are left",
-    spec="12.9",
-    end=Left.BOUNDED,
 )
 def tail_of_one_by_claimed_weights(defended: bool) -> Loot:
     """The search is not verified, and the server an honest one."""
     return _alone(defended, _claiming(_LARGEST, 380))
 
 
-@Attack(
-    4,
+@Attack(4, "12.12", Left.BOUNDED)
+@told(
     "does the same in a verified search with proved votes, which every device follows",
     gain=_UPDATE,
     defence="the search keeps more devices than θ does, and devices count them",
-    spec="12.12",
-    end=Left.BOUNDED,
 )
 def verified_tail_of_one_by_claimed_weights(defended: bool) -> Loot:
     """The votes are valid: a proof does not say that a loss is true."""
     return _alone(defended, _claiming(_LARGEST, 380), _PROVED, _ACTIVE)
 
 
-@Attack(
-    4,
+@Attack(4, "12.9", Left.BOUNDED)
+@told(
     "takes the sum of a tail of one device, with half of all samples and the largest loss",
     gain="the update and the weight of that device",
     defence="the search keeps more devices than θ does where too few are left",
-    spec="12.9",
-    end=Left.BOUNDED,
 )
 def tail_of_one_heavy_device(defended: bool) -> Loot:
     """Weights are numbers of samples, as by default."""
     return _alone(defended, _devices([40] * (_SIZE - 1) + [500]), num_own=0)
 
 
-@Attack(
-    4,
+@Attack(4, "12.9", Left.BOUNDED)
+@told(
     "goes on after one of the tail's two honest devices has dropped out; its own are the rest",
     gain="the update and the weight of the other, once its own devices' are subtracted",
     defence="a round ends if too few are left, should all that were lost have been in the tail",
-    spec="12.9",
-    end=Left.BOUNDED,
 )
 def tail_shrunk_by_drop_outs(defended: bool) -> Loot:
     """The search is not verified, and the server an honest one, whose round is lost."""
@@ -195,26 +190,22 @@ def tail_shrunk_by_drop_outs(defended: bool) -> Loot:
     return _alone(defended, devices, gone=gone)
 
 
-@Attack(
-    13,
+@Attack(13, "12.11", Left.BOUNDED)
+@told(
     "has its devices claim the least loss and much weight, so that two tails differ by one other",
     gain="that device's update, as the difference of the sums, if the levels' models hardly differ",
     defence="a level ends if too few devices are in the difference besides those that may collude",
-    spec="12.11",
-    end=Left.BOUNDED,
 )
 def difference_of_one_by_claimed_weights(defended: bool) -> Loot:
     """The searches are not verified, and the server an honest one."""
     return _alone(defended, _claiming(0.1, 250), thetas=(Fraction(1), _HALF))
 
 
-@Attack(
-    13,
+@Attack(13, "12.12", Left.BOUNDED)
+@told(
     "plays two levels of nearly one model that differ by one device, and loses one of neither",
     gain="that device's update, as the difference of the sums",
     defence="the first tail is counted with all that were lost, and without them",
-    spec="12.12",
-    end=Left.BOUNDED,
 )
 def difference_of_one_by_a_drop_out(defended: bool) -> Loot:
     """The searches are verified; nobody lies, and nobody colludes.
@@ -232,14 +223,11 @@ def difference_of_one_by_a_drop_out(defended: bool) -> Loot:
 _WORST: Final = "the update of the device with the largest loss, though not its name"
 
 
-@Attack(
-    4,
+@Attack(4, "12.12", Refusal.NOT_FOLLOWING, saying="where the sums give")
+@told(
     "announces to all devices one threshold that only a single device passes (a tail of one)",
     gain=_WORST,
     defence="verified searches: a device works out the threshold itself, from sums that are proved",
-    spec="12.12",
-    end=Refusal.NOT_FOLLOWING,
-    saying="where the sums give",
 )
 def tail_of_one_device(defended: bool) -> Loot:
     """All devices are shown the same threshold, so that the masks cancel.
@@ -256,12 +244,11 @@ def tail_of_one_device(defended: bool) -> Loot:
     return steering.update(Threshold(2 * steering.highest, 0))
 
 
-@Attack(
-    13,
+@Attack(13, "12.11")
+@told(
     "announces a model twice, with a bit changed and a smaller θ: the tails differ by one device",
     gain="that device's update, as the difference of the two",
     defence="none: each tail is large enough, and no device can judge which change is too small",
-    spec="12.11",
 )
 def two_tails_of_almost_one_model(_defended: bool) -> Loot:
     """Both searches are honest and verified, and nobody drops out.
@@ -280,12 +267,11 @@ def two_tails_of_almost_one_model(_defended: bool) -> Loot:
     return steering.loot(sums[0] - sums[1], steering.devices[1])
 
 
-@Attack(
-    4,
+@Attack(4, "12.12")
+@told(
     "has its own device commit to false values: sums show a tail of two where there is one",
     gain=_WORST,
     defence="none: nothing proves what a commitment is to; what helps is who admits devices",
-    spec="12.12",
 )
 def tail_of_one_with_a_colluder(_defended: bool) -> Loot:
     """The server waits for the sum of the others before its device commits to the difference."""
@@ -296,12 +282,11 @@ def tail_of_one_with_a_colluder(_defended: bool) -> Loot:
     return steering.update()
 
 
-@Attack(
-    4,
+@Attack(4, "12.12")
+@told(
     "claims that a device has dropped out during a verified search, and goes on to the update",
     gain="the sum over a tail that is too large, less the devices that it calls lost",
     defence="none: nobody can tell whether a device is gone; but the threshold is a safe one",
-    spec="12.12",
 )
 def search_ended_early(_defended: bool) -> Loot:
     """Two queries are asked and proved, and the first device is called lost."""
@@ -316,13 +301,11 @@ def search_ended_early(_defended: bool) -> Loot:
     return replace(loot, wanted=np.stack(kept).sum(axis=0, dtype=np.uint64), note=note, unit=0.0)
 
 
-@Attack(
-    14,
+@Attack(14, "12.12", power=Power.PEER)
+@told(
     "follows a verified search, as every device of it does",
-    power=Power.PEER,
     gain="the sums of all queries, which only the server learns in other searches",
     defence="none: devices check what they know; a search that is not verified tells them nothing",
-    spec="12.12",
 )
 def sums_of_a_verified_search(_defended: bool) -> Loot:
     """The attacker is the device with the smallest loss, and the sum is that of the last query."""
@@ -347,13 +330,12 @@ def sums_of_a_verified_search(_defended: bool) -> Loot:
 _NUM_ROUNDS, _PERIOD = 12, 3
 
 
-@Attack(
-    12,
+@Attack(12, "9.5")
+@told(
     "learns beside the protocol how often each device has trained, every three rounds of twelve, "
     "and solves for the tails (Lam et al. 2021)",
     gain="which devices were in the tail of which round, and every update that stays the same",
     defence="none: counts reported elsewhere are no part of the protocol; do not collect them",
-    spec="9.5",
 )
 def tails_from_counts(_defended: bool, seed: int = 0) -> Loot:
     """One cohort, and honest searches; losses change from round to round, updates do not."""

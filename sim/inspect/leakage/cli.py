@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Final, TypeVar
 
@@ -13,13 +14,12 @@ from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.leakage.experiment import (
     METHODS,
     MITIGATIONS,
-    Cell,
     Plan,
     Record,
     Weights,
+    measured,
     run_vanishing,
 )
-from deltafl.sim.inspect.leakage.experiment import run as run_plan
 from deltafl.sim.progress import Bar
 from deltafl.sim.settings.given import within
 
@@ -29,6 +29,10 @@ _LOST: Final = """
 A device vanishes in the middle of a search, and the search ends (the protocol's frozen cohort) or
 goes on over the rest. What the server then knows of that device:"""
 
+_TRIED: Final = "what to try against it; none is always measured beside them"
+_OF_NOISE: Final = (
+    "σ of noisy: standard deviation of each count, of all noise that is due, in devices"
+)
 _LEAST_NOISE: Final = Fraction(1, 1000)
 _MOST_NOISE: Final = 1000
 
@@ -76,58 +80,24 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    width = max(len(one.name) for one in MITIGATIONS)
+    names = [one.name for one in MITIGATIONS]
+    width = max(map(len, names))
     listed = "\n".join(f"  {one.name:<{width}}  {one.text}" for one in MITIGATIONS)
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOGUE.format(mitigations=listed)
-    parser.add_argument(
-        "--methods",
-        type=_some_of(METHODS),
-        default="all",
-        metavar="all|LIST",
-        help=f"some of {', '.join(METHODS)} (all)",
-    )
-    parser.add_argument(
-        "--cohort",
-        type=_several(within("[1, 1000]")),
-        default="3,5,10,30,100",
-        metavar="LIST",
-        help="devices (3,5,10,30,100)",
-    )
-    parser.add_argument(
-        "--mitigations",
-        type=_some_of([one.name for one in MITIGATIONS]),
-        default="all",
-        metavar="all|none|LIST",
-        help="what to try against it; none is always measured beside them (all)",
-    )
-    parser.add_argument(
-        "--weights",
-        type=_some_of([one.value for one in Weights]),
-        default="all",
-        metavar="all|LIST",
-        help=f"some of {', '.join(Weights)} (all)",
-    )
-    parser.add_argument(
-        "--noise",
-        type=_several(_sigma),
-        default="1,2,4",
-        metavar="LIST",
-        help="σ of noisy: standard deviation of each count, of all noise that is due, in devices "
-        "(1,2,4)",
-    )
-    parser.add_argument(
-        "--theta", type=_level, default="0.5", metavar="θ", help="conformity level (0.5)"
-    )
-    parser.add_argument(
-        "--repeats",
-        type=within("[1, inf)"),
-        metavar="N",
-        help="cohorts of each size (20 up to 5 devices, 12 up to 10, 6 up to 30, then 4)",
-    )
-    parser.add_argument(
-        "--seed", type=within("[0, inf)"), default=1, metavar="S", help="of cohorts and starts (1)"
-    )
+    for flag, metavar, kind, usual, told in (
+        ("--methods", "all|LIST", _some_of(METHODS), "all", f"some of {', '.join(METHODS)}"),
+        ("--cohort", "LIST", _several(within("[1, 1000]")), "3,5,10,30,100", "devices"),
+        ("--mitigations", "all|none|LIST", _some_of(names), "all", _TRIED),
+        ("--weights", "all|LIST", _some_of(list(Weights)), "all", f"some of {', '.join(Weights)}"),
+        ("--noise", "LIST", _several(_sigma), "1,2,4", _OF_NOISE),
+        ("--theta", "θ", _level, "0.5", "conformity level"),
+        ("--seed", "S", within("[0, inf)"), 1, "of cohorts and starts"),
+    ):
+        help_ = f"{told} ({usual})"
+        parser.add_argument(flag, metavar=metavar, type=kind, default=usual, help=help_)
+    told = "cohorts of each size (20 up to 5 devices, 12 up to 10, 6 up to 30, then 4)"
+    parser.add_argument("--repeats", type=within("[1, inf)"), metavar="N", help=told)
     add_json(parser)
     add_quiet(parser)
 
@@ -191,15 +161,12 @@ def _some_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
 
 def _sigma(text: str) -> Fraction:
-    try:
+    with suppress(ValueError):
         noise = exact_number(text)
-    except ValueError:
-        noise = Fraction(0)
-    if not _LEAST_NOISE <= noise <= _MOST_NOISE:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number from {_LEAST_NOISE} to {_MOST_NOISE}"
-        )
-    return noise
+        if _LEAST_NOISE <= noise <= _MOST_NOISE:
+            return noise
+    told = f"{text!r} is not a number from {_LEAST_NOISE} to {_MOST_NOISE}"
+    raise argparse.ArgumentTypeError(told)
 
 
 def _level(text: str) -> Fraction:
@@ -213,24 +180,21 @@ def _level(text: str) -> Fraction:
 
 
 def _measured(plan: Plan) -> tuple[list[Record], list[Record]]:
-    num_cells = sum(1 for _ in plan.cells())
-    with Bar(total=num_cells, unit="cell", desc="searches") as bar:
-
-        def told(cell: Cell) -> None:
+    rows, cells = [], list(plan.cells())
+    with Bar(cells, unit="cell", desc="searches") as bar:
+        for cell in bar:
             bar.set_description(f"{cell.cohort} devices, {cell.label}, {cell.mitigation.name}")
-            bar.update()
-
-        rows = run_plan(plan, told=told)
-        bar.set_description("devices that vanish")
+            rows.append(measured(plan, cell))
         return rows, run_vanishing(plan)
 
 
 def as_markdown(flat: Sequence[Record]) -> str:
     """Records as a Markdown table."""
     headings = [name.replace("_", " ") for name in flat[0]]
-    cells = [
-        [f"{value:.3g}" if isinstance(value, float) else str(value or "") for value in row.values()]
-        for row in flat
-    ]
+    cells = [list(map(_cell, row.values())) for row in flat]
     lines = [headings, ["---"] * len(headings), *cells]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value or "")

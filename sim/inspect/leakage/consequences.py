@@ -73,7 +73,7 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
     found: dict[int, Below] = {}
     total = None
     if view.method not in (PLAIN, NOISY) and view.answers:
-        num_pivots = view.num_pivots if view.method == "histogram" else None
+        num_pivots = len(view.answers[0].pivots) if view.method == "histogram" else None
         search = quantile_method(view.method, num_pivots=num_pivots).start(view.config)
         assert isinstance(search, BracketSearch)  # noqa: S101 - for mypy: every method's is one
         method = search.method
@@ -87,11 +87,11 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
                     raise SearchError(
                         f"two answers differ at pivot {rank.pivot}: not the same cohort"
                     )
-    weights = view.search_weights
-    total_weight = None if weights is None else sum(weights)
     if total is not None:
         total_weight = total.weight
-    if total_weight is None:
+    elif (weights := view.search_weights) is not None:
+        total_weight = sum(weights)
+    else:
         # nothing was asked and nothing is known: everybody is somewhere
         return (Below(0, 0, 0, 0), Below(top, 0, view.devices, view.devices))
     found[0] = Below(0, 0, 0, 0)
@@ -110,13 +110,7 @@ def buckets(view: SearchView) -> tuple[Bucket, ...]:
     weights = view.search_weights
     if weights is None or view.losses is not None:
         return found
-    refined = []
-    for bucket in found:
-        fewest, most = _subset_sizes(weights, bucket.weight)
-        refined.append(
-            replace(bucket, fewest=max(bucket.fewest, fewest), most=min(bucket.most, most))
-        )
-    return tuple(refined)
+    return tuple(_refined(bucket, weights) for bucket in found)
 
 
 def between(rows: Sequence[Below]) -> tuple[Bucket, ...]:
@@ -140,12 +134,13 @@ def order_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
         SearchError: The sums contradict each other.
     """
     known = ranks(view)
-    intervals = []
-    for index in range(1, view.devices + 1):
-        low = max(rank.pivot for rank in known if rank.most < index)
-        high = min(rank.pivot for rank in known if rank.fewest >= index)
-        intervals.append((low, high))
-    return tuple(intervals)
+    return tuple(
+        (
+            max(at.pivot for at in known if at.most < i),
+            min(at.pivot for at in known if at.fewest >= i),
+        )
+        for i in range(1, view.devices + 1)
+    )
 
 
 def threshold_interval(view: SearchView) -> tuple[int, int]:
@@ -178,12 +173,15 @@ def _ranks_in_clear(view: SearchView) -> tuple[Below, ...]:
     return tuple(rows)
 
 
-def _subset_sizes(weights: Sequence[int], total: int) -> tuple[int, int]:
-    """Fewest and most of these weights that may sum to `total`, by their order alone."""
+def _refined(bucket: Bucket, weights: Sequence[int]) -> Bucket:
+    """A bucket with as many devices as may have its weight, by the order of all weights alone."""
     ascending = np.sort(weights)
-    most = np.searchsorted(np.cumsum(ascending), total, side="right")
-    fewest = np.searchsorted(np.cumsum(ascending[::-1]), total) + 1 if total > 0 else 0
-    return min(int(fewest), len(weights)), int(most)
+    most = int(np.searchsorted(np.cumsum(ascending), bucket.weight, side="right"))
+    fewest = 0
+    if bucket.weight > 0:
+        fewest = int(np.searchsorted(np.cumsum(ascending[::-1]), bucket.weight)) + 1
+    fewest = max(bucket.fewest, min(fewest, len(weights)))
+    return replace(bucket, fewest=fewest, most=min(bucket.most, most))
 
 
 def _add_tail(view: SearchView, found: dict[int, Below], total_weight: int) -> None:
@@ -209,7 +207,7 @@ def _tightened(rows: list[Below]) -> tuple[Below, ...]:
     if any(low > high for low, high in zip(fewest, most, strict=True)):
         raise SearchError("no number of devices fits the weights and the size of the tail")
     return tuple(
-        Below(row.pivot, row.weight, low, high)
+        replace(row, fewest=low, most=high)
         for row, low, high in zip(rows, fewest, most, strict=True)
     )
 
@@ -266,22 +264,18 @@ def vanished_device(before: SearchView, after: SearchView) -> Vanished:
 
 def _fits(whole: tuple[Below, ...], rest: tuple[Below, ...], weight: int, tick: int) -> bool:
     """Whether the ranks of the rest never fall if the device lies on `tick`."""
-    weights = [(row.pivot, row.weight - weight * (tick < row.pivot)) for row in whole]
-    counts = [(row.pivot, row.fewest, row.most, tick < row.pivot) for row in whole]
-    by_pivot = sorted([*weights, *((row.pivot, row.weight) for row in rest)])
-    for (pivot, below), (next_pivot, above) in itertools.pairwise(by_pivot):
-        if above < below or (pivot == next_pivot and above != below):
-            return False
-    bounds = sorted(
-        [(pivot, low - lies, high - lies) for pivot, low, high, lies in counts]
-        + [(row.pivot, row.fewest, row.most) for row in rest]
-    )
-    fewest = 0
-    for _, low, high in bounds:
-        fewest = max(fewest, low)
-        if high < 0 or high < fewest:
-            return False
-    return True
+    lies = [int(tick < row.pivot) for row in whole]
+    others = [
+        Below(row.pivot, row.weight - weight * one, row.fewest - one, row.most - one)
+        for row, one in zip(whole, lies, strict=True)
+    ]
+    weights = sorted((row.pivot, row.weight) for row in (*others, *rest))
+    bounds = sorted((row.pivot, row.fewest, row.most) for row in (*others, *rest))
+    fewest = itertools.accumulate((max(low, 0) for _, low, _ in bounds), max)
+    return all(
+        below <= above and (pivot != following or below == above)
+        for (pivot, below), (following, above) in itertools.pairwise(weights)
+    ) and all(low <= high for low, (_, _, high) in zip(fewest, bounds, strict=True))
 
 
 def _from_beta(

@@ -14,7 +14,6 @@ what the bins below leave over, and b what those above do: the likelihood of a i
 """
 
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,19 +57,14 @@ class BucketCounts:
 
     def likeliest(self) -> tuple[int, ...]:
         """The likeliest numbers, bucket by bucket from the first."""
-        return self._chosen(lambda logs: int(np.argmax(logs)))
-
-    def draw(self, generator: np.random.Generator) -> tuple[int, ...]:
-        """Draw numbers from the posterior."""
-
-        def choose(logs: Numbers) -> int:
-            likely = np.exp(logs)
-            return int(generator.choice(len(likely), p=likely / likely.sum()))
-
-        return self._chosen(choose)
+        left, counts = self.devices, []
+        for index in range(len(self.buckets)):
+            counts.append(int(np.argmax(self._choices(index, left))))
+            left -= counts[-1]
+        return tuple(counts)
 
     def draws(self, generator: np.random.Generator, size: int) -> npt.NDArray[np.int64]:
-        """Draw so many at once, shape (size, J)."""
+        """Draw so many from the posterior at once, shape (size, J)."""
         drawn = np.zeros((size, len(self.buckets)), dtype=np.int64)
         left = np.full(size, self.devices)
         for index in range(len(self.buckets)):
@@ -88,14 +82,6 @@ class BucketCounts:
     def are_known(self) -> bool:
         """Whether there is only one possibility."""
         return bool(np.all(np.sum(np.isfinite(self.local), axis=1) == 1))
-
-    def _chosen(self, choose: Callable[[Numbers], int]) -> tuple[int, ...]:
-        """Numbers that are chosen by the log-likelihoods of each after those before it."""
-        left, counts = self.devices, []
-        for index in range(len(self.buckets)):
-            counts.append(choose(self._choices(index, left)))
-            left -= counts[-1]
-        return tuple(counts)
 
     def _choices(self, index: int, left: int) -> Numbers:
         log = self.local[index][: left + 1] + self.backward[index + 1][left::-1]
@@ -122,40 +108,23 @@ def bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
             local[index, count] = count * np.log(masses[index]) - factorials[count] + weight
         if not np.isfinite(local[index]).any():
             local[index, bucket.fewest : most + 1] = 0.0  # weights are not as the prior has them
-    forward = chain(local)
-    backward = chain(local[::-1])[::-1]
-    if not np.isfinite(forward[-1][view.devices]):
-        local = np.where(_allowed(found, size), 0.0, -np.inf)
-        forward, backward = chain(local), chain(local[::-1])[::-1]
+    if not np.isfinite(chain(local)[-1][view.devices]):
+        counts = np.arange(size)
+        allowed = [(counts >= bucket.fewest) & (counts <= bucket.most) for bucket in found]
+        local = np.where(allowed, 0.0, -np.inf)
+    forward, backward = chain(local), chain(local[::-1])[::-1]
     if not np.isfinite(forward[-1][view.devices]):
         raise SearchError("no numbers of devices fit the counts of all sums")
     return BucketCounts(found, view.devices, local, forward, backward)
 
 
-def _allowed(found: Sequence[Bucket], size: int) -> npt.NDArray[np.bool_]:
-    counts = np.arange(size)
-    return np.array([(counts >= b.fewest) & (counts <= b.most) for b in found])
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A known sum of the numbers of the first buckets of a chain.
-
-    Attributes:
-        buckets: Number of these buckets.
-        devices: Number of their devices.
-    """
-
-    buckets: int
-    devices: int
-
-
-def chain(local: Numbers, pin: Pin | None = None) -> Numbers:
+def chain(local: Numbers, pin: tuple[int, int] | None = None) -> Numbers:
     """The log-likelihood of a devices in the first j buckets, shape (J + 1, m + 1), at [j, a].
 
     Args:
         local: That of c devices in bucket j, shape (J, m + 1).
-        pin: A sum that is known besides.
+        pin: How many devices the first buckets hold together, where that is known besides: the
+            number of these buckets, and of their devices.
     """
     size = local.shape[1]
     rows = [np.full(size, -np.inf)]
@@ -163,8 +132,8 @@ def chain(local: Numbers, pin: Pin | None = None) -> Numbers:
     for index in range(len(local) + 1):
         if index:
             rows.append(_log_convolve(rows[-1], local[index - 1]))
-        if pin is not None and pin.buckets == index:
-            rows[-1] = np.where(np.arange(size) == pin.devices, rows[-1], -np.inf)
+        if pin is not None and pin[0] == index:
+            rows[-1] = np.where(np.arange(size) == pin[1], rows[-1], -np.inf)
     return np.array(rows)
 
 
@@ -280,8 +249,8 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
         local[at] += np.logaddexp.reduce(both + right, axis=1)
         local[at + 1] += np.logaddexp.reduce(both + left[:, None], axis=0)
     num_below = sum(bucket.low < pivot for bucket in found)
-    forward = chain(local, Pin(num_below, out_of_tail))
-    backward = chain(local[::-1], Pin(len(found) - num_below, in_tail))[::-1]
+    forward = chain(local, (num_below, out_of_tail))
+    backward = chain(local[::-1], (len(found) - num_below, in_tail))[::-1]
     return BucketCounts(tuple(found), view.devices, local, forward, backward)
 
 

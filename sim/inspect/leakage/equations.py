@@ -39,12 +39,11 @@ class Equations:
             bucket.
         shares: Which devices share a bucket, shape (S, m, m); None where the weights are known.
         points: The points μ asked, T of them, in ticks.
-        betas: The sums of β there, in units of 1/tick.
-        unit: What β was rounded to on each device, per tick.
         epsilon: ε in ticks; 0 never acts.
         tail: Weight of each device in the weighted loss of the tail, shape (S, m); 0 if below.
-        tail_loss: Σ n·F over the tail, in ticks; None where it is not known.
-        tail_unit: What each device's n·F was rounded to, in ticks.
+        sums: The sums, R of them: those of β at the points, in units of 1/tick, and then, where it
+            is known, Σ n·F over the tail, in ticks.
+        units: What each device's part of a sum was rounded to, shape (R,).
     """
 
     low: Numbers
@@ -52,23 +51,15 @@ class Equations:
     weight: Numbers
     shares: Numbers | None
     points: Numbers
-    betas: Numbers
-    unit: float
     epsilon: float
     tail: Numbers
-    tail_loss: float | None
-    tail_unit: float
+    sums: Numbers
+    units: Numbers
 
     def rows(self, chosen: npt.NDArray[np.int64]) -> "Equations":
         """The equations of some of the ways only."""
-        return replace(
-            self,
-            low=self.low[chosen],
-            width=self.width[chosen],
-            weight=self.weight[chosen],
-            shares=None if self.shares is None else self.shares[chosen],
-            tail=self.tail[chosen],
-        )
+        own = {name: getattr(self, name)[chosen] for name in ("low", "width", "weight", "tail")}
+        return replace(self, shares=None if self.shares is None else self.shares[chosen], **own)
 
     @property
     def devices(self) -> int:
@@ -76,23 +67,9 @@ class Equations:
         return int(self.low.shape[1])
 
     @property
-    def num_sums(self) -> int:
-        """Equations."""
-        return len(self.betas) + (self.tail_loss is not None)
-
-    @property
     def tolerances(self) -> Numbers:
         """The most that rounding on m devices can change each sum."""
-        tolerances = np.full(self.num_sums, self.unit / 2 * self.devices)
-        if self.tail_loss is not None:
-            tolerances[-1] = self.tail_unit / 2 * self.devices
-        return tolerances
-
-    @property
-    def sums(self) -> Numbers:
-        """The sums, those of β first."""
-        last = [] if self.tail_loss is None else [self.tail_loss]
-        return np.concatenate([self.betas, last])
+        return np.asarray(self.units / 2 * self.devices)
 
     def unknowns(self, positions: Numbers) -> Numbers:
         """The unknowns that stand for these positions, and for equal shares of the weight."""
@@ -119,26 +96,19 @@ class Equations:
         weight = self.weights(unknowns)
         distance = position[:, None, :] - self.points[None, :, None]
         nearness = 1 / np.maximum(np.abs(distance), max(self.epsilon, 1e-3))
-        beta = weight[:, None, :] * nearness
+        each = weight[:, None, :] * nearness
         acts = np.abs(distance) > self.epsilon
-        by_position = -beta * nearness * np.sign(distance) * acts * slope[:, None, :]
-        sums = [beta.sum(axis=2)]
-        jacobians = [by_position]
-        if self.tail_loss is not None:
-            own = weight * (self.tail > 0) if self.shares is not None else self.tail
-            sums.append((own * position).sum(axis=1, keepdims=True))
-            jacobians.append((own * slope)[:, None, :])
-        by_position = np.concatenate(jacobians, axis=1)
+        by_position = -each * nearness * np.sign(distance) * acts * slope[:, None, :]
+        if len(self.sums) > len(self.points):
+            own = self.tail if self.shares is None else weight * (self.tail > 0)
+            each = np.concatenate([each, (own * position)[:, None, :]], axis=1)
+            by_position = np.concatenate([by_position, (own * slope)[:, None, :]], axis=1)
         if self.shares is None:
-            return np.concatenate(sums, axis=1), by_position
-        terms = [beta]
-        if self.tail_loss is not None:
-            terms.append((weight * (self.tail > 0) * position)[:, None, :])
-        each = np.concatenate(terms, axis=1)
+            return each.sum(axis=2), by_position
         together = np.einsum("srk,skl->srl", each, self.shares)
         share_of_bucket = weight / np.maximum(self.weight, 1e-300)
         by_weight = each - share_of_bucket[:, None, :] * together
-        return np.concatenate(sums, axis=1), np.concatenate([by_position, by_weight], axis=2)
+        return each.sum(axis=2), np.concatenate([by_position, by_weight], axis=2)
 
     def relative(self, unknowns: Numbers) -> tuple[Numbers, Numbers]:
         """Residuals of the logarithms of the sums: far from a solution they are the smoother."""
@@ -207,13 +177,10 @@ def set_up(
     edges = np.array(places, dtype=float).reshape(len(places), view.devices, 2)
     low, high = edges[:, :, 0], edges[:, :, 1]
     queries = view.answers if view.method == "mm" else ()
-    points = np.array([answer.pivots[0] - 0.5 for answer in queries])
-    unit = 2.0 ** -beta_bits(view.config)
-    betas = np.array([answer.sums["beta"][0] * unit for answer in queries])
-    grid = view.config.search.grid
-    tail, tail_loss, tail_unit = np.zeros_like(low), None, 0.0
+    units = [2.0 ** -beta_bits(view.config)] * len(queries)
+    sums = [answer.sums["beta"][0] * unit for answer, unit in zip(queries, units, strict=True)]
+    tail, groups = np.zeros_like(low), low
     is_own = view.config.search.weighting is Weighting.SAMPLES
-    groups = low
     if free_weights and view.method == NOISY and view.tail is not None:
         is_own = True
         groups = (low >= view.tail.pivot).astype(float)
@@ -221,23 +188,19 @@ def set_up(
         in_tail = low >= view.tail.pivot
         if (in_tail.sum(axis=1) == view.tail.count).all():
             tail = in_tail * (weights if own_weights is None else own_weights)
-            tail_unit = 2.0 ** (grid.resolution_bits - view.tail.loss_bits)
-            tail_loss = view.tail.weighted_loss * tail_unit
-    shares = None
-    if free_weights:
-        shares = (groups[:, :, None] == groups[:, None, :]).astype(float)
+            units.append(2.0 ** (view.config.search.grid.resolution_bits - view.tail.loss_bits))
+            sums.append(view.tail.weighted_loss * units[-1])
+    shares = (groups[:, :, None] == groups[:, None, :]).astype(float) if free_weights else None
     return Equations(
         low=low - 0.5,
         width=high - low,
         weight=weights,
         shares=shares,
-        points=points,
-        betas=betas,
-        unit=unit,
+        points=np.array([answer.pivots[0] - 0.5 for answer in queries]),
         epsilon=float(view.config.search.epsilon_ticks),
         tail=tail,
-        tail_loss=tail_loss,
-        tail_unit=tail_unit,
+        sums=np.array(sums),
+        units=np.array(units),
     )
 
 

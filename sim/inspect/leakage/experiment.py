@@ -12,7 +12,7 @@ The noise is exactly as much as promised. Shares of additional devices would onl
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -30,15 +30,11 @@ from deltafl.protocol.quantile.search import SearchConfig, SearchParams, SearchR
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
 from deltafl.sim.inspect.leakage.consequences import vanished_device
-from deltafl.sim.inspect.leakage.measure import (
-    RECOVERED_NATS,
-    Belief,
-    bits_of_counts,
-    measure,
-)
+from deltafl.sim.inspect.leakage.measure import RECOVERED_NATS, Belief, bits_of_counts, measure
 from deltafl.sim.inspect.leakage.observations import (
     PLAIN,
     Prior,
+    SearchView,
     Simulated,
     simulate,
     without_search,
@@ -228,24 +224,9 @@ class Cohort(NamedTuple):
     weights: tuple[int, ...]
 
 
-def run(plan: Plan, *, told: Callable[[Cell], None] = lambda _: None) -> list[Record]:
-    """Measure every cell of a plan: means over its searches, a row for each.
-
-    Columns: what is searched; those of `Leakage`; "exact", the share of the searches from which
-    every loss of the cohort was recovered exactly; those of `price`. Those from "search_bits" on
-    are None but for `noisy`: bits, unlabelled and labelled, that its answer gives away without the
-    sums of the update, which the first columns include; and ρ in zero-concentrated differential
-    privacy (`deltafl.sim.run.accounting`), for which other methods have no bound.
-
-    Args:
-        plan: What to measure.
-        told: Called before each cell, for progress.
-    """
-    rows = []
-    for cell in plan.cells():
-        told(cell)
-        rows.append(_measured(plan, cell))
-    return rows
+def run(plan: Plan) -> list[Record]:
+    """Measure every cell of a plan: a row for each."""
+    return [measured(plan, cell) for cell in plan.cells()]
 
 
 def draw_cohort(plan: Plan, size: int, weights: Weights, repeat: int) -> Cohort:
@@ -288,21 +269,14 @@ def play(
         config = search_config(plan, cell, warm_start=config.search.grid.tick(near)[0])
     if len(ticks) < cell.mitigation.min_cohort:
         return without_search(config, cell.method, ticks, cohort.weights)
-    return simulate(
-        config,
-        cell.method,
-        ticks,
-        cohort.weights,
-        noise=cell.sum_noise,
-        randomness=randomness,
-    )
+    noise = cell.sum_noise
+    return simulate(config, cell.method, ticks, cohort.weights, noise=noise, randomness=randomness)
 
 
 def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> SearchConfig:
     """The configuration of a cell's searches."""
     one = cell.mitigation
-    bits = one.resolution_bits
-    grid = LossGrid() if bits is None else LossGrid(resolution_bits=bits)
+    grid = LossGrid() if one.resolution_bits is None else LossGrid(one.resolution_bits)
     queries = 1
     if cell.method != PLAIN:
         queries = one.max_queries or default_max_queries(cell.method)
@@ -339,8 +313,17 @@ def price(plan: Plan, cohort: Cohort, result: SearchResult) -> Columns:
     }
 
 
-def _measured(plan: Plan, cell: Cell) -> Record:
+def measured(plan: Plan, cell: Cell) -> Record:
+    """Measure a cell: the means over its searches.
+
+    Columns: what is searched; those of `Leakage`; "exact", the share of the searches from which
+    every loss of the cohort was recovered exactly; those of `price`. Those from "search_bits" on
+    are None but for `noisy`: bits, unlabelled and labelled, that its answer gives away without the
+    sums of the update, which the first columns include; and ρ in zero-concentrated differential
+    privacy (`deltafl.sim.run.accounting`), for which other methods have no bound.
+    """
     repeats, draws = plan.num_repeats(cell.cohort), plan.num_draws(cell)
+    searches = itertools.product(range(repeats), range(draws))
     return {
         "devices": cell.cohort,
         "weights": cell.weights.value,
@@ -348,12 +331,7 @@ def _measured(plan: Plan, cell: Cell) -> Record:
         "noise": None if cell.noise is None else float(cell.noise),
         "mitigation": cell.mitigation.name,
         "repeats": repeats,
-        **_means(
-            [
-                _search(plan, cell, repeat, draw)
-                for repeat, draw in itertools.product(range(repeats), range(draws))
-            ]
-        ),
+        **_means([_search(plan, cell, *one) for one in searches]),
         "rho": _rho(cell),
     }
 
@@ -426,28 +404,24 @@ def _vanishing(plan: Plan, cell: Cell, repeat: int) -> dict[str, float]:
     config = search_config(plan, cell)
     grid, prior = config.search.grid, Prior(config.search.grid)
     ticks = [grid.tick(loss)[0] for loss in cohort.losses]
-    asked = len(simulate(config, cell.method, ticks, cohort.weights).view.answers)
-    before = simulate(
-        config,
-        cell.method,
-        ticks,
-        cohort.weights,
-        stop_after=max(asked // 2, 1),
-        with_update=False,
-    ).view
+
+    def seen(
+        of: Sequence[int], searched: SearchConfig, stop_after: int | None = None
+    ) -> SearchView:
+        """What the server sees of a search over some of the devices."""
+        own = [ticks[index] for index in of], [cohort.weights[index] for index in of]
+        played = simulate(searched, cell.method, *own, stop_after=stop_after, with_update=False)
+        return played.view
+
+    everyone = range(cell.cohort)
+    before = seen(everyone, config, max(len(seen(everyone, config).answers) // 2, 1))
     gone = int(generator.integers(cell.cohort))
     found = reconstruct(before, prior, generator)
     tick = ticks[gone]
     frozen = float(Belief.of(before, prior, found).of_devices(ticks)[gone])
-    rest = [index for index in range(cell.cohort) if index != gone]
+    rest = [index for index in everyone if index != gone]
     last = min(before.answers[-1].pivots[len(before.answers[-1].pivots) // 2], grid.max_tick)
-    after = simulate(
-        replace(config, warm_start=last),
-        cell.method,
-        [ticks[index] for index in rest],
-        [cohort.weights[index] for index in rest],
-        with_update=False,
-    ).view
+    after = seen(rest, replace(config, warm_start=last))
     known = vanished_device(before, after)
     places = sum(float(prior.mass(low, high)) for low, high in known.places)
     bits = math.log2(max(frozen, 1e-30) / float(prior.mass(tick, tick + 1)))

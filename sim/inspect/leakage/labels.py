@@ -108,12 +108,8 @@ def device_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
 @functools.lru_cache(maxsize=8)
 def _possible(puzzle: Puzzle) -> npt.NDArray[np.bool_]:
     """Which device can be in which box; asked for several times, and not to be written to."""
-    possible = np.array(
-        [
-            [box.most > 0 and weight <= box.weight for box in puzzle.boxes]
-            for weight in puzzle.weights
-        ]
-    )
+    room = [box.weight if box.most > 0 else -1 for box in puzzle.boxes]
+    possible = np.array(puzzle.weights)[:, None] <= np.array(room)
     possible &= _by_pivots(puzzle.edges, puzzle.weights)
     _propagate(possible, puzzle.boxes, puzzle.weights)
     possible.flags.writeable = False
@@ -147,9 +143,7 @@ def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> 
     for device, weight in enumerate(weights):
         freedom[weight] = min(freedom.get(weight, size), len(open_[device]))
     order = sorted(range(size), key=lambda k: (freedom[weights[k]], -weights[k], k))
-    room = [bucket.weight for bucket in found]
-    places = [bucket.most for bucket in found]
-    least = [bucket.fewest for bucket in found]
+    left = [(bucket.weight, bucket.most, bucket.fewest) for bucket in found]
     chosen = [0] * size
     ways: list[tuple[int, ...]] = []
     steps = 0
@@ -161,7 +155,7 @@ def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> 
         if steps > most_steps or len(ways) >= most:
             return False
         if position == len(order):
-            if not any(room) and all(need <= 0 for need in least):
+            if all(room == 0 and fewest <= 0 for room, _, fewest in left):
                 ways.append(tuple(chosen))
             return True
         device = order[position]
@@ -169,16 +163,13 @@ def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> 
         twin = order[position - 1] if position else device
         first = chosen[twin] if position and weights[twin] == weight else 0
         for bucket in open_[device]:
-            if bucket < first or weight > room[bucket] or places[bucket] == 0:
+            room, places, fewest = before = left[bucket]
+            if bucket < first or weight > room or places == 0:
                 continue
-            room[bucket] -= weight
-            places[bucket] -= 1
-            least[bucket] -= 1
+            left[bucket] = room - weight, places - 1, fewest - 1
             chosen[device] = bucket
             goes_on = place(position + 1)
-            room[bucket] += weight
-            places[bucket] += 1
-            least[bucket] += 1
+            left[bucket] = before
             if not goes_on:
                 return False
         return True
@@ -233,10 +224,7 @@ def _balanced(table: Numbers, expected: Numbers) -> Numbers:
 
 
 def _from_ways(
-    ways: Sequence[tuple[int, ...]],
-    weights: Sequence[int],
-    found: Sequence[Bucket],
-    prior: Prior,
+    ways: Sequence[tuple[int, ...]], weights: Sequence[int], found: Sequence[Bucket], prior: Prior
 ) -> Numbers:
     """Every way counts as often as interchangeable devices allow, and as likely as its losses."""
     log_mass = np.log(prior.mass([b.low for b in found], [b.high for b in found]))
@@ -265,10 +253,8 @@ def _fit(bucket: Bucket, possible: Numbers, count: int, weights: Sequence[int]) 
     """How well others make up the rest of a bucket's weight, by the device in question."""
     fit = np.full(len(weights), _SMALLEST)
     if bucket.most <= _FEW:
-        for device, ways in _subsets_with(
-            np.flatnonzero(possible).tolist(), bucket, weights
-        ).items():
-            fit[device] = ways
+        counted = _subsets_with(np.flatnonzero(possible).tolist(), bucket, weights)
+        fit[list(counted)] = list(counted.values())
         return np.asarray(fit / fit.max())
     values = np.array(weights, dtype=float)
     rest = (bucket.weight - values) / max(count - 1, 1)
@@ -277,74 +263,48 @@ def _fit(bucket: Bucket, possible: Numbers, count: int, weights: Sequence[int]) 
 
 
 def _by_pivots(known: Sequence[Below], weights: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which buckets a device can be in as far as the weights below single pivots tell.
-
-    Sums that others can reach are sets of bits; what is left after a device is met in the middle.
-    """
-    size = len(weights)
-    total = sum(weights)
-    before = [1]
-    for weight in weights[:-1]:
-        before.append(before[-1] | before[-1] << weight)
-    after = [1 << total]  # bit total - s: a sum s of the devices that follow
-    for weight in reversed(weights[1:]):
-        after.append(after[-1] | after[-1] >> weight)
-    after.reverse()
+    """Which buckets a device can be in as far as the weights below single pivots tell."""
 
     @functools.cache
-    def others_reach(device: int, wanted: int) -> bool:
-        return _reaches(before[device], after[device], total, wanted)
+    def sums_without(weight: int) -> int:
+        """Sums that the others can reach, as bits; they are alike for devices of one weight."""
+        others = list(weights)
+        others.remove(weight)
+        return functools.reduce(lambda sums, other: sums | sums << other, others, 1)
+
+    def others_reach(weight: int, wanted: int) -> bool:
+        return wanted >= 0 and bool(sums_without(weight) >> wanted & 1)
 
     can_be_below = [
-        [edge.most > 0 and others_reach(device, edge.weight - weight) for edge in known]
-        for device, weight in enumerate(weights)
+        [edge.most > 0 and others_reach(weight, edge.weight - weight) for edge in known]
+        for weight in weights
     ]
     can_be_above = [
-        [edge.fewest < size and others_reach(device, edge.weight) for edge in known]
-        for device in range(size)
+        [edge.fewest < len(weights) and others_reach(weight, edge.weight) for edge in known]
+        for weight in weights
     ]
     return np.asarray(np.array(can_be_above)[:, :-1] & np.array(can_be_below)[:, 1:])
-
-
-def _reaches(before: int, after: int, total: int, wanted: int) -> bool:
-    """Whether a sum of the one set and a sum of the other make `wanted` together.
-
-    Bit a of `before` and bit total - s of `after` meet if a + s = wanted, at a = wanted - s.
-    """
-    if wanted < 0:
-        return False
-    shift = total - wanted
-    return before & (after >> shift if shift >= 0 else after << -shift) != 0
 
 
 def _propagate(
     possible: npt.NDArray[np.bool_], found: Sequence[Bucket], weights: Sequence[int]
 ) -> None:
     """Strike out until nothing changes: nobody is twice, and small buckets need their sum."""
-    changed = True
-    while changed:
-        changed = False
+    before = np.zeros_like(possible)
+    while (before != possible).any():
+        before = possible.copy()
         for index, bucket in enumerate(found):
             if bucket.most > _FEW:
                 continue
             open_ = np.flatnonzero(possible[:, index]).tolist()
-            keep = _subsets_with(open_, bucket, weights)
-            for device in open_:
-                if device not in keep:
-                    possible[device, index] = False
-                    changed = True
+            keep = list(_subsets_with(open_, bucket, weights))
+            possible[[device for device in open_ if device not in keep], index] = False
             certain = [device for device in keep if possible[device].sum() == 1]
             if len(certain) == bucket.most:
-                for device in keep:
-                    if device not in certain:
-                        possible[device, index] = False
-                        changed = True
+                possible[[device for device in keep if device not in certain], index] = False
             elif bucket.fewest == len(keep):
-                for device in keep:
-                    if possible[device].sum() > 1:
-                        possible[device] = False
-                        possible[device, index] = True
-                        changed = True
+                possible[keep] = False
+                possible[keep, index] = True
 
 
 def _subsets_with(open_: Sequence[int], bucket: Bucket, weights: Sequence[int]) -> dict[int, int]:

@@ -32,6 +32,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from deltafl.protocol.losses import LossGrid
 from deltafl.sim.inspect.leakage.consequences import (
     buckets,
     order_intervals,
@@ -103,11 +104,8 @@ class Belief:
             self._by_ranks_of[key] = self._by_ranks(key)
         by_ranks = self._by_ranks_of[key][:, columns]
         found = self.reconstruction
-        doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
-        claimed = np.isfinite(found.sorted_radius)
         near = _nearness(ticks, found.sorted_ticks, found.sorted_radius, exact=found.exact)
-        mixed = (1 - doubt) * near + doubt * by_ranks
-        return np.asarray(np.where(claimed[:, None], mixed, by_ranks))
+        return self._mixed(near, by_ranks, found.sorted_radius[:, None])
 
     def of_devices(self, ticks: Sequence[int]) -> Numbers:
         """Probability that device k is on the k-th of these ticks, shape (m,)."""
@@ -120,10 +118,14 @@ class Belief:
         found = self.reconstruction
         if found.ticks is None or found.radius is None:
             return np.asarray(by_place)
-        doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
         near = np.diagonal(_nearness(ticks, found.ticks, found.radius, exact=found.exact))
-        mixed = (1 - doubt) * near + doubt * by_place
-        return np.asarray(np.where(np.isfinite(found.radius), mixed, by_place))
+        return self._mixed(near, by_place, found.radius)
+
+    def _mixed(self, near: Numbers, otherwise: Numbers, radius: Numbers) -> Numbers:
+        """The belief where a place is claimed, the other for the case that it is wrong; or that."""
+        doubt = _DOUBT_IF_EXACT if self.reconstruction.exact else _DOUBT
+        mixed = (1 - doubt) * near + doubt * otherwise
+        return np.asarray(np.where(np.isfinite(radius), mixed, otherwise))
 
     def order_claims(self) -> Claims:
         """Where the attacker says that the i-th smallest loss is."""
@@ -185,12 +187,8 @@ def order_laws(prior: Prior, low: int, high: int, ticks: Numbers) -> Callable[[i
         if high - low == 1:
             return np.ones((count, len(ticks)))
         rank = np.arange(1, count + 1)[:, None]
-        log_choose = np.array(
-            [
-                math.lgamma(count) - math.lgamma(r) - math.lgamma(count - r + 1)
-                for r in range(1, count + 1)
-            ]
-        )[:, None]
+        others = [math.lgamma(r) + math.lgamma(count - r + 1) for r in range(1, count + 1)]
+        log_choose = math.lgamma(count) - np.array(others)[:, None]
         log = log_choose + (rank - 1) * log_below + (count - rank) * log_above
         return np.asarray(np.minimum(count * np.exp(log) * single, 1.0))
 
@@ -254,18 +252,14 @@ def measure(belief: Belief, truth: Sequence[int]) -> Leakage:
         belief: What the attacker believes.
         truth: Every device's tick, in the order of the view's weights.
     """
-    prior = belief.prior
-    true = np.array(truth, dtype=float)
-    in_order = np.sort(true)
-    unit = 2.0**-prior.grid.resolution_bits
-    claims = belief.device_claims()
+    prior, true = belief.prior, np.array(truth, dtype=float)
     return Leakage(
         bits=order_bits(belief, truth),
         labelled_bits=device_bits(belief, truth),
-        error=order_error(belief, truth),
-        prior_error=prior_order_error(prior, truth),
-        recovered=_recovered(belief.order_claims(), in_order, unit),
-        labelled_recovered=_recovered(claims, true, unit),
+        error=_error(belief.reconstruction.sorted_ticks, truth, prior.grid),
+        prior_error=_error(_expected_order(prior, len(truth)), truth, prior.grid),
+        recovered=_recovered(belief.order_claims(), np.sort(true), prior.grid),
+        labelled_recovered=_recovered(belief.device_claims(), true, prior.grid),
     )
 
 
@@ -276,18 +270,6 @@ def order_bits(belief: Belief, truth: Sequence[int]) -> float:
     size, top = len(ticks), belief.prior.grid.top_pivot
     before = np.diagonal(order_laws(belief.prior, 0, top, np.array(ticks, dtype=float))(size))
     return _gain(after, before)
-
-
-def order_error(belief: Belief, truth: Sequence[int]) -> float:
-    """Mean error of the sorted losses, in nats."""
-    distance = _distance(belief.reconstruction.sorted_ticks, np.sort(np.array(truth, dtype=float)))
-    return distance * 2.0**-belief.prior.grid.resolution_bits
-
-
-def prior_order_error(prior: Prior, truth: Sequence[int]) -> float:
-    """The same of the expected order statistics, in nats."""
-    distance = _distance(_expected_order(prior, len(truth)), np.sort(np.array(truth, dtype=float)))
-    return distance * 2.0**-prior.grid.resolution_bits
 
 
 def device_bits(belief: Belief, truth: Sequence[int]) -> float:
@@ -305,12 +287,13 @@ def _expected_order(prior: Prior, size: int) -> Numbers:
     return prior.between(0, prior.grid.top_pivot, (np.arange(size) + 0.5) / size)
 
 
-def _distance(first: Numbers, second: Numbers) -> float:
-    return float(np.mean(np.abs(first - second)))
+def _error(in_order: Numbers, truth: Sequence[int], grid: LossGrid) -> float:
+    """Mean error of sorted losses that are given in ticks, in nats."""
+    return float(np.mean(np.abs(in_order - np.sort(truth)))) * 2.0**-grid.resolution_bits
 
 
-def _recovered(claims: Claims, true: Numbers, unit: float) -> float:
-    allowed = RECOVERED_NATS / unit
+def _recovered(claims: Claims, true: Numbers, grid: LossGrid) -> float:
+    allowed = RECOVERED_NATS * 2.0**grid.resolution_bits
     # a tick known exactly is a loss known to half a tick
     right = (claims.radius + 0.5 <= allowed) & (np.abs(claims.ticks - true) <= allowed)
     return float(np.mean(right))
@@ -359,7 +342,7 @@ def bits_of_counts(view: SearchView, prior: Prior, truth: Sequence[int]) -> tupl
     """Unlabelled and labelled bits of a view in which there is nothing to solve."""
     counts = infer_counts(view, prior)
     places = probabilities(view, counts, prior)
-    belief = Belief(view, prior, counts, places, from_ranks(counts, prior))
+    belief = Belief(view, prior, counts, places, from_ranks(counts, prior)[0])
     return order_bits(belief, truth), device_bits(belief, truth)
 
 
@@ -384,10 +367,9 @@ def search_facts(
         SearchError: The sums contradict each other: they are those of no cohort.
     """
     grid = view.config.search.grid
-    if prior is None:
-        prior = _prior(view)
+    prior = prior or _prior(view)
     counts = infer_counts(view, prior)
-    found = from_ranks(counts, prior)
+    found = from_ranks(counts, prior)[0]
     if time_limit > 0 or view.losses is not None:
         found = reconstruct(view, prior, np.random.default_rng(_SEED), time_limit=time_limit)
     nobody = np.zeros((view.devices, len(counts.buckets)))  # devices are not told apart here
@@ -395,7 +377,8 @@ def search_facts(
     error = prior_error = None
     if truth_ticks is not None and len(truth_ticks) == view.devices:
         assumed = list(truth_ticks)
-        error, prior_error = order_error(belief, truth_ticks), prior_order_error(prior, truth_ticks)
+        sides = found.sorted_ticks, _expected_order(prior, view.devices)
+        error, prior_error = (_error(side, truth_ticks, grid) for side in sides)
     else:
         guess = np.clip(np.rint(found.sorted_ticks), 0, grid.max_tick)
         assumed = guess.astype(int).tolist()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.fl.superquantile import weighted_quantile
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
@@ -165,11 +166,6 @@ class SearchView:
             return None
         return tuple(self.config.search.weighting.of(weight) for weight in self.weights)
 
-    @property
-    def num_pivots(self) -> int:
-        """Pivots in a query; 1 where none was asked."""
-        return len(self.answers[0].pivots) if self.answers else 1
-
     def anonymous(self) -> "SearchView":
         """The view of a server that does not know the devices' weights."""
         return replace(self, weights=None)
@@ -274,17 +270,12 @@ def tail_of(
     """What the update slot releases at a threshold, beside the sum of the updates itself."""
     layout = _round_config(config).update_layout
     loss = next(field for field in layout.fields if field.name == "weighted_loss")
-    weight = weighted_loss = count = 0
-    for tick, own in zip(ticks, weights, strict=True):
-        if threshold.passes(tick):
-            weight += own
-            weighted_loss += round(
-                own * config.search.grid.value(tick) * (1 << loss.resolution_bits)
-            )
-            count += 1
+    passing = [pair for pair in zip(ticks, weights, strict=True) if threshold.passes(pair[0])]
+    unit, grid = 1 << loss.resolution_bits, config.search.grid
+    weighted_loss = sum(round(own * grid.value(tick) * unit) for tick, own in passing)
     lowest = -((threshold.half_width_half_ticks - threshold.eta_half_ticks) // 2)
-    pivot = min(max(lowest, 0), config.search.grid.top_pivot)
-    return Tail(pivot, weight, weighted_loss, loss.resolution_bits, count)
+    pivot, weight = min(max(lowest, 0), grid.top_pivot), sum(own for _, own in passing)
+    return Tail(pivot, weight, weighted_loss, loss.resolution_bits, len(passing))
 
 
 def _simulate_in_clear(
@@ -292,12 +283,7 @@ def _simulate_in_clear(
 ) -> Simulated:
     """Algorithm 2: the server is told every loss and computes the quantile itself."""
     total = sum(weights)
-    below, eta = 0, 0
-    for tick, weight in sorted(zip(ticks, weights, strict=True)):
-        below += weight
-        if total and below >= (1 - config.theta) * total:
-            eta = tick
-            break
+    eta = int(weighted_quantile(ticks, weights, config.theta)) if total else 0
     ended = Ended.EXACT if total else Ended.NO_WEIGHT
     result = SearchResult(config.search.grid, 2 * eta, 0, total > 0, ended, 1)
     tail = tail_of(config, result.threshold, ticks, weights)

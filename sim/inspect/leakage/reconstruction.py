@@ -14,7 +14,7 @@ spread shows which losses are nevertheless known.
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,11 +23,7 @@ from deltafl.protocol.quantile.registry import NOISY
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.consequences import Bucket, ranks
 from deltafl.sim.inspect.leakage.counts import BucketCounts, infer_counts
-from deltafl.sim.inspect.leakage.equations import (
-    Equations,
-    set_up,
-    solve,
-)
+from deltafl.sim.inspect.leakage.equations import Equations, set_up, solve
 from deltafl.sim.inspect.leakage.labels import assignments, puzzles
 from deltafl.sim.inspect.leakage.observations import Numbers, Prior, SearchView
 
@@ -99,7 +95,7 @@ def reconstruct(
         starts = max(4_000 // view.devices, 48)  # a second's work or so
         if view.method == NOISY:
             starts = min(starts, _STARTS_FOR_ONE_SUM)  # the tail's weighted loss is all there is
-    ranked, rank_spread = from_ranks(counts, prior), spread_of_ranks(counts, prior)
+    ranked, rank_spread = from_ranks(counts, prior)
     if view.method == NOISY:
         ranked, rank_spread = from_draws(counts, prior, generator)
         if view.tail is None or view.tail.count > _MOST_IN_ONE_SUM:
@@ -108,27 +104,23 @@ def reconstruct(
         return ranked  # devices without weight leave no trace in any sum
     placer = _Placer(view, counts)
     one = placer.equations(generator, 1)
-    if one.num_sums == 0:
+    if not len(one.sums):
         return ranked
-    collected = _Solutions(view, ranked, rank_spread, labelled=placer.labelled)
+    collected = _Solutions(view, ranked, rank_spread, placer.labelled)
     central = _in_buckets(one, ranked.sorted_ticks)
     collected.add_central(one, solve(one, one.unknowns(central))[1])
     begun = time.monotonic()
-    tried = 0
     size = max(_BATCH_SIZE // (view.devices * max(len(view.answers), view.devices)), 8)
     size = min(size, starts)
-    while True:
+    for tried in itertools.count(size, size):
         equations = placer.equations(generator, size)
-        start = prior.between(
-            equations.low + 0.5,
-            equations.low + equations.width + 0.5,
-            generator.uniform(size=equations.low.shape),
-        )
+        low, high = equations.low + 0.5, equations.low + equations.width + 0.5
+        start = prior.between(low, high, generator.uniform(size=low.shape))
         collected.add(*solve(equations, equations.unknowns(start)))
-        tried += size
         late = time.monotonic() - begun > time_limit
         if collected.is_enough or tried >= starts or late:
-            return collected.summary()
+            break
+    return collected.summary()
 
 
 def _in_buckets(equations: Equations, in_order: Numbers) -> Numbers:
@@ -146,30 +138,29 @@ class _Placer:
         self._counts = counts
         self._weights = view.search_weights
         self._ways: tuple[tuple[int, ...], ...] = ()
-        same = self._weights is not None and len(set(self._weights)) == 1
-        if self._weights is not None and not same:
+        self._equal = None
+        if self._weights is not None and len(set(self._weights)) == 1:
+            self._equal = float(self._weights[0])
+        elif self._weights is not None:
             listed = assignments(puzzles(view)[0])
             self._ways = listed.ways if listed.complete else ()
         self.labelled = bool(self._ways)
-        self._equal = float(self._weights[0]) if same and self._weights is not None else None
 
     def equations(self, generator: np.random.Generator, size: int) -> Equations:
         """The equations of so many ways."""
         view, found = self._view, self._counts.buckets
         shape = (size, view.devices)
-        own = (
-            None if view.weights is None else np.broadcast_to(np.array(view.weights, float), shape)
-        )
+        own = None
+        if view.weights is not None:
+            own = np.broadcast_to(np.array(view.weights, float), shape)
         if self._ways:
             chosen = generator.integers(len(self._ways), size=size)
-            ways: Sequence[Sequence[int]] = [
-                self._with_twins_exchanged(self._ways[index], generator) for index in chosen
-            ]
+            ways = [self._with_twins_exchanged(self._ways[index], generator) for index in chosen]
             weights = np.broadcast_to(np.array(self._weights, float), shape)
             return set_up(view, _places(ways, found), weights, own, free_weights=False)
-        draws = [self._counts.likeliest()] + [
-            self._counts.draw(generator) for _ in range(0 if self._counts.are_known else size - 1)
-        ]
+        draws = [self._counts.likeliest()]
+        for _ in range(0 if self._counts.are_known else size - 1):
+            draws.append(tuple(self._counts.draws(generator, 1)[0].tolist()))
         ways = [
             [index for index, count in enumerate(counts) for _ in range(count)]
             for counts in itertools.islice(itertools.cycle(draws), size)
@@ -187,8 +178,8 @@ class _Placer:
         return set_up(view, places, weights, None, free_weights=True)
 
     def _with_twins_exchanged(
-        self, way: tuple[int, ...], generator: np.random.Generator
-    ) -> tuple[int, ...]:
+        self, way: Sequence[int], generator: np.random.Generator
+    ) -> Sequence[int]:
         """Devices of the same weight in the search may differ in the update."""
         if self._view.config.search.weighting is Weighting.SAMPLES:
             return way
@@ -196,97 +187,95 @@ class _Placer:
         for weight in set(self._weights or ()):
             twins = [k for k, other in enumerate(self._weights or ()) if other == weight]
             exchanged[twins] = generator.permutation(exchanged[twins])
-        return tuple(exchanged.tolist())
+        return list(exchanged.tolist())
 
 
+@dataclass(slots=True, eq=False)
 class _Solutions:
     """What the starts have led to so far."""
 
-    def __init__(
-        self, view: SearchView, ranked: Reconstruction, rank_spread: Numbers, *, labelled: bool
-    ) -> None:
-        self._view = view
-        self._ranked = ranked
-        self._rank_spread = rank_spread
-        self._central: Numbers | None = None
-        self._labelled = labelled
-        self._positions: list[Numbers] = []
-        self._misfits: list[Numbers] = []
-        self._exact: set[tuple[int, ...]] = set()
-        self._best = np.inf
-        self._radius: Numbers | None = None
-        self._is_verified = False
+    view: SearchView
+    ranked: Reconstruction
+    rank_spread: Numbers
+    labelled: bool
+    central: Numbers | None = None
+    positions: list[Numbers] = field(default_factory=list)
+    all_misfits: list[Numbers] = field(default_factory=list)
+    exact: set[tuple[int, ...]] = field(default_factory=set)
+    best: float = np.inf
+    radius: Numbers | None = None
+    is_verified: bool = False
 
     @property
     def is_enough(self) -> bool:
         """Whether more starts would not tell more."""
-        fitting = sum(int((misfits <= 1).sum()) for misfits in self._misfits)
-        return fitting >= (_FEW_FITS if self._exact else _MANY_FITS)
+        fitting = sum(int((misfits <= 1).sum()) for misfits in self.all_misfits)
+        return fitting >= (_FEW_FITS if self.exact else _MANY_FITS)
 
     def add_central(self, equations: Equations, unknowns: Numbers) -> None:
         """Take what the solution nearest to the guess from the ranks is."""
         if equations.misfits(unknowns)[0] <= 1:
-            self._central = np.sort(equations.positions(unknowns)[0])
+            self.central = np.sort(equations.positions(unknowns)[0])
 
     def add(self, equations: Equations, unknowns: Numbers) -> None:
         """Take the ends of a batch of starts."""
         misfits = equations.misfits(unknowns)
-        self._positions.append(equations.positions(unknowns))
-        self._misfits.append(misfits)
+        self.positions.append(equations.positions(unknowns))
+        self.all_misfits.append(misfits)
         best = int(np.argmin(misfits))
-        if misfits[best] < self._best:
-            self._best = float(misfits[best])
-            self._radius = equations.region_around(unknowns, best).radius
-        if equations.shares is not None or not len(equations.betas):
+        if misfits[best] < self.best:
+            self.best = float(misfits[best])
+            self.radius = equations.region_around(unknowns, best).radius
+        if equations.shares is not None or not len(equations.points):
             return
         for row in np.argsort(misfits)[:_SEARCHED]:
             if misfits[row] <= _NEARLY:
                 region = equations.region_around(unknowns, int(row))
-                whole = region.whole_solutions(self._view, equations.weight[row])
-                self._is_verified |= bool(whole.found)
+                whole = region.whole_solutions(self.view, equations.weight[row])
+                self.is_verified |= bool(whole.found)
                 if whole.complete:
-                    self._exact.update(whole.found)
+                    self.exact.update(whole.found)
 
     def summary(self) -> Reconstruction:
         """The estimate, and how far it can be trusted."""
-        positions, misfits = np.concatenate(self._positions), np.concatenate(self._misfits)
+        positions, misfits = np.concatenate(self.positions), np.concatenate(self.all_misfits)
         fitting = misfits <= 1
         size = positions.shape[1]
         linear = np.full(size, np.inf)
-        if self._exact:
-            positions = np.array(sorted(self._exact), dtype=float)
+        if self.exact:
+            positions = np.array(sorted(self.exact), dtype=float)
             linear = np.zeros(size)
         elif fitting.any():
             positions = positions[fitting]
-            linear = linear if self._radius is None else self._radius
+            linear = linear if self.radius is None else self.radius
         else:
             positions = positions[np.argsort(misfits)[: max(len(misfits) // 8, 1)]]
-        known = bool(self._exact) or int(fitting.sum()) >= _ENOUGH_FITS
+        known = bool(self.exact) or int(fitting.sum()) >= _ENOUGH_FITS
         in_order = np.sort(positions, axis=1)
         order = np.argsort(np.median(positions, axis=0), kind="stable")
         sorted_radius = _spread(in_order, linear[order], known=known)
-        dull = sorted_radius > _TELLING * self._rank_spread
-        guess = self._ranked.sorted_ticks
-        if self._central is not None:
-            guess = self._central
+        dull = sorted_radius > _TELLING * self.rank_spread
+        guess = self.ranked.sorted_ticks
+        if self.central is not None:
+            guess = self.central
         elif known:
             guess = np.median(in_order, axis=0)
         radius = _spread(positions, linear, known=known)
         dull_device = np.empty_like(dull)
-        dull_device[order] = dull | (radius[order] > _TELLING * self._rank_spread)
+        dull_device[order] = dull | (radius[order] > _TELLING * self.rank_spread)
         radius = np.where(dull_device, np.inf, radius)
         return Reconstruction(
             sorted_ticks=np.sort(np.where(dull, guess, np.median(in_order, axis=0))),
             sorted_radius=np.where(dull, np.inf, sorted_radius),
-            ticks=np.median(positions, axis=0) if self._labelled else None,
-            radius=self._without_twins(radius) if self._labelled else None,
-            verified=self._is_verified,
-            exact=bool(self._exact) and bool((sorted_radius < 0.5).all()),
+            ticks=np.median(positions, axis=0) if self.labelled else None,
+            radius=self._without_twins(radius) if self.labelled else None,
+            verified=self.is_verified,
+            exact=bool(self.exact) and bool((sorted_radius < 0.5).all()),
         )
 
     def _without_twins(self, radius: Numbers) -> Numbers:
         """Devices of the same weight can be told apart by nothing."""
-        weights = self._view.search_weights or ()
+        weights = self.view.search_weights or ()
         twins = np.array([weights.count(weight) > 1 for weight in weights])
         return np.where(twins, np.inf, radius)
 
@@ -305,10 +294,23 @@ def _places(ways: Sequence[Sequence[int]], found: Sequence[Bucket]) -> list[list
     return [[(found[index].low, found[index].high) for index in way] for way in ways]
 
 
-def from_ranks(counts: BucketCounts, prior: Prior) -> Reconstruction:
-    """The guess without any equation: the devices of a bucket are spread in it by the prior."""
-    lows, highs, shares, _ = _order_in_buckets(counts)
-    return _without_claims(prior.between(lows, highs, shares))
+def from_ranks(counts: BucketCounts, prior: Prior) -> tuple[Reconstruction, Numbers]:
+    """The guess without any equation: the devices of a bucket are spread in it by the prior.
+
+    Returns:
+        It, and how far off the i-th smallest loss is, standard deviations in ticks, shape (m,).
+    """
+    rows = [
+        (bucket.low, bucket.high, (rank + 0.5) / count, count)
+        for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
+        for rank in range(count)
+    ]
+    lows, highs, shares, sizes = np.array(rows, dtype=float).reshape(-1, 4).T
+    deviation, margin = np.sqrt(shares * (1 - shares) / (sizes + 2)), 0.1 / sizes
+    above = prior.between(lows, highs, np.minimum(shares + deviation, 1 - margin))
+    below = prior.between(lows, highs, np.maximum(shares - deviation, margin))
+    spread = np.asarray(np.maximum((above - below) / 2, 0.5))
+    return _without_claims(prior.between(lows, highs, shares)), spread
 
 
 def from_draws(
@@ -333,24 +335,3 @@ def from_draws(
 
 def _without_claims(sorted_ticks: Numbers) -> Reconstruction:
     return Reconstruction(sorted_ticks, np.full(len(sorted_ticks), np.inf))
-
-
-def spread_of_ranks(counts: BucketCounts, prior: Prior) -> Numbers:
-    """How far from that guess the i-th smallest loss is, a standard deviation in ticks."""
-    lows, highs, shares, sizes = _order_in_buckets(counts)
-    deviation = np.sqrt(shares * (1 - shares) / (sizes + 2))
-    margin = 0.1 / sizes
-    above = prior.between(lows, highs, np.minimum(shares + deviation, 1 - margin))
-    below = prior.between(lows, highs, np.maximum(shares - deviation, margin))
-    return np.asarray(np.maximum((above - below) / 2, 0.5))
-
-
-def _order_in_buckets(counts: BucketCounts) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """For the i-th smallest loss: its bucket's ends, its share of it, its number of devices."""
-    rows = [
-        (bucket.low, bucket.high, (rank + 0.5) / count, count)
-        for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
-        for rank in range(count)
-    ]
-    columns = np.array(rows, dtype=float).reshape(-1, 4).T
-    return columns[0], columns[1], columns[2], columns[3]
