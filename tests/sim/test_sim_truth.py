@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.sessions import Sessions
-from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import Chain
@@ -63,7 +63,7 @@ def test_what_devices_tell_a_secure_round_is_noted():
             return np.full(len(model), self.id / 7, dtype=np.float32)
 
     told = Told()
-    rounds = IdealRounds(Sessions())
+    rounds = MaskedRounds(Sessions())
     cohort = cohort_of(map(Device, range(12)), rounds, told=told)
     _, report = PrivateDeltaFL(Fraction(1, 2)).apply(TrainingState(MODEL), cohort)
     assert told.measured == {(number, 0): (number / 3, 3) for number in range(12)}
