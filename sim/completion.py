@@ -38,7 +38,7 @@ _ALSO_FILES: Final = {"bash": "_shtab_deltafl_audit_pos_0_COMPGEN=_shtab_compgen
 _ALSO_FILES_OF_FISH: Final = (
     "complete -c deltafl "
     "-n '_shtab_deltafl_using audit; and test $_shtab_deltafl_npos -eq 0' "
-    "-ka '(__fish_complete_path (commandline -ct))' -d 'a run directory or transcript.bin'\n"
+    "-ka '(__fish_complete_path (commandline -ct))' -d 'a run directory or record.sqlite'\n"
 )
 """The same for fish, behind the script, which begins by forgetting everything."""
 

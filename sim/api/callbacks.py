@@ -35,7 +35,7 @@ class Callback:
         """A round is finished, and on the disk.
 
         Args:
-            event: its line of events.jsonl, such as `event["round"]` and `event["cohort"]`.
+            event: what happened in it, such as `event["round"]` and `event["cohort"]`.
         """
 
     def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:

@@ -5,7 +5,7 @@ always of the round with which the record ends.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -88,8 +88,7 @@ def write_arrays(record: Record, owner: str, arrays: Arrays) -> None:
     drop_arrays(record, owner)
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        shape = str(list(array.shape))
-        row = owner, name, little.dtype.str, shape, little.tobytes()
+        row = owner, name, little.dtype.str, str(list(array.shape)), little.tobytes()
         record.db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", row)
 
 
@@ -164,27 +163,23 @@ def read_state(record: Record, number: int) -> Arrays:
     return read_arrays(record, f"{_OWNER}{number}")
 
 
-def load_checkpoint(record: Record) -> Checkpoint | None:
-    """Read the newest checkpoint; None if there is none at all.
+def load_checkpoint(record: Record, before: int | None = None) -> Checkpoint | None:
+    """Read the newest checkpoint; None if there is none.
+
+    Args:
+        record: the run's.
+        before: only one of an earlier round.
 
     Raises:
         RunDirectoryError: it cannot be read. What the run has recorded goes beyond any other.
     """
-    if not (rounds := saved_rounds(record)):
+    rounds = [one for one in saved_rounds(record) if before is None or one < before]
+    if not rounds:
         return None
     try:
         return read_checkpoint(record, rounds[-1])
     except (MemoryError, ValueError) as error:
         raise damaged(record.path, f"its last checkpoint: {error}") from error
-
-
-def readable_checkpoints(record: Record) -> Iterator[Checkpoint]:
-    """The checkpoints that can be read, the oldest first."""
-    for number in saved_rounds(record):
-        try:
-            yield read_checkpoint(record, number)
-        except (MemoryError, ValueError):
-            continue
 
 
 def read_checkpoint(record: Record, number: int) -> Checkpoint:

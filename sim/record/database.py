@@ -106,6 +106,7 @@ def open_to_write(path: Path, form: Form) -> sqlite3.Connection:
                 form.make(db)
                 db.execute("COMMIT")
             _check(db, path, form)
+            db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
         except BaseException:
             db.close()
             raise

@@ -207,7 +207,6 @@ def write_record(path: Path) -> Iterator[Record]:
     with faults(path):
         db = open_to_write(path, RECORD)
         try:
-            db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
             yield Record(path, db)
         finally:
             close_written(db)

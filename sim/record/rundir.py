@@ -88,7 +88,7 @@ class RunDirectory:
             RunDirectoryError: one of an earlier version has.
             ChainError: its record is damaged.
         """
-        return bool(self._ask(Record.has_begun))
+        return bool(self.ask(Record.has_begun))
 
     def refuse_earlier(self) -> None:
         """Refuse the directory of a run of an earlier version.
@@ -144,15 +144,19 @@ class RunDirectory:
         Raises:
             UserError: its record cannot be read, or it is of an earlier version.
         """
-        return self._ask(lambda record: record.json(SUMMARY))
+        return self.ask(lambda record: record.json(SUMMARY))
 
     @property
     def has_states(self) -> bool:
         """Whether there is a run that has saved a state."""
-        return bool(self._ask(saved_rounds))
+        return bool(self.ask(saved_rounds))
 
-    def _ask(self, question: Callable[[Record], T]) -> T | None:
-        """What the record says; None where there is none."""
+    def ask(self, question: Callable[[Record], T]) -> T | None:
+        """What the record says; None where there is none.
+
+        Raises:
+            UserError: it cannot be read, or is of an earlier version.
+        """
         self.refuse_earlier()
         if not self.record.exists():
             return None

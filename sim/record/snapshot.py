@@ -203,7 +203,7 @@ class Reader:
     def read(self) -> Snapshot:
         """What is there now."""
         self._problems = []
-        found = self._noted(self._read) or Snapshot(self._top.path, None)
+        found = self._noted(self._top.ask, self._read) or Snapshot(self._top.path, None)
         return replace(found, given=self._given, problems=tuple(self._problems[:MAX_PROBLEMS]))
 
     def _noted(self, read: Callable[..., T | None], *of: object) -> T | None:
@@ -216,14 +216,10 @@ class Reader:
             self._problems.append(str(error))
         return None
 
-    def _read(self) -> Snapshot | None:
+    def _read(self, record: Record) -> Snapshot:
         top, methods = self._top, dict[str, Method]()
-        top.refuse_earlier()
-        if not top.record.exists():
-            return None
-        with top.read() as record:
-            config = self._noted(record.config)
-            versions, summary = (self._noted(record.json, one) or {} for one in (VERSIONS, SUMMARY))
+        config = self._noted(record.config)
+        versions, summary = (self._noted(record.json, one) or {} for one in (VERSIONS, SUMMARY))
         written = [_written(top.record)]
         for number, arm in enumerate(config.arms() if config else ()):
             directory = top.arm(arm.federation.algorithm, arm.experiment.seed) if number else top

@@ -128,7 +128,6 @@ class TruthWriter:
         self._db = open_to_write(path, TRUTH)
         with ExitStack() as failed:
             failed.callback(close_written, self._db)
-            self._db.isolation_level = "IMMEDIATE"
             for table in ("devices", "seeds"):
                 self._db.execute(f"DELETE FROM {table} WHERE round > ?", (last_round,))
             self._chain = Chain(path, self._db, _CHAIN, TRUE)

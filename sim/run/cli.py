@@ -43,10 +43,10 @@ examples:
   deltafl run --preset unipen62-linear --data data/unipen62.npz --out runs/third
       a preset on your own data: an .npz file, or a folder of LEAF JSON files
   deltafl run my.toml --set federation.theta=1/3 --rounds 50
-      your own settings, two changed; config.toml of every run is a template
+      your own settings, two changed; `deltafl presets RUN` prints those of a run
   deltafl run --preset quickstart --transcript full --truth --out runs/audited
       record all that an audit can use; then: deltafl audit runs/audited \\
-      --truth runs/audited/truth.bin
+      --truth runs/audited/truth.sqlite
   deltafl run --out runs/third --resume
       continue an interrupted run; of a finished run, print the result again. A
       round with masked sums that was interrupted is lost: no device answers twice

@@ -43,7 +43,6 @@ from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
     load_checkpoint,
-    readable_checkpoints,
     save_checkpoint,
 )
 from deltafl.sim.record.evaluations import (
@@ -317,9 +316,8 @@ class _Run:
 
     def _model_before(self, round_number: int) -> Vector | None:
         """The model of the last checkpoint before a round; None if there is none."""
-        earlier = readable_checkpoints(self.record)
-        models = (one.state.model for one in earlier if one.state.round < round_number)
-        return next(models, None)
+        earlier = load_checkpoint(self.record, before=round_number)
+        return None if earlier is None else earlier.state.model
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
         if len(lost) >= min(MAX_LOST_ROUNDS, self.config.federation.rounds):

@@ -178,7 +178,7 @@ def config_of(
 def _data_of(options: argparse.Namespace) -> list[Table]:
     """What `--data` gives: a path, or a name, or both as NAME=PATH.
 
-    The path of a file is made absolute, so that config.toml reproduces the run from any directory.
+    The path of a file is made absolute, so that its settings reproduce a run from any directory.
     Anything else is the name of a synthetic data set or of a data set on the hub.
 
     Raises:

@@ -26,9 +26,9 @@ _EXAMPLES: Final = """\
 examples:
   deltafl audit runs/quickstart
       a run of this program, by its settings
-  deltafl audit transcript.bin --adversary active --min-cohort 20 --head 5f0a…
-      a transcript by itself, held to what you know of it
-  deltafl audit runs/audited --truth runs/audited/truth.bin --html report.html
+  deltafl audit record.sqlite --adversary active --min-cohort 20 --head 5f0a…
+      a record by itself, held to what you know of it
+  deltafl audit runs/audited --truth runs/audited/truth.sqlite --html report.html
       a simulation that kept the truth (`deltafl run --transcript full --truth`)
   deltafl audit leakage --methods all --cohort 3,5,10,30,100
       what the methods of the search give away, measured
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         type=Path,
         metavar="RUN_OR_TRANSCRIPT",
-        help="a run directory or transcript.bin",
+        help="a run directory or record.sqlite",
     )
     parser.add_argument("--truth", type=Path, metavar="FILE", help="truth file of the same run")
     add_json(parser)
