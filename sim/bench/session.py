@@ -55,9 +55,6 @@ class Stopwatch(NoObserver):
         self._step = Step(Stage.ADVERTISE)
         self._answered: set[Step] = set()
 
-    def closed(self) -> None:
-        """Ignore the end of a trip."""
-
     def revealed(self, total: SlotSum) -> None:
         """Count a sum."""
         del total

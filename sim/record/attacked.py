@@ -7,9 +7,9 @@ works (`backdoor_success`). Nothing of it passes the server, its transcript or i
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final
 
 from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import damaged
@@ -17,9 +17,6 @@ from deltafl.sim.record.evaluations import is_due
 from deltafl.sim.record.events import Event, to_json
 from deltafl.sim.record.record import Record, json_object
 
-CORRUPTED: Final = "corrupted_weight"
-_KEPT: Final = "kept_weight"
-_BACKDOOR: Final = "backdoor_success"
 _MOST_ROUNDS: Final = 1 << 31
 
 
@@ -62,15 +59,10 @@ class AttackLog:
 
     def __init__(self, record: Record, population: Population) -> None:
         self._record, self._attackers = record, frozenset(population.attackers)
-        first: Event = {
-            "devices": population.devices,
-            "test_devices": population.test_devices,
-            "attackers": list(population.attackers),
-        }
         there = _lines(record)
         if not there:
-            self._append(first)
-        elif there[0] != first:
+            self._append(asdict(population))
+        elif _population(record, there) != population:
             raise damaged(record.path, "it has other attackers")
 
     def add_round(self, round_number: int, cohort: Mapping[int, int], into: Aggregated) -> None:
@@ -88,8 +80,8 @@ class AttackLog:
                 "attackers": sum(device in lying for device in cohort),
                 "kept_attackers": sum(device in lying for device in into.weights),
                 "kept_devices": len(into.weights),
-                CORRUPTED: sum(w for device, w in into.weights.items() if device in lying),
-                _KEPT: sum(into.weights.values()),
+                "corrupted_weight": sum(w for device, w in into.weights.items() if device in lying),
+                "kept_weight": sum(into.weights.values()),
             }
         )
 
@@ -101,7 +93,7 @@ class AttackLog:
             success: share of honest test samples with the trigger that get its label.
         """
         if success is not None:
-            self._append({"round": round_number, _BACKDOOR: success})
+            self._append({"round": round_number, "backdoor_success": success})
 
     def _append(self, line: Event) -> None:
         text = json.dumps(to_json(line), allow_nan=False)
@@ -152,40 +144,34 @@ def read_attacked(record: Record) -> Attacked:
         RunDirectoryError: it is damaged, or not there.
     """
     lines, federation = _lines(record), record.config(checked=False).federation
-    try:
-        population = _population(lines[0])
-        shares, backdoor = {}, {}
-        for line in lines[1:]:
-            number = _round_of(record, line)
-            if _BACKDOOR in line:
+    population, shares, backdoor = (
+        _population(record, lines),
+        dict[int, float](),
+        dict[int, float](),
+    )
+    for line in lines[1:]:
+        match line:
+            case {"round": int(number), "backdoor_success": int() | float() as share}:
                 if is_due(number, federation.evaluate_every, federation.rounds):
-                    backdoor[number] = _share(cast("float", line[_BACKDOOR]))
-            elif kept := cast("float", line[_KEPT]):
-                shares[number] = _share(cast("float", line[CORRUPTED]) / kept)
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise damaged(
-            record.path, f"it is not what a run writes: {json.dumps(str(error))}"
-        ) from error
+                    backdoor[number] = share
+            case {
+                "round": int(number),
+                "corrupted_weight": int(corrupted),
+                "kept_weight": int(kept),
+            }:
+                share = corrupted / kept if kept else 0.0
+                if kept:
+                    shares[number] = share
+            case _:
+                raise damaged(record.path, f"{shortened(line)} is no line about attackers")
+        if not (0 <= share <= 1 and 0 <= number < _MOST_ROUNDS):
+            raise damaged(record.path, f"{shortened(line)} is out of its range")
     return Attacked(population, shares, backdoor)
 
 
-def _population(line: Event) -> Population:
-    devices, tests, attackers = (line[name] for name in ("devices", "test_devices", "attackers"))
-    if type(devices) is not int or type(tests) is not int or not isinstance(attackers, list):
-        raise TypeError("its first line does not say who the attackers are")
-    if any(type(one) is not int for one in attackers):
-        raise TypeError("an attacker has no number")
-    return Population(devices, tests, tuple(attackers))
-
-
-def _share(value: float) -> float:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{shortened(value)} is not a share from 0 to 1")
-    return float(value)
-
-
-def _round_of(record: Record, line: Event) -> int:
-    number = line.get("round")
-    if type(number) is not int or not 0 <= number < _MOST_ROUNDS:
-        raise damaged(record.path, "a line is of no round")
-    return number
+def _population(record: Record, lines: Sequence[Event]) -> Population:
+    match lines:
+        case [{"devices": int(devices), "test_devices": int(tests), "attackers": list(lying)}, *_]:
+            if all(type(one) is int for one in lying):
+                return Population(devices, tests, tuple(lying))
+    raise damaged(record.path, "its first line does not say who the attackers are")

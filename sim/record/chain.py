@@ -25,12 +25,16 @@ Value: TypeAlias = int | bytes | str | float | None
 Tables: TypeAlias = Mapping[str, str]
 """The tables of a chain, each with the columns that it covers, as SQL declares them."""
 
-_KINDS: Final = {"INTEGER": int, "TEXT": str, "BLOB": bytes, "REAL": float}
+_REQUIRED: Final = {"INTEGER": (int,), "TEXT": (str,), "BLOB": (bytes,), "REAL": (float,)}
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    **_REQUIRED,
+    **{f"{name} NULL": (*kinds, type(None)) for name, kinds in _REQUIRED.items()},
+}
 
 DIGEST_BYTES: Final = 32
 """Length of a digest of the chain."""
 
-_FROM: Final = "number >= ?"
+_MOST_ROWS: Final = 1 << 62
 
 NOT_REPEATED: Final = "it is not what comes of all that was received before"
 """What is wrong where a process makes the rows of an earlier one once more, and makes others."""
@@ -96,32 +100,24 @@ class Chain:
 
     def __init__(self, path: Path, db: sqlite3.Connection, name: str, tables: Tables) -> None:
         self.path, self.db = path, db
-        columns = {name: [one.split() for one in text.split(",")] for name, text in tables.items()}
-        self._columns = {name: [one[0] for one in all_] for name, all_ in columns.items()}
-        self._kinds = {
-            name: [(_KINDS[kind], *([type(None)] if null else [])) for _, kind, *null in all_]
-            for name, all_ in columns.items()
+        self._columns = {
+            name: dict(column.strip().split(" ", 1) for column in columns.split(","))
+            for name, columns in tables.items()
         }
         self.start = Mark(0, hashlib.sha256(name.encode()).digest())
         self._again: Iterator[Link] = iter(())
-        self.mark = self.last()
+        self.mark = self.mark_at()
 
-    def last(self) -> Mark:
-        """How far the chain goes in the file."""
-        ends = [
-            self.db.execute(f"SELECT number, digest FROM {name} ORDER BY number DESC LIMIT 1")
-            for name in self._columns
-        ]
+    def mark_at(self, number: int = _MOST_ROWS) -> Mark:
+        """How far it goes with its first rows, as many as there are; taken for granted.
+
+        Args:
+            number: how many rows.
+        """
+        last = "SELECT number, digest FROM {} WHERE number < ? ORDER BY number DESC LIMIT 1"
+        ends = [self.db.execute(last.format(name), (number,)) for name in self._columns]
         found = [row for end in ends for row in end]
         return self._mark(*max(found, key=itemgetter(0))) if found else self.start
-
-    def mark_at(self, number: int) -> Mark:
-        """How far it goes with so many rows; digests are taken for granted."""
-        for name in self._columns if number else ():
-            row = f"SELECT digest FROM {name} WHERE number = ?"
-            for (digest,) in self.db.execute(row, (number - 1,)):
-                return self._mark(number - 1, digest)
-        return self.start
 
     def _mark(self, number: int, digest: object) -> Mark:
         if not isinstance(digest, bytes):
@@ -170,7 +166,7 @@ class Chain:
         mark = after or self.start
         try:
             for number, digest, table, fields in merge(
-                *(self._rows(name, _FROM, mark.num_frames) for name in self._columns),
+                *(self._rows(name, "number >= ?", mark.num_frames) for name in self._columns),
                 key=itemgetter(0),
             ):
                 link = Link(number, table, fields, digest)
@@ -215,9 +211,9 @@ class Chain:
         self._check_types(link)
 
     def _check_types(self, link: Link) -> None:
-        kinds = self._kinds[link.table]
-        for name, kind, value in zip(self._columns[link.table], kinds, link.fields, strict=True):
-            if type(value) not in kind or (isinstance(value, int) and value < 0):
+        columns = self._columns[link.table].items()
+        for (name, kind), value in zip(columns, link.fields, strict=True):
+            if type(value) not in _KINDS[kind] or (isinstance(value, int) and value < 0):
                 problem = f"{value!r:.40} is no {name} (table {link.table})"
                 raise ChainError(self.path, link.number, Damage.MALFORMED, problem)
 

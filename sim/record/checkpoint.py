@@ -5,9 +5,9 @@ always of the round with which the record ends.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,28 @@ from deltafl.sim.errors import damaged
 from deltafl.sim.record.chain import DIGEST_BYTES, Mark
 from deltafl.sim.record.record import Record
 
-_MEMORY: Final = "memory."  # before the names of what the strategy remembers
-_ANSWERED: Final = "answered."  # before the numbers of levels
-_SEARCHED: Final = "lost_searched."  # likewise
-_SUMS: Final = "lost_sums."
 _OWNER: Final = "round "
 _MOST_ARRAYS: Final = 10_000
 _MOST_DIMENSIONS: Final = 8
-_DTYPES: Final = {np.dtype(one).str: np.dtype(one) for one in ("<f4", "<f8", "<i8", "<u8", "|u1")}
-Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
-"""Arrays by their names."""
-
 _KEPT: Final = 2  # the last, and the one before: attackers know its model
+_DTYPES: Final = ("<f4", "<f8", "<i8", "<u8", "|u1")
+_KINDS: Final[Mapping[str, tuple[str, int | None]]] = {
+    "model": ("<f4", 1),
+    "round": ("<i8", 0),
+    "eta": ("<f8", 0),
+    "memory": ("<f8", None),  # by the strategy's names
+    "record_rows": ("<i8", 0),
+    "record_digest": ("|u1", 1),
+    "answered": ("<i8", 1),  # by level
+    "lost_cohort": ("<i8", 1),
+    "lost_rounds": ("<i8", 0),
+    "lost_searched": ("<i8", 1),  # by level
+    "lost_sums": ("<u8", 2),  # by level
+}
+"""What a checkpoint's arrays are, by their names up to a dot: dtype and dimensions, if fixed."""
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+"""Arrays by their names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +88,7 @@ def write_arrays(record: Record, owner: str, arrays: Arrays) -> None:
     drop_arrays(record, owner)
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        shape = str(list(array.shape))
-        row = owner, name, little.dtype.str, shape, little.tobytes()
+        row = owner, name, little.dtype.str, str(list(array.shape)), little.tobytes()
         record.db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", row)
 
 
@@ -95,16 +104,15 @@ def read_arrays(record: Record, owner: str) -> Arrays:
         ValueError: one is none.
     """
     query = "SELECT name, dtype, shape, data FROM arrays WHERE owner = ? LIMIT ?"
-    found: dict[str, npt.NDArray[np.generic]] = {}
+    found: dict[str, npt.NDArray[Any]] = {}
     for name, dtype, written, data in record.db.execute(query, (owner, _MOST_ARRAYS)):
         shape = parse_json(written.encode()) if isinstance(written, str) else None
-        if not isinstance(shape, list) or len(shape) > _MOST_DIMENSIONS or dtype not in _DTYPES:
+        if not isinstance(shape, list) or dtype not in _DTYPES or not isinstance(data, bytes):
             raise ValueError(f"{name!r:.60} is no array")
-        if not isinstance(data, bytes) or any(type(n) is not int or n < 0 for n in shape):
-            raise ValueError(f"{name!r:.60} is no array")
-        if math.prod(shape) * _DTYPES[dtype].itemsize != len(data):
+        is_shape = len(shape) <= _MOST_DIMENSIONS and all(type(n) is int and n >= 0 for n in shape)
+        if not is_shape or math.prod(shape) * np.dtype(dtype).itemsize != len(data):
             raise ValueError(f"{name!r:.60} has {len(data)} bytes for the shape {written:.60}")
-        found[str(name)] = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
+        found[str(name)] = np.frombuffer(data, dtype).reshape(shape)
     return found
 
 
@@ -116,21 +124,25 @@ def save_checkpoint(record: Record, checkpoint: Checkpoint) -> None:
 
 
 def _arrays_of(checkpoint: Checkpoint) -> Arrays:
-    state, mark = checkpoint.state, checkpoint.mark
-    answered = {
-        f"{_ANSWERED}{level}": np.array(sorted(devices), dtype=np.int64)
-        for level, devices in enumerate(checkpoint.answered)
-    }
-    return {
+    state, mark, lost = checkpoint.state, checkpoint.mark, checkpoint.lost
+    searches = lost.searches if lost else ()
+    arrays: dict[str, npt.ArrayLike] = {
         "model": state.model,
-        "round": np.array(state.round, np.int64),
-        "eta": np.array(np.nan if state.eta is None else state.eta, np.float64),
-        "record_rows": np.array(mark.num_frames, np.int64),
+        "round": state.round,
+        "eta": np.nan if state.eta is None else state.eta,
+        "record_rows": mark.num_frames,
         "record_digest": np.frombuffer(mark.digest, np.uint8),
-        **answered,
-        **_lost_fields(checkpoint.lost),
-        **{_MEMORY + name: array for name, array in state.memory.items()},
+        **{f"memory.{name}": array for name, array in state.memory.items()},
+        **{f"answered.{n}": sorted(devices) for n, devices in enumerate(checkpoint.answered)},
+        **({"lost_cohort": lost.cohort, "lost_rounds": lost.rounds} if lost else {}),
+        **{f"lost_searched.{n}": search.devices for n, search in enumerate(searches)},
+        **{f"lost_sums.{n}": np.atleast_2d(s.sums)[: len(s.sums)] for n, s in enumerate(searches)},
     }
+    return {name: np.asarray(one, _KINDS[_kind(name)][0]) for name, one in arrays.items()}
+
+
+def _kind(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def saved_rounds(record: Record) -> list[int]:
@@ -151,27 +163,23 @@ def read_state(record: Record, number: int) -> Arrays:
     return read_arrays(record, f"{_OWNER}{number}")
 
 
-def load_checkpoint(record: Record) -> Checkpoint | None:
-    """Read the newest checkpoint; None if there is none at all.
+def load_checkpoint(record: Record, before: int | None = None) -> Checkpoint | None:
+    """Read the newest checkpoint; None if there is none.
+
+    Args:
+        record: the run's.
+        before: only one of an earlier round.
 
     Raises:
         RunDirectoryError: it cannot be read. What the run has recorded goes beyond any other.
     """
-    if not (rounds := saved_rounds(record)):
+    rounds = [one for one in saved_rounds(record) if before is None or one < before]
+    if not rounds:
         return None
     try:
         return read_checkpoint(record, rounds[-1])
     except (MemoryError, ValueError) as error:
         raise damaged(record.path, f"its last checkpoint: {error}") from error
-
-
-def readable_checkpoints(record: Record) -> Iterator[Checkpoint]:
-    """The checkpoints that can be read, the oldest first."""
-    for number in saved_rounds(record):
-        try:
-            yield read_checkpoint(record, number)
-        except (MemoryError, ValueError):
-            continue
 
 
 def read_checkpoint(record: Record, number: int) -> Checkpoint:
@@ -181,77 +189,49 @@ def read_checkpoint(record: Record, number: int) -> Checkpoint:
         ValueError: it cannot be read.
     """
     arrays = read_state(record, number)
-    eta = float(_scalar(arrays, "eta", np.float64))
-    if _count(arrays, "round") != number:
-        raise ValueError(f"the state of round {number} says that it is of another")
-    memory = {
-        name.removeprefix(_MEMORY): _array(arrays, name, np.float64, array.ndim).astype(np.float64)
-        for name, array in arrays.items()
-        if name.startswith(_MEMORY)
-    }
-    num_levels = sum(name.startswith(_ANSWERED) for name in arrays)
-    answered = [
-        _array(arrays, f"{_ANSWERED}{level}", np.int64, 1).tolist() for level in range(num_levels)
-    ]
-    if any(device < 0 for devices in answered for device in devices):
-        raise ValueError("the number of a device is negative")
-    digest = _array(arrays, "record_digest", np.uint8, 1).tobytes()
+    for name, array in arrays.items():
+        _check(name, array)
+    lost, eta = None, float(_one(arrays, "eta"))
+    if "lost_rounds" in arrays:
+        each = zip(_by_level(arrays, "lost_searched"), _by_level(arrays, "lost_sums"), strict=True)
+        searches = (
+            LostSearch(tuple(map(ClientId, d.tolist())), tuple(sums.copy())) for d, sums in each
+        )
+        cohort = tuple(_one(arrays, "lost_cohort").tolist())
+        lost = LostRound(cohort, int(_one(arrays, "lost_rounds")), tuple(searches))
+    digest = _one(arrays, "record_digest").tobytes()
     if len(digest) != DIGEST_BYTES:
         raise ValueError(f"record_digest has {len(digest)} bytes, not {DIGEST_BYTES}")
+    if int(_one(arrays, "round")) != number:
+        raise ValueError(f"the state of round {number} says that it is of another")
+    memory = {name: array for name, array in arrays.items() if _kind(name) == "memory"}
     return Checkpoint(
-        state=TrainingState(
-            model=_array(arrays, "model", np.float32, 1).astype(np.float32),
+        TrainingState(
+            model=_one(arrays, "model").astype(np.float32),
             round=number,
-            eta=None if np.isnan(eta) else eta,
-            memory=memory,
+            eta=None if math.isnan(eta) else eta,
+            memory={name.removeprefix("memory."): array.copy() for name, array in memory.items()},
         ),
-        mark=Mark(_count(arrays, "record_rows"), digest),
-        answered=tuple(map(frozenset, answered)),
-        lost=_read_lost(arrays),
+        Mark(int(_one(arrays, "record_rows")), digest),
+        tuple(frozenset(devices.tolist()) for devices in _by_level(arrays, "answered")),
+        lost,
     )
 
 
-def _lost_fields(lost: LostRound | None) -> dict[str, np.ndarray]:
-    if lost is None:
-        return {}
-    fields: dict[str, np.ndarray] = {
-        "lost_cohort": np.array(lost.cohort, dtype=np.int64),
-        "lost_rounds": np.array(lost.rounds, dtype=np.int64),
-    }
-    for level, search in enumerate(lost.searches):
-        shape = len(search.sums), len(search.sums[0]) if search.sums else 0
-        fields[f"{_SEARCHED}{level}"] = np.array(search.devices, dtype=np.int64)
-        fields[f"{_SUMS}{level}"] = np.array(search.sums, dtype=np.uint64).reshape(shape)
-    return fields
+def _check(name: str, array: npt.NDArray[Any]) -> None:
+    dtype, ndim = _KINDS.get(_kind(name), ("no array of a checkpoint", None))
+    if array.dtype.str != dtype or ndim not in (None, array.ndim):
+        raise ValueError(f"{name} is {array.dtype} of shape {array.shape}, not {dtype} of {ndim}")
+    if array.dtype.kind == "i" and (array < 0).any():
+        raise ValueError(f"{name} = {array.min()} is negative")
 
 
-def _read_lost(arrays: Arrays) -> LostRound | None:
-    if "lost_rounds" not in arrays:
-        return None
-    searches = []
-    for level in range(sum(name.startswith(_SUMS) for name in arrays)):
-        devices = _array(arrays, f"{_SEARCHED}{level}", np.int64, 1).tolist()
-        sums = _array(arrays, f"{_SUMS}{level}", np.uint64, 2).astype(np.uint64)
-        searches.append(LostSearch(tuple(map(ClientId, devices)), tuple(sums)))
-    cohort = _array(arrays, "lost_cohort", np.int64, 1).tolist()
-    return LostRound(tuple(cohort), _count(arrays, "lost_rounds"), tuple(searches))
+def _by_level(arrays: Arrays, kind: str) -> list[npt.NDArray[Any]]:
+    levels = range(sum(_kind(name) == kind for name in arrays))
+    return [_one(arrays, f"{kind}.{level}") for level in levels]
 
 
-def _array(arrays: Arrays, name: str, dtype: type, ndim: int) -> npt.NDArray[np.generic]:
-    array = arrays.get(name)
-    if array is None or array.dtype != dtype or array.ndim != ndim:
-        found = "missing" if array is None else f"{array.dtype} of shape {array.shape}"
-        raise ValueError(f"{name} is {found}, not {np.dtype(dtype)} of {ndim} dimensions")
-    return array
-
-
-def _scalar(arrays: Arrays, name: str, dtype: type) -> float:
-    value: float = _array(arrays, name, dtype, 0).item()
-    return value
-
-
-def _count(arrays: Arrays, name: str) -> int:
-    value = int(_scalar(arrays, name, np.int64))
-    if value < 0:
-        raise ValueError(f"{name} = {value} is negative")
-    return value
+def _one(arrays: Arrays, name: str) -> npt.NDArray[Any]:
+    if name not in arrays:
+        raise ValueError(f"{name} is missing")
+    return arrays[name]

@@ -31,12 +31,15 @@ MAX_VALUE: Final = 1_000_000_000
 """The largest text or blob, in bytes: what SQLite is built for."""
 
 _PAGE: Final = 1 << 14  # large values are written as fast as to a bare file
-_BESIDE: Final = ("-wal", "-shm", "-journal")
 _TRIES: Final = 100
 _PAUSE_S: Final = 0.05
 _MAGIC: Final = b"SQLite format 3\0"
 _WITH_JOURNAL: Final = b"\2\2"  # of the header, where the file has one
 _AT_JOURNAL: Final = slice(18, 20)
+_MEND: Final = (
+    "whoever copies it while its run goes on, or after that was killed, has to copy both; if "
+    "another program has taken it in, nothing is missing: `PRAGMA journal_mode = DELETE` says so"
+)
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
@@ -79,9 +82,10 @@ class Form:
         db.execute(f"PRAGMA user_version = {self.version}")
 
 
-def beside(path: Path, end: str) -> Path:
-    """The journal of a file (`-wal`, `-shm` or `-journal`)."""
-    return path.with_name(path.name + end)
+def with_journals(path: Path) -> tuple[Path, Path, Path, Path]:
+    """A file and the journals that it may have: `-wal`, `-shm` and `-journal`."""
+    wal, shm, journal = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
+    return path, wal, shm, journal
 
 
 def open_to_write(path: Path, form: Form) -> sqlite3.Connection:
@@ -102,6 +106,7 @@ def open_to_write(path: Path, form: Form) -> sqlite3.Connection:
                 form.make(db)
                 db.execute("COMMIT")
             _check(db, path, form)
+            db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
         except BaseException:
             db.close()
             raise
@@ -136,8 +141,8 @@ def reading(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
         OSError: it is not there, or cannot be read.
     """
     _check_files(Path(os.path.realpath(path, strict=True)))  # a link to the file itself is followed
-    how = "mode=ro"
-    if not any(beside(path, end).exists() for end in ("-wal", "-journal")):
+    how, (_, wal, _, journal) = "mode=ro", with_journals(path)
+    if not (wal.exists() or journal.exists()):
         _check_header(path)
         how += "&immutable=1"  # leaves nothing beside it
     with faults(path), closing(_connect(path, how)) as db:
@@ -166,7 +171,7 @@ def faults(path: Path) -> Iterator[None]:
 
 
 def _check_files(path: Path) -> None:
-    for one in (path, *(beside(path, end) for end in _BESIDE)):
+    for one in with_journals(path):
         check_file(one)  # a pipe would wait for ever
 
 
@@ -182,21 +187,15 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
 
 def _check(db: sqlite3.Connection, path: Path, form: Form) -> None:
     """Check that a file is of a form, before anything else is asked of it."""
-    (number,), (version,) = (
-        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-    )
+    asked = (f"PRAGMA {name}" for name in ("application_id", "user_version"))
+    number, version = (db.execute(query).fetchone()[0] for query in asked)
     if not number and not version and not _schema(db):
         raise ChainError(path, 0, Damage.EMPTY, "it has no tables yet")
     if number != form.number:
         raise ChainError(path, 0, Damage.FOREIGN, f"it is no {form.name} of a run")
     if version != form.version:
-        raise ChainError(
-            path,
-            0,
-            Damage.VERSION,
-            f"it has version {version} of the format, and this program reads version "
-            f"{form.version}: use the release that wrote it",
-        )
+        problem = f"it has version {version} of the format, and this program reads {form.version}"
+        raise ChainError(path, 0, Damage.VERSION, f"{problem}: use the release that wrote it")
     if _schema(db) != form.schema:
         raise ChainError(path, 0, Damage.FOREIGN, "its tables are not those that a run makes")
 
@@ -211,11 +210,4 @@ def _check_header(path: Path) -> None:
     if not head:
         raise ChainError(path, 0, Damage.EMPTY, "the file is empty")
     if head.startswith(_MAGIC) and head[_AT_JOURNAL] == _WITH_JOURNAL:
-        raise ChainError(
-            path,
-            0,
-            Damage.CUT,
-            f"its journal is missing: whoever copies it while its run goes on, or after that was "
-            f"killed, has to copy {beside(path, '-wal').name}, too; if another program has taken "
-            "the journal in, nothing is missing, and `PRAGMA journal_mode = DELETE` says so",
-        )
+        raise ChainError(path, 0, Damage.CUT, f"its journal {path.name}-wal is missing: {_MEND}")

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, TypeAlias, cast
 
@@ -68,49 +68,41 @@ def dropped(events: Sequence[Event]) -> Counter[str]:
 
 
 _MOST: Final = 1e100  # far beyond any run, and the sum over all rounds is finite
-_NUMBERS: Final = (
-    "bytes_up_per_device",
-    "clipped",
-    "delta",
-    "epsilon",
-    "eta",
-    "half_width",
-    "kept_devices",
-    "kept_weight",
-    "num_queries",
-    "protocol_cpu_s",
-    "round",
-    "secure_sums",
-    "train_cpu_s",
-    "wall_s",
-)
+_FOUND: Final = ("clipped", "delta", "eta", "half_width", "kept_devices", "kept_weight", "round")
+_SPENT: Final = ("bytes_up_per_device", "epsilon", "num_queries", "secure_sums")
+_TOOK: Final = ("protocol_cpu_s", "train_cpu_s", "wall_s")
+NUMBERS: Final = (*_FOUND, *_SPENT, *_TOOK)
 """What an event says in numbers, and others compute with; each may be null."""
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and abs(cast("float", value)) <= _MOST
+
+
+def _is_time(value: object) -> bool:
+    return _is_number(value) and cast("float", value) >= 0
+
+
+_TABLES: Final[Sequence[tuple[str, Callable[[object], bool], str]]] = (
+    ("stage_s", _is_time, f"seconds from 0 to {_MOST:g}"),
+    ("dropped_by_stage", lambda number: type(number) is int, "whole numbers"),
+    ("levels", lambda level: isinstance(level, dict) and "levels" not in level, "events"),
+)
+"""Tables in an event: what their values are, and how that is called."""
 
 
 def _check_kinds(event: Event) -> None:
     """Check the types of what others compute with."""
-    for name in _NUMBERS:
+    for name in NUMBERS:
         value = event.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _MOST:
+        if value is not None and not _is_number(value):
             raise ValueError(f"{name} = {shortened(value)} is not a number of at most {_MOST:g}")
-    seconds = event.get("stage_s") or {}
-    if not isinstance(seconds, dict) or not all(map(_is_time, seconds.values())):
-        raise ValueError(f"stage_s is not a table of seconds from 0 to {_MOST:g}")
-    dropped, levels = event.get("dropped_by_stage") or {}, event.get("levels") or {}
-    if not isinstance(dropped, dict) or any(type(n) is not int for n in dropped.values()):
-        raise ValueError("dropped_by_stage is not a table of whole numbers")
-    if not isinstance(levels, dict) or not all(isinstance(e, dict) for e in levels.values()):
-        raise ValueError("levels is not a table of events")
-    for level in levels.values():
-        if "levels" in level:
-            raise ValueError("a level has levels of its own")
+    for name, fits, what in _TABLES:
+        table = event.get(name) or {}
+        if not isinstance(table, dict) or not all(map(fits, table.values())):
+            raise ValueError(f"{name} is not a table of {what}")
+    for level in cast("dict[str, Event]", event.get("levels") or {}).values():
         _check_kinds(level)
-
-
-def _is_time(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= cast("float", value) <= _MOST
 
 
 def to_json(value: object) -> object:

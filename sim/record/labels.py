@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import RunDirectoryError, damaged
@@ -24,16 +24,9 @@ Settings: TypeAlias = tuple[tuple[str, object], ...]
 FEDAVG: Final = "fedavg"
 _COMPARISON: Final = "comparison.json"
 _MAX_BYTES: Final = 1 << 26
-_IGNORED: Final = frozenset(
-    {
-        "data.split_seed",  # of the pair
-        "data.cache",
-        "training.device",
-        "training.backend",
-        "training.workers",
-        "privacy.transcript",
-        "privacy.truth",
-    }
+_AS_IT_TRAINS: Final = "training.device", "training.backend", "training.workers"
+_IGNORED: Final = frozenset(  # the seed of the split is of the pair
+    {"data.split_seed", "data.cache", "privacy.transcript", "privacy.truth", *_AS_IT_TRAINS}
 )
 """Settings in which runs of one method may differ, beside those of the section experiment."""
 
@@ -99,19 +92,17 @@ def read_comparison(folder: Path) -> dict[str, str]:
     Raises:
         RunDirectoryError: the file is damaged.
     """
-    found: dict[str, str] = {}
     path = folder / _COMPARISON
     if not path.exists():
-        return found
+        return {}
     try:
-        text = read_regular(path, _MAX_BYTES).decode()
+        found = json_object(path, read_regular(path, _MAX_BYTES).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise damaged(path, error) from error
-    for run, label in json_object(path, text).items():
+    for run, label in found.items():
         if not isinstance(label, str) or Path(run).name != run or run in ("", ".."):
             raise damaged(path, "it is not a table of directories and labels")
-        found[run] = label
-    return found
+    return cast("dict[str, str]", found)
 
 
 def of_level(config: RunConfig, theta: Fraction) -> RunConfig:

@@ -7,7 +7,7 @@ whatever happens while it is written.
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -15,6 +15,7 @@ from deltafl.sim.errors import damaged
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS: Final = (stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a folder"), (stat.S_ISREG, "a file")
 
 
 def check_file(path: Path) -> None:
@@ -23,8 +24,7 @@ def check_file(path: Path) -> None:
     Raises:
         RunDirectoryError: it is a link, or anything else.
     """
-    if (mode := _mode(path)) is not None and not stat.S_ISREG(mode):
-        raise damaged(path, f"it is {_kind(mode)}, not a regular file")
+    _check(path, stat.S_ISREG, "a regular file")
 
 
 def check_folder(path: Path) -> None:
@@ -33,8 +33,18 @@ def check_folder(path: Path) -> None:
     Raises:
         RunDirectoryError: it is a link, or anything else.
     """
-    if (mode := _mode(path)) is not None and not stat.S_ISDIR(mode):
-        raise damaged(path, f"it is {_kind(mode)}, not a folder")
+    _check(path, stat.S_ISDIR, "a folder")
+
+
+def _check(path: Path, fits: Callable[[int], bool], wanted: str) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not fits(mode):
+        is_other = "a pipe, a socket or a device"
+        kind = next((name for is_one, name in _KINDS if is_one(mode)), is_other)
+        raise damaged(path, f"it is {kind}, not {wanted}")
 
 
 def open_own(path: Path) -> BinaryIO:
@@ -46,21 +56,6 @@ def open_own(path: Path) -> BinaryIO:
     """
     check_file(path)
     return open(path, "r+b", opener=lambda name, _: os.open(name, _CHANGE, 0o666))
-
-
-def _mode(path: Path) -> int | None:
-    try:
-        return path.lstat().st_mode
-    except FileNotFoundError:
-        return None
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISLNK(mode):
-        return "a link"
-    if stat.S_ISDIR(mode):
-        return "a folder"
-    return "a file" if stat.S_ISREG(mode) else "a pipe, a socket or a device"
 
 
 def write_file(path: Path, data: bytes) -> None:

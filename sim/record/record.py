@@ -66,11 +66,11 @@ class Record:
 
     def text(self, name: str) -> str | None:
         """What the run says about itself under a name; None if nothing."""
-        for (value,) in self.db.execute("SELECT value FROM about WHERE name = ?", (name,)):
-            if not isinstance(value, str):
-                raise damaged(self.path, f"{name} is no text")
-            return value
-        return None
+        query = "SELECT value FROM about WHERE name = ?"
+        (value,) = self.db.execute(query, (name,)).fetchone() or (None,)
+        if not isinstance(value, str | None):
+            raise damaged(self.path, f"{name} is no text")
+        return value
 
     def json(self, name: str) -> dict[str, object] | None:
         """The same of a JSON object.
@@ -78,9 +78,8 @@ class Record:
         Raises:
             RunDirectoryError: it is none.
         """
-        if (text := self.text(name)) is None:
-            return None
-        return json_object(self.path, text)
+        text = self.text(name)
+        return None if text is None else json_object(self.path, text)
 
     def rows(self, query: str, *values: object) -> Iterator[tuple[object, ...]]:
         """The rows of a query whose first column ascends, as that of a sound table does.
@@ -208,7 +207,6 @@ def write_record(path: Path) -> Iterator[Record]:
     with faults(path):
         db = open_to_write(path, RECORD)
         try:
-            db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
             yield Record(path, db)
         finally:
             close_written(db)

@@ -12,12 +12,13 @@ arms/            the other runs of an experiment, each a run directory of this s
 But for the list of devices, the others are made from the record.
 """
 
+import contextlib
 import fcntl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 from deltafl.sim.errors import (
     ChainError,
@@ -27,11 +28,14 @@ from deltafl.sim.errors import (
     UserError,
     damaged,
 )
-from deltafl.sim.record.database import beside
+from deltafl.sim.record.checkpoint import saved_rounds
+from deltafl.sim.record.database import with_journals
 from deltafl.sim.record.own_files import check_file, check_folder, make_folder, open_own
 from deltafl.sim.record.record import SUMMARY, Record, open_record, write_record
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import first_difference, show
+
+T = TypeVar("T")
 
 FEDERATED: Final = "run"
 """The run directory in the folder of a federation on this machine (`deltafl federation up`)."""
@@ -40,76 +44,41 @@ DEVICES: Final = "devices.txt"
 """The list of devices, in the same folder; and, in a run directory, all that were ever on it."""
 
 _EARLIER: Final = "config.toml"
+_ROUNDS: Final = "federation.rounds"
 
 
-@dataclass(frozen=True, slots=True)
 class RunDirectory:
     """The directory of one run, or of an experiment with its first run at the top.
 
-    Attributes:
+    Args:
         path: where it is, or will be.
+
+    Attributes:
+        path: the same.
+        record: what the run has done.
+        truth: the devices' private values.
+        bundle: the models of all conformity levels, .npz.
+        devices: every device that was ever on the list of a federation, with its key.
+        lock: held by the process that writes.
+        measured: folder of the records by which a federation's devices measured models.
+        plots: folder of figures.
+        arms: folder of the other runs of the same experiment.
+        files: every file that a run writes at the top of its directory.
+        folders: every folder that it makes there.
     """
 
-    path: Path
-
-    @property
-    def record(self) -> Path:
-        """What the run has done."""
-        return self.path / "record.sqlite"
-
-    @property
-    def truth(self) -> Path:
-        """The devices' private values."""
-        return self.path / "truth.sqlite"
-
-    @property
-    def bundle(self) -> Path:
-        """The models of all conformity levels, .npz."""
-        return self.path / "bundle.npz"
-
-    @property
-    def devices(self) -> Path:
-        """Every device that was ever on the list of a federation, with its key."""
-        return self.path / DEVICES
-
-    @property
-    def measured(self) -> Path:
-        """Folder of the records by which a federation's devices measured models."""
-        return self.path / "measured"
-
-    @property
-    def plots(self) -> Path:
-        """Folder of figures."""
-        return self.path / "plots"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that writes."""
-        return self.path / ".lock"
-
-    @property
-    def arms(self) -> Path:
-        """Folder of the other runs of the same experiment."""
-        return self.path / "arms"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.record, self.truth = path / "record.sqlite", path / "truth.sqlite"
+        self.bundle, self.devices, self.lock = path / "bundle.npz", path / DEVICES, path / ".lock"
+        self.measured, self.plots, self.arms = path / "measured", path / "plots", path / "arms"
+        written = (*with_journals(self.record), *with_journals(self.truth))
+        self.files = (*written, self.bundle, self.devices, self.lock)
+        self.folders = self.plots, self.arms, self.measured
 
     def arm(self, algorithm: str, seed: int) -> "RunDirectory":
         """The directory of another run of the same experiment."""
         return RunDirectory(self.arms / f"{algorithm}-seed-{seed}")
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Every file that a run writes at the top of its directory."""
-        written = [
-            one
-            for path in (self.record, self.truth)
-            for one in (path, *(beside(path, end) for end in ("-wal", "-shm", "-journal")))
-        ]
-        return (*written, self.bundle, self.devices, self.lock)
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Every folder that a run makes at the top of its directory."""
-        return self.plots, self.arms, self.measured
 
     @property
     def is_run(self) -> bool:
@@ -119,11 +88,7 @@ class RunDirectory:
             RunDirectoryError: one of an earlier version has.
             ChainError: its record is damaged.
         """
-        if not self.record.exists():
-            self.refuse_earlier()
-            return False
-        with self.read() as record:
-            return record.has_begun()
+        return bool(self.ask(Record.has_begun))
 
     def refuse_earlier(self) -> None:
         """Refuse the directory of a run of an earlier version.
@@ -177,28 +142,33 @@ class RunDirectory:
         """What a finished run has found; None if it is not finished, or there is none.
 
         Raises:
-            UserError: its record cannot be read.
+            UserError: its record cannot be read, or it is of an earlier version.
         """
-        if not self.record.exists():
-            return None
-        with self.read() as record:
-            return record.json(SUMMARY)
+        return self.ask(lambda record: record.json(SUMMARY))
 
     @property
     def has_states(self) -> bool:
         """Whether there is a run that has saved a state."""
+        return bool(self.ask(saved_rounds))
+
+    def ask(self, question: Callable[[Record], T]) -> T | None:
+        """What the record says; None where there is none.
+
+        Raises:
+            UserError: it cannot be read, or is of an earlier version.
+        """
+        self.refuse_earlier()
         if not self.record.exists():
-            return False
+            return None
         with self.read() as record:
-            return record.db.execute("SELECT 1 FROM arrays LIMIT 1").fetchone() is not None
+            return question(record)
 
     @property
     def is_finished(self) -> bool:
         """Whether there is a finished run, whose record can be read now."""
-        try:
+        with contextlib.suppress(UserError):
             return self.summary() is not None
-        except UserError:
-            return False
+        return False
 
     def check(self, config: RunConfig, *, resume: bool) -> int | None:
         """Check that a run with `config` may start or go on here; changes nothing.
@@ -216,60 +186,49 @@ class RunDirectory:
         if not self.path.exists() or (is_folder and not any(self.path.iterdir())):
             return None
         if not resume:
-            raise RunDirectoryError(
-                f"{self.path} already exists: add --resume (resume=True in Python) to continue "
-                "it, or choose another --out"
+            raise self._refusal(
+                "already exists: add --resume (resume=True in Python) to continue it"
             )
         if not is_folder:
-            raise RunDirectoryError(f"{self.path} is not a directory: choose another --out")
+            raise self._refusal("is not a directory")
         check_file(self.record)
-        if not self.record.exists():
-            self.refuse_earlier()
-            # a run that was killed before it made its record leaves hidden files at most
-            if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
-                raise RunDirectoryError(
-                    f"{self.path} is not a run directory (it has no {self.record.name}): "
-                    f"choose another --out"
-                )
-            return None
-        return self._check_settings(config)
+        if self.record.exists():
+            return self._check_settings(config)
+        self.refuse_earlier()
+        # a run that was killed before it made its record leaves hidden files at most
+        if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
+            raise self._refusal(f"is not a run directory (it has no {self.record.name})")
+        return None
+
+    def _refusal(self, why: str) -> RunDirectoryError:
+        return RunDirectoryError(f"{self.path} {why}; or choose another --out")
 
     def _check_settings(self, config: RunConfig) -> int | None:
         try:
-            if not self._is_made():
-                return None
-            present = self.config()
+            with self.read() as record:
+                if not record.has_begun():
+                    return None
+                present = record.config()
         except ConfigError as error:
             raise RunDirectoryError(f"{self.path} cannot be resumed: {error}") from error
-        rounds = present.federation.rounds
-        if rounds < config.federation.rounds and _with_rounds_of(config, present) == config:
-            if config.federation.devices == REMOTE:
-                raise RunDirectoryError(
-                    f"{self.path} was started with federation.rounds = {rounds}, not "
-                    f"{config.federation.rounds}: devices on machines of their own were told how "
-                    "long the run is; resume with as many, or choose another --out"
-                )
-            return rounds
-        beside_rounds = first_difference(config, _with_rounds_of(config, present))
-        if difference := beside_rounds or first_difference(config, present):
-            key, wanted, found = difference
-            mend = "resume with the settings that it has, or choose another --out"
-            if key == "federation.rounds":
-                mend = "a run is made longer, never shorter; choose another --out"
-            raise RunDirectoryError(
-                f"{self.path} was started with {key} = {show(found)}, not {show(wanted)}: {mend}"
-            )
-        return None
-
-    def _is_made(self) -> bool:
-        """Whether its record is there as a whole: a process may have ended while it made it."""
-        try:
-            with self.read() as record:
-                return record.has_begun()
         except ChainError as error:
-            if error.damage is Damage.EMPTY:
-                return False
+            if error.damage is Damage.EMPTY:  # a process may have ended while it made it
+                return None
             raise
+        rounds, wanted = present.federation.rounds, config.federation.rounds
+        longer = replace(present, federation=replace(present.federation, rounds=wanted))
+        difference = first_difference(config, longer) or first_difference(config, present)
+        if difference is None:
+            return None
+        key, now, then = difference
+        mend = "resume with the settings that it has"
+        if key == _ROUNDS and rounds > wanted:
+            mend = "a run is made longer, never shorter"
+        elif key == _ROUNDS and config.federation.devices == REMOTE:
+            mend = "devices on machines of their own were told how long the run is"
+        elif key == _ROUNDS:
+            return rounds
+        raise self._refusal(f"was started with {key} = {show(then)}, not {show(now)}: {mend}")
 
     def check_unused(self) -> None:
         """Check that no other process writes here now.
@@ -285,9 +244,7 @@ class RunDirectory:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RunDirectoryError(
-                f"{self.path} is in use by another process: wait for it, or choose another --out"
-            ) from error
+            raise self._refusal("is in use by another process: wait for it") from error
 
     @contextmanager
     def claim(self, config: RunConfig, *, resume: bool) -> Iterator[Record]:
@@ -303,9 +260,8 @@ class RunDirectory:
             make_folder(self.path)
             lock = open_own(self.lock)
         except OSError as error:
-            raise RunDirectoryError(
-                f"cannot write to {self.path}: {error.strerror}; choose another --out"
-            ) from error
+            cannot = f"cannot write to {self.path}: {error.strerror}; choose another --out"
+            raise RunDirectoryError(cannot) from error
         with lock:
             self._hold(lock)
             is_longer = self.check(config, resume=True) is not None
@@ -321,12 +277,6 @@ class RunDirectory:
                     record.note_settings(config)
                     record.keep()
                 yield record
-
-
-def _with_rounds_of(config: RunConfig, present: RunConfig) -> RunConfig:
-    """The settings of a run that is here, with the rounds of those that are wanted."""
-    rounds = config.federation.rounds
-    return replace(present, federation=replace(present.federation, rounds=rounds))
 
 
 def settings_in(path: Path) -> str:

@@ -4,21 +4,20 @@ The run may be writing meanwhile: one state of its record is read, as the last t
 What is damaged costs what it holds, and becomes a sentence: the rest is shown all the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.attacked import Attacked, read_attacked
-from deltafl.sim.record.database import beside
+from deltafl.sim.record.database import with_journals
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
-from deltafl.sim.record.events import Event, follow_events
+from deltafl.sim.record.events import NUMBERS, Event, follow_events
 from deltafl.sim.record.labels import name_of, of_level
 from deltafl.sim.record.record import SUMMARY, VERSIONS, Record, read_measured
 from deltafl.sim.record.rundir import RunDirectory
@@ -26,28 +25,13 @@ from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import show
 
 Errors = npt.NDArray[np.float64]
+T = TypeVar("T")
 
 MAX_PROBLEMS: Final = 20
 """The most sentences on damaged files that are given at a time."""
 
-_KEPT: Final = (
-    "aborted",
-    "bytes_up_per_device",
-    "delta",
-    "dropped_by_stage",
-    "epsilon",
-    "eta",
-    "half_width",
-    "kept_devices",
-    "num_queries",
-    "protocol_cpu_s",
-    "round",
-    "secure_sums",
-    "stage_s",
-    "train_cpu_s",
-    "wall_s",
-)
-
+_KEPT: Final = (*NUMBERS, "aborted", "stage_s")
+_MOST_ROUNDS: Final = 1 << 31
 _MOST_STAGES: Final = 16  # there are seven
 _LONGEST_STAGE: Final = 60
 
@@ -80,11 +64,6 @@ class Summed:
     round: int
     error: float
     devices: int
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the numbers are in their ranges."""
-        return 0 <= self.round < 1 << 31 and 0 <= self.error <= 1 and self.devices >= 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,143 +149,6 @@ class Snapshot:
         return list(found.values())
 
 
-class Reader:
-    """Reads a run directory again and again; only what is new is read.
-
-    Args:
-        path: the run directory.
-        given: what somebody called it.
-    """
-
-    def __init__(self, path: Path, given: str = "") -> None:
-        self._top = RunDirectory(path)
-        self._given = given
-        self._known: dict[Path, _Known] = {}
-        self._ids: tuple[str, ...] = ()
-        self._problems: list[str] = []
-
-    def read(self) -> Snapshot:
-        """What is there now."""
-        self._problems = []
-        found = Snapshot(self._top.path, None)
-        try:
-            self._top.refuse_earlier()
-            if self._top.record.exists():
-                found = self._read()
-        except OSError as error:  # of the directory itself: it may not be entered, for one
-            self._problems.append(f"{self._top.path}: {error.strerror}")
-        except UserError as error:
-            self._problems.append(str(error))
-        return replace(found, given=self._given, problems=tuple(self._problems[:MAX_PROBLEMS]))
-
-    def _read(self) -> Snapshot:
-        top = self._top
-        found = Snapshot(top.path, None, written=_written(top.record))
-        said: dict[str, dict[str, object]] = {VERSIONS: {}, SUMMARY: {}}
-        with top.read() as record:
-            config = self._config(record)
-            for name in said:
-                with self._noting():
-                    said[name] = record.json(name) or {}
-        if config is None:
-            return found
-        methods: dict[str, Method] = {}
-        written = [found.written]
-        for number, arm in enumerate(config.arms()):
-            algorithm, seed = arm.federation.algorithm, arm.experiment.seed
-            directory = top.arm(algorithm, seed) if number else top
-            written.append(_written(directory.record))
-            for level, run in self._runs(arm, directory):
-                label, data = name_of(level), said[VERSIONS].get("data_sha256")
-                method = methods.get(label) or Method(label, level, data=data)
-                methods[label] = replace(method, runs=(*method.runs, run))
-        return replace(
-            found,
-            config=config,
-            methods=tuple(methods.values()),
-            versions=said[VERSIONS],
-            summary=said[SUMMARY],
-            is_finished=bool(said[SUMMARY]),
-            written=max(written),
-        )
-
-    def _config(self, record: Record) -> RunConfig | None:
-        try:
-            return record.config()
-        except UserError as error:
-            self._problems.append(str(error))
-            return None
-
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Make a sentence of what cannot be read."""
-        try:
-            yield
-        except UserError as error:
-            self._problems.append(str(error))
-
-    def _runs(
-        self, config: RunConfig, directory: RunDirectory
-    ) -> Iterator[tuple[RunConfig, Trained]]:
-        """What one run has come to, by the settings of each of its levels."""
-        federation, attacked = config.federation, None
-        known = self._known.setdefault(directory.path, _Known())
-        if directory.record.exists():
-            with self._noting(), directory.read() as record:
-                if record.run_id != known.run_id:  # that of another run
-                    known = self._known[directory.path] = _Known(record.run_id)
-                self._read_on(config, record, known)
-                if config.attackers.lie:
-                    with self._noting():
-                        attacked = read_attacked(record)
-        for level, theta in enumerate(federation.thetas):
-            yield (
-                of_level(config, theta),
-                Trained(
-                    config.experiment.seed,
-                    federation.rounds,
-                    directory.path,
-                    _of_level(known.events, theta),
-                    tuple(known.tested.get(theta, ())),
-                    tuple(known.summed.get(level, ())),
-                    attacked,
-                ),
-            )
-
-    def _read_on(self, config: RunConfig, record: Record, known: "_Known") -> None:
-        """Read what is new in a record; what is damaged costs what comes after it."""
-        with self._noting():
-            for event, number in follow_events(record, known.last):
-                known.events.append(_shown_of(event))
-                known.last = number
-        if config.federation.devices == REMOTE:
-            with self._noting():
-                known.summed = {}
-                for level, found in read_measured(record):
-                    if (one := _summed(record, found)) is not None:
-                        known.summed.setdefault(level, []).append(one)
-            return
-        for theta in config.federation.thetas:
-            tested = known.tested.setdefault(theta, [])
-            last = tested[-1].round if tested else -1
-            with self._noting():
-                for evaluation in read_evaluations(record, theta, last):
-                    tested.append(self._reduced(record, evaluation))
-
-    def _reduced(self, record: Record, evaluation: Evaluation) -> Tested:
-        """What is shown of an evaluation.
-
-        Raises:
-            RunDirectoryError: it is damaged.
-        """
-        errors = np.array([device.error for device in evaluation.test], dtype=np.float64)
-        if not ((errors >= 0) & (errors <= 1)).all():
-            raise damaged(record.path, "an error is not a share from 0 to 1")
-        if (ids := tuple(device.id for device in evaluation.test)) != self._ids:
-            self._ids = ids  # usually those of all evaluations, and then kept once
-        return Tested(evaluation.round, self._ids, errors)
-
-
 @dataclass(slots=True)
 class _Known:
     """What was read of one run so far; its record only grows.
@@ -325,6 +167,121 @@ class _Known:
     tested: dict[Fraction, list[Tested]] = field(default_factory=dict)
     summed: dict[int, list[Summed]] = field(default_factory=dict)
 
+    def follow(self, record: Record) -> None:
+        """Read new events, up to one that is damaged."""
+        for event, number in follow_events(record, self.last):
+            self.events.append(_shown_of(event))
+            self.last = number
+
+    def read_summed(self, record: Record) -> None:
+        """Read what devices measured together, up to what is damaged."""
+        self.summed = {}
+        for level, found in read_measured(record):
+            if (one := _summed(record, found)) is not None:
+                self.summed.setdefault(level, []).append(one)
+
+    def test(self, record: Record, theta: Fraction) -> None:
+        """Read new evaluations of a level, up to one that is damaged."""
+        tested = self.tested.setdefault(theta, [])
+        for evaluation in read_evaluations(record, theta, tested[-1].round if tested else -1):
+            tested.append(_reduced(record, evaluation, tested[-1].devices if tested else ()))
+
+
+class Reader:
+    """Reads a run directory again and again; only what is new is read.
+
+    Args:
+        path: the run directory.
+        given: what somebody called it.
+    """
+
+    def __init__(self, path: Path, given: str = "") -> None:
+        self._top, self._given = RunDirectory(path), given
+        self._known: dict[Path, _Known] = {}
+        self._problems: list[str] = []
+
+    def read(self) -> Snapshot:
+        """What is there now."""
+        self._problems = []
+        found = self._noted(self._top.ask, self._read) or Snapshot(self._top.path, None)
+        return replace(found, given=self._given, problems=tuple(self._problems[:MAX_PROBLEMS]))
+
+    def _noted(self, read: Callable[..., T | None], *of: object) -> T | None:
+        """What can be read; of what cannot, a sentence is made."""
+        try:
+            return read(*of)
+        except OSError as error:  # of the directory itself: it may not be entered, for one
+            self._problems.append(f"{self._top.path}: {error.strerror}")
+        except UserError as error:
+            self._problems.append(str(error))
+        return None
+
+    def _read(self, record: Record) -> Snapshot:
+        top, methods = self._top, dict[str, Method]()
+        config = self._noted(record.config)
+        versions, summary = (self._noted(record.json, one) or {} for one in (VERSIONS, SUMMARY))
+        written = [_written(top.record)]
+        for number, arm in enumerate(config.arms() if config else ()):
+            directory = top.arm(arm.federation.algorithm, arm.experiment.seed) if number else top
+            written.append(_written(directory.record))
+            for level, run in self._runs(arm, directory):
+                label, data = name_of(level), versions.get("data_sha256")
+                method = methods.get(label) or Method(label, level, data=data)
+                methods[label] = replace(method, runs=(*method.runs, run))
+        return Snapshot(
+            top.path,
+            config,
+            methods=tuple(methods.values()),
+            versions=versions,
+            summary=summary,
+            is_finished=config is not None and bool(summary),
+            written=max(written),
+        )
+
+    def _runs(
+        self, config: RunConfig, directory: RunDirectory
+    ) -> Iterator[tuple[RunConfig, Trained]]:
+        """What one run has come to, by the settings of each of its levels."""
+        run = Trained(config.experiment.seed, config.federation.rounds, directory.path)
+        if directory.record.exists():
+            attacked = self._noted(self._read_on, config, directory)
+            run = replace(run, attacked=attacked)
+        known = self._known.get(directory.path, _Known())
+        for level, theta in enumerate(config.federation.thetas):
+            events, tested = _of_level(known.events, theta), tuple(known.tested.get(theta, ()))
+            summed = tuple(known.summed.get(level, ()))
+            yield (
+                of_level(config, theta),
+                replace(run, events=events, tested=tested, summed=summed),
+            )
+
+    def _read_on(self, config: RunConfig, directory: RunDirectory) -> Attacked | None:
+        """Read what is new in a record; what is damaged costs what comes after it."""
+        with directory.read() as record:
+            known = self._known.get(directory.path)
+            if known is None or record.run_id != known.run_id:  # that of another run
+                known = self._known[directory.path] = _Known(record.run_id)
+            self._noted(known.follow, record)
+            if config.federation.devices == REMOTE:
+                self._noted(known.read_summed, record)
+            else:
+                for theta in config.federation.thetas:
+                    self._noted(known.test, record, theta)
+            return self._noted(read_attacked, record) if config.attackers.lie else None
+
+
+def _reduced(record: Record, evaluation: Evaluation, before: tuple[str, ...]) -> Tested:
+    """What is shown of an evaluation, whose devices are usually those of the one before.
+
+    Raises:
+        RunDirectoryError: it is damaged.
+    """
+    errors = np.array([device.error for device in evaluation.test], dtype=np.float64)
+    if not ((errors >= 0) & (errors <= 1)).all():
+        raise damaged(record.path, "an error is not a share from 0 to 1")
+    devices = tuple(device.id for device in evaluation.test)
+    return Tested(evaluation.round, before if devices == before else devices, errors)
+
 
 def _summed(record: Record, found: Mapping[str, object]) -> Summed | None:
     """What the devices measured together; None where a round was lost, or nobody has test data.
@@ -332,26 +289,26 @@ def _summed(record: Record, found: Mapping[str, object]) -> Summed | None:
     Raises:
         RunDirectoryError: it is no such result.
     """
-    number, error, devices = (found.get(key) for key in ("round", "error", "devices"))
-    if error is None:
-        return None
-    if type(number) is int and type(error) is float and type(devices) is int:
-        one = Summed(number, error, devices)
-        if one.is_possible:
-            return one
+    number = found.get("round")
+    match found.get("error"), found.get("devices"), number:
+        case None, _, _:
+            return None
+        case float(error), int(devices), int(after) if 0 <= error <= 1 and devices >= 0:
+            if 0 <= after < _MOST_ROUNDS:
+                return Summed(after, error, devices)
     problem = f"what was measured after round {number!r:.20} is not a number of its kind"
     raise damaged(record.path, problem)
 
 
 def _shown_of(event: Event) -> Event:
     kept: Event = {key: event[key] for key in _KEPT if key in event}
-    if dropped := cast("Mapping[str, int]", event.get("dropped_by_stage") or {}):
-        several = list(dropped.items())[:_MOST_STAGES]
+    dropped, levels = (event.get(name) or {} for name in ("dropped_by_stage", "levels"))
+    if dropped:
+        several = list(cast("Event", dropped).items())[:_MOST_STAGES]
         kept["dropped_by_stage"] = {name[:_LONGEST_STAGE]: number for name, number in several}
-    if levels := event.get("levels"):
-        kept["levels"] = {
-            name: _shown_of(level) for name, level in cast("dict[str, Event]", levels).items()
-        }
+    if levels:
+        own = cast("dict[str, Event]", levels).items()
+        kept["levels"] = {name: _shown_of(level) for name, level in own}
     return kept
 
 
@@ -363,5 +320,5 @@ def _of_level(events: Sequence[Event], theta: Fraction) -> list[Event]:
 
 def _written(path: Path) -> float:
     """When a record was written last; its journal is written first."""
-    times = [one.stat().st_mtime for one in (path, beside(path, "-wal")) if one.exists()]
+    times = [one.stat().st_mtime for one in with_journals(path)[:2] if one.exists()]
     return max(times, default=0.0)

@@ -39,6 +39,9 @@ INTERRUPTED: Final = "the server's process ended before the round was kept"
 
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
+_BYTES: Final = (
+    "SELECT body, data FROM messages m LEFT JOIN bodies b ON b.number = body WHERE m.number = ?"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,19 +200,6 @@ class BegunRound:
     slots: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Beyond:
-    """What a record holds beyond a checkpoint.
-
-    Attributes:
-        rounds: the rounds that were begun, in their order.
-        goes_on: the round that goes on: its rows are made once more.
-    """
-
-    rounds: tuple[BegunRound, ...] = ()
-    goes_on: BegunRound | None = None
-
-
 class TranscriptWriter(NoObserver):
     """Records what passes the server, each message before it goes anywhere.
 
@@ -237,7 +227,7 @@ class TranscriptWriter(NoObserver):
         if isinstance(opening, Opening):
             self.run_id, self.mode = opening.run_id, opening.mode
         elif opening is None:
-            self._row(0, "opening", mode, self.run_id)
+            record.chain.append("rounds", 0, "opening", mode, self.run_id)
             record.keep()
         self._keeps = keeps_open or self.mode == FULL
         if self.mode == SUMS:  # what is deleted is overwritten
@@ -259,9 +249,9 @@ class TranscriptWriter(NoObserver):
         """
         if mark is not None:
             self.record.chain.make_again(mark)
-        self._row(number, "begin", None, np.array(sorted(cohort), dtype=_ID).tobytes())
-        if self._is_durable:
-            self.record.keep_durably(from_now=False)
+        ids = np.array(sorted(cohort), dtype=_ID).tobytes()
+        self.record.chain.append("rounds", number, "begin", None, ids)
+        self._keep_durably(from_now=False)
         self._round, self.trip, self._first = number, 0, {}
 
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
@@ -277,11 +267,9 @@ class TranscriptWriter(NoObserver):
 
     def closed(self) -> None:
         """Note that a trip is over, and keep it."""
-        if self._is_durable:
-            self.record.keep_durably(from_now=True)
-        self._row(self._round, "closed")
-        if self._is_durable:
-            self.record.keep_durably(from_now=False)
+        self._keep_durably(from_now=True)
+        self.record.chain.append("rounds", self._round, "closed", None, None)
+        self._keep_durably(from_now=False)
         self.trip += 1
 
     def keep(self) -> None:
@@ -289,40 +277,35 @@ class TranscriptWriter(NoObserver):
         if self._is_durable:
             self.record.keep()
 
+    def _keep_durably(self, *, from_now: bool) -> None:
+        if self._is_durable:
+            self.record.keep_durably(from_now=from_now)
+
     def revealed(self, total: SlotSum) -> None:
         """Note a sum that the server has learnt."""
-        self.record.chain.append(
-            "sums",
-            self._round,
-            total.slot,
-            len(total.vector),
-            sum_sha256(total.vector),
-            np.array(total.contributors, dtype=_ID).tobytes(),
-            total.vector[-SUM_WORDS:].astype(_WORD).tobytes(),
-        )
+        ids = np.array(total.contributors, dtype=_ID).tobytes()
+        words = total.vector[-SUM_WORDS:].astype(_WORD).tobytes()
+        known = len(total.vector), sum_sha256(total.vector), ids, words
+        self.record.chain.append("sums", self._round, total.slot, *known)
 
     def end_round(self, aborted: str | None, truth: bytes = b"") -> None:
         """Note that the round is over, and why it was given up if it was."""
-        if self._is_durable:
-            self.record.keep_durably(from_now=True)
-        self._row(self._round, "end", aborted or "", truth or None)
-        if self.mode == SUMS:
-            self.record.db.execute("DELETE FROM bodies")
+        self._keep_durably(from_now=True)
+        self.record.chain.append("rounds", self._round, "end", aborted or "", truth or None)
+        self._forget()
 
     def finish(self, rounds: int) -> None:
         """Note that the run is finished."""
-        self._row(rounds, "closing")
+        self.record.chain.append("rounds", rounds, "closing", None, None)
 
     def resume(self, kept: int) -> None:
         """Note that the run was interrupted; rounds that were begun after `kept` are lost."""
-        self._row(kept, "resumed")
+        self.record.chain.append("rounds", kept, "resumed", None, None)
+        self._forget()
+
+    def _forget(self) -> None:
         if self.mode == SUMS:
             self.record.db.execute("DELETE FROM bodies")
-
-    def _row(
-        self, number: int, what: str, said: str | None = None, data: bytes | None = None
-    ) -> None:
-        self.record.chain.append("rounds", number, what, said, data)
 
 
 def sum_sha256(words: npt.NDArray[np.unsignedinteger]) -> bytes:
@@ -342,15 +325,12 @@ def read_transcript(path: Path, *, digest: bytes | None = None) -> Iterator[Reco
             error names are as written.
         OSError: the file cannot be read.
     """
-    with open_record(path) as record:
-        mark = record.chain.start
-        for link in record.chain.read():
-            mark = link.mark
-            if link.table in _READERS:
-                yield _decoded(record, link)
-        if digest is not None and mark.digest != digest:
-            problem = "rows are missing at the end, or were added"
-            raise ChainError(path, mark.num_frames, Damage.CUT, problem)
+    end = None
+    for end in read_with_digests(path):
+        yield end[0]
+    if end is not None and digest not in (None, end[1]):
+        problem = "rows are missing at the end, or were added"
+        raise ChainError(path, end[0].number + 1, Damage.CUT, problem)
 
 
 def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
@@ -360,8 +340,8 @@ def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
         ChainError: as `read_transcript`.
         OSError: likewise.
     """
+    row, digest, damage = None, b"", None
     with open_record(path) as record:
-        row, digest = None, b""
         try:
             for link in record.chain.read():
                 if link.table in _READERS:
@@ -369,12 +349,12 @@ def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
                         yield row, digest
                     row = _decoded(record, link)
                 digest = link.digest
-        except ChainError:
-            if row is not None:
-                yield row, digest
-            raise
+        except ChainError as error:
+            damage = error
         if row is not None:
             yield row, digest
+        if damage is not None:
+            raise damage
 
 
 def read_rows(record: OpenRecord, after: Mark | None = None) -> Iterator[Record]:
@@ -392,8 +372,8 @@ def read_rows(record: OpenRecord, after: Mark | None = None) -> Iterator[Record]
             yield _row_of(record.path, link)
 
 
-def read_beyond(record: OpenRecord, mark: Mark) -> Beyond:
-    """What a record holds beyond a checkpoint, when its run is resumed.
+def read_beyond(record: OpenRecord, mark: Mark) -> tuple[BegunRound, ...]:
+    """The rounds that were begun beyond a checkpoint, in their order, when a run is resumed.
 
     Args:
         record: the record.
@@ -410,7 +390,7 @@ def read_beyond(record: OpenRecord, mark: Mark) -> Beyond:
                 rounds.append(BegunRound(row.round, row.cohort, before))
             case Sum() if rounds:
                 rounds[-1] = replace(rounds[-1], slots=(*rounds[-1].slots, row.slot))
-    return Beyond(tuple(rounds))
+    return tuple(rounds)
 
 
 def message_at(record: OpenRecord, number: int) -> Message:
@@ -465,9 +445,7 @@ def _decoded(record: OpenRecord, link: Link) -> Record:
     row = _row_of(record.path, link)
     if not isinstance(row, Message):
         return row
-    query = "SELECT m.body, b.data FROM messages m LEFT JOIN bodies b ON b.number = m.body"
-    (found,) = record.db.execute(f"{query} WHERE m.number = ?", (row.number,))
-    body, data = found
+    ((body, data),) = record.db.execute(_BYTES, (row.number,))
     if type(body) is not int or not 0 <= body <= row.number:
         problem = f"it repeats row {body!r:.20}, which does not come before it"
         raise ChainError(record.path, row.number, Damage.MALFORMED, problem)
@@ -491,14 +469,10 @@ def _read_round(number: int, fields: Sequence[Any]) -> Record:
             if any(after <= before for before, after in pairwise(cohort)):
                 raise ValueError("its devices do not ascend")
             return Begin(number, of, tuple(cohort))
-        case "closed", None, None:
-            return Closed(number, of)
         case "end", str(), _ if data is None or len(data) == DIGEST_BYTES:
             return RoundEnd(number, of, said, data or b"")
-        case "resumed", None, None:
-            return Resumed(number, of)
-        case "closing", None, None:
-            return Closing(number, of)
+        case (("closed" | "resumed" | "closing"), None, None):
+            return _BARE[what](number, of)
     raise ValueError(f"{what!r:.40} is nothing that a run notes so")
 
 
@@ -520,6 +494,11 @@ def _read_sum(number: int, fields: Sequence[Any]) -> Sum:
     return Sum(number, of, slot, length, digest, contributors, kept)
 
 
+_BARE: Final[Mapping[str, Callable[[int, int], Record]]] = {
+    "closed": Closed,
+    "resumed": Resumed,
+    "closing": Closing,
+}
 _READERS: Final[Mapping[str, Callable[[int, Sequence[Any]], Record]]] = {
     "rounds": _read_round,
     "messages": _read_message,

@@ -128,7 +128,6 @@ class TruthWriter:
         self._db = open_to_write(path, TRUTH)
         with ExitStack() as failed:
             failed.callback(close_written, self._db)
-            self._db.isolation_level = "IMMEDIATE"
             for table in ("devices", "seeds"):
                 self._db.execute(f"DELETE FROM {table} WHERE round > ?", (last_round,))
             self._chain = Chain(path, self._db, _CHAIN, TRUE)
@@ -150,17 +149,12 @@ class TruthWriter:
         """
         for (device, level), (measured, weight) in sorted(told.measured.items()):
             loss, update = float(measured), told.updates.get((device, level))
-            kept = None if update is None or not self._keeps_updates else update
-            self._chain.append(
-                "devices",
-                round_number,
-                device,
-                level,
-                None if math.isnan(loss) else loss,  # SQLite has no NaN
-                weight,
-                int(update is not None),
-                None if kept is None else kept.astype(_FLOAT).tobytes(),
-            )
+            trained, delta = update is not None, None
+            if update is not None and self._keeps_updates:
+                delta = update.astype(_FLOAT).tobytes()
+            kept = None if math.isnan(loss) else loss  # SQLite has no NaN
+            row = round_number, device, level, kept, weight, int(trained), delta
+            self._chain.append("devices", *row)
         for (tag, device), (seed, identity) in told.seeds.items():
             self._chain.append("seeds", round_number, device, tag, seed, identity)
 
@@ -210,7 +204,7 @@ def read_with_marks(
                 continue
             try:
                 row = _READERS[link.table](link.fields)
-            except (LookupError, ValueError) as error:
+            except (LookupError, TypeError, ValueError) as error:
                 problem = f"it is no row of a truth: {error}"
                 raise ChainError(path, link.number, Damage.MALFORMED, problem) from None
             yield row, link.mark
@@ -221,13 +215,9 @@ def _check_opening(path: Path, link: Link, run_id: bytes) -> None:
     if link.table != "run" or not isinstance(found, bytes):
         raise ChainError(path, link.number, Damage.MALFORMED, "it has no opening")
     if found != run_id:
-        raise ChainError(
-            path,
-            link.number,
-            Damage.FOREIGN,
-            f"it is the truth of run {found[:RUN_ID_BYTES].hex()}, and the record is of run "
-            f"{run_id.hex()}: give the truth file of the same run directory",
-        )
+        problem = f"it is the truth of run {found[:RUN_ID_BYTES].hex()}, and the record is of run"
+        mend = "give the truth file of the same run directory"
+        raise ChainError(path, link.number, Damage.FOREIGN, f"{problem} {run_id.hex()}: {mend}")
 
 
 def _device(fields: Sequence[Any]) -> DeviceTruth:

@@ -20,18 +20,6 @@ NAMES_OF_VERSIONS: Final = frozenset(
 """Every name that a run's versions.json may have."""
 
 
-def decide_first_model() -> Versions:
-    """What the initial weights depend on beside the settings and the shape of the data, now.
-
-    With and without vector instructions, torch rounds normal numbers differently.
-    """
-    return {
-        "torch": metadata.version("torch"),
-        "machine": platform.machine(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-    }
-
-
 def versions_now(device: torch.device, choice: Mapping[str, object], data_sha256: str) -> Versions:
     """Collect the versions of this process.
 
@@ -44,7 +32,9 @@ def versions_now(device: torch.device, choice: Mapping[str, object], data_sha256
     return {
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in _PACKAGES},
-        **decide_first_model(),
+        "machine": platform.machine(),
+        # with and without vector instructions, torch rounds normal numbers differently
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         **choice,
         "data_sha256": data_sha256,

@@ -40,7 +40,6 @@ from deltafl.sim.record.attacked import Aggregated, AttackLog
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
     load_checkpoint,
-    readable_checkpoints,
     save_checkpoint,
 )
 from deltafl.sim.record.evaluations import (
@@ -56,7 +55,6 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     BegunRound,
-    Beyond,
     TranscriptWriter,
     read_beyond,
 )
@@ -123,8 +121,8 @@ def play(
     if checkpoint is not None:
         check_checkpoint(config, record, checkpoint, first, num_devices)
     beyond = _beyond(config, record, checkpoint, num_devices)
-    if len(beyond.rounds) == 1 and population.keeps(beyond.rounds[0]):
-        beyond = Beyond(goes_on=beyond.rounds[0])
+    goes_on = len(beyond) == 1 and population.keeps(beyond[0])
+    begun, beyond = (beyond[0], ()) if goes_on else (None, beyond)
     mode = mode_of(config, first.model.size // len(config.federation.thetas), own)
     goes_on, is_durable = config.federation.devices == REMOTE, config.has_masked_sums
     transcript = TranscriptWriter(record, mode, keeps_open=goes_on, is_durable=is_durable)
@@ -150,7 +148,7 @@ def play(
         asked = Asked(num_devices, devices, account)
         written = record, transcript, truth, attacks, stages
         _Run(config, directory, asked, progress, strategy, *written).go_on(
-            first, checkpoint, beyond
+            first, checkpoint, beyond, begun
         )
 
 
@@ -175,7 +173,7 @@ def mode_of(config: RunConfig, num_parameters: int, own: Strategy | None = None)
 
 def _beyond(
     config: RunConfig, record: Record, checkpoint: Checkpoint | None, num_devices: int
-) -> Beyond:
+) -> tuple[BegunRound, ...]:
     """What the record holds beyond the checkpoint; nothing where devices answer nobody.
 
     Raises:
@@ -183,15 +181,15 @@ def _beyond(
         ChainError: the record is damaged.
     """
     if not config.has_masked_sums:
-        return Beyond()
+        return ()
     beyond = read_beyond(record, checkpoint.mark if checkpoint else record.chain.start)
-    if beyond.rounds and checkpoint is None:
+    if beyond and checkpoint is None:
         raise RunDirectoryError(
             f"{record.path} has no checkpoint, and devices have answered in this run: restore it, "
             "or start again in another --out"
         )
     before = checkpoint.state.round if checkpoint else 0
-    for number, begun in enumerate(beyond.rounds, before + 1):
+    for number, begun in enumerate(beyond, before + 1):
         is_next = begun.round == number <= config.federation.rounds
         if not is_next or not begun.cohort or begun.cohort[-1] >= num_devices:
             devices = ", ".join(map(str, begun.cohort[-3:]))
@@ -226,19 +224,25 @@ class _Run:
     previous: Vector | None = None
     answered: Answered = field(default_factory=Answered)
 
-    def go_on(self, first: TrainingState, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
+    def go_on(
+        self,
+        first: TrainingState,
+        checkpoint: Checkpoint | None,
+        beyond: Sequence[BegunRound],
+        begun: BegunRound | None,
+    ) -> None:
         """Run the remaining rounds, or all rounds if there is no checkpoint.
 
         Args:
             first: the state before the first round.
             checkpoint: where to continue.
-            beyond: what the transcript holds beyond it.
+            beyond: the rounds that were begun after it, and are lost.
+            begun: the one that goes on: its rows are made once more.
         """
         progress, rounds = self.progress, self.config.federation.rounds
         progress.begin(self.config, checkpoint.state.round if checkpoint else 0)
-        state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
+        state = self._resume(checkpoint, beyond, begun) if checkpoint else self._begin(first)
         lost: list[str] = []
-        begun = beyond.goes_on
         if state.round < rounds:
             self.directory.bundle.unlink(missing_ok=True)  # that of a run that was stopped
         while state.round < rounds:
@@ -278,7 +282,9 @@ class _Run:
         self._save(state)
         return state
 
-    def _resume(self, checkpoint: Checkpoint, beyond: Beyond) -> TrainingState:
+    def _resume(
+        self, checkpoint: Checkpoint, beyond: Sequence[BegunRound], goes_on: BegunRound | None
+    ) -> TrainingState:
         """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
         state, progress = checkpoint.state, self.progress
         self.answered = Answered(checkpoint.answered, checkpoint.lost)
@@ -289,13 +295,13 @@ class _Run:
                 progress.evaluated(last.round, _errors_of(last))
         is_finished = state.round == self.config.federation.rounds
         self._evaluate_if_due(state)
-        if not beyond.goes_on and (not is_finished or beyond.rounds):
+        if goes_on is None and (not is_finished or beyond):
             self.transcript.resume(state.round)
         events = []
-        for begun in beyond.rounds:
+        for begun in beyond:
             state, event = self._play_round(state, begun.cohort, (), begun)
             events.append(event)
-        if beyond.rounds:  # all at once, for the mark is beyond all of them
+        if beyond:  # all at once, for the mark is beyond all of them
             self._save(state)
             self._evaluate_if_due(state)
         for event in events:
@@ -304,9 +310,8 @@ class _Run:
 
     def _model_before(self, round_number: int) -> Vector | None:
         """The model of the last checkpoint before a round; None if there is none."""
-        earlier = readable_checkpoints(self.record)
-        models = (one.state.model for one in earlier if one.state.round < round_number)
-        return next(models, None)
+        earlier = load_checkpoint(self.record, before=round_number)
+        return None if earlier is None else earlier.state.model
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
         if len(lost) >= min(MAX_LOST_ROUNDS, self.config.federation.rounds):

@@ -136,10 +136,10 @@ def test_an_arm_that_is_resumed_by_itself_is_left_alone(tiny, tmp_path, no_figur
     with RunDirectory(tmp_path / "run").claim(config, resume=False):
         pass
     with directory.claim(arm, resume=False) as record:
-        before = record.chain.last(), record.settings
+        before = record.chain.mark_at(), record.settings
         with pytest.raises(RunDirectoryError, match="in use by another process"):
             run(config, tmp_path / "run", resume=True)
-        assert (record.chain.last(), record.settings) == before
+        assert (record.chain.mark_at(), record.settings) == before
 
 
 def test_what_is_checked_need_not_be_there(tmp_path):

@@ -430,7 +430,7 @@ def test_a_record_is_read_while_it_is_written(tmp_path):
             record.keep()
             play_round(writer, 2)
             record.keep()
-            assert seen.chain.last().num_frames == 9  # one state, however long it is read
+            assert seen.chain.mark_at().num_frames == 9  # one state, however long it is read
             with pytest.raises(sqlite3.OperationalError, match="readonly"):
                 seen.db.execute("DELETE FROM about")
         with open_record(path) as seen:
@@ -501,12 +501,16 @@ def test_a_killed_writer_leaves_whole_trips(tmp_path, seed):
     process.wait()
     process.stdout.close()
     rows = list(read_transcript(path))
-    assert isinstance(rows[-1], Opening | Begin | Closed | RoundEnd)
+    if isinstance(rows[-1], Message):  # its trip is over, and was not closed yet
+        trips = [(one.round, one.trip) for one in rows if isinstance(one, Message)]
+        assert trips.count(trips[-1]) == 4
+    else:
+        assert isinstance(rows[-1], Opening | Begin | Closed | RoundEnd)
     with write_record(path) as record:
         beyond = read_beyond(record, record.chain.start)
         writer = TranscriptWriter(record, "full")
         writer.resume(0)
-        play_round(writer, len(beyond.rounds) + 1)
+        play_round(writer, len(beyond) + 1)
         record.keep()
     again = list(read_transcript(path))
     assert again[: len(rows)] == rows or [type(one) for one in again[: len(rows)]] == [
@@ -525,10 +529,10 @@ def test_what_lies_beyond_a_checkpoint(tmp_path):
         play_round(writer, 1)
         record.keep()
         mark = record.chain.mark
-        assert read_beyond(record, mark).rounds == ()
+        assert read_beyond(record, mark) == ()
         play_round(writer, 2)
         writer.begin_round(3, (4,))
-        second, third = read_beyond(record, mark).rounds
+        second, third = read_beyond(record, mark)
         assert (second.round, second.cohort, second.before, second.slots) == (2, COHORT, mark, (1,))
         assert (third.round, third.cohort, third.slots) == (3, (4,), ())
         assert third.before == record.chain.mark_at(third.before.num_frames)
@@ -545,7 +549,7 @@ def test_a_round_that_goes_on_makes_the_same_rows_again(tmp_path):
     whole = tmp_path / "whole.sqlite"
     shutil.copy(path, whole)
     with write_record(path) as record:
-        (begun,) = read_beyond(record, record.chain.start).rounds
+        (begun,) = read_beyond(record, record.chain.start)
         writer = TranscriptWriter(record, "full")
         writer.begin_round(1, COHORT, begun.before)
         for sent, peer, data in MESSAGES:

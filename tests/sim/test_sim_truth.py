@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.sessions import Sessions
-from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import Chain
@@ -28,20 +28,15 @@ SENT = MODEL * np.float32(0.1)
 
 
 def asked(device=7, weight=12, *, trains):
-    """The weights of a cohort of one device, and what it told."""
-    return {device: weight}, Told({device: LOSS}, {device: SENT} if trains else {})
-
-
-def silent():
-    """The same of a device that was asked nothing."""
-    return {7: 12}, Told()
+    """What a device told."""
+    return Told({(device, 0): (LOSS, weight)}, {(device, 0): SENT} if trains else {})
 
 
 def write(path, *rounds, mode="full", run_id=RUN_ID, last_round=0, digest=b""):
     writer = TruthWriter(path, run_id, last_round, digest, keeps_updates=mode == "full")
     try:
-        for number, (weights, told) in rounds:
-            writer.add(number, weights, told)
+        for number, told in rounds:
+            writer.add(number, told)
         return writer.flush()
     finally:
         writer.close()
@@ -68,13 +63,13 @@ def test_what_devices_tell_a_secure_round_is_noted():
             return np.full(len(model), self.id / 7, dtype=np.float32)
 
     told = Told()
-    rounds = IdealRounds(Sessions())
+    rounds = MaskedRounds(Sessions())
     cohort = cohort_of(map(Device, range(12)), rounds, told=told)
     _, report = PrivateDeltaFL(Fraction(1, 2)).apply(TrainingState(MODEL), cohort)
-    assert told.losses == {number: number / 3 for number in range(12)}
+    assert told.measured == {(number, 0): (number / 3, 3) for number in range(12)}
     assert 0 < report.kept_devices < 12
-    assert sorted(told.updates) == list(range(12 - report.kept_devices, 12))
-    assert all(update[0] == np.float32(one / 7) for one, update in told.updates.items())
+    assert sorted(told.updates) == [(one, 0) for one in range(12 - report.kept_devices, 12)]
+    assert all(update[0] == np.float32(one / 7) for (one, _), update in told.updates.items())
 
 
 def test_what_was_noted_is_read_back_to_the_bit(tmp_path):
@@ -90,7 +85,7 @@ def test_what_was_noted_is_read_back_to_the_bit(tmp_path):
 
 
 def test_who_was_asked_nothing_has_nothing_to_hide(tmp_path):
-    write(tmp_path / "truth.sqlite", (1, silent()))
+    write(tmp_path / "truth.sqlite", (1, Told()))
     assert list(read_truth(tmp_path / "truth.sqlite", RUN_ID)) == []
 
 
@@ -129,7 +124,7 @@ def test_the_truth_of_another_run_is_refused_by_name(tmp_path):
 
 
 PACKED = np.zeros(2, "<f4").tobytes()
-DEVICE = (1, 7, LOSS, 12, 1, None)
+DEVICE = (1, 7, 0, LOSS, 12, 1, None)
 SEED = (1, 7, bytes(16), bytes(32), b"")
 
 
@@ -152,15 +147,16 @@ OPENING = ("run", RUN_ID, bytes(32))
     "row",
     [
         OPENING,
-        ("devices", *DEVICE[:3], "twelve", *DEVICE[4:]),
+        ("devices", *DEVICE[:4], "twelve", *DEVICE[5:]),
         ("devices", "one", *DEVICE[1:]),
-        ("devices", *DEVICE[:4], 2, None),
-        ("devices", *DEVICE[:5], "update"),
-        ("devices", *DEVICE[:5], PACKED[:-1]),
-        ("devices", *DEVICE[:2], "loss", *DEVICE[3:]),
+        ("devices", *DEVICE[:5], 2, None),
+        ("devices", *DEVICE[:6], "update"),
+        ("devices", *DEVICE[:6], PACKED[:-1]),
+        ("devices", *DEVICE[:3], "loss", *DEVICE[4:]),
         ("devices", -1, *DEVICE[1:]),
         ("devices", 1, -7, *DEVICE[2:]),
-        ("devices", *DEVICE[:3], -12, *DEVICE[4:]),
+        ("devices", 1, 7, -1, *DEVICE[3:]),
+        ("devices", *DEVICE[:4], -12, *DEVICE[5:]),
         ("seeds", *SEED[:2], bytes(15), *SEED[3:]),
         ("seeds", *SEED[:3], bytes(33), b""),
         ("seeds", *SEED[:4], bytes(31)),
@@ -178,8 +174,8 @@ def test_a_row_that_no_run_writes_is_malformed(tmp_path, row):
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_device_that_diverged_is_read_back(tmp_path, loss):
     path = tmp_path / "truth.sqlite"
-    told = Told({7: loss}, {7: np.full(2, math.nan, dtype=np.float32)})
-    write(path, (1, ({7: 12}, told)))
+    told = Told({(7, 0): (loss, 12)}, {(7, 0): np.full(2, math.nan, dtype=np.float32)})
+    write(path, (1, told))
     (truth,) = read_truth(path, RUN_ID)
     assert repr(truth.loss) == repr(loss)
     assert np.isnan(truth.update).all()
@@ -203,7 +199,7 @@ def test_a_row_that_was_edited_is_found(tmp_path):
 
 def test_what_a_device_draws_follows_from_its_seed(tmp_path):
     told = Told(seeds={(bytes(16), 7): (bytes(range(32)), bytes(32)), (bytes(16), 8): SEEDS})
-    write(tmp_path / "truth.sqlite", (1, ({7: 12, 8: 1}, told)))
+    write(tmp_path / "truth.sqlite", (1, told))
     first, second = read_records(tmp_path / "truth.sqlite", RUN_ID)
     assert first == DeviceSeed(1, 7, bytes(16), bytes(range(32)), bytes(32))
     assert second == DeviceSeed(1, 8, bytes(16), *SEEDS)
