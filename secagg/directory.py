@@ -15,7 +15,14 @@ from typing import Final, Protocol, Self
 
 from deltafl.secagg import labels
 from deltafl.secagg.errors import UsageError
-from deltafl.secagg.identity import IDENTITY_SIZE, SEED_SIZE, Identity, IdentityKey, grouped, identity
+from deltafl.secagg.identity import (
+    IDENTITY_SIZE,
+    SEED_SIZE,
+    Identity,
+    IdentityKey,
+    grouped,
+    identity,
+)
 from deltafl.secagg.labels import Label
 from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.params import ClientId, SessionParams
