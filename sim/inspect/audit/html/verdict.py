@@ -54,7 +54,7 @@ def verdict(*reports: AuditReport) -> Verdict:
         f"{count(released, 'released sum')} computed again from the messages, and equal."
     )
     if unchecked:
-        coverage += f" {count(unchecked, 'thing')} not checked, listed below."
+        coverage += f" {count(unchecked, 'thing')} not checked."
     if len(reports) > 1:
         coverage = f"{count(len(reports), 'run')}. {coverage}"
     return Verdict(level, sentence, coverage)
