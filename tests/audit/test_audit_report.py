@@ -3,9 +3,11 @@
 import json
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from honest_runs import play_honestly
+from honest_runs import config_of, play_honestly
 
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
@@ -13,8 +15,10 @@ from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.inspect.audit.preface import without_truth
 from deltafl.sim.inspect.audit.report import harm_of
 from deltafl.sim.inspect.audit.rules import MAX_PLACES, Fault, Harm, Rules
+from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.record.record import write_record
 from deltafl.sim.record.transcript import Message, Sum, TranscriptWriter, read_transcript
 
@@ -190,6 +194,15 @@ def test_of_a_record_of_sums_it_is_said_first_that_no_message_was_played_again(t
     assert outcomes["values in clear"] is outcomes["masked bytes"] is Outcome.SKIPPED
     told = " ".join(report.not_checked)
     assert all(told.count(name) == 1 for name in ("values in clear", "masked bytes"))
+
+
+def test_where_devices_are_real_their_seeds_are_nowhere():
+    source = Source(Path("run"), Path("run/record.sqlite"), config_of())
+    assert "no truth file was given" in without_truth(source)
+    remote = replace(source, config=config_of(federation={"devices": "remote"}))
+    assert "the devices are real, and their seeds" in without_truth(remote)
+    for one in (source, remote):
+        assert "No device was played again" in without_truth(one)
 
 
 @pytest.mark.slow

@@ -25,13 +25,13 @@ def test_every_attack_of_a_rule_is_on_the_page_under_its_name():
     attacks = dict(ATTACK.findall(PAGE.read_text(encoding="utf-8")))
     assert list(attacks) == [f"A{number}" for number in range(1, 26)]
     for rule in RULES.values():
-        number, _, name = rule.attack.partition(" ")
+        number, _, name = rule.texts()["attack"].partition(" ")
         assert attacks[number].partition(" (")[0].startswith(name.partition(" (")[0]), rule
 
 
 def test_every_rule_has_its_texts_and_a_check():
     for name, rule in RULES.items():
-        for text in (rule.consequence, rule.texts()["remedy"]):
+        for text in (rule.consequence, rule.fault.value):
             assert text[0].isupper(), name
             assert text.endswith("."), name
         assert not rule.title.endswith("."), name

@@ -86,9 +86,11 @@ def _runs(path: Path) -> Iterator[Path]:
 
 
 def _as_json(reports: Sequence[AuditReport]) -> dict[str, object]:
+    said = asdict(verdict(*reports))
+    del said["not_checked"]  # it is in the reports
     if len(reports) == 1:
-        return {"verdict": asdict(verdict(*reports)), **reports[0].to_json()}
-    return {"verdict": asdict(verdict(*reports)), "runs": [_as_json([one]) for one in reports]}
+        return {"verdict": said, **reports[0].to_json()}
+    return {"verdict": said, "runs": [_as_json([one]) for one in reports]}
 
 
 def _options(given: argparse.Namespace) -> Options:

@@ -1,5 +1,6 @@
 """Everything that passed through the server, by kind, and one round as the server saw it."""
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -10,70 +11,54 @@ from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import Question
 from deltafl.sim.record.transcript import Sum
 
-_TELLS: Final = {
-    Kind.OPEN: "nothing: the same for all",
-    Kind.ROSTER: "public keys of its neighbours",
-    Kind.DELIVERY: "sealed shares for it",
-    Kind.SLOT: "nothing: the same for all",
-    Kind.CHECK: "nothing: the same for all",
-    Kind.REQUEST: "nothing: the same for all",
-    Kind.OPENING: "nothing: the same for all",
-    Kind.ADVERTISE: "its public keys",
-    Kind.SHARE_KEYS: "commitments and sealed shares",
-    Kind.RECEIPT: "whose boxes did not open",
-    Kind.MASKED: "a masked vector",
-    Kind.SIGNATURE: "its signature of a list",
-    Kind.SHARES: "shares of its neighbours' secrets",
+_KINDS: Final = {
+    Kind.OPEN: ("announcement", "nothing: the same for all"),
+    Kind.ROSTER: ("roster", "public keys of its neighbours"),
+    Kind.DELIVERY: ("delivery of shares", "sealed shares for it"),
+    Kind.SLOT: ("question", "nothing: the same for all"),
+    Kind.CHECK: ("consistency check", "nothing: the same for all"),
+    Kind.REQUEST: ("request for shares", "nothing: the same for all"),
+    Kind.OPENING: ("proof of a sum", "nothing: the same for all"),
+    Kind.ADVERTISE: ("key advertisement", "its public keys"),
+    Kind.SHARE_KEYS: ("sealed shares", "commitments and sealed shares"),
+    Kind.RECEIPT: ("receipt of shares", "whose boxes did not open"),
+    Kind.MASKED: ("masked vector", "a masked vector"),
+    Kind.SIGNATURE: ("consistency signature", "its signature of a list"),
+    Kind.SHARES: ("shares", "shares of its neighbours' secrets"),
 }
-_NAMES: Final = {
-    Kind.OPEN: "announcement",
-    Kind.ROSTER: "roster",
-    Kind.DELIVERY: "delivery of shares",
-    Kind.SLOT: "question",
-    Kind.CHECK: "consistency check",
-    Kind.REQUEST: "request for shares",
-    Kind.OPENING: "proof of a sum",
-    Kind.ADVERTISE: "key advertisement",
-    Kind.SHARE_KEYS: "sealed shares",
-    Kind.RECEIPT: "receipt of shares",
-    Kind.MASKED: "masked vector",
-    Kind.SIGNATURE: "consistency signature",
-    Kind.SHARES: "shares",
-}
-_UNKNOWN: Final = "unknown"
-_SUM: Final = "released sum"
+"""What messages are called, and what they tell about a single device."""
+
+_UNKNOWN: Final = ("unknown", "unknown")
+_SUM: Final = ("released sum", "nothing by itself")
 _WORD_BYTES: Final = 8
 
 
 @dataclass(slots=True)
 class Inventory:
-    """Counts messages and sums."""
+    """Counts messages and sums, by their sizes."""
 
-    _kinds: dict[tuple[bool, Kind | None], Observed] = field(default_factory=dict)
-    _sums: Observed = field(
-        default_factory=lambda: Observed(_SUM, False, "nothing by itself", 0, 0, 0, 0)
+    _sizes: dict[tuple[bool, Kind | None], Counter[int]] = field(
+        default_factory=lambda: defaultdict(Counter)
     )
+    _sums: Counter[int] = field(default_factory=Counter)
 
     def add(self, seen: Seen) -> None:
         """Count a message."""
-        kind, record = seen.content.kind, seen.record
-        tells = "unknown" if kind is None else _TELLS[kind]
-        new = Observed(name_of(kind), record.sent, tells, 0, 0, record.size, record.size)
-        self._kinds[record.sent, kind] = _one_more(
-            self._kinds.get((record.sent, kind), new), record.size
-        )
+        self._sizes[seen.record.sent, seen.content.kind][seen.record.size] += 1
 
     def add_sum(self, released: Sum) -> None:
         """Count a sum."""
-        size = released.length * _WORD_BYTES
-        before = self._sums if self._sums.count else replace(self._sums, smallest=size)
-        self._sums = _one_more(before, size)
+        self._sums[released.length * _WORD_BYTES] += 1
 
     def observed(self) -> tuple[Observed, ...]:
         """The counts: received messages first, then sent messages, then the sums."""
-        order = sorted(self._kinds, key=lambda key: (key[0], -1 if key[1] is None else key[1]))
-        sums = (self._sums,) if self._sums.count else ()
-        return (*(self._kinds[key] for key in order), *sums)
+        order = sorted(self._sizes, key=lambda key: (key[0], -1 if key[1] is None else key[1]))
+        kinds = [(sent, _about(kind), self._sizes[sent, kind]) for sent, kind in order]
+        return tuple(
+            Observed(name, sent, tells, sizes.total(), _weight(sizes), min(sizes), max(sizes))
+            for sent, (name, tells), sizes in (*kinds, (False, _SUM, self._sums))
+            if sizes
+        )
 
 
 @dataclass(slots=True)
@@ -85,8 +70,7 @@ class Timeline:
     """
 
     round: int | None = None
-    _steps: list[TimelineStep] = field(default_factory=list)
-    _devices: set[int] = field(default_factory=set)
+    _steps: dict[tuple[Kind | None, bool, int | None], TimelineStep] = field(default_factory=dict)
 
     def begin(self, number: int) -> None:
         """Note that a round begins; only the first is followed."""
@@ -94,54 +78,37 @@ class Timeline:
             self.round = number
 
     def add(self, seen: Seen) -> None:
-        """Add a message to its step, or begin a new one."""
-        if seen.record.round != self.round:
+        """Add a message to its step: a late one, too, or one to a device that answers at once."""
+        record, content = seen.record, seen.content
+        if record.round != self.round:
             return
-        label, record = name_of(seen.content.kind), seen.record
-        step = self._steps[-1] if self._steps else None
-        if step is None or (step.label, step.sent, step.slot) != (
-            label,
-            record.sent,
-            seen.content.slot,
-        ):
-            # a late message, or one to a device that answers at once, goes back to its own step
-            step = self._earlier(label, record.sent, seen.content.slot)
-        if step is None:
-            number = record.number
-            step = TimelineStep(label, record.sent, 0, 0, number, number, seen.content.slot, "")
-            self._steps.append(step)
-        self._replace(
-            step,
-            replace(
-                step,
-                devices=step.devices + 1,
-                size=step.size + record.size,
-                last_record=record.number,
-            ),
+        key, number = (content.kind, record.sent, content.slot), record.number
+        name, _ = _about(content.kind)
+        new = TimelineStep(name, record.sent, 0, 0, number, number, content.slot, "")
+        step = self._steps.get(key, new)
+        self._steps[key] = replace(
+            step, devices=step.devices + 1, size=step.size + record.size, last_record=number
         )
 
     def add_sum(self, released: Sum, question: Question | None) -> None:
         """Note what the server knew after the last step of a slot, given its question."""
         if released.round != self.round:
             return
-        knows = _knows(question, released)
-        for step in reversed(self._steps):
-            if step.slot == released.slot and not step.sent:
-                self._replace(step, replace(step, revealed=knows))
-                return
+        answers = [key for key in self._steps if key[1:] == (False, released.slot)]
+        for key in answers[-1:]:
+            self._steps[key] = replace(self._steps[key], revealed=_knows(question, released))
 
     def steps(self) -> tuple[TimelineStep, ...]:
         """The steps, in order."""
-        return tuple(self._steps)
+        return tuple(self._steps.values())
 
-    def _earlier(self, label: str, sent: bool, slot: int | None) -> TimelineStep | None:
-        for step in reversed(self._steps):
-            if (step.label, step.sent, step.slot) == (label, sent, slot):
-                return step
-        return None
 
-    def _replace(self, old: TimelineStep, new: TimelineStep) -> None:
-        self._steps[self._steps.index(old)] = new
+def _about(kind: Kind | None) -> tuple[str, str]:
+    return _UNKNOWN if kind is None else _KINDS[kind]
+
+
+def _weight(sizes: Counter[int]) -> int:
+    return sum(size * count for size, count in sizes.items())
 
 
 def _knows(question: Question | None, released: Sum) -> str:
@@ -153,18 +120,3 @@ def _knows(question: Question | None, released: Sum) -> str:
     if question is None:
         return f"a sum over {count} devices"
     return f"the sum of updates over those of {count} devices that passed"
-
-
-def name_of(kind: Kind | None) -> str:
-    """What a message is called."""
-    return _UNKNOWN if kind is None else _NAMES[kind]
-
-
-def _one_more(observed: Observed, size: int) -> Observed:
-    return replace(
-        observed,
-        count=observed.count + 1,
-        size=observed.size + size,
-        smallest=min(observed.smallest, size),
-        largest=max(observed.largest, size),
-    )

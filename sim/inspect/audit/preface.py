@@ -47,15 +47,14 @@ def facts_of_run(
     """What the run says about itself, and which limits the audit applies to it."""
     facts = [("messages kept", opening.mode if opening else "unknown")]
     if source.config is not None:
-        federation, quantile = source.config.federation, source.config.quantile
-        facts += [
-            ("algorithm", federation.algorithm),
-            ("conformity level θ", ", ".join(map(str, federation.thetas))),
-            ("cohort", str(federation.cohort_size)),
-            ("quantile method", quantile.method),
-            ("sums", source.config.privacy.sums),
-        ]
-        strategy = source.config.strategy
+        federation, strategy = source.config.federation, source.config.strategy
+        facts += [("algorithm", federation.algorithm), ("cohort", str(federation.cohort_size))]
+        if federation.is_private:
+            facts += [
+                ("conformity level θ", ", ".join(map(str, federation.thetas))),
+                ("quantile method", source.config.quantile.method),
+                ("sums", source.config.privacy.sums),
+            ]
         if strategy.server_optimizer != "sgd" or strategy.server_learning_rate != 1:
             rate = f"{strategy.server_optimizer}, learning rate {strategy.server_learning_rate:g}"
             facts.append(("server optimiser", f"{rate}; by the run's own settings"))

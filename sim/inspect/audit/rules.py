@@ -5,7 +5,7 @@ defines its own rules; `catalogue` collects them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -108,11 +108,8 @@ _HARMS: Final = {
 }
 
 
-class Rules(Mapping[str, Rule]):
+class Rules(dict[str, Rule]):
     """Rules by id; makes findings of these rules only."""
-
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
-        self._rules = dict(rules)
 
     @classmethod
     def read(cls, table: str) -> "Rules":
@@ -125,7 +122,7 @@ class Rules(Mapping[str, Rule]):
             ValueError: a line is neither, or an id is there twice.
             KeyError: a severity or a fault is unknown.
         """
-        rules: dict[str, Rule] = {}
+        rules = cls()
         for block in re.split(r"\n(?=\S)", table.strip()):
             first, *rest = block.splitlines()
             if (read := _RULE.fullmatch(first)) is None or not rest or read["id"] in rules:
@@ -133,16 +130,7 @@ class Rules(Mapping[str, Rule]):
             severity, fault = Severity[read["severity"].upper()], Fault[read["fault"].upper()]
             consequence = " ".join(map(str.strip, rest))
             rules[read["id"]] = Rule(severity, fault, read["attack"], read["title"], consequence)
-        return cls(rules)
-
-    def __getitem__(self, rule: str) -> Rule:
-        return self._rules[rule]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rules)
-
-    def __len__(self) -> int:
-        return len(self._rules)
+        return rules
 
     def found(
         self,

@@ -19,11 +19,13 @@ class Verdict:
             there is nothing that was not checked, and else "open".
         sentence: The verdict, of what was checked.
         coverage: How much was checked, in sentences.
+        not_checked: What was not, in phrases.
     """
 
     level: str
     sentence: str
     coverage: str
+    not_checked: tuple[str, ...]
 
 
 def verdict(*reports: AuditReport) -> Verdict:
@@ -41,7 +43,7 @@ def verdict(*reports: AuditReport) -> Verdict:
         worst = max(worst, Severity.MEDIUM)
     made = len(outcomes) - outcomes.count(Outcome.EMPTY)
     in_full = sum(outcome in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes)
-    unchecked = sum(len(report.not_checked) for report in reports)
+    unchecked = tuple(dict.fromkeys(one for report in reports for one in report.not_checked))
     released = sum(report.sums_released for report in reports)
     replayed = sum(report.sums_replayed for report in reports)
     is_all = 0 < made == in_full and replayed == released and not unchecked
@@ -54,10 +56,10 @@ def verdict(*reports: AuditReport) -> Verdict:
         f"{count(released, 'released sum')} computed again from the messages, and equal."
     )
     if unchecked:
-        coverage += f" {count(unchecked, 'thing')} not checked, listed below."
+        coverage += f" {count(len(unchecked), 'thing')} not checked."
     if len(reports) > 1:
         coverage = f"{count(len(reports), 'run')}. {coverage}"
-    return Verdict(level, sentence, coverage)
+    return Verdict(level, sentence, coverage, unchecked)
 
 
 def _sentence(worst: Severity, findings: Sequence[Finding], *, is_all: bool) -> tuple[str, str]:
