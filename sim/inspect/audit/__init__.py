@@ -8,10 +8,9 @@
     round_replay    a round again, from its sums (search_start, server_step)
     facts       figures of checks for the report    coverage     on how much a check was made
     options     what a person may set               report       the verdict; html/, cli
-    in_clear    the verdict on a run without masks
 
 Statistics: `false_alarms` is the budget, `tails` the p-values, `mask_tests` takes in what is to be
 tested, by `uniformity`, `relations`, `independence`, `weak_seeds`. What follows from sums: of one
-round `given_away`, of many `differencing` and `participation`. `searches` hands recorded searches to
+round `given_away`, of many `differencing` and `participation`. `searches` hands recorded ones to
 `deltafl.sim.inspect.leakage`.
 """

@@ -140,7 +140,8 @@ class GivenAway(Check):
     def _sizes(self, round_: RoundView, tails: Sequence[tuple[Sum, int]]) -> None:
         """Note over how many devices each sum, and the difference of two levels' tails, is."""
         counts = {id(update): count for update, count in tails}
-        sizes = [min(counts.get(id(one), math.inf), len(one.contributors)) for one in round_.sums]
+        cohorts = [(id(one), len(one.contributors)) for one in round_.sums]
+        sizes = [min(size, counts.get(one, size)) for one, size in cohorts]
         sizes += [abs(a - b) for (_, a), (_, b) in itertools.combinations(tails, 2)]
         found = [(size, round_.number) for size in sizes if size]
         self._smallest = sorted([*found, *self._smallest])[:1]
