@@ -12,20 +12,18 @@ from deltafl.sim.inspect.audit.checks.devices import DevicesAgain
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.floors import Floors
-from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
-from deltafl.sim.inspect.audit.checks.keys import Keys
+from deltafl.sim.inspect.audit.checks.invariants import Invariants
+from deltafl.sim.inspect.audit.checks.key_roles import GuessableKeys
 from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.limits import Limits
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
 from deltafl.sim.inspect.audit.checks.nonces import Nonces
-from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.run import RunAgain
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.server import ServerAgain
-from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
 from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.rules import Rules
@@ -36,12 +34,10 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ServerAgain,
     DevicesAgain,
     RunAgain,
+    Invariants,
     ValuesInClear,
-    Parameters,
-    Keys,
-    KeyRoles,
+    GuessableKeys,
     Nonces,
-    Shares,
     Sharing,
     MaskedBytes,
     SharedMasks,

@@ -35,7 +35,7 @@ def without(edit: Edit, members: np.ndarray, device: int) -> np.ndarray:
     return fewer
 
 
-@leak("broadcast.announcement")
+@leak("broadcast.announcement", "spec.told-apart")
 def another_model_for_one_device(edit):
     (entry,) = edit.find(1, Kind.OPEN, peer=VICTIM)
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
@@ -135,7 +135,7 @@ def one_share_too_many(edit):
     edit.touched = []
 
 
-@leak("keys.substituted")
+@leak("keys.substituted", "spec.relayed")
 def a_key_of_the_server_s_own(edit):
     (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
     message = edit.message(entry)
@@ -217,7 +217,7 @@ class SameSessionStage(SameModelStage):
         return super().graph_seed(1, take)
 
 
-@leak("session.reused", stage=SameSessionStage, round=2)
+@leak("session.twice", stage=SameSessionStage, round=2)
 def the_same_session_again(edit):
     edit.touched = [e for e in edit.find(2, Kind.OPEN)][:1]
 
@@ -297,7 +297,7 @@ def a_threshold_for_one_device(edit):
     edit.touched = edit.sums(1)[-1:]
 
 
-@leak("question.unfounded", stage=IsolatingStage)
+@leak("question.unfounded", "spec.questions", stage=IsolatingStage)
 def a_threshold_of_the_server_s_own(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
 
@@ -340,6 +340,20 @@ class WeakStage(Stage):
 
 @leak("parameters.below-policy", stage=WeakStage)
 def a_threshold_of_two_shares(edit):
+    edit.touched = edit.find(1, Kind.OPEN)[:1]
+
+
+class HalfStage(SignedStage):
+    """Lists are signed, by so few that two lists can be."""
+
+    is_lenient = True
+
+    def params(self, number, take, config, model):
+        return replace(super().params(number, take, config, model), threshold=3)
+
+
+@leak("spec.threshold", stage=HalfStage, options={"adversary": Adversary.ACTIVE})
+def a_threshold_that_two_lists_reach(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
 
