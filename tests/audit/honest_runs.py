@@ -1,9 +1,11 @@
 """Runs of honest parties that train nothing, whose devices vanish as the faults of a run say."""
 
 import shutil
+import sqlite3
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +144,7 @@ def play_honestly(
             state = meddle(number, state) if meddle else state
             state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)
-            truths.add(number, cohort.weights, told)
+            truths.add(number, told)
             reports.append(report)
             rounds_told.append(told)
         if finish:
@@ -177,16 +179,28 @@ def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, build=build_strateg
     return tape.messages
 
 
-def edited(transcript: Path, path: Path, change) -> None:
+def edited(transcript: Path, path: Path, change=None, bodies=None) -> None:
     """Write a record with other rows, under a chain that is right.
 
     Args:
         transcript: Its file.
         path: The file to write.
         change: Given the table and the fields of a row, changes the fields.
+        bodies: Given a message, returns another.
     """
     shutil.copy(transcript, path)
     rows = records.rows_of(path)
+    if bodies is not None:
+        with closing(sqlite3.connect(path)) as db:
+            others = {n: bodies(data) for n, data in db.execute("SELECT number, data FROM bodies")}
+            pairs = [(data, number) for number, data in others.items()]
+            db.executemany("UPDATE bodies SET data = ? WHERE number = ?", pairs)
+            db.commit()
+        for table, _, fields, body in rows:
+            if table == "messages":
+                fields["size"] = len(others[body])
+                fields["sha256"] = sha256(others[body]).digest()
     for table, _, fields, _ in rows:
-        change(table, fields)
+        if change is not None:
+            change(table, fields)
     records.write_rows(path, rows)

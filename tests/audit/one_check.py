@@ -5,16 +5,16 @@ from pathlib import Path
 from deltafl.sim.inspect.audit.check import Premises, RoundOver
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.options import Options, expected_of
-from deltafl.sim.inspect.audit.server_step import PLAIN_STEP
+from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.source import Source
 
 
 def new(check_type, **options):
-    """A check that has seen nothing yet, of a bare transcript."""
-    source, chosen = Source(Path("t.bin"), Path("t.bin")), Options(**options)
+    """A check that has seen nothing yet, of a record alone."""
+    source, chosen = Source(Path("t.sqlite"), Path("t.sqlite")), Options(**options)
     budget = FalseAlarmBudget(chosen.false_alarm_rate)
     expected = expected_of(source, chosen)
-    return check_type(Premises(source, expected, chosen.head, PLAIN_STEP, budget))
+    return check_type(Premises(source, expected, chosen.head, budget, RoundsAgain(False)))
 
 
 def found_in(view, check):

@@ -1,20 +1,16 @@
 """Runs of honest parties, whatever becomes of their devices: nothing is found, all sums agree."""
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
-from itertools import pairwise
 
 import pytest
 from honest_runs import (
-    MESSAGE,
     SETTINGS,
-    SUM,
     StandIn,
     build_verified,
     config_of,
     edited,
-    in_mode,
     play_honestly,
 )
 from hypothesis import given, settings
@@ -22,18 +18,18 @@ from hypothesis import strategies as st
 
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
-from deltafl.secagg import Adversary, Stage, Step, Vanish
+from deltafl.secagg import Adversary, DecodeError, Stage, Step, Vanish
 from deltafl.sim.cohort.dropouts import stages_of_session
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.checks.account import Account
-from deltafl.sim.inspect.audit.checks.first_model import FirstModel
+from deltafl.sim.inspect.audit.checks.run import RunAgain
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.record.transcript import SUM_WORDS, TranscriptWriter, read_transcript
+from deltafl.sim.record.record import write_record
+from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.run.algorithms import build_rounds, build_strategy, policy_of
 
 BY_MM = {"max_mm_pivots_per_device": 10}  # a small cohort accepts so many pivots of `mm`
@@ -140,25 +136,11 @@ def test_nothing_is_found_and_every_sum_is_computed_again(played, name):
     released = sum(round_report.secure_sums for round_report in run.reports)
     assert report.sums_replayed == report.sums_released == released
     assert report.full_rounds == report.rounds == len(run.reports)
-    of_a_directory = {Account.name, FirstModel.name}
-    done = {name: one for name, one in outcomes(report).items() if name not in of_a_directory}
+    done = {name: one for name, one in outcomes(report).items() if name != RunAgain.name}
     assert set(done.values()) <= {Outcome.PASSED, Outcome.EMPTY}
     assert list(done.values()).count(Outcome.PASSED) > list(done.values()).count(Outcome.EMPTY)
     assert report.head == run.mark.digest.hex()
     assert report.statistics.tests > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
-def test_nothing_is_found_where_only_heads_are_kept(played, name, tmp_path):
-    run = played(name)
-    in_mode(run.transcript, tmp_path / "t.bin", "headers")
-    report = audit(tmp_path / "t.bin", limits(**of(RUNS[name])))
-    assert serious(report) == []
-    assert (report.sums_replayed, report.full_rounds) == (0, 0)
-    assert report.sums_released == sum(round_report.secure_sums for round_report in run.reports)
-    skipped = {"keys, signatures, bindings", "shares of one kind", "masked bytes"}
-    assert {n for n, o in outcomes(report).items() if o is Outcome.SKIPPED} >= skipped
 
 
 @pytest.mark.slow
@@ -211,24 +193,21 @@ def config_of_slots():
     st.sampled_from([0.0, 0.1, 0.3, 0.5]),
     st.sampled_from([STEEP, BRACKETED, HISTOGRAM]),
     st.sampled_from([{}, SIGNED, ACTIVE]),
-    st.sampled_from(["full", "headers", "every=2"]),
 )
-def test_no_drop_outs_look_like_an_attack(tmp_path_factory, seed, dropout, method, signed, mode):
+def test_no_drop_outs_look_like_an_attack(tmp_path_factory, seed, dropout, method, signed):
     changes = method | signed
     folder = tmp_path_factory.mktemp("run")
     run = play_honestly(
-        folder, mode=mode, rounds=2, dropout=dropout, seed=seed, batches=2, length=5, **changes
+        folder, rounds=2, dropout=dropout, seed=seed, batches=2, length=5, **changes
     )
     report = audit(run.transcript, limits(**changes))
     assert serious(report) == []
-    replayed = {"full": (1, 2), "headers": (), "every=2": (2,)}[mode]
-    sums = [round_report.secure_sums for round_report in run.reports]
-    assert report.sums_replayed == sum(sums[number - 1] for number in replayed)
-    assert report.full_rounds == len(replayed)
+    assert report.sums_replayed == sum(round_report.secure_sums for round_report in run.reports)
+    assert report.full_rounds == 2
 
 
-def test_a_round_that_is_given_up_is_low_at_most(tmp_path):
-    """Enough shares come for its sum, but late: the server cannot have used them, or says so."""
+def test_a_round_that_is_given_up_is_no_finding(tmp_path):
+    """Enough shares come for its sum, but late: the server cannot have used them."""
 
     def all_late(round_index, device_ids, num_slots):
         del round_index
@@ -237,9 +216,7 @@ def test_a_round_that_is_given_up_is_low_at_most(tmp_path):
 
     run = play_honestly(tmp_path, rounds=1, dropouts=all_late, **AVERAGING)
     assert "threshold" in run.reports[0].aborted
-    report = audit(run.transcript)
-    low = dict.fromkeys(("sums.unrecorded", "round.given-up"), Severity.LOW)
-    assert {f.rule: f.severity for f in report.findings} == low
+    assert audit(run.transcript).findings == ()
 
 
 @pytest.mark.slow
@@ -263,30 +240,30 @@ def test_the_same_transcript_gives_the_same_report(played):
     assert first.to_json() == second.to_json()
 
 
-def resume(run, mode, *, rounds, **changes):
-    """Play further rounds onto a transcript, as a process does that knows its checkpoint only."""
-    state = run.state
-    with TranscriptWriter(run.transcript, mode, run.mark) as writer:
-        writer.resume(state.round, b"")
-        config, seeds = config_of(**changes), Seeds(1)
+def resume(run, *, rounds, **changes):
+    """Play further rounds onto a record, as a process does that knows its checkpoint only."""
+    state, config, seeds = run.state, config_of(**changes), Seeds(1)
+    ids = sorted({device for device, _ in run.told[0].measured})
+    with write_record(run.transcript) as record:
+        writer = TranscriptWriter(record, "full")
+        writer.resume(state.round)
         strategy, secure = build_strategy(config), build_rounds(config, writer)
         for number in range(state.round + 1, state.round + rounds + 1):
-            writer.begin_round(number, run.told[0].losses)
-            devices = device_objects(StandIn(one, number) for one in run.told[0].losses)
+            writer.begin_round(number, ids)
+            devices = device_objects(StandIn(one, number) for one in ids)
             cohort = SimulatedCohort(devices, state.round, seeds, secure)
             state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)
         writer.finish(state.round)
-        writer.flush()
+        record.keep()
 
 
-@pytest.mark.parametrize("mode", ["full", "headers"])
 @pytest.mark.parametrize("changes", [{}, SIGNED], ids=["unsigned", "signed"])
-def test_a_resumed_run_is_low_at_most(tmp_path, mode, changes):
+def test_a_resumed_run_is_low_at_most(tmp_path, changes):
     """Simulated devices of a signed run have other identities then: LOW, and once for each."""
     changes = changes | {"federation": {"cohort_size": 6}}
-    run = play_honestly(tmp_path, mode=mode, rounds=1, finish=False, **changes)
-    resume(run, mode, rounds=2, **changes)
+    run = play_honestly(tmp_path, rounds=1, finish=False, **changes)
+    resume(run, rounds=2, **changes)
     report = audit(run.transcript, limits())
     assert serious(report) == []
     assert report.rounds == 3
@@ -294,19 +271,6 @@ def test_a_resumed_run_is_low_at_most(tmp_path, mode, changes):
     expected = 6 if "privacy" in changes else 0
     assert [f.severity for f in changed] == [Severity.LOW] * expected
     assert {f.evidence[0].round for f in changed} <= {2}
-
-
-def test_records_of_heads_only_are_a_part_of_those_of_whole_messages(played, tmp_path):
-    """Control of the tests above: `in_mode` writes what a run in that mode would have written."""
-    run = played("averaging")
-    for mode in ("full", "headers", "every=2"):
-        in_mode(run.transcript, tmp_path / "t.bin", mode)
-        if mode == "full":
-            assert (tmp_path / "t.bin").read_bytes() == run.transcript.read_bytes()
-        kinds = [type(record) for record in read_transcript(tmp_path / "t.bin")]
-        assert kinds == [type(record) for record in read_transcript(run.transcript)]
-    sizes = [in_mode(run.transcript, tmp_path / "t.bin", m) for m in ("headers", "every=2", "full")]
-    assert all(less < more for less, more in pairwise(sizes))
 
 
 def test_a_round_without_a_search_does_not_forget_the_threshold(tmp_path):
@@ -340,22 +304,6 @@ def test_a_lost_round_leaves_the_start_of_the_next_search_where_it_was(tmp_path,
     assert [f for f in report.findings if f.rule == "question.unfounded"] == []
 
 
-@pytest.mark.slow
-def test_a_search_that_starts_elsewhere_is_told(tmp_path):
-    """Control of the test above: without what came before, the start is not explained."""
-    changes = {"quantile": {"method": "mm", "max_queries": 2}, "policy": BY_MM}
-    run = play_honestly(tmp_path, rounds=2, batches=2, **changes)
-    later = tmp_path / "later.bin"
-
-    def first_in_clear(kind, fields):
-        if kind == MESSAGE and fields[0] == 1:
-            fields[-3:] = [1, sha256(b"?").digest(), b"?"]
-
-    edited(run.transcript, later, first_in_clear)
-    found = [f for f in audit(later, limits()).findings if f.rule == "question.unfounded"]
-    assert [(f.severity, f.evidence[0].round) for f in found] == [(Severity.INFO, 2)]
-
-
 @pytest.fixture(scope="module")
 def one_sum(tmp_path_factory):
     return play_honestly(tmp_path_factory.mktemp("run"), rounds=1, length=6, **AVERAGING)
@@ -363,46 +311,46 @@ def one_sum(tmp_path_factory):
 
 @pytest.mark.parametrize("cut", [0, 1, 4])
 def test_a_model_of_another_length_is_no_crash(one_sum, tmp_path, cut):
-    def shorten(kind, fields):
-        if kind == MESSAGE and fields[1] and isinstance(fields[-1], bytes):
-            envelope = round_wire.decode(fields[-1])
+    def shorten(data):
+        with suppress(DecodeError):
+            envelope = round_wire.decode(data)
             if isinstance(envelope, Announce):
-                data = round_wire.encode(replace(envelope, models=envelope.models[:cut]))
-                fields[-3:] = [len(data), sha256(data).digest(), data]
+                return round_wire.encode(replace(envelope, models=envelope.models[:cut]))
+        return data
 
-    edited(one_sum.transcript, tmp_path / "t.bin", shorten)
-    assert "session.unbound" in {f.rule for f in serious(audit(tmp_path / "t.bin"))}
-
-
-@pytest.mark.parametrize("mode", ["full", "headers"])
-def test_a_sum_of_an_absurd_length_is_no_crash(one_sum, tmp_path, mode):
-    def lengthen(kind, fields):
-        if kind == SUM:
-            fields[2], fields[-1] = 1 << 60, bytes(8 * SUM_WORDS)
-
-    in_mode(one_sum.transcript, tmp_path / "t.bin", mode)
-    edited(tmp_path / "t.bin", tmp_path / "long.bin", lengthen)
-    found = {f.rule for f in serious(audit(tmp_path / "long.bin"))}
-    assert "sums.out-of-range" in found
+    edited(one_sum.transcript, tmp_path / "t.sqlite", bodies=shorten)
+    assert "session.impossible" in {f.rule for f in serious(audit(tmp_path / "t.sqlite"))}
 
 
-@pytest.mark.parametrize("mode", ["full", "headers"])
-def test_a_sum_over_other_devices_than_were_asked_for_differs(one_sum, tmp_path, mode):
-    def put_a_stranger_in(kind, fields):
-        if kind == SUM:
-            fields[-2] = (2).to_bytes(4, "little") + fields[-2][4:]
+def in_sums(**changes):
+    """Changes the fields of every sum."""
 
-    in_mode(one_sum.transcript, tmp_path / "t.bin", mode)
-    assert serious(audit(tmp_path / "t.bin")) == []
-    edited(tmp_path / "t.bin", tmp_path / "other.bin", put_a_stranger_in)
-    assert "sums.differ" in {f.rule for f in serious(audit(tmp_path / "other.bin"))}
+    def change(table, fields):
+        if table == "sums":
+            fields |= {name: new(fields[name]) for name, new in changes.items()}
+
+    return change
 
 
-@pytest.mark.parametrize("device", [1 << 32, 1 << 63])
+def test_a_sum_of_an_absurd_length_is_no_crash(one_sum, tmp_path):
+    edited(one_sum.transcript, tmp_path / "t.sqlite", in_sums(length=lambda _: 1 << 60))
+    assert "record.malformed" in {f.rule for f in serious(audit(tmp_path / "t.sqlite"))}
+
+
+def test_a_sum_over_other_devices_than_were_asked_for_differs(one_sum, tmp_path):
+    def put_a_stranger_in(devices):
+        return (2).to_bytes(4, "little") + devices[4:]
+
+    assert serious(audit(one_sum.transcript)) == []
+    edited(one_sum.transcript, tmp_path / "t.sqlite", in_sums(contributors=put_a_stranger_in))
+    assert "sums.differ" in {f.rule for f in serious(audit(tmp_path / "t.sqlite"))}
+
+
+@pytest.mark.parametrize("device", [1 << 32, (1 << 63) - 1, -1])
 def test_an_id_that_no_device_can_have_is_no_crash(one_sum, tmp_path, device):
-    def rename(kind, fields):
-        if kind == MESSAGE and fields[2] == 1:
-            fields[2] = device
+    def rename(table, fields):
+        if table == "messages" and fields["peer"] == 1:
+            fields["peer"] = device
 
-    edited(one_sum.transcript, tmp_path / "t.bin", rename)
-    assert "record.malformed" in {f.rule for f in serious(audit(tmp_path / "t.bin"))}
+    edited(one_sum.transcript, tmp_path / "t.sqlite", rename)
+    assert "record.malformed" in {f.rule for f in serious(audit(tmp_path / "t.sqlite"))}

@@ -21,7 +21,7 @@ from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.checks.keys import Keys
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.views import RoundView, contributors
-from deltafl.sim.record.transcript import HEAD_RECEIVED, HEAD_SENT, Message, Resumed, Sum
+from deltafl.sim.record.transcript import Message, Resumed, Sum
 
 COHORT = [1, 4, 7, 10, 13, 16, 19]
 UPDATE_SLOT = 3
@@ -40,24 +40,20 @@ def said():
     return tuple(messages_of(length=600, **SETTINGS))
 
 
-def records(messages, *, whole=True, received=HEAD_RECEIVED):
-    """The records of messages, as a writer makes them; of answers, so many bytes."""
+def records(messages):
+    """The rows of messages, as a writer makes them."""
     first, made = {}, []
     for number, (sent, peer, data) in enumerate(messages, start=1):
         digest = sha256(data).digest()
         repeats = first.setdefault(digest, number) if sent else number
-        head = data if whole else data[: HEAD_SENT if sent else received]
-        made.append(
-            Message(number, 10 * number, 1, sent, peer, len(data), digest, head)
-            if repeats == number
-            else Message(number, 10 * number, 1, sent, peer, len(data), digest, b"", repeats)
-        )
+        kept = (data, None) if repeats == number else (b"", repeats)
+        made.append(Message(number, 1, sent, peer, len(data), digest, *kept))
     return made
 
 
-def view_of(messages, *, whole=True, received=HEAD_RECEIVED):
-    view = RoundView(1, whole)
-    for record in records(messages, whole=whole, received=received):
+def view_of(messages):
+    view = RoundView(1)
+    for record in records(messages):
         view.add(record)
     return view
 
@@ -95,7 +91,6 @@ def kind_of(data):
 def test_a_round_is_known_as_it_was_played():
     view = view_of(said())
     session = session_of(view)
-    assert view.is_whole
     assert session.ids.tolist() == COHORT
     assert session.positions == {device: place for place, device in enumerate(COHORT)}
     assert session.context == session.params.context
@@ -125,18 +120,6 @@ def test_a_session_id_is_that_under_which_devices_masked():
     assert session.session_id == session.params.session_id(np.array(COHORT, "<u4").tobytes())
     without = [m for m in said() if not (m[0] and m[1] == COHORT[-1])]
     assert session_of(view_of(without)).session_id != session.session_id
-
-
-def test_heads_tell_the_same_of_a_round_but_its_shares():
-    whole, cut = view_of(said()), view_of(said(), whole=False)
-    assert facts(cut) == facts(whole)
-    assert not cut.is_whole
-    session = session_of(cut)
-    assert session.context is None
-    assert session.slot_context(session.slots[0]) is None
-    assert session.model_sha256 == session_of(whole).model_sha256
-    assert (session.substituted, session.exchanged) == ([], [])
-    assert [device for device, _, _ in session.advertised()] == COHORT  # so short that they fit
 
 
 @pytest.mark.slow
@@ -178,9 +161,7 @@ def with_session(entry, message, params):
     return sent, peer, round_wire.encode(envelope)
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_keys_that_no_device_sent_are_noticed_where_they_can_be(whole):
-    """Of heads, only a device that sent no keys at all is sure not to have sent those."""
+def test_keys_that_no_device_sent_are_noticed():
     session = session_of(view_of(said()))
     place = session.rosters[2].record.number - 1
     message = view_message(place)
@@ -189,27 +170,10 @@ def test_keys_that_no_device_sent_are_noticed_where_they_can_be(whole):
     shown[victim] = replace(first, sealing_key=PublicKey(bytes(31) + b"\x09"))
     changed = list(said())
     changed[place] = with_session(said()[place], replace(message, keys=shown), session.params)
-    found = session_of(view_of(changed, whole=whole, received=100)).substituted
-    assert [(seen.record.number, device) for seen, device in found] == (
-        [(place + 1, COHORT[victim])] if whole else []
-    )
+    found = session_of(view_of(changed)).substituted
+    assert [(seen.record.number, device) for seen, device in found] == [(place + 1, COHORT[victim])]
     silent = [m for m in said() if (m[0], m[1]) != (False, COHORT[victim])]
-    assert session_of(view_of(silent, whole=True)).substituted
-
-
-def test_keys_that_cannot_be_read_do_not_excuse_others():
-    """A whole record keeps every advertisement, or whoever wrote it has something to hide."""
-    made = records(said())
-    (index,) = [
-        i
-        for i, m in enumerate(said())
-        if not m[0] and m[1] == 4 and kind_of(m[2]) is Kind.ADVERTISE
-    ]
-    made[index] = replace(made[index], head=made[index].head[:60])
-    view = RoundView(1, True)
-    for record in made:
-        view.add(record)
-    assert {device for _, device in session_of(view).substituted} == {4}
+    assert session_of(view_of(silent)).substituted
 
 
 def view_message(place):
@@ -233,7 +197,7 @@ def test_a_box_of_another_device_is_noticed():
 
 def total(slot, *, number=900):
     words = np.zeros(3, np.uint64)
-    return Sum(number, 0, 1, slot, 3, b"", np.array(COHORT, np.uint32), words)
+    return Sum(number, 1, slot, 3, b"", np.array(COHORT, np.uint32), words)
 
 
 def test_a_sum_belongs_to_its_slot_once():
@@ -243,7 +207,7 @@ def test_a_sum_belongs_to_its_slot_once():
     assert view.add_sum(total(1, number=901)) is None
     assert view.add_sum(total(4)) is None
     assert [released.number for released in view.sums] == [900, 901, 900]
-    assert RoundView(1, True).add_sum(total(0)) is None
+    assert RoundView(1).add_sum(total(0)) is None
 
 
 def test_nothing_long_is_kept():
@@ -272,8 +236,8 @@ def test_an_identity_may_change_once_after_an_interruption():
     severities = []
     for number in range(4):
         if number == 1:
-            assert list(check.on_record(Resumed(0, 0, 0, b""), b"")) == []
-        view = RoundView(number, True)
+            assert list(check.on_record(Resumed(0, 0), b"")) == []
+        view = RoundView(number)
         for record in records(messages_of(length=5, **SETTINGS | QUICK)):
             view.add(record)
         found = [f for f in found_in(view, check) if f.rule == "keys.identity-changed"]

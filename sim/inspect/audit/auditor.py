@@ -53,7 +53,7 @@ from deltafl.sim.record.transcript import (
     Sum,
     read_with_digests,
 )
-from deltafl.sim.settings.constraints import FULL, SUMS
+from deltafl.sim.settings.constraints import SUMS
 
 
 class Progress(Protocol):
@@ -119,7 +119,7 @@ class _Audit:
         self._round: RoundView | None = None
         self._truth_of_round: TruthOfRound = {}
         self._totals: dict[tuple[bytes, int], Vector] = {}
-        self._num_rounds, self._whole_rounds, self._opaque_rounds = 0, 0, 0
+        self._num_rounds, self._whole_rounds = 0, 0
         self._num_records, self._digest = 0, b""
         self._is_closed = False
 
@@ -190,10 +190,9 @@ class _Audit:
         return round_
 
     def _begin_round(self, number: int) -> RoundView:
-        is_whole = self._opening is not None and self._opening.mode == FULL
         truth = self._read_truth(number)
         self._round = RoundView(
-            number, is_whole, truth=truth, inputs=self._inputs_of_round, seeds=self._seeds_of_round
+            number, truth=truth, inputs=self._inputs_of_round, seeds=self._seeds_of_round
         )
         self._num_rounds += 1
         self._last_round = number
@@ -254,11 +253,10 @@ class _Audit:
         if place is not None:
             session, slot = place
             self._timeline.add_sum(record, slot.question)
-            if session.is_whole:
-                replayed = self._replay(session, slot).finish()
-                slot.shares.clear()
-                if replayed.total is not None:
-                    self._totals[session.params.tag, slot.index] = replayed.total
+            replayed = self._replay(session, slot).finish()
+            slot.shares.clear()
+            if replayed.total is not None:
+                self._totals[session.params.tag, slot.index] = replayed.total
         released = ReleasedSum(record, round_, place, replayed)
         for check in self._checks:
             self._findings.add_all(check.on_sum(released))
@@ -291,12 +289,9 @@ class _Audit:
         round_, self._round = self._round, None
         if round_ is None:
             return
-        self._whole_rounds += round_.is_whole
-        self._opaque_rounds += round_.is_opaque
+        self._whole_rounds += bool(round_.sessions)
         for session in round_.sessions.values():
             for slot in session.slots.values():
-                if not session.is_whole:
-                    continue
                 if slot.sums:  # what came after the first
                     for _ in self._hand_out(session, slot, slot.sums[0].number):
                         pass
@@ -330,7 +325,6 @@ class _Audit:
         return Tally(
             self._num_rounds,
             self._whole_rounds,
-            self._opaque_rounds,
             has_truth=self._truth is not None,
             is_cut=damaged and not self._is_closed,
         )

@@ -13,22 +13,15 @@ class Tally:
 
     Attributes:
         rounds: All of them.
-        whole: Rounds whose messages it holds whole.
-        opaque: Rounds of which it keeps less than an announcement.
+        whole: Rounds of whose messages it has any.
         has_truth: Whether a truth file was read as well.
         is_cut: Whether the record is damaged, so that there may have been more rounds.
     """
 
     rounds: int
     whole: int
-    opaque: int
     has_truth: bool
     is_cut: bool
-
-    @property
-    def told(self) -> int:
-        """Rounds that keep at least the first bytes of every message."""
-        return self.rounds - self.opaque
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +69,9 @@ def uncovered(results: Iterable[CheckResult], tally: Tally, sums: tuple[int, int
     """
     if tally.is_cut:
         yield "what follows the damage: the record is not whole, and there may have been more of it"
-    if by_headers := tally.told - tally.whole:
-        yield (
-            f"keys, shares, masks and models of {by_headers} of {tally.rounds} rounds, which are "
-            "recorded by headers only"
-        )
-    if tally.opaque:
-        yield f"{tally.opaque} of {tally.rounds} rounds, of which not even the announcement is kept"
+    if tally.whole < tally.rounds:
+        without = tally.rounds - tally.whole
+        yield f"messages of {without} of {tally.rounds} rounds, which are not there"
     if sums[1] < sums[0]:
         yield f"{sums[0] - sums[1]} of {sums[0]} sums, which were not computed again"
     if not tally.has_truth:

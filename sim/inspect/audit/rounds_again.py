@@ -173,8 +173,11 @@ class RoundsAgain:
         kept.outcomes = outcomes
         self._starts = starts
         for level, (config, one) in enumerate(zip(envelope.levels.rounds, outcomes, strict=True)):
-            if one.search is not None and config.theta < 1:
-                self._starts[level] = config.search.grid.tick(one.search.eta)[0]
+            found = one.search
+            if found is None or found.tail is None or one.aborted is not None:
+                continue
+            if found.eta:  # 0 keeps all, and is no place to search from
+                self._starts[level] = config.search.grid.tick(found.eta)[0]
         searches = tuple(one.lost for one in outcomes if one.lost is not None)
         if len(searches) == len(outcomes):
             self._lost = envelope.models, begin.cohort, searches

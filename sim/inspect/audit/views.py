@@ -57,9 +57,9 @@ class SlotView:
         checks: The lists of devices that were sent to be signed.
         signatures: The signatures that came.
         requests: The requests for shares that were sent.
-        shares: The shares that came; whole rounds only, and only until the sum.
+        shares: The shares that came, until the sum.
         helped: The devices' messages with shares that came, without the shares.
-        given: Whose shares came, by `ShareKind`, as positions in the roster; whole rounds.
+        given: Whose shares came, by `ShareKind`, as positions in the roster.
         sums: What the server says that it learnt; one, or none.
     """
 
@@ -103,7 +103,6 @@ class SessionView:
 
     Attributes:
         params: Its parameters.
-        is_whole: Whether the transcript keeps its messages whole.
         announcements: The announcements that opened it, one for each device.
         advertisements: What came as devices' keys, by device; the first of each.
         rosters: The rosters that were sent; without the keys.
@@ -123,7 +122,6 @@ class SessionView:
     """
 
     params: SessionParams
-    is_whole: bool
     announcements: list[Seen] = field(default_factory=list)
     advertisements: dict[int, Seen] = field(default_factory=dict)
     rosters: list[Seen] = field(default_factory=list)
@@ -146,7 +144,7 @@ class SessionView:
 
     @property
     def announce(self) -> Announce | None:
-        """The first announcement; its models are empty where the transcript does not keep them."""
+        """The first announcement."""
         envelope = self.announcements[0].content.envelope if self.announcements else None
         return envelope if isinstance(envelope, Announce) else None
 
@@ -162,10 +160,7 @@ class SessionView:
 
     @property
     def model(self) -> bytes | None:
-        """The round's model; empty where the transcript does not keep it.
-
-        None without an announcement, and of several levels: see `by_level`.
-        """
+        """The model; None without an announcement, and of several levels: see `by_level`."""
         return self.announce.models if self.announce and self.config else None
 
     def by_level(self) -> tuple["SessionView", ...]:
@@ -184,7 +179,6 @@ class SessionView:
             views.append(
                 SessionView(
                     self.params,
-                    self.is_whole,
                     announcements=[replace(seen, content=replace(seen.content, envelope=alone))],
                     rosters=self.rosters,
                     slots={i - first: slot for i, slot in self.slots.items() if first <= i < end},
@@ -196,19 +190,11 @@ class SessionView:
 
     @property
     def context(self) -> bytes | None:
-        """The digest of configurations and models; None where the models are not kept."""
+        """The digest of configurations and models; None without an announcement."""
         announce = self.announce
-        if self._context is None and self.is_whole and announce is not None:
+        if self._context is None and announce is not None:
             self._context = announce.levels.context(announce.models)
         return self._context
-
-    @property
-    def model_sha256(self) -> bytes | None:
-        """Digest of the announcement, which stands for the level's model; None without any."""
-        if not self.announcements:
-            return None
-        announced = self.announcements[0].record.sha256
-        return sha256(announced + bytes([self.level])).digest() if self.level else announced
 
     @property
     def ids(self) -> npt.NDArray[np.uint32]:
@@ -233,7 +219,7 @@ class SessionView:
         return Graph(len(self.ids), self.params.degree, self.params.graph_seed)
 
     def slot_context(self, slot: SlotView) -> SlotContext | None:
-        """What the masks of a slot are bound to; None where the transcript does not hold it."""
+        """What the masks of a slot are bound to; None where that is not known."""
         if self.context is None or slot.question is None:
             return None
         bound = binding(self.context, slot.question)
@@ -295,15 +281,9 @@ class SessionView:
             for position, shown in message.keys.items():
                 device = ids[position] if position < len(ids) else -1
                 came = self.advertisements.get(device)
-                if self._is_cut(came):
-                    continue
                 if came is None or came.content.message != shown:
                     self.substituted.append((light, device))
         self.rosters.append(light)
-
-    def _is_cut(self, seen: Seen | None) -> bool:
-        """Whether a message came of which the transcript, rightly, does not keep the end."""
-        return not self.is_whole and seen is not None and seen.content.message is None
 
     def _add_share_keys(self, seen: Seen) -> None:
         message = seen.content.message
@@ -319,8 +299,6 @@ class SessionView:
             ids = self.ids.tolist()
             for position, digest in _box_digests(message.boxes).items():
                 sender = ids[position] if position < len(ids) else -1
-                if sender not in self.sealed and self._is_cut(self.share_keys.get(sender)):
-                    continue
                 if self.sealed.get(sender, {}).get(own) != digest:
                     self.exchanged.append(_without_message(seen))
                     break
@@ -364,7 +342,7 @@ class SessionView:
             given.add(holder, message.positions[known & (message.kinds == kind)])
 
     def advertised(self) -> Iterator[tuple[int, AdvertiseKeys, Seen]]:
-        """Device, keys and place of every advertisement that is whole."""
+        """Device, keys and place of every advertisement."""
         for device, seen in self.advertisements.items():
             if isinstance(seen.content.message, AdvertiseKeys):
                 yield device, seen.content.message, seen
@@ -376,7 +354,6 @@ class RoundView:
 
     Attributes:
         number: The round, counted from 1.
-        keeps_whole: Whether the transcript keeps its messages whole.
         sessions: By tag, in the order in which they were announced; as a rule one.
         strange: Messages that do not belong to the protocol.
         sums: What the server says that it learnt, in order.
@@ -388,7 +365,6 @@ class RoundView:
     """
 
     number: int
-    keeps_whole: bool
     sessions: dict[bytes, SessionView] = field(default_factory=dict)
     strange: list[Seen] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
@@ -412,7 +388,7 @@ class RoundView:
             self.strange.append(seen)
         elif content.kind is not None and content.tag in self._decoder.params:
             params = self._decoder.params[content.tag]
-            session = self.sessions.setdefault(content.tag, SessionView(params, self.keeps_whole))
+            session = self.sessions.setdefault(content.tag, SessionView(params))
             session.add(seen)
         return seen
 
@@ -425,16 +401,6 @@ class RoundView:
                 slot.sums.append(record)
                 return session, slot
         return None
-
-    @property
-    def is_opaque(self) -> bool:
-        """Whether there was an announcement of which the transcript keeps too little."""
-        return self._decoder.is_opaque
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether there are sessions, and the transcript keeps their messages whole."""
-        return self.keeps_whole and bool(self.sessions)
 
 
 def _box_digests(boxes: Mapping[int, bytes]) -> Boxes:

@@ -95,7 +95,7 @@ class AddedNoise(Check):
         """Rounds without noise are covered: there is nothing to measure in them."""
         detail = f"{self._numbers} numbers in sums of updates, {self._searches} searches"
         without = self._without | (self._measured if self._numbers < _FEWEST else set())
-        return Coverage(max(tally.told - len(without), 0), detail, self._numbers + self._searches)
+        return Coverage(max(tally.whole - len(without), 0), detail, self._numbers + self._searches)
 
     def _note_searches(self, over: RoundOver, level: SessionView, config: RoundConfig) -> None:
         for index, slot in level.slots.items():

@@ -73,7 +73,7 @@ class ValuesInClear(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Heads tell it all: they are enough to know a message of the protocol."""
-        return Coverage(tally.told, "every message, field by field")
+        return Coverage(tally.whole, "every message, field by field")
 
 
 def readable_values(data: bytes) -> str:

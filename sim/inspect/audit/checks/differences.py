@@ -206,7 +206,7 @@ class Differences(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
         fewest = self._premises.expected.min_difference
-        return Coverage(tally.told, f"sums of the same inputs, by fewer than {fewest} devices")
+        return Coverage(tally.whole, f"sums of the same inputs, by fewer than {fewest} devices")
 
 
 def _announced_again(
@@ -244,9 +244,5 @@ def _difference(difference: Difference, *, is_update: bool) -> Finding:
 
 
 def _model_key(session: SessionView) -> bytes | None:
-    """What stands for the model: its digest, or that of the announcement where it is not kept."""
-    if session.announce is None:
-        return None
-    if session.is_whole:
-        return None if session.model is None else sha256(session.model).digest()
-    return session.model_sha256
+    """What stands for the model: its digest."""
+    return None if session.model is None else sha256(session.model).digest()

@@ -1,7 +1,6 @@
 """Does everything that should look random look so: keys, nonces, boxes, commitments, signatures?"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +15,6 @@ from deltafl.sim.inspect.audit.field_tests import as_rows
 from deltafl.sim.inspect.audit.field_values import functions_of, numbers_of
 from deltafl.sim.inspect.audit.fields import random_strings
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.kept import kept_strings
 from deltafl.sim.inspect.audit.proved import proofs
 from deltafl.sim.inspect.audit.rules import A3, A7, A15, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
@@ -83,11 +81,8 @@ class RandomFields(Check):
         if seen.record.sent or own in self._seen:
             return ()
         self._seen.add(own)
-        strings = random_strings(seen.content.message)
-        if not round_.keeps_whole and seen.content.tag in round_.sessions:
-            params = round_.sessions[seen.content.tag].params
-            strings = chain(strings, kept_strings(seen, params))
-        for name, rows in strings:
+        del round_
+        for name, rows in random_strings(seen.content.message):
             if name == "identities":
                 lasting = name, device, rows.tobytes()
                 if lasting in self._lasting:

@@ -107,7 +107,7 @@ class Floors(Check):
         expected = self._premises.expected
         honest = expected.policy.min_honest_tail
         floors = f"{expected.policy.min_cohort} in a cohort, {honest} honest ones in a tail"
-        return Coverage(tally.told, floors)
+        return Coverage(tally.whole, floors)
 
 
 def _below_policy(session: SessionView, policy: RoundPolicy) -> Iterator[Finding]:

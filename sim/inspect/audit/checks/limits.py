@@ -60,4 +60,4 @@ class Limits(Check):
         """The first bytes of every message are enough."""
         most = self._premises.expected.policy.max_participations
         times = max(self._answered.values(), default=0)
-        return Coverage(tally.told, f"a device in up to {times} rounds, of {most or 'any number'}")
+        return Coverage(tally.whole, f"a device in up to {times} rounds, of {most or 'any number'}")

@@ -151,7 +151,7 @@ class Metadata(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough; order and answers also need the truth."""
-        return Coverage(tally.told, "sizes, order, answers" if tally.has_truth else "sizes")
+        return Coverage(tally.whole, "sizes, order, answers" if tally.has_truth else "sizes")
 
 
 _At = tuple[bytes, int]

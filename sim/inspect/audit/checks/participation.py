@@ -55,7 +55,7 @@ class ParticipationOverRounds(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
         number = self._result.sums
-        return Coverage(tally.told, f"{number} sums of updates", number)
+        return Coverage(tally.whole, f"{number} sums of updates", number)
 
     def facts(self) -> CheckFacts:
         """What the participation matrix says."""

@@ -76,7 +76,7 @@ class Searches(Check):
         """All transcripts keep every word of a query's sum."""
         exact, noisy = len(self._searches), self._noisy.total()
         detail = f"{exact} searches by exact sums, {noisy} by noisy ones"
-        return Coverage(tally.told, detail, exact + noisy)
+        return Coverage(tally.whole, detail, exact + noisy)
 
     def unchecked(self) -> Iterator[str]:
         """Attacks that were not made."""

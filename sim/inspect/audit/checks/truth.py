@@ -60,7 +60,7 @@ class TruthFile(Check):
         self._held: dict[int, list[Finding]] = {}  # until their round cannot be lost any more
         self._without_seeds: dict[int, list[Finding]] = {}
         self._devices, self._seeds = 0, 0
-        self._compared, self._by_headers, self._lost = set[int](), set[int](), set[int]()
+        self._compared, self._lost = set[int](), set[int]()
         self._is_closed = False
 
     def on_record(self, record: Record, digest: bytes) -> Iterable[Finding]:
@@ -94,13 +94,9 @@ class TruthFile(Check):
         odd = (*_odd(over, truth), *_otherwise(round_, truth))
         held += [RULES.found("truth.disagrees", detail, place) for detail in odd]
         self._held[round_.number] = held
-        if round_.is_whole:
-            self._without_seeds[round_.number] = [
-                RULES.found("truth.missing", detail, place)
-                for detail in _seedless(round_, over.seeds)
-            ]
-        else:
-            self._by_headers.add(round_.number)
+        self._without_seeds[round_.number] = [
+            RULES.found("truth.missing", detail, place) for detail in _seedless(round_, over.seeds)
+        ]
         return ()
 
     def on_truth(self, truth: TruthRead) -> Iterator[Finding]:
@@ -133,7 +129,7 @@ class TruthFile(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that were lost need no records, and so are covered."""
         made = len(self._compared)
-        covered = tally.rounds - tally.opaque if made else 0
+        covered = tally.rounds if made else 0
         detail = (
             f"{self._devices} records of devices and {self._seeds} of seeds, in {made} of "
             f"{tally.rounds} rounds"
@@ -146,11 +142,6 @@ class TruthFile(Check):
             yield (
                 f"seeds of devices: the truth file has none, and {len(self._without_seeds)} "
                 "rounds are recorded whole; keys, boxes and masks were not computed again"
-            )
-        if self._by_headers:
-            yield (
-                f"truth file: {len(self._by_headers)} rounds are recorded by headers only, and it "
-                "has no seeds and no updates of them"
             )
         if self._lost:
             yield (
@@ -172,7 +163,7 @@ def _untold(round_: RoundView, truth: TruthOfRound) -> Iterator[str]:
     if missing := sorted(sent - {device for device, _ in round_.inputs}):
         yield f"it has no record of {_shown(missing)}, of {len(sent)} that sent a masked vector"
     without = sorted(one.device for one in truth.values() if one.passed and one.update is None)
-    if without and round_.keeps_whole:
+    if without:
         yield f"it has no update of {_shown(without)}, though it says that they trained"
 
 
@@ -201,8 +192,6 @@ def _odd(over: RoundOver, truth: TruthOfRound) -> Iterator[str]:
         yield f"it has seeds of {_shown(strange)} for sessions in which they were not"
     if over.repeated:
         yield f"it has two records of {_shown(sorted(over.repeated))} in one round"
-    if over.seeds and not over.view.keeps_whole:
-        yield "it has seeds of a round that is recorded by headers only"
 
 
 def _otherwise(round_: RoundView, truth: TruthOfRound) -> Iterator[str]:
