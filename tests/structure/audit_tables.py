@@ -24,7 +24,7 @@ def table() -> str:
     """Id, severity, what was found, what follows, and the attack, by rule."""
     rows = [["rule", "severity", "found", "consequence", "attack"], ["---"] * 5]
     for rule, texts in RULES.items():
-        attack = texts.attack.partition(" ")[0]
+        attack = texts.attack
         severity = texts.severity.name.lower()
         rows.append([f"`{rule}`", severity, texts.title, texts.consequence, attack])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -1,11 +1,13 @@
-"""What a rule is, and how a finding is made from one.
+"""What a rule is, how a check's table of rules is read, and how a finding is made from a rule.
 
 The meaning of a rule's id never changes, and an id is never used again for another rule. Each check
 defines its own rules; `catalogue` collects them.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
@@ -13,27 +15,44 @@ from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 MAX_PLACES: Final = 5
 """The most places that a finding names."""
 
-# The attacks of docs/audit.md that rules are about.
-A1: Final = "A1 inconsistent survivor lists"
-A2: Final = "A2 both shares of one device"
-A3: Final = "A3 key substitution"
-A4: Final = "A4 small cohort"
-A5: Final = "A5 late masked input"
-A6: Final = "A6 reuse of masks, keys or sessions"
-A7: Final = "A7 weak generator or short seed"
-A8: Final = "A8 model inconsistency"
-A11: Final = "A11 many rounds, partial participation"
-A13: Final = "A13 differences of cohorts"
-A14: Final = "A14 queries of the search"
-A15: Final = "A15 values in clear"
-A16: Final = "A16 metadata"
-A17: Final = "A17 overflow and forged sums"
-A18: Final = "A18 what the sum itself reveals"
-A19: Final = "A19 thresholds dictated by the server"
-A20: Final = "A20 abort and retry"
-A22: Final = "A22 false shares"
-A23: Final = "A23 keys of low order"
-A24: Final = "A24 a record that is not what happened"
+ATTACKS: Final = {
+    "A1": "inconsistent survivor lists",
+    "A2": "both shares of one device",
+    "A3": "key substitution",
+    "A4": "small cohort",
+    "A5": "late masked input",
+    "A6": "reuse of masks, keys or sessions",
+    "A7": "weak generator or short seed",
+    "A8": "model inconsistency",
+    "A11": "many rounds, partial participation",
+    "A13": "differences of cohorts",
+    "A14": "queries of the search",
+    "A15": "values in clear",
+    "A16": "metadata",
+    "A17": "overflow and forged sums",
+    "A18": "what the sum itself reveals",
+    "A19": "thresholds dictated by the server",
+    "A20": "abort and retry",
+    "A22": "false shares",
+    "A23": "keys of low order",
+    "A24": "a record that is not what happened",
+}
+"""The attacks of docs/audit.md that rules are about, by their numbers."""
+
+_RULE: Final = re.compile(
+    r"(?P<id>\S+) +(?P<severity>\w+) +(?P<fault>\w+) +(?P<attack>A\d+): +(?P<title>.+)"
+)
+
+
+class Fault(StrEnum):
+    """Who is at fault where a rule is broken; the value says what to do about it."""
+
+    SERVER = "Do not use this server until it is known why it did so."
+    DEVICE = "Do not use this device's software until it does as the specification says."
+    SOMEBODY = "Find out whether a device, the network or the server did so, and exclude it."
+    RECORD = "Get the files from where they were written. Until then, trust none of them."
+    SETTINGS = "Change the settings of the run, or say why they are enough."
+    DESIGN = "Nothing, if it is rare: it is part of the method (docs/limitations.md)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +61,25 @@ class Rule:
 
     Attributes:
         severity: How bad it is in general to break it.
+        fault: Who breaks it.
+        attack: The number of the attack of docs/audit.md that it corresponds to, such as "A5".
         title: What was found, a short noun phrase.
-        consequence: What follows from it, one sentence.
-        remedy: What to do about it, one sentence.
-        attack: Which attack of docs/audit.md it corresponds to, such as "A5 late masked input".
+        consequence: What follows from it, in sentences.
     """
 
     severity: Severity
+    fault: Fault
+    attack: str
     title: str
     consequence: str
-    remedy: str
-    attack: str
 
     def texts(self) -> dict[str, str]:
-        """The rule's texts, by attribute name."""
+        """What it says to people, by name."""
         return {
             "title": self.title,
             "consequence": self.consequence,
-            "remedy": self.remedy,
-            "attack": self.attack,
+            "remedy": self.fault.value,
+            "attack": f"{self.attack} {ATTACKS[self.attack]}",
         }
 
 
@@ -69,6 +88,27 @@ class Rules(Mapping[str, Rule]):
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self._rules = dict(rules)
+
+    @classmethod
+    def read(cls, table: str) -> "Rules":
+        """The rules of a table.
+
+        Each has a line with id, severity, fault, attack and title, and below it, indented, its
+        consequence.
+
+        Raises:
+            ValueError: a line is neither, or an id is there twice.
+            KeyError: a severity or a fault is unknown.
+        """
+        rules: dict[str, Rule] = {}
+        for block in re.split(r"\n(?=\S)", table.strip()):
+            first, *rest = block.splitlines()
+            if (read := _RULE.fullmatch(first)) is None or not rest or read["id"] in rules:
+                raise ValueError(f"this is no new rule with a consequence: {block}")
+            severity, fault = Severity[read["severity"].upper()], Fault[read["fault"].upper()]
+            consequence = " ".join(map(str.strip, rest))
+            rules[read["id"]] = Rule(severity, fault, read["attack"], read["title"], consequence)
+        return cls(rules)
 
     def __getitem__(self, rule: str) -> Rule:
         return self._rules[rule]

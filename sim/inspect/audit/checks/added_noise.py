@@ -25,21 +25,16 @@ from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Evidence, Severity
-from deltafl.sim.inspect.audit.rules import A18, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.tails import PValue
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
 
-RULES: Final = Rules(
-    {
-        "noise.too-little": Rule(
-            Severity.HIGH,
-            "sums have less noise than was announced",
-            "Devices left their noise out, or added less. The ε of the run is not what it says.",
-            "Update the devices' software, and take what was summed for known.",
-            A18,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+noise.too-little high device A18: sums have less noise than was announced
+    Devices left their noise out, or added less. The ε of the run is not what it says.
+"""
 )
 
 _UPDATES: Final = "noise of updates"

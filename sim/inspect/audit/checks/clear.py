@@ -15,9 +15,9 @@ from deltafl.fl.read.strict_json import MAX_NESTING, nesting
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.prefixes import scan
-from deltafl.sim.inspect.audit.rules import A15, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import NUM_FIELDS
 from deltafl.sim.inspect.audit.shallow import is_shallow
 
@@ -25,32 +25,15 @@ _NAMED_NUMBER: Final = re.compile(rb"[A-Za-z_]{2,}[^0-9A-Za-z]{1,4}-?[0-9]")
 _MAX_SHOWN: Final = 60
 
 
-RULES: Final = Rules(
-    {
-        "clear.by-design": Rule(
-            Severity.CRITICAL,
-            "the server sees what each device sends",
-            "It reads every device's update, and its loss where the algorithm asks for losses.",
-            "Use the private algorithm of the same name, such as `private-delta-fl` or "
-            "`private-fedavg`, which needs sums only.",
-            A15,
-        ),
-        "clear.values": Rule(
-            Severity.CRITICAL,
-            "a device's message holds values in clear",
-            "The server reads values that it should only learn as part of a sum.",
-            "Put the values into the masked vector, and send nothing beside it.",
-            A15,
-        ),
-        "clear.unknown": Rule(
-            Severity.MEDIUM,
-            "a message does not belong to the protocol",
-            "Its contents are unknown, and nothing in the protocol protects them.",
-            "Find out which party sends it. Honest parties send only the messages in the "
-            "specification.",
-            A15,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+clear.by-design critical settings A15: the server sees what each device sends
+    It reads every device's update, and its loss where the algorithm asks for losses.
+clear.values critical device A15: a device's message holds values in clear
+    The server reads values that it should only learn as part of a sum.
+clear.unknown medium somebody A15: a message does not belong to the protocol
+    Its contents are unknown, and nothing in the protocol protects them.
+"""
 )
 
 

@@ -10,93 +10,38 @@ from deltafl.secagg import Ledger, MemoryLedger
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
-from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.rules import A3, A7, A15, A16, A22, A24, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.run.algorithms import policy_of
 
-RULES = Rules(
-    {
-        "secrets.other": Rule(
-            Severity.CRITICAL,
-            "a device's keys are not those of the secrets that it drew",
-            "Its secrets come from elsewhere, and somebody else may know them.",
-            "Check how devices draw secrets; compare with the test vectors.",
-            A7,
-        ),
-        "keys.unsworn": Rule(
-            Severity.HIGH,
-            "a device signed otherwise than its identity does",
-            "The signature, or the number that it was made with, comes from elsewhere.",
-            "Check how devices sign; compare with the test vectors.",
-            A7,
-        ),
-        "commitments.other": Rule(
-            Severity.HIGH,
-            "a device committed to something else than it drew or masked",
-            "The sum cannot be proved, or a secret is not the one that others can rebuild.",
-            "Find out why the device lies; without a truth file nobody can name it.",
-            A22,
-        ),
-        "masks.other": Rule(
-            Severity.CRITICAL,
-            "a masked vector is not its device's contribution under the masks of its keys",
-            "Masks come from elsewhere or are missing, or the vector holds something else.",
-            "Check how devices mask; compare with the test vectors.",
-            A7,
-        ),
-        "proof.predictable": Rule(
-            Severity.CRITICAL,
-            "a device proved its answer by other numbers than it drew",
-            "Whoever knows the numbers reads the answer and the weight from the proof.",
-            "Check how devices draw secrets; compare with the test vectors.",
-            A7,
-        ),
-        "boxes.other": Rule(
-            Severity.CRITICAL,
-            "a box does not hold its device's shares, sealed by its keys",
-            "Others may read the shares, or the box holds something else.",
-            "Check how devices seal boxes; compare with the test vectors.",
-            A3,
-        ),
-        "boxes.refused": Rule(
-            Severity.MEDIUM,
-            "a device refused a box that holds its shares",
-            "The device lies, or its receipt is invented. Complaints give a server a reason to "
-            "leave devices out.",
-            "Exclude the device that complained.",
-            A22,
-        ),
-        "shares.other": Rule(
-            Severity.MEDIUM,
-            "a device gave other shares than those that it had been sent",
-            "The sum may be wrong or lost.",
-            "Exclude the device.",
-            A22,
-        ),
-        "policy.ignored": Rule(
-            Severity.HIGH,
-            "a device answered what devices refuse",
-            "The device does not insist on what protects it.",
-            "Find out which software the device runs.",
-            A24,
-        ),
-        "messages.unasked": Rule(
-            Severity.MEDIUM,
-            "a device sent what nobody had asked it for",
-            "It may be a message of its own.",
-            "Find out what the device sent, and why.",
-            A16,
-        ),
-        "messages.unreadable-answer": Rule(
-            Severity.CRITICAL,
-            "a device sent what is no message of the protocol",
-            "It may hold the device's values in clear.",
-            "Find out what the device sent, and why.",
-            A15,
-        ),
-    }
+RULES = Rules.read(
+    """\
+secrets.other critical device A7: a device's keys are not those of the secrets that it drew
+    Its secrets come from elsewhere, and somebody else may know them.
+keys.unsworn high device A7: a device signed otherwise than its identity does
+    The signature, or the number that it was made with, comes from elsewhere.
+commitments.other high device A22: a device committed to something else than it drew or masked
+    The sum cannot be proved, or a secret is not the one that others can rebuild.
+masks.other critical device A7: a masked vector is not what its device masks with its keys
+    Masks come from elsewhere or are missing, or the vector holds something else.
+proof.predictable critical device A7: a device proved its answer by other numbers than it drew
+    Whoever knows the numbers reads the answer and the weight from the proof.
+boxes.other critical device A3: a box does not hold its device's shares, sealed by its keys
+    Others may read the shares, or the box holds something else.
+boxes.refused medium device A22: a device refused a box that holds its shares
+    The device lies, or its receipt is invented. Complaints give a server a reason to leave
+    devices out.
+shares.other medium device A22: a device gave other shares than those that it had been sent
+    The sum may be wrong or lost.
+policy.ignored high device A24: a device answered what devices refuse
+    The device does not insist on what protects it.
+messages.unasked medium device A16: a device sent what nobody had asked it for
+    It may be a message of its own.
+messages.unreadable-answer critical device A15: a device sent what is no message of the protocol
+    It may hold the device's values in clear.
+"""
 )
 
 

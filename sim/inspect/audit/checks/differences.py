@@ -13,7 +13,7 @@ from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.differencing import Difference, DifferenceKind, Differencing
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A13, A20, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
 from deltafl.sim.record.transcript import Record, Resumed
 
@@ -95,47 +95,21 @@ class PastModel:
 PastModels = dict[bytes, PastModel]
 """The models that were announced."""
 
-RULES: Final = Rules(
-    {
-        "sums.differ-by-few": Rule(
-            Severity.HIGH,
-            "two released sums of the same question differ by few devices",
-            "Their difference is the sum of the answers of those few devices.",
-            "Sum each question only once and over one cohort. Keep whole slots and ledgers.",
-            A13,
-        ),
-        "sums.search-and-update": Rule(
-            Severity.LOW,
-            "the update was summed over fewer devices than the search",
-            "The difference tells whether the missing devices passed the filter, and their weight.",
-            "This is part of the design (docs/limitations.md). It is rarer if fewer devices drop "
-            "out after the search.",
-            A13,
-        ),
-        "retry.same-model": Rule(
-            Severity.MEDIUM,
-            "a model was announced again after its sums were released",
-            "Sums of the same losses over different devices can be subtracted.",
-            "Announce a model once. After a lost round, ask others, or go on with its search.",
-            A20,
-        ),
-        "retry.one-model": Rule(
-            Severity.HIGH,
-            "a model was announced again to devices that had answered for it",
-            "Two sums over the same losses reveal, by subtraction, the devices that are in only "
-            "one of them. Only a round that was lost may be repeated, with its settings, among the "
-            "devices of its search.",
-            "Keep using devices that remember the models that they have answered for.",
-            A20,
-        ),
-        "retry.aborted": Rule(
-            Severity.LOW,
-            "a round was aborted after sums were released",
-            "A server that aborts at will gets the earlier sums for nothing.",
-            "Watch how often this happens. The run's settings for drop-outs should make it rare.",
-            A20,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+sums.differ-by-few high server A13: two released sums of the same question differ by few devices
+    Their difference is the sum of the answers of those few devices.
+sums.search-and-update low design A13: the update was summed over fewer devices than the search
+    The difference tells whether the missing devices passed the filter, and their weight.
+retry.same-model medium server A20: a model was announced again after its sums were released
+    Sums of the same losses over different devices can be subtracted.
+retry.one-model high server A20: a model was announced again to devices that had answered for it
+    Two sums over the same losses reveal, by subtraction, the devices that are in only one of
+    them. Only a round that was lost may be repeated, with its settings, among the devices of its
+    search.
+retry.aborted low design A20: a round was aborted after sums were released
+    A server that aborts at will gets the earlier sums for nothing.
+"""
 )
 
 

@@ -14,38 +14,22 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.field_tests import as_rows
 from deltafl.sim.inspect.audit.field_values import functions_of, numbers_of
 from deltafl.sim.inspect.audit.fields import random_strings
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.proved import proofs
-from deltafl.sim.inspect.audit.rules import A3, A7, A15, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.statements import keys_of
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, contributors, place_of
 from deltafl.sim.inspect.audit.visible import of_session, visible_in
 
-RULES: Final = Rules(
-    {
-        "fields.not-random": Rule(
-            Severity.CRITICAL,
-            "a field that should be random is not",
-            "The field may hold a value in clear, or a secret that anybody can guess.",
-            "Find out what the device puts there; draw secrets from the operating system.",
-            A7,
-        ),
-        "fields.true-values": Rule(
-            Severity.CRITICAL,
-            "a field that should be random holds a device's value",
-            "The server reads values that it should only learn as part of a sum.",
-            "Stop using this device's software.",
-            A15,
-        ),
-        "boxes.not-sealed": Rule(
-            Severity.CRITICAL,
-            "sealed shares are not encrypted, or not each under a nonce of its own",
-            "The server reads the shares, rebuilds all secrets and removes the masks.",
-            "Check how devices seal boxes; compare with the test vectors.",
-            A3,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+fields.not-random critical device A7: a field that should be random is not
+    The field may hold a value in clear, or a secret that anybody can guess.
+fields.true-values critical device A15: a field that should be random holds a device's value
+    The server reads values that it should only learn as part of a sum.
+boxes.not-sealed critical device A3: sealed shares are not encrypted, or share a nonce
+    The server reads the shares, rebuilds all secrets and removes the masks.
+"""
 )
 
 _SECRETS: Final = "rebuilt secrets"
@@ -120,9 +104,11 @@ class RandomFields(Check):
     def _blindings(self, session: SessionView) -> Iterator[Finding]:
         """Take in the sums of the blindings of commitments."""
         known: dict[tuple[int, ...], dict[int, str]] = {}
-        for proof in proofs(session):
-            at = session.params.tag, proof.slot.index
-            self._packed.setdefault(at, (proof.opening.packed, proof.seen.place))
+        for slot in session.slots.values():
+            for seen in slot.opened:
+                if (proof := seen.content.proof) is not None:
+                    at = session.params.tag, proof.slot
+                    self._packed.setdefault(at, (proof.packed, seen.place))
         for index, slot in session.slots.items():
             packed, place = self._packed.get((session.params.tag, index), (b"", Evidence()))
             members = session.summed(slot)

@@ -10,60 +10,27 @@ from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.expected import Expected
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A4, A14, A19, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
 from deltafl.sim.record.transcript import Sum
 
-RULES: Final = Rules(
-    {
-        "cohort.below-floor": Rule(
-            Severity.HIGH,
-            "a sum was released over fewer devices than the floor",
-            "Each device hides only among the devices in the sum.",
-            "Raise `privacy.min_cohort`, and invite more devices.",
-            A4,
-        ),
-        "parameters.below-policy": Rule(
-            Severity.HIGH,
-            "the parameters of a session fall short of the policy",
-            "Fewer colluding devices than assumed can rebuild a device's secrets.",
-            "Compute the parameters from the threat model, as `SessionParams.for_threat` does.",
-            A19,
-        ),
-        "round.below-policy": Rule(
-            Severity.HIGH,
-            "a round asks more than devices accept",
-            "The sums of such a round can be about few devices: a grid of losses that is too fine, "
-            "too many pivots, a clip that only one device reaches, levels that differ by one.",
-            "Stay within the limits that the run's settings give its devices (section `policy`). "
-            "Of a transcript alone, the usual limits are expected: audit the run's directory.",
-            A14,
-        ),
-        "policy.looser": Rule(
-            Severity.LOW,
-            "devices accept more than they usually do",
-            "The settings of the run let its devices answer what devices elsewhere refuse.",
-            "Keep to the usual limits, or say why these are enough.",
-            A14,
-        ),
-        "search.unverified": Rule(
-            Severity.HIGH,
-            "a search is not verified although the server may be active",
-            "Devices cannot check the sums. The server can announce any threshold, and single out "
-            "the device with the largest loss.",
-            "Search in a verified way, or say that unverified searches are accepted "
-            "(`--unverified-if-active`).",
-            A19,
-        ),
-        "sums.small-tail": Rule(
-            Severity.HIGH,
-            "few devices passed the filter",
-            "The sum of updates covers only these few devices. If there is only one, the sum is "
-            "its update.",
-            "Raise θ or the cohort size, or announce a threshold that keeps more devices.",
-            A19,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+cohort.below-floor high settings A4: a sum was released over fewer devices than the floor
+    Each device hides only among the devices in the sum.
+parameters.below-policy high settings A19: the parameters of a session fall short of the policy
+    Fewer colluding devices than assumed can rebuild a device's secrets.
+round.below-policy high settings A14: a round asks more than devices accept
+    The sums of such a round can be about few devices: a grid of losses that is too fine, too many
+    pivots, a clip that only one device reaches, levels that differ by one.
+policy.looser low settings A14: devices accept more than they usually do
+    The settings of the run let its devices answer what devices elsewhere refuse.
+search.unverified high settings A19: a search is not verified although the server may be active
+    Devices cannot check the sums. The server can announce any threshold, and single out the
+    device with the largest loss.
+sums.small-tail high settings A19: few devices passed the filter
+    The sum of updates covers only these few devices. If there is only one, the sum is its update.
+"""
 )
 
 

@@ -7,23 +7,18 @@ from typing import Final
 from deltafl.secagg import keys
 from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.over_sessions import public_keys
 from deltafl.sim.inspect.audit.public_keys import of_edwards, of_few_seeds, of_visible
-from deltafl.sim.inspect.audit.rules import A7, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.audit.visible import visible_in
 
-RULES: Final = Rules(
-    {
-        "keys.guessable": Rule(
-            Severity.CRITICAL,
-            "a public key is of a secret that anybody can guess",
-            "Anybody can compute the masks, and open the boxes, of this key, or sign by it.",
-            "Draw secrets from the operating system.",
-            A7,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+keys.guessable critical device A7: a public key is of a secret that anybody can guess
+    Anybody can compute the masks, and open the boxes, of this key, or sign by it.
+"""
 )
 
 

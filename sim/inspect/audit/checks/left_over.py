@@ -7,7 +7,7 @@ from typing import Final
 from deltafl.secagg.keys import KeyPair
 from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.left_over import (
     LEFT,
     LeftOver,
@@ -16,20 +16,15 @@ from deltafl.sim.inspect.audit.left_over import (
     unmask_what_is_known,
 )
 from deltafl.sim.inspect.audit.replay import Replayed
-from deltafl.sim.inspect.audit.rules import A7, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
 
-RULES: Final = Rules(
-    {
-        "masks.missing": Rule(
-            Severity.CRITICAL,
-            "vectors lack the masks that devices share with one another",
-            "The server removes all other masks when it computes the sum. It reads these vectors, "
-            "or the sum of a few of them.",
-            "Check how devices mask; compare with the test vectors.",
-            A7,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+masks.missing critical device A7: vectors lack the masks that devices share with one another
+    The server removes all other masks when it computes the sum. It reads these vectors, or the
+    sum of a few of them.
+"""
 )
 
 

@@ -6,20 +6,15 @@ from typing import Final
 
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.rules import A11, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.rules import Rules
 
-RULES: Final = Rules(
-    {
-        "participation.above-limit": Rule(
-            Severity.HIGH,
-            "a device answered for more models than its limit",
-            "What sums reveal of a device adds up over its rounds, so more is known of it than its "
-            "limit was to allow.",
-            "Keep the devices' ledgers, and invite no device more often than its limit allows.",
-            A11,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+participation.above-limit high server A11: a device answered for more models than its limit
+    What sums reveal of a device adds up over its rounds, so more is known of it than its limit
+    was to allow.
+"""
 )
 
 _SHOWN: Final = 3

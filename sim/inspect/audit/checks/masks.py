@@ -11,43 +11,23 @@ from deltafl.protocol.selection import Threshold
 from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts, StatisticsFacts
-from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.mask_tests import BIASED, DEPENDS, REUSED, WEAK, MaskTests
-from deltafl.sim.inspect.audit.rules import A6, A7, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.truth_rounds import input_of, passes
 from deltafl.sim.inspect.audit.views import place_of
 
-RULES: Final = Rules(
-    {
-        "masks.biased": Rule(
-            Severity.HIGH,
-            "masked bytes are not uniform",
-            "The masks do not hide all of the inputs.",
-            "Check the generator of the masks; the protocol's is ChaCha20.",
-            A7,
-        ),
-        "masks.reused": Rule(
-            Severity.CRITICAL,
-            "masks were used twice",
-            "The difference of two masked vectors is the difference of their inputs.",
-            "Bind masks to session and slot, as the specification says.",
-            A6,
-        ),
-        "masks.weak-seed": Rule(
-            Severity.CRITICAL,
-            "secrets were drawn from too few values",
-            "Anybody can try all values and remove the masks.",
-            "Draw secrets from the operating system.",
-            A7,
-        ),
-        "masks.depend": Rule(
-            Severity.CRITICAL,
-            "masked vectors depend on what they hide",
-            "The vectors reveal something about the inputs without any share.",
-            "Check how devices mask; compare with the test vectors.",
-            A7,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+masks.biased high device A7: masked bytes are not uniform
+    The masks do not hide all of the inputs.
+masks.reused critical device A6: masks were used twice
+    The difference of two masked vectors is the difference of their inputs.
+masks.weak-seed critical device A7: secrets were drawn from too few values
+    Anybody can try all values and remove the masks.
+masks.depend critical device A7: masked vectors depend on what they hide
+    The vectors reveal something about the inputs without any share.
+"""
 )
 
 

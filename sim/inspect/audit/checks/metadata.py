@@ -28,9 +28,9 @@ from deltafl.sim.inspect.audit.arrival import Orders
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.prefixes import scan
-from deltafl.sim.inspect.audit.rules import A16, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.steps import steps_of
 from deltafl.sim.inspect.audit.tails import Floats, PValue
@@ -42,37 +42,17 @@ _ANSWERS = "missing answers and filter"
 _VALUES = "order of answers and values"
 _AT_SLOT = 3  # field of a masked input: version, kind, tag, slot, …
 
-RULES: Final = Rules(
-    {
-        "metadata.size": Rule(
-            Severity.HIGH,
-            "the size of devices' messages varies within a slot",
-            "The size may tell which devices passed the filter.",
-            "Send all vectors in one size, zeros included.",
-            A16,
-        ),
-        "metadata.order": Rule(
-            Severity.MEDIUM,
-            "the order of answers depends on which devices passed the filter",
-            "A device that answers late has trained, and so has passed.",
-            "Wait a fixed time before answering.",
-            A16,
-        ),
-        "metadata.order-of-values": Rule(
-            Severity.MEDIUM,
-            "answers come in the order of devices' losses or weights",
-            "The server reads the order, and so much of what it should only learn as sums.",
-            "Answer as soon as you are asked, or after a time that does not depend on the data.",
-            A16,
-        ),
-        "metadata.answers": Rule(
-            Severity.MEDIUM,
-            "which devices answer depends on which devices passed the filter",
-            "A missing answer tells whether the device passed.",
-            "Always answer, with zeros if there is nothing to add.",
-            A16,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+metadata.size high device A16: the size of devices' messages varies within a slot
+    The size may tell which devices passed the filter.
+metadata.order medium device A16: the order of answers depends on which devices passed the filter
+    A device that answers late has trained, and so has passed.
+metadata.order-of-values medium device A16: answers come in the order of devices' losses or weights
+    The server reads the order, and so much of what it should only learn as sums.
+metadata.answers medium device A16: which devices answer depends on which devices passed the filter
+    A missing answer tells whether the device passed.
+"""
 )
 
 

@@ -6,23 +6,18 @@ from typing import Final
 from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.field_values import numbers_of
-from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.nonces import guessed, related
-from deltafl.sim.inspect.audit.rules import A7, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.statements import Signed, advertised, of_commitments, of_lists
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.audit.visible import of_session
 
-RULES: Final = Rules(
-    {
-        "signatures.guessable-nonce": Rule(
-            Severity.CRITICAL,
-            "the nonce of a signature can be guessed",
-            "Anybody can compute the secret key of the device's identity, and sign in its name.",
-            "Give the device another identity, and sign as RFC 8032 says.",
-            A7,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+signatures.guessable-nonce critical device A7: the nonce of a signature can be guessed
+    Anybody can compute the secret key of the device's identity, and sign in its name.
+"""
 )
 
 

@@ -6,23 +6,18 @@ from typing import Final
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts, ParticipationFacts
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.participation import Participation, ParticipationResult
-from deltafl.sim.inspect.audit.rules import A11, Rule, Rules
+from deltafl.sim.inspect.audit.rules import Rules
 
 _SHOWN = 5
 
-RULES: Final = Rules(
-    {
-        "participation.solvable": Rule(
-            Severity.LOW,
-            "updates could be solved for over many rounds",
-            "If a device's update stayed the same from round to round, the server could "
-            "compute it from the sums.",
-            "Draw cohorts in fixed batches, or end the run earlier.",
-            A11,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+participation.solvable low settings A11: updates could be solved for over many rounds
+    If a device's update stayed the same from round to round, the server could compute it from the
+    sums.
+"""
 )
 
 

@@ -7,8 +7,8 @@ from deltafl.secagg.messages import ConsistencySignature, OpenSlot, UnmaskReques
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.truth_rounds import TruthRead
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import (
@@ -32,80 +32,29 @@ _RULE_OF: Final = {
 }
 
 
-RULES: Final = Rules(
-    {
-        "record.edited": Rule(
-            Severity.HIGH,
-            "a record was edited",
-            "The record may be invented, and nothing after it in the file proves anything.",
-            "Get the file from where it was written, and compare its digest with the one in the "
-            "run's summary.",
-            A24,
-        ),
-        "record.missing": Rule(
-            Severity.HIGH,
-            "records were removed",
-            "The removed records are not audited.",
-            "Get the file from where it was written. A log that leaves the server's hands at "
-            "once cannot be cut later.",
-            A24,
-        ),
-        "record.reordered": Rule(
-            Severity.HIGH,
-            "records were moved or repeated",
-            "Whether masks protect a vector depends on the order of events, and that order is "
-            "not known.",
-            "Get the file from where it was written.",
-            A24,
-        ),
-        "record.cut": Rule(
-            Severity.HIGH,
-            "the file ends too early",
-            "The rest of the file is not audited.",
-            "Get the whole file. After a crash, resume the run: it continues the file after its "
-            "last whole record.",
-            A24,
-        ),
-        "record.malformed": Rule(
-            Severity.HIGH,
-            "a record does not follow the format",
-            "The file was not written by the program that the format describes.",
-            "Write transcripts with the release whose version the file names.",
-            A24,
-        ),
-        "record.unfinished": Rule(
-            Severity.MEDIUM,
-            "the file has no closing record",
-            "The run was stopped, is still going, or the end of the file was cut off between two "
-            "records.",
-            "Finish the run (`--resume`), or give the digest that the run's checkpoint states.",
-            A24,
-        ),
-        "record.head-differs": Rule(
-            Severity.HIGH,
-            "the digest of the file is not the one that the run states",
-            "The file may not be the one that the run wrote.",
-            "Get the file from where it was written.",
-            A24,
-        ),
-        "record.unasked": Rule(
-            Severity.HIGH,
-            "an answer was recorded without its question",
-            "The message that the server sent to get the answer is missing from the record, and "
-            "may have been a lie.",
-            "Get the file from where it was written. A log that leaves the server's hands at "
-            "once cannot be cut later.",
-            A24,
-        ),
-        "record.no-messages": Rule(
-            Severity.MEDIUM,
-            "no messages passed through the server",
-            "Nothing can be said about the privacy of devices: the sums were computed without "
-            "cryptography, or the record belongs to another run.",
-            'Run with `privacy.sums = "masked"`.',
-            A24,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+record.edited high record A24: a record was edited
+    The record may be invented, and nothing after it in the file proves anything.
+record.missing high record A24: records were removed
+    The removed records are not audited.
+record.reordered high record A24: records were moved or repeated
+    Whether masks protect a vector depends on the order of events, and that order is not known.
+record.cut high record A24: the file ends too early
+    The rest of the file is not audited.
+record.malformed high record A24: a record does not follow the format
+    The file was not written by the program that the format describes.
+record.unfinished medium record A24: the file has no closing record
+    The run was stopped, is still going, or the end of the file was cut off between two records.
+record.head-differs high record A24: the digest of the file is not the one that the run states
+    The file may not be the one that the run wrote.
+record.unasked high record A24: an answer was recorded without its question
+    The message that the server sent to get the answer is missing from the record, and may have
+    been a lie.
+record.no-messages medium settings A24: no messages passed through the server
+    Nothing can be said about the privacy of devices: the sums were computed without cryptography,
+    or the record belongs to another run.
+"""
 )
 
 

@@ -6,64 +6,32 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.files import unchecked_files
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A8, A24, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable, summary_differs
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.record import Record as RunRecord
 from deltafl.sim.record.transcript import Closing, Record, Resumed
 
-RULES = Rules(
-    {
-        "record.disagrees": Rule(
-            Severity.HIGH,
-            "what the run says of itself does not fit together",
-            "The run's results do not follow from what its server received, or from each other.",
-            "Find out which of the two was changed. Until then, trust neither.",
-            A24,
-        ),
-        "answers.vanished": Rule(
-            Severity.HIGH,
-            "a device is said to be silent, and by the settings it answers",
-            "A server that loses devices at will chooses who is in which sum, and ends searches "
-            "where it likes.",
-            "Find out why the server lost the device. Until then, do not use it.",
-            A24,
-        ),
-        "run.unfinished": Rule(
-            Severity.MEDIUM,
-            "the record is closed, and the run has no summary",
-            "The run was stopped before it wrote its summary, is still going, or the summary was "
-            "deleted. There are no results that could be compared.",
-            "Finish the run (`--resume`).",
-            A24,
-        ),
-        "settings.impossible": Rule(
-            Severity.HIGH,
-            "no run can have these settings",
-            "The settings were changed, and what follows from them cannot be compared.",
-            "Get the settings from where the run wrote them.",
-            A24,
-        ),
-        "model.first-differs": Rule(
-            Severity.HIGH,
-            "the first model is not the one that the settings lead to",
-            "The server chose the model from which training started. It may have been trained on "
-            "other data, or made so that updates reveal more.",
-            "Ask where the first model came from, and stop using this server until that is known.",
-            A8,
-        ),
-        "model.unfounded": Rule(
-            Severity.HIGH,
-            "a model does not follow from the round before",
-            "Devices were made to work on a model that the server made up, unless the server "
-            "uses an optimiser that the audit was not told about.",
-            "If the run has a `strategy.server_optimizer`, audit the run directory: its settings "
-            "name the optimiser, so that the audit can compute the step as well. Otherwise stop "
-            "using this server.",
-            A8,
-        ),
-    }
+RULES = Rules.read(
+    """\
+record.disagrees high record A24: what the run says of itself does not fit together
+    The run's results do not follow from what its server received, or from each other.
+answers.vanished high server A24: a device is said to be silent, and by the settings it answers
+    A server that loses devices at will chooses who is in which sum, and ends searches where it
+    likes.
+run.unfinished medium record A24: the record is closed, and the run has no summary
+    The run was stopped before it wrote its summary, is still going, or the summary was deleted.
+    There are no results that could be compared.
+settings.impossible high record A24: no run can have these settings
+    The settings were changed, and what follows from them cannot be compared.
+model.first-differs high server A8: the first model is not the one that the settings lead to
+    The server chose the model from which training started. It may have been trained on other
+    data, or made so that updates reveal more.
+model.unfounded high server A8: a model does not follow from the round before
+    Devices were made to work on a model that the server made up, unless the server uses an
+    optimiser that the audit was not told about.
+"""
 )
 
 

@@ -9,28 +9,17 @@ from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts, SearchFacts
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A14, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.searches import ATTACKED, Attacked, attack
 
-RULES: Final = Rules(
-    {
-        "search.losses-found": Rule(
-            Severity.HIGH,
-            "the losses of a cohort follow from the sums of its search",
-            "The server knows the losses. If it knows the weights, it also knows whose losses "
-            "they are.",
-            "Search over more devices (`quantile.min_cohort`), or use `bracketed`.",
-            A14,
-        ),
-        "search.narrow": Rule(
-            Severity.INFO,
-            "what the searches gave away",
-            "The server knows the threshold, and the ranks of the losses at every query.",
-            "This is part of the method. docs/audit.md says how much each method gives away.",
-            A14,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+search.losses-found high settings A14: the losses of a cohort follow from the sums of its search
+    The server knows the losses. If it knows the weights, it also knows whose losses they are.
+search.narrow info design A14: what the searches gave away
+    The server knows the threshold, and the ranks of the losses at every query.
+"""
 )
 
 

@@ -7,29 +7,19 @@ from typing import Final
 from deltafl.secagg.messages import UnmaskShares
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.rules import A2, A22, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.sharing_tests import OF_SHARES, SharingTests, dealt
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
 
-RULES: Final = Rules(
-    {
-        "shares.reveal": Rule(
-            Severity.CRITICAL,
-            "fewer shares than the threshold reveal a secret",
-            "A few devices that collude, or a single share, are enough to remove a device's masks.",
-            "Share secrets by polynomials of full degree with random coefficients.",
-            A2,
-        ),
-        "shares.unfitting": Rule(
-            Severity.MEDIUM,
-            "a share does not lie on the polynomial of the others",
-            "A device dealt or returned a false share. It may hold something else.",
-            "Find out which of the two devices lies; the record cannot tell.",
-            A22,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+shares.reveal critical device A2: fewer shares than the threshold reveal a secret
+    A few devices that collude, or a single share, are enough to remove a device's masks.
+shares.unfitting medium device A22: a share does not lie on the polynomial of the others
+    A device dealt or returned a false share. It may hold something else.
+"""
 )
 
 _Place = tuple[bytes, int]

@@ -12,8 +12,8 @@ from typing import Final
 from deltafl.protocol.selection import Threshold
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.truth_rounds import (
     SeedsOfRound,
     TruthOfRound,
@@ -23,26 +23,13 @@ from deltafl.sim.inspect.audit.truth_rounds import (
 from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.transcript import Closing, Record, Resumed
 
-RULES: Final = Rules(
-    {
-        "truth.missing": Rule(
-            Severity.HIGH,
-            "the truth file lacks records that a simulation writes",
-            "What these devices did is not compared with anything, and they may have done "
-            "anything.",
-            "Get the truth file from where it was written. If it is whole, find out why the "
-            "simulation did not record these devices.",
-            A24,
-        ),
-        "truth.disagrees": Rule(
-            Severity.HIGH,
-            "the truth file disagrees with the record, or with the run's checkpoint",
-            "The truth file was changed, or is of another run. What was compared with it proves "
-            "nothing.",
-            "Get the truth file from where it was written.",
-            A24,
-        ),
-    }
+RULES: Final = Rules.read(
+    """\
+truth.missing high record A24: the truth file lacks records that a simulation writes
+    What these devices did is not compared with anything, and they may have done anything.
+truth.disagrees high record A24: the truth file disagrees with the record or the checkpoint
+    The truth file was changed, or is of another run. What was compared with it proves nothing.
+"""
 )
 
 _SHOWN: Final = 5
