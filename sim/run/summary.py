@@ -42,7 +42,13 @@ Summary: TypeAlias = dict[str, object]
 NOTEWORTHY: Final = ("lost_rounds", "empty_rounds", "uncertified_rounds", "clipped")
 """Counts that a reader of the result should know about if they are not zero."""
 
-_OF_A_SEED: Final = ("test_error", "train_loss", "final_model_sha256", *NOTEWORTHY)
+_OF_A_SEED: Final = (
+    "test_error",
+    "train_loss",
+    "final_model_sha256",
+    "record_sha256",
+    *NOTEWORTHY,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,9 @@ from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.coverage import Tally, uncovered
 from deltafl.sim.inspect.audit.facts import no_facts
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
-from deltafl.sim.inspect.audit.in_clear import report_in_clear
 from deltafl.sim.inspect.audit.inventory import Inventory, Timeline
 from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
-from deltafl.sim.inspect.audit.preface import LIMITS, WITHOUT_TRUTH, facts_of_run
+from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run, without_truth
 from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
@@ -86,8 +85,6 @@ def audit(
             is a finding.
     """
     chosen, source = options or Options(), find_source(path)
-    if source.is_in_clear:
-        return report_in_clear(source, chosen)
     with closing(Reader(source.transcript)) as reader:
         running = _Audit(source, chosen, reader)
         return running.run(progress or NoProgress())
@@ -105,11 +102,13 @@ class _Audit:
             options.head,
             FalseAlarmBudget(options.false_alarm_rate),
             RoundsAgain(expected.policy.expects_active),
+            options.is_baseline,
         )
         self._checks = tuple(
             check(self._premises)
             for check in CHECKS
-            if options.truth is not None or not check.needs_truth
+            if (options.truth is not None or not check.needs_truth)
+            and not (source.is_in_clear and check.needs_messages)
         )
         self._findings = Findings()
         self._inventory, self._timeline = Inventory(), Timeline()
@@ -337,9 +336,12 @@ class _Audit:
         results = tuple(check.result(findings, tally) for check in self._checks)
         sums = facts["sums_released"], facts["sums_replayed"]
         unchecked = [one for check in self._checks for one in check.unchecked()]
+        if not (tally.has_truth or self._source.is_in_clear):
+            unchecked.insert(0, without_truth(self._source))
         of_run = facts_of_run(self._source, opening, self._premises.expected)
         return AuditReport(
             source=str(self._source.given),
+            record=str(self._source.transcript),
             head=self._digest.hex(),
             run_id=opening.run_id.hex() if opening else "",
             facts=(*of_run, *facts["noise"]),
@@ -350,6 +352,7 @@ class _Audit:
             sums_released=sums[0],
             sums_replayed=sums[1],
             has_truth=tally.has_truth,
+            is_silent=opening is not None and opening.mode == SUMS,
             checks=results,
             findings=findings,
             observed=self._inventory.observed(),
@@ -359,6 +362,6 @@ class _Audit:
             statistics=facts["statistics"],
             participation=facts["participation"],
             not_checked=(*uncovered(results, tally, sums), *unchecked),
-            limits=LIMITS if tally.has_truth else (*LIMITS, WITHOUT_TRUTH),
-            reproduce=reproduce(self._source, self._options),
+            limits=LIMITS,
+            reproduce=reproduce(self._source.given, self._options),
         )

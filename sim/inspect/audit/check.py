@@ -38,6 +38,7 @@ class Premises:
         digest: The digest that the transcript must end with, 32 bytes; None if nobody gave one.
         budget: Takes the p-values of all statistical tests.
         rounds: The rounds' servers, played again as far as the record was read.
+        is_baseline: Whether the run is audited beside another, as its baseline.
     """
 
     source: Source
@@ -45,6 +46,7 @@ class Premises:
     digest: bytes | None
     budget: FalseAlarmBudget
     rounds: RoundsAgain
+    is_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +128,7 @@ class Check(ABC):
             names in the budget.
         guards_record: Whether its findings mean that there may have been more in the record.
         needs_truth: Whether it is only made if there is a truth file.
+        needs_messages: Whether it is only made of runs that have masks.
     """
 
     name: ClassVar[str]
@@ -133,6 +136,7 @@ class Check(ABC):
     tests: ClassVar[Mapping[str, str]] = MappingProxyType({})
     guards_record: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False
+    needs_messages: ClassVar[bool] = True
 
     def __init__(self, premises: Premises) -> None:
         self._premises = premises

@@ -69,14 +69,13 @@ def uncovered(results: Iterable[CheckResult], tally: Tally, sums: tuple[int, int
     """
     if tally.is_cut:
         yield "what follows the damage: the record is not whole, and there may have been more of it"
-    if tally.whole < tally.rounds:
-        without = tally.rounds - tally.whole
-        yield f"messages of {without} of {tally.rounds} rounds, which are not there"
     if sums[1] < sums[0]:
         yield f"{sums[0] - sums[1]} of {sums[0]} sums, which were not computed again"
-    if not tally.has_truth:
-        yield "what masked vectors hide, and who passed the filter: no truth file"
+    skipped: dict[str, list[str]] = {}
     for result in results:
-        if result.outcome in (Outcome.PARTIAL, Outcome.SKIPPED):
-            how = "made in part" if result.outcome is Outcome.PARTIAL else "not made"
-            yield f"the check “{result.name}” was {how}: {result.detail}"
+        if result.outcome is Outcome.PARTIAL:
+            yield f"{result.name}, in part: {result.detail}"
+        elif result.outcome is Outcome.SKIPPED:
+            skipped.setdefault(result.detail, []).append(result.name)
+    for detail, names in skipped.items():
+        yield f"{'; '.join(names)}: {detail}"

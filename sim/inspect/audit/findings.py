@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
+from deltafl.sim.writing import number
+
 
 class Severity(IntEnum):
     """How bad a finding is; a threshold on it decides the exit code."""
@@ -32,6 +34,16 @@ class Evidence:
     round: int | None = None
     record: int | None = None
     offset: int | None = None
+
+    def __str__(self) -> str:
+        """The place in words.
+
+        >>> str(Evidence(3, 70)), str(Evidence())
+        ('round 3, record 70', 'the whole run')
+        """
+        named = (("round", self.round), ("record", self.record))
+        known = [f"{name} {number(value)}" for name, value in named if value is not None]
+        return ", ".join(known) or "the whole run"
 
 
 @dataclass(frozen=True, slots=True)

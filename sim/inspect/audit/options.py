@@ -2,9 +2,9 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
@@ -35,6 +35,7 @@ class Options:
         min_honest_tail: Fewest devices of a tail beside those that may collude; by default as the
             run's settings say.
         false_alarm_rate: Of the tests of masked bytes, all together.
+        is_baseline: Whether the run is audited beside another, as its baseline: it may be in clear.
     """
 
     truth: Path | None = None
@@ -48,6 +49,11 @@ class Options:
     min_difference: int = 3
     min_honest_tail: int | None = None
     false_alarm_rate: float = FALSE_ALARMS
+    is_baseline: bool = False
+
+
+_FLAGS: Final = {"limits": "--set", "false_alarm_rate": "--false-alarms"}
+"""Flags of other names than their options."""
 
 
 def expected_of(source: Source, options: Options) -> Expected:
@@ -87,29 +93,21 @@ def _given(limits: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(config.policy, name) for table in tables for name in table["policy"]}
 
 
-def reproduce(source: Source, options: Options) -> tuple[str, ...]:
-    """The commands that make this report again."""
-    given = shlex.quote(str(source.given))
-    arguments, default = ["deltafl", "audit", given], Options()
-    for flag, name in (
-        ("--truth", "truth"),
-        ("--head", "head"),
-        ("--adversary", "adversary"),
-        ("--colluding", "colluding"),
-        ("--min-cohort", "min_cohort"),
-        ("--min-difference", "min_difference"),
-        ("--min-honest-tail", "min_honest_tail"),
-        ("--false-alarms", "false_alarm_rate"),
-    ):
-        value = getattr(options, name)
-        if value != getattr(default, name):
-            shown = value.hex() if isinstance(value, bytes) else str(value)
-            arguments += [flag, shlex.quote(shown)]
-    for text in options.limits:
-        arguments += ["--set", shlex.quote(text)]
-    if options.sparse_if_active:
-        arguments.append("--sparse-if-active")
-    if options.unverified_if_active:
-        arguments.append("--unverified-if-active")
-    command = " ".join(arguments)
+def reproduce(given: Path, options: Options) -> tuple[str, ...]:
+    """The commands that make this report again.
+
+    Args:
+        given: What is audited.
+        options: The limits that are applied.
+    """
+    words = ["deltafl", "audit", str(given)]
+    for one in fields(Options):
+        value = getattr(options, one.name)
+        if value == one.default or one.name == "is_baseline":
+            continue
+        flag = _FLAGS.get(one.name, f"--{one.name.replace('_', '-')}")
+        for each in value if isinstance(value, tuple) else (value,):
+            shown = each.hex() if isinstance(each, bytes) else str(each)
+            words += [flag] if each is True else [flag, shown]
+    command = shlex.join(words)
     return (command, f"{command} --json", f"{command} --html report.html")

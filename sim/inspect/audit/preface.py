@@ -5,6 +5,7 @@ from typing import Final
 from deltafl.sim.inspect.audit.expected import Expected
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.record.transcript import Opening
+from deltafl.sim.settings.config import REMOTE
 
 LIMITS: Final = (
     "Secure aggregation is not differential privacy: the server knows every sum exactly. A sum "
@@ -24,18 +25,27 @@ LIMITS: Final = (
     "key belongs to the device it names.",
 )
 
-WITHOUT_TRUTH: Final = (
-    "Without a truth file, the audit cannot compare masked vectors with what they hide, or the "
-    "order of answers and missing answers with which devices passed the filter. It cannot open "
-    "boxes, or compute the masks that devices share: it can only test whether they look random."
-)
+
+def without_truth(source: Source) -> str:
+    """What is not checked where there is no truth file, and why there is none: a phrase."""
+    is_remote = source.config is not None and source.config.federation.devices == REMOTE
+    why = (
+        "the devices are real, and their seeds and values are recorded nowhere"
+        if is_remote
+        else "no truth file was given"
+    )
+    return (
+        f"what devices drew and hid: {why}. No device was played again, no box opened, and no "
+        "masked vector compared with what it hides; whether order or silence tell who passed the "
+        "filter is not known"
+    )
 
 
 def facts_of_run(
     source: Source, opening: Opening | None, expected: Expected
 ) -> tuple[tuple[str, str], ...]:
     """What the run says about itself, and which limits the audit applies to it."""
-    facts = [("transcript", opening.mode if opening else "unknown")]
+    facts = [("messages kept", opening.mode if opening else "unknown")]
     if source.config is not None:
         federation, quantile = source.config.federation, source.config.quantile
         facts += [
@@ -49,11 +59,8 @@ def facts_of_run(
         if strategy.server_optimizer != "sgd" or strategy.server_learning_rate != 1:
             rate = f"{strategy.server_optimizer}, learning rate {strategy.server_learning_rate:g}"
             facts.append(("server optimiser", f"{rate}; by the run's own settings"))
-    if source.num_others:
-        facts.append(("not in this report", f"{source.num_others} further runs, in arms/"))
-    policy = expected.policy
     facts += [
-        ("adversary", str(policy.adversary)),
-        ("colluding devices", f"{policy.colluding_rate:.0%}"),
+        ("adversary", str(expected.policy.adversary)),
+        ("colluding devices", f"{expected.policy.colluding_rate:.0%}"),
     ]
     return tuple(facts)

@@ -5,6 +5,7 @@ and shown without the transcript that it describes.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -17,8 +18,9 @@ from deltafl.sim.inspect.audit.facts import (
     StatisticsFacts,
 )
 from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.rules import Harm
 
-REPORT_VERSION: Final = 2
+REPORT_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +77,18 @@ class AuditReport:
 
     Attributes:
         source: The file or run directory that was audited.
+        record: The file that holds the record.
         head: Digest of the last record, hex; it identifies what was audited.
         run_id: Id of the run, hex.
         facts: What the run says about itself: name and value, both texts.
-        rounds: Rounds in the transcript.
-        full_rounds: Rounds whose messages the transcript holds whole.
+        rounds: Rounds in the record.
+        full_rounds: Rounds whose messages the record holds.
         records: Records read.
         size: Length of the file, in bytes.
         sums_released: Sums that the server says it learnt.
         sums_replayed: How many of them were computed again from the messages, and agree.
         has_truth: Whether a truth file was compared.
+        is_silent: Whether the record keeps sums only, so that no message was played again.
         checks: Every check and its outcome.
         findings: What was found, worst first.
         observed: Everything that passed through the server, by kind.
@@ -99,6 +103,7 @@ class AuditReport:
     """
 
     source: str
+    record: str
     head: str
     run_id: str
     facts: tuple[tuple[str, str], ...]
@@ -109,6 +114,7 @@ class AuditReport:
     sums_released: int
     sums_replayed: int
     has_truth: bool
+    is_silent: bool
     checks: tuple[CheckResult, ...]
     findings: tuple[Finding, ...]
     observed: tuple[Observed, ...]
@@ -121,24 +127,35 @@ class AuditReport:
     limits: tuple[str, ...]
     reproduce: tuple[str, ...]
 
-    def worst(self) -> Severity | None:
-        """Severity of the worst finding; None if there is none."""
-        return max((finding.severity for finding in self.findings), default=None)
-
     def to_json(self) -> dict[str, object]:
-        """The report as JSON values; each finding includes the texts of its rule."""
-        report = _plain(self)
-        assert isinstance(report, dict)  # noqa: S101 - for mypy: a dataclass becomes a dict
+        """The report as JSON values; each finding includes the texts of its rule, and its harm."""
+        report = _object(self)
         report["version"] = REPORT_VERSION
         report["findings"] = [
-            {**_fields(finding), **RULES[finding.rule].texts()} for finding in self.findings
+            {**_object(finding), "harm": str(harm_of(finding)), **RULES[finding.rule].texts()}
+            for finding in by_harm(self.findings)
         ]
         return report
 
 
-def _fields(value: object) -> dict[str, object]:
+def harm_of(finding: Finding) -> Harm:
+    """What a finding comes to.
+
+    Raises:
+        KeyError: its rule does not exist.
+    """
+    return RULES[finding.rule].harm(finding.severity)
+
+
+def by_harm(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings, the most harmful first; those of one harm in their order."""
+    order = list(Harm)
+    return sorted(findings, key=lambda finding: order.index(harm_of(finding)))
+
+
+def _object(value: object) -> dict[str, object]:
     plain = _plain(value)
-    assert isinstance(plain, dict)  # noqa: S101 - for mypy
+    assert isinstance(plain, dict)  # noqa: S101 - for mypy: a dataclass becomes a dict
     return plain
 
 

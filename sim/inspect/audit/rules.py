@@ -52,7 +52,18 @@ class Fault(StrEnum):
     SOMEBODY = "Find out whether a device, the network or the server did so, and exclude it."
     RECORD = "Get the files from where they were written. Until then, trust none of them."
     SETTINGS = "Change the settings of the run, or say why they are enough."
-    DESIGN = "Nothing, if it is rare: it is part of the method (docs/limitations.md)."
+    DESIGN = "Nothing, while it is rare: it is part of the method (docs/limitations.md)."
+
+
+class Harm(StrEnum):
+    """What a finding comes to, the most harmful first."""
+
+    VALUE = "a device's own value is known, or could have been computed"
+    GUARANTEE = "a guarantee was broken for some device"
+    RECORD = "the record is not what it claims to be"
+    WEAKENED = "a guarantee was weakened, or something happened that honest parties do not do"
+    DESIGN = "weaknesses that are part of the design, or that need assumptions which may not hold"
+    FACT = "facts that are true of every run of the method"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,12 @@ class Rule:
     title: str
     consequence: str
 
+    def harm(self, severity: Severity) -> Harm:
+        """What a finding of this rule comes to, by its severity."""
+        if severity is Severity.HIGH:
+            return Harm.RECORD if self.fault is Fault.RECORD else Harm.GUARANTEE
+        return _HARMS[severity]
+
     def texts(self) -> dict[str, str]:
         """What it says to people, by name."""
         return {
@@ -81,6 +98,14 @@ class Rule:
             "remedy": self.fault.value,
             "attack": f"{self.attack} {ATTACKS[self.attack]}",
         }
+
+
+_HARMS: Final = {
+    Severity.CRITICAL: Harm.VALUE,
+    Severity.MEDIUM: Harm.WEAKENED,
+    Severity.LOW: Harm.DESIGN,
+    Severity.INFO: Harm.FACT,
+}
 
 
 class Rules(Mapping[str, Rule]):

@@ -326,10 +326,11 @@ def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Itera
         with own.read() as record:
             runs.append(summarise_run(arm, record, of_data))
     due = json.loads(json.dumps(to_json(summarise_experiment(runs))))
-    for name in sorted(due.keys() | said.keys() - {_MEMORY}):
-        if (value := due.get(name)) != said.get(name):
-            detail = f"the summary says {name} = {_short(said.get(name))}"
-            yield f"{detail}, and it is {_short(value)}"
+    known = {name: value for name, value in said.items() if name != _MEMORY}
+    due.pop(_MEMORY, None)
+    for path, value, wanted in _differences(known, due, ""):
+        path = path.removeprefix(".")
+        yield f"the summary says {path} = {_short(value)}, and it is {_short(wanted)}"
 
 
 def _untimed(event: Event) -> Event:

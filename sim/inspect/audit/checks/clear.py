@@ -15,8 +15,7 @@ from deltafl.fl.read.strict_json import MAX_NESTING, nesting
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Finding
-from deltafl.sim.inspect.audit.prefixes import scan
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import NUM_FIELDS
 from deltafl.sim.inspect.audit.shallow import is_shallow
@@ -42,6 +41,7 @@ class ValuesInClear(Check):
 
     name = "values in clear"
     rules = RULES
+    needs_messages = False
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at what the strict readers refused."""
@@ -54,9 +54,22 @@ class ValuesInClear(Check):
             else:
                 yield RULES.found("clear.unknown", f"{who}: {seen.content.problem}", [seen.place])
 
+    def on_end(self) -> Iterator[Finding]:
+        """Of a run without masks, the server sees everything; a baseline is there to show that."""
+        if self._premises.source.is_in_clear:
+            severity = Severity.INFO if self._premises.is_baseline else None
+            yield RULES.found("clear.by-design", self._in_clear(), [Evidence()], severity)
+
     def coverage(self, tally: Tally) -> Coverage:
-        """Heads tell it all: they are enough to know a message of the protocol."""
+        """All messages, if there are any."""
+        if self._premises.source.is_in_clear:
+            return Coverage(0, f"{self._in_clear()}: the record has no messages")
         return Coverage(tally.whole, "every message, field by field")
+
+    def _in_clear(self) -> str:
+        config = self._premises.source.config
+        algorithm = config.federation.algorithm if config else "unknown"
+        return f"the run's algorithm is {algorithm}, which has no masks"
 
 
 def readable_values(data: bytes) -> str:
@@ -65,20 +78,20 @@ def readable_values(data: bytes) -> str:
     >>> readable_values(b'{"loss": 1.5}')
     'JSON: {"loss": 1.5}'
     """
-    prefix = scan(data)
-    if prefix is not None and len(prefix.fields) > 1 and prefix.fields[1] in NUM_FIELDS:
-        kind = Kind(prefix.fields[1])
-        extra = prefix.num_fields - NUM_FIELDS[kind]
-        return f"{extra} fields more than a {kind.name} message has" if extra > 0 else ""
+    try:
+        value = msgpack.unpackb(data, strict_map_key=False) if is_shallow(data) else None
+    except (ValueError, TypeError, msgpack.UnpackException):
+        value = None
+    match value:
+        case [_, int(number), *_] if number in NUM_FIELDS:
+            kind = Kind(number)
+            extra = len(value) - NUM_FIELDS[kind]
+            return f"{extra} fields more than a {kind.name} message has" if extra > 0 else ""
     try:
         if nesting(data) <= MAX_NESTING:
             return f"JSON: {_shown(json.dumps(json.loads(data)))}"
     except ValueError:
         pass
-    try:
-        value = msgpack.unpackb(data, strict_map_key=False) if is_shallow(data) else None
-    except (ValueError, TypeError, msgpack.UnpackException):
-        value = None
     if _has_numbers(value):
         return f"msgpack: {_shown(repr(value))}"
     named = _NAMED_NUMBER.search(data)

@@ -64,6 +64,7 @@ class Integrity(Check):
     name = "integrity of the record"
     rules = RULES
     guards_record = True
+    needs_messages = False
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -144,7 +145,7 @@ class Integrity(Check):
         elif not self._is_closed:
             detail = f"record {last} is the last"
             yield RULES.found("record.unfinished", detail, [Evidence(None, last)])
-        if self._is_silent:
+        if self._is_silent and not self._premises.source.is_in_clear:
             detail = "no message is recorded"
             yield RULES.found("record.no-messages", detail, [Evidence(None, last)])
         yield from self._ends_early()

@@ -40,6 +40,7 @@ class RunAgain(Check):
 
     name = "the run played again"
     rules = RULES
+    needs_messages = False
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -89,6 +90,9 @@ class RunAgain(Check):
         except UserError as error:
             self._why_not = "no run can have its settings"
             yield RULES.found("settings.impossible", str(error), [Evidence()])
+            return
+        if not config.federation.is_private:
+            self._why_not = "what devices sent in clear is not recorded; only results were compared"
             return
         replay = RunReplay(config, self._premises.rounds.kept)
         try:

@@ -1,6 +1,7 @@
 """An audit report as one HTML page."""
 
 import functools
+import itertools
 from importlib import metadata
 from typing import Final
 
@@ -9,7 +10,7 @@ import jinja2
 from deltafl.sim import writing
 from deltafl.sim.charts import svg
 from deltafl.sim.inspect.audit.facts import Outcome
-from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.html import searches, sequence
 from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
 from deltafl.sim.inspect.audit.html.verdict import verdict
@@ -28,46 +29,55 @@ SHOWN_SEARCHES: Final = 300
 """The most searches in the page's table; the charts and the JSON report have all."""
 
 
-def render(report: AuditReport) -> str:
-    """The report as an HTML page, to be stored as UTF-8.
+def render(*reports: AuditReport) -> str:
+    """Reports as one HTML page, to be stored as UTF-8.
 
     The page is also well-formed XML. Equal reports give the same page, byte for byte.
 
     Args:
-        report: What to show. Its texts are treated as hostile.
+        reports: What to show, at least one. Their texts are treated as hostile.
 
     Raises:
         KeyError: a finding names a rule that `catalogue.RULES` does not have.
     """
+    findings = [finding for report in reports for finding in report.findings]
     return (
         _environment()
         .get_template(_TEMPLATE)
         .render(
-            report=report,
-            verdict=verdict(report),
+            runs=[_shown(number, report) for number, report in enumerate(reports)],
+            verdict=verdict(*reports),
             severities=[
-                (severity, sum(finding.severity == severity for finding in report.findings))
+                (severity, sum(finding.severity == severity for finding in findings))
                 for severity in sorted(Severity, reverse=True)
             ],
-            outcomes=[
-                (outcome, sum(check.outcome == outcome for check in report.checks))
-                for outcome in Outcome
-            ],
-            groups=group(report.findings),
-            acts=sequence.acts(report.timeline[:SHOWN_STEPS]),
-            highlights=searches.highlights(report.searches),
-            charts=searches.charts(report.searches),
-            observed_size=sum(observed.size for observed in report.observed),
-            observed_count=sum(observed.count for observed in report.observed),
         )
     )
+
+
+def _shown(number: int, report: AuditReport) -> dict[str, object]:
+    """What the template shows of a run; the ids of its elements begin with `at`."""
+    return {
+        "at": f"run{number}-" if number else "",
+        "report": report,
+        "verdict": verdict(report),
+        "harms": [
+            (harm, tuple(groups))
+            for harm, groups in itertools.groupby(group(report.findings), lambda one: one.harm)
+        ],
+        "idle": [check.name for check in report.checks if check.outcome is Outcome.EMPTY],
+        "acts": sequence.acts(report.timeline[:SHOWN_STEPS]),
+        "highlights": searches.highlights(report.searches),
+        "charts": searches.charts(report.searches),
+        "observed_size": sum(observed.size for observed in report.observed),
+        "observed_count": sum(observed.count for observed in report.observed),
+    }
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
     return writing.templates(
         _STYLED,
-        place,
         searches.width,
         svg.line_chart,
         svg.swatch,
@@ -75,18 +85,8 @@ def _environment() -> jinja2.Environment:
         SHOWN_STEPS=SHOWN_STEPS,
         SHOWN_SEARCHES=SHOWN_SEARCHES,
         SHOWN_EVIDENCE=SHOWN_EVIDENCE,
+        MADE=(Outcome.PASSED, Outcome.FAILED),
         REPORT_VERSION=REPORT_VERSION,
         VERSION=metadata.version("deltafl"),
         MEDIUM=Severity.MEDIUM,
     )
-
-
-def place(evidence: Evidence) -> str:
-    """A place in the transcript, in words.
-
-    >>> place(Evidence(round=3, record=70, offset=81234)), place(Evidence())
-    ('round 3, record 70, byte 81,234', 'the file as a whole')
-    """
-    names = (("round", evidence.round), ("record", evidence.record))
-    known = [f"{name} {writing.number(value)}" for name, value in names if value is not None]
-    return ", ".join(known) or "the file as a whole"

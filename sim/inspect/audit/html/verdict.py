@@ -1,22 +1,13 @@
 """The verdict of an audit in one sentence, and how much was checked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from deltafl.sim.inspect.audit.facts import Outcome
-from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.report import AuditReport, by_harm, harm_of
+from deltafl.sim.inspect.audit.rules import Harm
 from deltafl.sim.writing import count, number
-
-_MEANINGS: Final = {
-    Severity.CRITICAL: "a device's own value is known, or could have been computed",
-    Severity.HIGH: "a guarantee was broken for some device, or the record is not what it claims "
-    "to be",
-    Severity.MEDIUM: "a guarantee was weakened, or something happened that honest parties do not "
-    "do",
-    Severity.LOW: "weaknesses that are part of the design, or that need assumptions which may "
-    "not hold",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,47 +18,56 @@ class Verdict:
         level: Name of the worst severity in lower case. If nothing was above INFO, it is "clean" if
             there is nothing that was not checked, and else "open".
         sentence: The verdict, of what was checked.
-        coverage: How much was checked, in a sentence.
-        not_checked: What was not, in phrases.
+        coverage: How much was checked, in sentences.
     """
 
     level: str
     sentence: str
     coverage: str
-    not_checked: tuple[str, ...]
 
 
-def verdict(report: AuditReport) -> Verdict:
-    """Sum a report up.
+def verdict(*reports: AuditReport) -> Verdict:
+    """Sum reports up.
 
     If a check failed, the verdict is at least MEDIUM, whatever the findings are.
+
+    Args:
+        reports: Of all runs that were audited together; at least one.
     """
-    outcomes = [check.outcome for check in report.checks]
-    worst = max((finding.severity for finding in report.findings), default=Severity.INFO)
+    outcomes = [check.outcome for report in reports for check in report.checks]
+    findings = by_harm(finding for report in reports for finding in report.findings)
+    worst = max((finding.severity for finding in findings), default=Severity.INFO)
     if Outcome.FAILED in outcomes:
         worst = max(worst, Severity.MEDIUM)
-    empty = outcomes.count(Outcome.EMPTY)
-    made = len(outcomes) - empty
+    made = len(outcomes) - outcomes.count(Outcome.EMPTY)
     in_full = sum(outcome in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes)
-    is_all = 0 < made == in_full and report.sums_replayed == report.sums_released
-    complete = is_all and not report.not_checked
+    unchecked = sum(len(report.not_checked) for report in reports)
+    released = sum(report.sums_released for report in reports)
+    replayed = sum(report.sums_replayed for report in reports)
+    is_all = 0 < made == in_full and replayed == released and not unchecked
+    level, sentence = _sentence(worst, findings, is_all=is_all)
+    if silent := sum(report.is_silent for report in reports):
+        of = "" if len(reports) == 1 else f" of {count(silent, 'run')}"
+        sentence = f"No message was played again{of}: the record has sums only. {sentence}"
     coverage = (
-        f"{number(in_full)} of {count(made, 'check')} made in full"
-        f"{f', {number(empty)} more had nothing to check' if empty else ''}. "
-        f"{number(report.sums_replayed)} of {count(report.sums_released, 'released sum')} "
-        "computed again from the messages, and equal."
+        f"{number(in_full)} of {count(made, 'check')} made in full. {number(replayed)} of "
+        f"{count(released, 'released sum')} computed again from the messages, and equal."
     )
-    if report.not_checked:
-        coverage += f" {count(len(report.not_checked), 'thing')} not checked, listed below."
+    if unchecked:
+        coverage += f" {count(unchecked, 'thing')} not checked, listed below."
+    if len(reports) > 1:
+        coverage = f"{count(len(reports), 'run')}. {coverage}"
+    return Verdict(level, sentence, coverage)
+
+
+def _sentence(worst: Severity, findings: Sequence[Finding], *, is_all: bool) -> tuple[str, str]:
+    """Level and sentence, given the findings by harm."""
     if worst > Severity.INFO:
-        of_worst = sum(finding.severity == worst for finding in report.findings)
+        of_worst = [finding for finding in findings if finding.severity is worst]
+        harms = "; ".join(dict.fromkeys(map(harm_of, of_worst))) or Harm.WEAKENED
         level = worst.name.lower()
-        what = count(of_worst, f"{level} finding") if of_worst else "A check failed"
-        sentence = f"{what}: {_MEANINGS[worst]}."
-    elif complete:
-        level = "clean"
-        sentence = "Nothing was found, and every check was made in full."
-    else:
-        level = "open"
-        sentence = "Nothing was found in what was checked. Not everything was checked."
-    return Verdict(level, sentence, coverage, report.not_checked)
+        what = count(len(of_worst), f"{level} finding") if of_worst else "A check failed"
+        return level, f"{what}: {harms}."
+    if is_all:
+        return "clean", "Nothing was found, and every check was made in full."
+    return "open", "Nothing was found in what was checked. Not everything was checked."
