@@ -12,6 +12,7 @@ from deltafl.sim.inspect.audit.checks.devices import DevicesAgain
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.floors import Floors
+from deltafl.sim.inspect.audit.checks.independent import Independent
 from deltafl.sim.inspect.audit.checks.invariants import Invariants
 from deltafl.sim.inspect.audit.checks.key_roles import GuessableKeys
 from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
@@ -35,6 +36,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     DevicesAgain,
     RunAgain,
     Invariants,
+    Independent,
     ValuesInClear,
     GuessableKeys,
     Nonces,

@@ -373,6 +373,11 @@ def a_forged_sum_of_updates(edit):
     edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
 
 
+@leak("independent.differs", options={"independent": True})
+def a_sum_that_a_second_computation_denies(edit):
+    a_forged_sum_of_updates(edit)
+
+
 @leak("sums.differ", round=2)
 def a_forged_answer_to_a_query(edit):
     learnt = edit.sums(2)[1]
