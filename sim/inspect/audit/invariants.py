@@ -170,7 +170,7 @@ def both_kinds(s: Session) -> Iterator[Breach]:
                 positions[(kinds == kind) & (positions < size)] + holder * size
                 for holder, positions, kinds in given
             ]
-            owners = np.unique(np.concatenate(pairs)) % size if size else np.zeros(0, np.int64)
+            owners = np.unique(np.concatenate([np.zeros(0, np.int64), *pairs])) % max(size, 1)
             counts.append(np.bincount(owners, minlength=size))
         for owner in ((counts[0] > 0) & (counts[1] > 0)).nonzero()[0].tolist():
             seeds, keys = int(counts[0][owner]), int(counts[1][owner])
