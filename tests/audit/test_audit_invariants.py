@@ -18,13 +18,16 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.identity import IdentityKey
-from deltafl.secagg.messages import Credential, ShareKind
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.messages import Credential, ShareKind, ShareReceipt
+from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit import invariants, over_sessions
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.checks.invariants import RULES, Invariants
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.invariants import Bracket
 from deltafl.sim.inspect.audit.over_sessions import Past, may_change
+from deltafl.sim.inspect.audit.seen import Content, Seen
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message, Resumed, Sum
 
@@ -258,3 +261,77 @@ def test_devices_with_one_identity_are_named(round_):
     session.keys[first] = session.keys[second]
     (found,) = Past().one_identity_each(session)
     assert f"{first} and {second} have" in found.detail
+
+
+def with_keys(round_, change):
+    """The session of a round in which the keys of the first device are others."""
+    (session,) = round_[0]._sessions.values()
+    first = session.ids[0]
+    message, place = session.keys[first]
+    session.keys[first] = change(message), place
+    return session
+
+
+@pytest.mark.parametrize(
+    ("change", "demand"),
+    [
+        (lambda m: replace(m, mask_keys=(PublicKey(bytes(32)),)), Past.no_low_order),
+        (
+            lambda m: replace(m, sealing_key=m.sealing_key[:31] + bytes([m.sealing_key[31] ^ 128])),
+            Past.keys_are_multiples,
+        ),
+        (
+            lambda m: replace(m, credential=Credential(IdentityKey(bytes(32)), bytes(64))),
+            Past.keys_are_multiples,
+        ),
+    ],
+    ids=["low order", "a bit that is ignored", "no identity"],
+)
+def test_keys_are_multiples_of_the_base_point_in_their_only_encoding(round_, change, demand):
+    assert list(demand(Past(), with_keys(round_, lambda message: message))) == []
+    (found,) = demand(Past(), with_keys(round_, change))
+    assert "device" in found.detail
+
+
+def test_a_key_may_be_used_once(round_):
+    (session,) = round_[0]._sessions.values()
+    past = Past()
+    assert list(past.no_low_order(session)) == list(past.keys_once()) == []
+    list(past.no_low_order(session))
+    assert len(list(past.keys_once())) == 2 * COHORT
+
+
+@pytest.mark.parametrize(
+    ("seed", "before", "breaches"),
+    [
+        (sha256(b"one").digest(), sha256(b"another").digest(), 0),
+        (bytes(31) + b"1", sha256(b"another").digest(), 1),
+        (sha256(b"one").digest(), sha256(b"one").digest()[:31] + b"1", 1),
+    ],
+    ids=["drawn", "a pattern", "near another"],
+)
+def test_seeds_are_drawn(round_, seed, before, breaches):
+    (session,) = round_[0]._sessions.values()
+    past = Past()
+    for value in (before, seed):
+        object.__setattr__(session.params, "graph_seed", value)
+        found = list(past.seeds_are_drawn(session))
+    assert len(found) == breaches
+
+
+@pytest.mark.parametrize(("number", "breaches"), [(1, 0), (2, 1)])
+def test_a_round_is_announced_under_its_own_number(round_, number, breaches):
+    (session,) = round_[0]._sessions.values()
+    session.number = number
+    assert len(list(Past().announced_in_its_round(session))) == breaches
+
+
+def test_a_complaint_names_whose_box_was_refused(round_):
+    check, _ = round_
+    (session,) = check._sessions.values()
+    record = Message(99, 1, False, session.ids[0], 8, bytes(32), bytes(8))
+    for refused in ((), (1,)):
+        content = Content(Kind.RECEIPT, session.params.tag, message=ShareReceipt(refused))
+        session.take(Seen(record, content))
+    (found,) = invariants.complaints(session)
+    assert f"device {session.ids[0]} refused the boxes of devices {session.ids[1]}" in found.detail

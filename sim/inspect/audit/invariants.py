@@ -106,7 +106,7 @@ def roster_of_the_invited(s: Session) -> Iterator[Breach]:
 
 
 def lists_shrink(s: Session) -> Iterator[Breach]:
-    """A device on a list that an earlier list is without, or that is sent a list it is not on."""
+    """Lists that grow, or are too short, or are sent to a device that is not on them."""
     before = np.ones(len(s.ids), np.bool_)
     for one in s.lists():
         members = one.members
@@ -118,6 +118,8 @@ def lists_shrink(s: Session) -> Iterator[Breach]:
             yield Breach(f"device {device} is on a list, and was on none before", [one.place])
         elif one.peer not in s.at(np.flatnonzero(members)):
             yield Breach(f"device {one.peer} was sent a list that it is not on", [one.place])
+        elif np.count_nonzero(members) < s.params.min_cohort:
+            yield Breach(f"a list has {np.count_nonzero(members)} devices", [one.place])
         before &= members
 
 

@@ -37,6 +37,14 @@ MAX_SEEDS: Final = 1 << 14
 """Seeds that are compared with each new one."""
 
 _REAL_WEIGHTS: Final = {1 << WEIGHT_BITS, 1 << FIRST_WEIGHT_BITS}
+_CHANGING: Final = {
+    *("round_index", "theta", "warm_start", "search", "update", "context", "graph_seed"),
+}
+_OF_SIZE: Final = {
+    *("cohort_size", "num_invited", "degree", "threshold", "min_cohort", "min_roster", "min_tail"),
+    *("slots", "noise"),
+}
+"""What follows from the number of devices."""
 _KEY_WORD: Final = np.dtype("<u8")
 
 _Following = dict[bytes, tuple[str, Evidence]]
@@ -59,7 +67,7 @@ class Past:
     _seen: dict[bytes, Evidence] = field(default_factory=dict)  # tags and contexts
     _invited: tuple[int, set[int]] = field(default_factory=lambda: (0, set()))  # of the round
     _models: bytes = b""  # of the round before, if that was given up
-    _fixed: dict[object, object] = field(default_factory=dict)
+    _fixed: dict[tuple[str, int | None], object] = field(default_factory=dict)
     _has_threshold: set[Fraction] = field(default_factory=set)
     _starts_warm: bool | None = None
     _seeds: list[bytes] = field(default_factory=list)
@@ -110,13 +118,10 @@ class Past:
 
     def settings_stay(self, s: Session) -> Iterator[Breach]:
         """Settings that are not those of the rounds before."""
-        fixed, size = _fixed(s.levels, s.params), s.params.num_invited
-        of_size = {(size, name): value for name, value in _of_size(s.levels, s.params).items()}
-        for name, now in (*fixed.items(), *of_size.items()):
-            before = self._fixed.setdefault(name, now)
+        for name, size, now in _settings(s.levels, s.params):
+            before = self._fixed.setdefault((name, size), now)
             if before != now and not may_change(name, before, now, s.levels):
-                shown = name if isinstance(name, str) else name[1]
-                yield Breach(f"{shown} = {now} was announced, and {before} before", [s.place])
+                yield Breach(f"{name} = {now} was announced, and {before} before", [s.place])
         for config in s.levels.rounds:
             is_warm = config.warm_start is not None
             if config.theta not in self._has_threshold:
@@ -255,32 +260,20 @@ def _found_thresholds(s: Session) -> Iterator[Fraction]:
             yield config.theta
 
 
-def _fixed(levels: Levels, params: SessionParams) -> dict[str, object]:
-    """What is the same in all rounds of a run, by name."""
-    common = levels.common
-    return {
-        "θ": ", ".join(str(one.theta) for one in levels.rounds),
-        "method": common.method,
-        **{f"search.{f.name}": getattr(common.search, f.name) for f in fields(common.search)},
-        **{
-            f"update.{f.name}": getattr(common.update, f.name)
-            for f in fields(common.update)
-            if f.name != "noise"
-        },
-        "update_length": common.update_length,
-        "num_pivots": common.num_pivots,
-        "signed": params.signed,
-    }
-
-
-def _of_size(levels: Levels, params: SessionParams) -> dict[str, object]:
-    """What is the same in all rounds over cohorts of one size."""
-    return {
-        **{n: getattr(params, n) for n in ("degree", "threshold", "min_cohort", "min_roster")},
-        "noise": levels.common.noise,
-        "update.noise": levels.common.update.noise,
-        **({} if _has_real_weights(levels) else {"slots": params.slots}),
-    }
+def _settings(levels: Levels, params: SessionParams) -> Iterator[tuple[str, int | None, object]]:
+    """What stays the same in a run: name, the size of the cohorts that it is of, and value."""
+    common, real = levels.common, _has_real_weights(levels)
+    yield "θ", None, tuple(str(config.theta) for config in levels.rounds)
+    for prefix, part in (
+        ("", common),
+        ("search.", common.search),
+        ("update.", common.update),
+        ("", params),
+    ):
+        for one in fields(part):
+            if one.init and one.name not in _CHANGING and not (real and one.name == "slots"):
+                size = params.num_invited if one.name in _OF_SIZE else None
+                yield prefix + one.name, size, getattr(part, one.name)
 
 
 def _has_real_weights(levels: Levels) -> bool:
@@ -292,7 +285,7 @@ def _has_real_weights(levels: Levels) -> bool:
     )
 
 
-def may_change(name: object, before: object, now: object, levels: Levels) -> bool:
+def may_change(name: str, before: object, now: object, levels: Levels) -> bool:
     """Whether the server has to set a value anew in each round, by the sums of the last one."""
     if name == "update.radius":  # the run played again knows which
         return None not in (before, now)
