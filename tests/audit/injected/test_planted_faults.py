@@ -39,6 +39,18 @@ REPLAYS = (ServerAgain, DevicesAgain, RunAgain)
 UPDATE = 2  # the slot, where a search has two queries
 
 
+class OnceStage(Stage):
+    """A single round: what follows a round that was lost is another matter."""
+
+    num_rounds = 1
+
+
+class SignedOnceStage(SignedStage):
+    """A single round, signed."""
+
+    num_rounds = 1
+
+
 class SparseStage(TinyStage):
     """Devices have four neighbours each."""
 
@@ -50,23 +62,21 @@ class SparseStage(TinyStage):
         return replace(whole, degree=4, threshold=3, min_cohort=12, min_roster=12)
 
 
-class LosingStage(Stage):
+class LosingStage(OnceStage):
     """A device is gone after the first query is answered."""
 
     def vanishing(self, number, take, config):
-        return {self.ids[0]: Vanish(Step(Sending.MASK, 0))} if number == 1 else {}
+        return {self.ids[0]: Vanish(Step(Sending.MASK, 0))}
 
 
 class EmptyingStage(LosingStage):
-    """Three devices are gone before the update, in the only round."""
-
-    num_rounds = 1
+    """Three devices are gone before the update."""
 
     def vanishing(self, number, take, config):
         return dict.fromkeys(self.ids[:3], Vanish(Step(Sending.MASK, UPDATE)))
 
 
-class LateStage(Stage):
+class LateStage(OnceStage):
     """A device's update comes late."""
 
     def vanishing(self, number, take, config):
@@ -204,19 +214,19 @@ def nothing(_patch):
 
 ACTIVE = {"adversary": Adversary.ACTIVE}
 FAULTS = (
-    (asks_for_both_kinds, Stage, {"shares.both-kinds", "spec.told-apart"}, {}),
+    (asks_for_both_kinds, OnceStage, {"shares.both-kinds", "spec.told-apart"}, {}),
     (takes_dropped_devices_back, LosingStage, {"spec.membership"}, {}),
-    (shows_one_device_other_keys, Stage, {"spec.relayed"}, {}),
+    (shows_one_device_other_keys, OnceStage, {"spec.relayed"}, {}),
     (forgets_the_floor, EmptyingStage, {"spec.membership"}, {}),
-    (asks_at_one_pivot_again, Stage, {"spec.questions"}, {}),
-    (announces_another_threshold, Stage, {"spec.questions"}, {}),
-    (says_a_sum_that_is_off_by_one, Stage, {"independent.differs"}, {}),
-    (sends_no_signatures, SignedStage, {"spec.relayed"}, {}),
+    (asks_at_one_pivot_again, OnceStage, {"spec.questions"}, {}),
+    (announces_another_threshold, OnceStage, {"spec.questions"}, {}),
+    (says_a_sum_that_is_off_by_one, OnceStage, {"independent.differs"}, {}),
+    (sends_no_signatures, SignedOnceStage, {"spec.relayed"}, {}),
     (takes_a_late_vector, LateStage, {"spec.membership"}, {}),
     (draws_one_graph_for_all_rounds, Stage, {"session.seed-repeated"}, {}),
     (does_not_shuffle_the_ring, SparseStage, {"independent.differs"}, {}),
-    (masks_alike_in_all_slots, Stage, {"independent.differs"}, {}),
-    (lets_two_lists_be_signed, SignedStage, {"spec.threshold"}, ACTIVE),
+    (masks_alike_in_all_slots, OnceStage, {"independent.differs"}, {}),
+    (lets_two_lists_be_signed, SignedOnceStage, {"spec.threshold"}, ACTIVE),
 )
 CONTROLS = {(stage, frozenset(options)) for _, stage, _, options in FAULTS}
 
