@@ -7,6 +7,7 @@ import numpy as np
 from leaks import leak
 from staged_runs import (
     SESSIONS,
+    SIGNED,
     Edit,
     Kind,
     OneQuestionStage,
@@ -343,16 +344,20 @@ def a_threshold_of_two_shares(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
 
-class HalfStage(SignedStage):
+class HalfStage(OneQuestionStage):
     """Lists are signed, by so few that two lists can be."""
 
+    sessions = SIGNED
+    num_rounds = 1
     is_lenient = True
 
     def params(self, number, take, config, model):
         return replace(super().params(number, take, config, model), threshold=3)
 
 
-@leak("spec.threshold", stage=HalfStage, options={"adversary": Adversary.ACTIVE})
+@leak(
+    "spec.threshold", stage=HalfStage, twin=VerifiedStage, options={"adversary": Adversary.ACTIVE}
+)
 def a_threshold_that_two_lists_reach(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
