@@ -9,7 +9,6 @@ import pytest
 from honest_runs import messages_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_check import found_in, new
 
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.quantile.search import Query
@@ -18,10 +17,8 @@ from deltafl.secagg import wire as session_wire
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import ShareKind
 from deltafl.secagg.wire import Kind
-from deltafl.sim.inspect.audit.checks.keys import Keys
-from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.views import RoundView, contributors
-from deltafl.sim.record.transcript import Message, Resumed, Sum
+from deltafl.sim.record.transcript import Message, Sum
 
 COHORT = [1, 4, 7, 10, 13, 16, 19]
 UPDATE_SLOT = 3
@@ -228,19 +225,3 @@ def test_what_came_is_not_hidden_by_a_slot_that_was_never_opened():
     assert [slot.question for slot in session.slots.values()] == [None] * 4
     assert [slot.members for slot in session.slots.values()] == [None] * 4
     assert [len(slot.inputs) for slot in session.slots.values()] == [len(COHORT)] * 4
-
-
-def test_an_identity_may_change_once_after_an_interruption():
-    """Devices of a simulation draw new ones then; later, nobody is excused."""
-    check = new(Keys)
-    severities = []
-    for number in range(4):
-        if number == 1:
-            assert list(check.on_record(Resumed(0, 0), b"")) == []
-        view = RoundView(number)
-        for record in records(messages_of(length=5, **SETTINGS | QUICK)):
-            view.add(record)
-        found = [f for f in found_in(view, check) if f.rule == "keys.identity-changed"]
-        severities.append({(f.severity, len(found)) for f in found})
-    size = len(COHORT)
-    assert severities == [set(), {(Severity.LOW, size)}, *[{(Severity.HIGH, size)}] * 2]

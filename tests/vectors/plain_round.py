@@ -205,14 +205,12 @@ def ledger_entry(model):
 
 def question_bytes(question):
     if question["what"] == "Threshold":
-        return be64(int(question["eta"])) + be64(int(question["delta"]))
-    name, pivots = question["method"].encode(), question["pivots"]
-    return b"".join(map(be64, (len(name), len(pivots), *pivots))) + name
+        return plain.threshold_bytes(int(question["eta"]), int(question["delta"]))
+    return plain.query_bytes(question["method"].encode(), question["pivots"])
 
 
 def binding(round_context, question):
-    what = question["what"].encode()
-    return digest(b"slot binding", round_context, what, question_bytes(question))
+    return plain.binding(round_context, question["what"], question_bytes(question))
 
 
 # Envelopes.

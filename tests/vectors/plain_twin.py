@@ -1,53 +1,52 @@
 """A second reading of the protocol: slow, in Python integers, without a line of `secagg`.
 
-Where `secagg` uses OpenSSL, this uses libsodium, and the other way round; ChaCha20, HKDF, Shamir's
-polynomials, packing and msgpack are written out. It plays whole sessions from the inputs that a
-vector states, so that a vector is more than what `secagg` once said about itself.
+It plays whole sessions from the inputs that a vector states, so that a vector is more than what
+`secagg` once said about itself. What an audit computes too is in `sim/inspect/audit/plain.py`.
+ChaCha20, Shamir's polynomials, packing and msgpack are written out.
 """
 
-import hmac
 import struct
 from fractions import Fraction
-from hashlib import sha256
 from itertools import combinations
 from math import ceil, comb, floor
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
 from plain_pedersen import LIMBS as BLINDING_LIMBS
 from plain_pedersen import ORDER, commit, limbs_of
 
-PREFIX = b"deltafl/secagg/v3/"
-PRIME = 2**31 - 1
-LIMBS = 9
-
-# Hashing and derivation.
-
-
-def pack(*parts):
-    joined = b""
-    for part in parts:
-        data = struct.pack("<Q", part) if isinstance(part, int) else part
-        joined += struct.pack("<I", len(data)) + data
-    return joined
-
-
-def digest(label, *parts):
-    return sha256(pack(PREFIX + label, *parts)).digest()
-
-
-def extract(material, salt):
-    return hmac.digest(salt, material, "sha256")
-
-
-def expand(secret, info):
-    return hmac.digest(secret, info + b"\x01", "sha256")
-
-
-def hkdf(material, salt, info):
-    return expand(extract(material, salt), info)
-
+from deltafl.sim.inspect.audit.plain import (  # noqa: F401 - others take them from here
+    LIMBS,
+    PREFIX,
+    PRIME,
+    advertisement_statement,
+    agree,
+    binding,
+    bits,
+    canonical,
+    digest,
+    extract,
+    from_limbs,
+    hkdf,
+    lagrange,
+    mask,
+    members_statement,
+    neighbours,
+    pack,
+    pairwise_mask_key,
+    public_key,
+    query_bytes,
+    seed_commitment,
+    self_mask_key,
+    session_id,
+    slot_fields,
+    slot_info,
+    survivors_statement,
+    threshold_bytes,
+    value_at,
+    whole_mask_key,
+    whole_slot_info,
+)
 
 # ChaCha20 (RFC 8439), and XChaCha20-Poly1305 on top of it (draft-irtf-cfrg-xchacha).
 
@@ -89,14 +88,6 @@ def seal(key, nonce, associated, plaintext):
     return nonce + ChaCha20Poly1305(subkey).encrypt(inner, plaintext, associated)
 
 
-def public_key(secret):
-    return crypto_scalarmult_base(secret)
-
-
-def agree(secret, public):
-    return crypto_scalarmult(secret, public)
-
-
 def identity_key(seed):
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
@@ -127,12 +118,6 @@ def limbs(secret):
     return [(number >> (30 * i)) % 2**30 for i in range(LIMBS)]
 
 
-def from_limbs(row):
-    number = sum(limb << (30 * i) for i, limb in enumerate(row))
-    fits = all(limb < 2**30 for limb in row) and number < 2**256
-    return number.to_bytes(32, "little") if fits else None
-
-
 def split(secrets, points, threshold, draw):
     """Shares by point: for each secret nine limbs."""
     constants = [limb for secret in secrets for limb in limbs(secret)]
@@ -158,23 +143,6 @@ def _elements(count, draw):
     return elements
 
 
-def lagrange(points, at=0):
-    weights = []
-    for own in points:
-        weight = 1
-        for other in points:
-            if other != own:
-                weight = weight * (at - other) * pow(own - other, -1, PRIME) % PRIME
-        weights.append(weight)
-    return weights
-
-
-def value_at(points, values, at):
-    """The value at `at` of the polynomial through some points."""
-    terms = zip(lagrange(points, at), values, strict=True)
-    return sum(weight * value for weight, value in terms) % PRIME
-
-
 def decode(points, values, threshold):
     """All sets of agreeing shares of the size that unique decoding asks for: slow and certain."""
     size = len(points) - (len(points) - threshold) // 2
@@ -193,27 +161,6 @@ def decode(points, values, threshold):
 def pack_vector(elements, bits):
     number = sum(element << (i * bits) for i, element in enumerate(elements))
     return number.to_bytes((len(elements) * bits + 7) // 8, "little")
-
-
-def mask(key, length, bits):
-    """The words of a mask: 32 bits wide for rings up to 2^32, else 64."""
-    size = 4 if bits <= 32 else 8
-    stream = key if length * size <= 32 else keystream(key, length * size)
-    starts = range(0, length * size, size)
-    return [int.from_bytes(stream[i : i + size], "little") for i in starts]
-
-
-# Graphs.
-
-
-def neighbours(num, degree, seed, position):
-    if degree >= num - 1:
-        return [p for p in range(num) if p != position]
-    words = keystream(digest(b"graph permutation", seed, num, degree), 8 * num)
-    order = sorted(range(num), key=lambda p: int.from_bytes(words[8 * p : 8 * p + 8], "little"))
-    place = order.index(position)
-    steps = [s for s in range(-(degree // 2), degree // 2 + 1) if s]
-    return sorted(order[(place + step) % num] for step in steps)
 
 
 # msgpack, as far as it is needed.
@@ -238,34 +185,11 @@ def array(*fields):
     return short + b"".join(_field(field) for field in fields)
 
 
-def bits(members):
-    """A set of devices, as its number and bits."""
-    number = sum(1 << i for i, there in enumerate(members) if there)
-    return len(members), number.to_bytes((len(members) + 7) // 8, "little")
-
-
 def records(strings):
     return b"".join(struct.pack("<I", p) + strings[p] for p in sorted(strings))
 
 
-# Parameters.
-
-
-def slot_fields(slot):
-    kind = int(slot["whole"]), int(slot["verified"])
-    return slot["label"].encode(), slot["length"], slot["ring_bits"], *kind
-
-
-def canonical(params):
-    slots = [pack(*slot_fields(slot)) for slot in params["slots"]]
-    names = ("num_invited", "degree", "threshold", "min_cohort", "min_roster", "signed")
-    numbers = [int(params[name]) for name in names]
-    seed, context = bytes.fromhex(params["graph_seed"]), bytes.fromhex(params["context"])
-    return pack(pack(*slots), *numbers, seed, context)
-
-
-def session_id(params, ids):
-    return digest(b"session id", canonical(params), struct.pack(f"<{len(ids)}I", *ids))
+# Parameters and messages.
 
 
 def open_message(params):
@@ -301,38 +225,8 @@ def message(kind, params, *fields):
     return array(3, kind, tag, *fields)
 
 
-def slot_info(params, slot, binding):
-    return pack(slot, pack(*slot_fields(params["slots"][slot])), binding)
-
-
-def self_mask_key(session, info, seed):
-    return hkdf(seed, session, pack(PREFIX + b"self mask", info))
-
-
-def pairwise_mask_key(session, info, secret, own, peer):
-    both = b"".join(sorted((own, peer)))
-    return hkdf(agree(secret, peer), session, pack(PREFIX + b"pairwise mask", info) + both)
-
-
-def whole_slot_info(info, members):
-    return pack(PREFIX + b"pairwise mask of a whole slot", info, *bits(members))
-
-
-def whole_mask_key(session, info, members, secret, own, peer):
-    both = b"".join(sorted((own, peer)))
-    return hkdf(agree(secret, peer), session, whole_slot_info(info, members) + both)
-
-
 def sealing_info(sender, recipient, sender_key, recipient_key):
     return pack(PREFIX + b"share sealing key", sender, recipient, sender_key, recipient_key)
-
-
-def survivors_statement(session, info, members, sealing_key):
-    return pack(PREFIX + b"survivors of a slot", session, info, *bits(members), sealing_key)
-
-
-def members_statement(session, slot, members, sealing_key):
-    return pack(PREFIX + b"members of a whole slot", session, slot, *bits(members), sealing_key)
 
 
 def commitment_statement(session, info, commitment, sealing_key):
@@ -341,12 +235,6 @@ def commitment_statement(session, info, commitment, sealing_key):
 
 def two_s_complement(element, bits):
     return element - 2**bits if element >= 2 ** (bits - 1) else element
-
-
-def advertisement_statement(params, client, sealing_key, mask_keys):
-    number = digest(b"session parameters", canonical(params))
-    label = PREFIX + b"key advertisement"
-    return pack(label, number, client, sealing_key, b"".join(mask_keys))
 
 
 # A session.
@@ -452,7 +340,7 @@ class PlainSession:
             for peer in self.near[position]:
                 boxes[position, peer] = self._box(position, peer, draw)
             commitments = b"".join(
-                digest(b"self-mask seed commitment", self.session, slot, position, seed)
+                seed_commitment(self.session, slot, position, seed)
                 for slot, seed in zip(self.tolerant, own_seeds, strict=True)
             )
             own = {peer: boxes[position, peer] for peer in self.near[position]}

@@ -108,6 +108,7 @@ class _Audit:
             check(self._premises)
             for check in CHECKS
             if (options.truth is not None or not check.needs_truth)
+            and (options.independent or not check.needs_asking)
             and not (source.is_in_clear and check.needs_messages)
         )
         self._findings = Findings()

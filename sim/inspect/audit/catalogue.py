@@ -13,17 +13,16 @@ from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.floors import Floors
 from deltafl.sim.inspect.audit.checks.given_away import GivenAway
-from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
-from deltafl.sim.inspect.audit.checks.keys import Keys
+from deltafl.sim.inspect.audit.checks.independent import Independent
+from deltafl.sim.inspect.audit.checks.invariants import Invariants
+from deltafl.sim.inspect.audit.checks.key_roles import GuessableKeys
 from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
 from deltafl.sim.inspect.audit.checks.nonces import Nonces
-from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.run import RunAgain
 from deltafl.sim.inspect.audit.checks.server import ServerAgain
-from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
 from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.rules import Rules
@@ -34,12 +33,11 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ServerAgain,
     DevicesAgain,
     RunAgain,
+    Invariants,
+    Independent,
     ValuesInClear,
-    Parameters,
-    Keys,
-    KeyRoles,
+    GuessableKeys,
     Nonces,
-    Shares,
     Sharing,
     MaskedBytes,
     SharedMasks,

@@ -129,6 +129,7 @@ class Check(ABC):
         guards_record: Whether its findings mean that there may have been more in the record.
         needs_truth: Whether it is only made if there is a truth file.
         needs_messages: Whether it is only made of runs that have masks.
+        needs_asking: Whether it is only made with the option `independent`.
     """
 
     name: ClassVar[str]
@@ -137,6 +138,7 @@ class Check(ABC):
     guards_record: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False
     needs_messages: ClassVar[bool] = True
+    needs_asking: ClassVar[bool] = False
 
     def __init__(self, premises: Premises) -> None:
         self._premises = premises

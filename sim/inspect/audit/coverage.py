@@ -69,9 +69,6 @@ def uncovered(results: Iterable[CheckResult], tally: Tally, sums: tuple[int, int
     """
     if tally.is_cut:
         yield "what follows the damage: the record is not whole, and there may have been more of it"
-    if tally.whole < tally.rounds:
-        without = tally.rounds - tally.whole
-        yield f"messages of {without} of {tally.rounds} rounds, which are not there"
     if sums[1] < sums[0]:
         yield f"{sums[0] - sums[1]} of {sums[0]} sums, which were not computed again"
     skipped: dict[str, list[str]] = {}

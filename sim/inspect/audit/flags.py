@@ -112,6 +112,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help=f"how often all tests of masked bytes may report perfect ones ({FALSE_ALARMS:g})",
     )
+    parser.add_argument(
+        "--independent",
+        action="store_true",
+        help="compute all sums once more, by code that server and devices do not share (slow)",
+    )
     add_quiet(parser)
 
 

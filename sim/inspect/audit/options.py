@@ -35,6 +35,7 @@ class Options:
         min_honest_tail: Fewest devices of a tail beside those that may collude; by default as the
             run's settings say.
         false_alarm_rate: Of the tests of masked bytes, all together.
+        independent: Whether sums are computed once more, by code of its own.
         is_baseline: Whether the run is audited beside another, as its baseline: it may be in clear.
     """
 
@@ -49,6 +50,7 @@ class Options:
     min_difference: int = 3
     min_honest_tail: int | None = None
     false_alarm_rate: float = FALSE_ALARMS
+    independent: bool = False
     is_baseline: bool = False
 
 

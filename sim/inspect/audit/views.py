@@ -4,9 +4,8 @@ This module judges nothing. It does not keep long messages: masked vectors are r
 file when their slot is over, only digests of boxes are kept, and shares are dropped after the sum.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
@@ -23,24 +22,16 @@ from deltafl.secagg.messages import (
     AdvertiseKeys,
     MaskedInput,
     RosterMessage,
-    ShareDelivery,
     ShareKeys,
-    UnmaskShares,
 )
 from deltafl.secagg.params import ClientId, SessionId
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.holders import Holders
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
 from deltafl.sim.inspect.audit.truth_rounds import InputsOfRound, SeedsOfRound, TruthOfRound
 from deltafl.sim.record.transcript import INTERRUPTED, Message, RoundEnd, Sum
 
 Question = Query | Threshold
-Boxes = Mapping[int, bytes]
-"""The first bytes of the digests of some boxes, by roster position."""
-
-_BOX_DIGEST = 8
-_SHORT = frozenset({Kind.ADVERTISE, Kind.RECEIPT, Kind.SIGNATURE})
 _ANSWERS = Kind.ADVERTISE - Kind.OPEN  # an answer's kind is that of what it answers, plus this
 
 
@@ -59,7 +50,6 @@ class SlotView:
         requests: The requests for shares that were sent.
         shares: The shares that came, until the sum.
         helped: The devices' messages with shares that came, without the shares.
-        given: Whose shares came, by `ShareKind`, as positions in the roster.
         sums: What the server says that it learnt; one, or none.
     """
 
@@ -73,7 +63,6 @@ class SlotView:
     requests: list[Seen] = field(default_factory=list)
     shares: list[Seen] = field(default_factory=list)
     helped: list[Seen] = field(default_factory=list)
-    given: dict[int, Holders] = field(default_factory=dict)
     sums: list[Sum] = field(default_factory=list)
 
     @property
@@ -107,17 +96,12 @@ class SessionView:
         advertisements: What came as devices' keys, by device; the first of each.
         rosters: The rosters that were sent; without the keys.
         listed: The first roster of every list of ids that was sent, by the ids' bytes.
-        substituted: Rosters with keys that are not those that came, and of which device.
         share_keys: The messages with sealed shares that came; without their boxes.
-        sealed: Digests of the boxes that a device sent, by device and recipient's position.
         commitments: Of the devices to their seeds, by device.
         deliveries: The deliveries that were sent; without their boxes.
-        exchanged: Deliveries in which a box is not the one that was sent.
         receipts: What came.
         slots: By index; of a level's view, counted from the level's first.
-        said: Every message of a device, in order; the long ones without their contents.
         unasked: Messages of devices that nothing recorded had asked for.
-        repeated: Advertisements of devices that had sent others before.
         level: Which of the session's levels this view is of, counted from 0.
     """
 
@@ -126,17 +110,12 @@ class SessionView:
     advertisements: dict[int, Seen] = field(default_factory=dict)
     rosters: list[Seen] = field(default_factory=list)
     listed: dict[bytes, Seen] = field(default_factory=dict)
-    substituted: list[tuple[Seen, int]] = field(default_factory=list)
     share_keys: dict[int, Seen] = field(default_factory=dict)
-    sealed: dict[int, Boxes] = field(default_factory=dict)
     commitments: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     deliveries: list[Seen] = field(default_factory=list)
-    exchanged: list[Seen] = field(default_factory=list)
     receipts: list[Seen] = field(default_factory=list)
     slots: dict[int, SlotView] = field(default_factory=dict)
-    said: list[Seen] = field(default_factory=list)
     unasked: list[Seen] = field(default_factory=list)
-    repeated: list[Seen] = field(default_factory=list)
     level: int = 0
     _asked: set[tuple[int, int | None, int]] = field(default_factory=set)
     _context: bytes | None = None
@@ -248,15 +227,13 @@ class SessionView:
             case Kind.OPEN:
                 self.announcements.append(seen)
             case Kind.ADVERTISE:
-                first = self.advertisements.setdefault(seen.record.peer, seen)
-                if first.record.sha256 != seen.record.sha256:
-                    self.repeated.append(_without_message(seen))
+                self.advertisements.setdefault(seen.record.peer, seen)
             case Kind.ROSTER:
                 self._add_roster(seen)
             case Kind.SHARE_KEYS:
                 self._add_share_keys(seen)
             case Kind.DELIVERY:
-                self._add_delivery(seen)
+                self.deliveries.append(_without_message(seen))
             case Kind.RECEIPT:
                 self.receipts.append(seen)
             case kind:
@@ -269,7 +246,6 @@ class SessionView:
         if seen.record.sent:
             self._asked.add((kind, slot, peer))
             return
-        self.said.append(seen if kind in _SHORT else _without_message(seen))
         if (kind - _ANSWERS, slot, peer) not in self._asked:
             self.unasked.append(_without_message(seen))
 
@@ -277,32 +253,13 @@ class SessionView:
         message, light = seen.content.message, _without_message(seen)
         if isinstance(message, RosterMessage):
             self.listed.setdefault(message.roster.astype("<u4").tobytes(), light)
-            ids = message.roster.tolist()
-            for position, shown in message.keys.items():
-                device = ids[position] if position < len(ids) else -1
-                came = self.advertisements.get(device)
-                if came is None or came.content.message != shown:
-                    self.substituted.append((light, device))
         self.rosters.append(light)
 
     def _add_share_keys(self, seen: Seen) -> None:
         message = seen.content.message
         if isinstance(message, ShareKeys):
-            self.sealed[seen.record.peer] = _box_digests(message.boxes)
             self.commitments[seen.record.peer] = message.commitments
         self.share_keys.setdefault(seen.record.peer, _without_message(seen))
-
-    def _add_delivery(self, seen: Seen) -> None:
-        message = seen.content.message
-        if isinstance(message, ShareDelivery):
-            own = self.positions.get(seen.record.peer, -1)
-            ids = self.ids.tolist()
-            for position, digest in _box_digests(message.boxes).items():
-                sender = ids[position] if position < len(ids) else -1
-                if self.sealed.get(sender, {}).get(own) != digest:
-                    self.exchanged.append(_without_message(seen))
-                    break
-        self.deliveries.append(_without_message(seen))
 
     def _add_to_slot(self, kind: Kind | None, seen: Seen) -> None:
         if seen.content.slot is None:
@@ -327,19 +284,6 @@ class SessionView:
             case Kind.SHARES:
                 slot.shares.append(seen)
                 slot.helped.append(_without_message(seen))
-                self._note_shares(slot, seen)
-
-    def _note_shares(self, slot: SlotView, seen: Seen) -> None:
-        message, holder = seen.content.message, self.positions.get(seen.record.peer)
-        if not isinstance(message, UnmaskShares) or holder is None:
-            return
-        size = len(self.positions)
-        known = message.positions < size
-        for kind in set(message.kinds.tolist()):
-            given = slot.given.get(kind)
-            if given is None or given.size != size:  # a roster that grew moved all positions
-                given = slot.given[kind] = Holders(size)
-            given.add(holder, message.positions[known & (message.kinds == kind)])
 
     def advertised(self) -> Iterator[tuple[int, AdvertiseKeys, Seen]]:
         """Device, keys and place of every advertisement."""
@@ -401,10 +345,6 @@ class RoundView:
                 slot.sums.append(record)
                 return session, slot
         return None
-
-
-def _box_digests(boxes: Mapping[int, bytes]) -> Boxes:
-    return {position: sha256(box).digest()[:_BOX_DIGEST] for position, box in boxes.items()}
 
 
 def _without_message(seen: Seen) -> Seen:

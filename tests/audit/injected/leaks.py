@@ -9,6 +9,7 @@ from pathlib import Path
 from staged_runs import Edit, Entry, Stage, StagedRun, played, write, write_truth
 
 from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.options import Options
 
 Laid = Callable[[StagedRun, list[Entry], Path], Path]
@@ -56,6 +57,11 @@ class InjectedLeak:
     retold: Callable[[StagedRun], StagedRun] = lambda run: run
     laid: Laid = as_transcript
     twin_laid: Laid = as_transcript
+
+    def makes(self, check: type[Check]) -> bool:
+        """Whether its audit makes a check."""
+        asked = self.options.get("independent", False) or not check.needs_asking
+        return asked and (self.with_truth or not check.needs_truth)
 
     def edited(self) -> Edit:
         """What the record says."""

@@ -7,6 +7,7 @@ import numpy as np
 from leaks import leak
 from staged_runs import (
     SESSIONS,
+    SIGNED,
     Edit,
     Kind,
     OneQuestionStage,
@@ -35,7 +36,7 @@ def without(edit: Edit, members: np.ndarray, device: int) -> np.ndarray:
     return fewer
 
 
-@leak("broadcast.announcement")
+@leak("broadcast.announcement", "spec.told-apart")
 def another_model_for_one_device(edit):
     (entry,) = edit.find(1, Kind.OPEN, peer=VICTIM)
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
@@ -135,7 +136,7 @@ def one_share_too_many(edit):
     edit.touched = []
 
 
-@leak("keys.substituted")
+@leak("keys.substituted", "spec.relayed")
 def a_key_of_the_server_s_own(edit):
     (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
     message = edit.message(entry)
@@ -217,7 +218,7 @@ class SameSessionStage(SameModelStage):
         return super().graph_seed(1, take)
 
 
-@leak("session.reused", stage=SameSessionStage, round=2)
+@leak("session.twice", stage=SameSessionStage, round=2)
 def the_same_session_again(edit):
     edit.touched = [e for e in edit.find(2, Kind.OPEN)][:1]
 
@@ -297,7 +298,7 @@ def a_threshold_for_one_device(edit):
     edit.touched = edit.sums(1)[-1:]
 
 
-@leak("question.unfounded", stage=IsolatingStage)
+@leak("question.unfounded", "spec.questions", stage=IsolatingStage)
 def a_threshold_of_the_server_s_own(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
 
@@ -343,6 +344,24 @@ def a_threshold_of_two_shares(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
 
+class HalfStage(OneQuestionStage):
+    """Lists are signed, by so few that two lists can be."""
+
+    sessions = SIGNED
+    num_rounds = 1
+    is_lenient = True
+
+    def params(self, number, take, config, model):
+        return replace(super().params(number, take, config, model), threshold=3)
+
+
+@leak(
+    "spec.threshold", stage=HalfStage, twin=VerifiedStage, options={"adversary": Adversary.ACTIVE}
+)
+def a_threshold_that_two_lists_reach(edit):
+    edit.touched = edit.find(1, Kind.OPEN)[:1]
+
+
 @leak("session.impossible", round=2)
 def a_session_that_is_bound_to_another_model(edit):
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
@@ -357,6 +376,11 @@ def a_forged_sum_of_updates(edit):
     vector = learnt.total.vector.copy()
     vector[0] += 1
     edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
+
+
+@leak("independent.differs", options={"independent": True})
+def a_sum_that_a_second_computation_denies(edit):
+    a_forged_sum_of_updates(edit)
 
 
 @leak("sums.differ", round=2)

@@ -103,7 +103,7 @@ def a_text_in_place_of_a_key(edit):
     change_keys(edit, VICTIM, lambda k: replace(k, mask_keys=(*k.mask_keys[:-1], text)))
 
 
-@leak("keys.no-point")
+@leak("keys.outside-group")
 def random_bytes_in_place_of_a_key(edit):
     drawn = keys.PublicKey(sha256(b"the second of these is on no curve").digest()[:31] + b"\1")
     change_keys(edit, VICTIM, lambda k: replace(k, sealing_key=drawn))

@@ -238,7 +238,7 @@ class SmallOrderStage(VerifiedStage):
         return mock.patch.object(openings, "commit", commit)
 
 
-@leak("commitments.outside-group", stage=SmallOrderStage)
+@leak("keys.outside-group", stage=SmallOrderStage)
 def commitments_and_points_of_small_order_that_cancel(edit):
     assert edit.run.entries
 

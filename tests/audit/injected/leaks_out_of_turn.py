@@ -17,7 +17,7 @@ def move_after(edit: Edit, place, *moved) -> None:
     edit.touched = []
 
 
-@leak("messages.untimely", stage=VerifiedStage)
+@leak("messages.untimely", "spec.asked-again", stage=VerifiedStage)
 def a_whole_slot_opened_twice(edit):
     again = [replace(entry) for entry in edit.find(1, Kind.SLOT, slot=WHOLE)]
     edit.insert_after(edit.sums(1)[WHOLE], *again)
@@ -94,7 +94,7 @@ def a_sum_with_fewer_devices_below_the_pivot_than_before(edit):
     del edit.touched[:]
 
 
-@leak("answers.ignored", round=1)
+@leak("answers.ignored", "spec.membership", round=1)
 def a_device_that_left_and_is_asked_for_its_update(edit):
     last = len(edit.run.stage.ids) - 1
     for entry in edit.find(1, Kind.DELIVERY):
@@ -110,7 +110,7 @@ def a_roster_of_another_session(edit):
     edit.insert_after(edit.find(1, Kind.SLOT, slot=UPDATE)[-1], replace(later, round=1))
 
 
-@leak("messages.unreadable")
+@leak("messages.unreadable", "spec.answers")
 def a_request_that_is_cut(edit):
     (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=edit.run.stage.ids[0])
     edit.put_data(entry, entry.data[:-1])

@@ -15,7 +15,6 @@ from deltafl.sim.inspect.audit.field_tests import as_rows
 from deltafl.sim.inspect.audit.field_values import functions_of, numbers_of
 from deltafl.sim.inspect.audit.fields import random_strings
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
-from deltafl.sim.inspect.audit.proved import proofs
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.statements import keys_of
@@ -105,9 +104,11 @@ class RandomFields(Check):
     def _blindings(self, session: SessionView) -> Iterator[Finding]:
         """Take in the sums of the blindings of commitments."""
         known: dict[tuple[int, ...], dict[int, str]] = {}
-        for proof in proofs(session):
-            at = session.params.tag, proof.slot.index
-            self._packed.setdefault(at, (proof.opening.packed, proof.seen.place))
+        for slot in session.slots.values():
+            for seen in slot.opened:
+                if (proof := seen.content.proof) is not None:
+                    at = session.params.tag, proof.slot
+                    self._packed.setdefault(at, (proof.packed, seen.place))
         for index, slot in session.slots.items():
             packed, place = self._packed.get((session.params.tag, index), (b"", Evidence()))
             members = session.summed(slot)

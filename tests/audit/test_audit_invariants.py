@@ -1,0 +1,337 @@
+"""What the specification demands of sessions: the tables, and demands in small cases."""
+
+import functools
+import re
+from dataclasses import replace
+from fractions import Fraction
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from honest_runs import messages_of
+from one_check import new
+
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.search import SearchParams
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg.identity import IdentityKey
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.messages import Credential, ShareKind, ShareReceipt
+from deltafl.secagg.wire import Kind
+from deltafl.sim.inspect.audit import invariants, over_sessions
+from deltafl.sim.inspect.audit.check import RoundOver
+from deltafl.sim.inspect.audit.checks.invariants import RULES, Invariants
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.invariants import Bracket
+from deltafl.sim.inspect.audit.over_sessions import Past, may_change
+from deltafl.sim.inspect.audit.seen import Content, Seen
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.transcript import Message, Resumed, Sum
+
+COHORT = 6
+TABLES = (*invariants.INVARIANTS, *over_sessions.INVARIANTS)
+
+
+@functools.cache
+def said():
+    """The messages of an honest round."""
+    return messages_of(length=5, federation={"cohort_size": COHORT, "theta": 1})
+
+
+def heard(check, number=1):
+    """A round whose messages the check has taken."""
+    view = RoundView(number)
+    for place, (sent, peer, data) in enumerate(said(), start=1):
+        digest = sha256(data).digest()
+        record = Message(place, number, sent, peer, len(data), digest, data)
+        list(check.on_message(view.add(record), view))
+    return view
+
+
+def found_at_the_end(check, view):
+    return list(check.on_round(RoundOver(view)))
+
+
+def test_every_demand_is_from_a_section_and_every_rule_has_one():
+    spec = (Path(__file__).parents[2] / "docs" / "spec.md").read_text(encoding="utf-8")
+    sections = set(re.findall(r"^### (\d+\.\d+)", spec, re.MULTILINE))
+    assert {one for where, _, _ in TABLES for one in where.split(", ")} <= sections
+    assert {rule for _, rule, _ in TABLES} | {"keys.unsigned", "keys.reused"} == set(RULES)
+
+
+# Shares of both kinds.
+
+
+@pytest.fixture
+def round_():
+    check = new(Invariants)
+    view = heard(check)
+    return check, view
+
+
+def given(check, *, seeds, keys, owners=(2, 2)):
+    """Let so many devices have given shares of a device's seed, and of one's key."""
+    (session,) = check._sessions.values()
+    session.given[0] = [
+        (holder, np.array([owner]), np.array([kind], np.uint8))
+        for count, kind, owner in zip((seeds, keys), ShareKind, owners, strict=True)
+        for holder in range(count)
+    ]
+    return session
+
+
+def test_an_honest_round_breaks_nothing(round_):
+    assert found_at_the_end(*round_) == []
+
+
+@pytest.mark.parametrize(("seeds", "keys"), [(0, 0), (COHORT, 0), (0, COHORT)])
+def test_one_kind_is_what_was_asked_for(round_, seeds, keys):
+    given(round_[0], seeds=seeds, keys=keys)
+    assert found_at_the_end(*round_) == []
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("second", ["seeds", "keys"])
+def test_a_share_of_a_second_kind_is_high_and_a_threshold_of_both_critical(round_, second, more):
+    (session,) = round_[0]._sessions.values()
+    threshold = session.params.threshold
+    counts = {"seeds": threshold, "keys": threshold} | {second: threshold if more else 1}
+    given(round_[0], **counts)
+    (found,) = found_at_the_end(*round_)
+    assert found.rule == "shares.both-kinds"
+    assert found.severity is (Severity.CRITICAL if more else Severity.HIGH)
+    assert f"device {session.ids[2]}," in found.detail
+
+
+def test_a_share_that_is_given_again_counts_once(round_):
+    session = given(round_[0], seeds=COHORT, keys=1)
+    session.given[0] += session.given[0][-1:] * session.params.threshold
+    (found,) = found_at_the_end(*round_)
+    assert found.severity is Severity.HIGH
+
+
+def test_shares_of_different_devices_are_not_both_of_one(round_):
+    given(round_[0], seeds=COHORT, keys=COHORT, owners=(2, 3))
+    assert found_at_the_end(*round_) == []
+
+
+# Sums and thresholds.
+
+
+@pytest.mark.parametrize(
+    ("fewest", "rules"), [(COHORT, []), (COHORT + 1, ["spec.membership"])], ids=["all", "too few"]
+)
+def test_a_sum_over_fewer_devices_than_the_floor(round_, fewest, rules):
+    check, view = round_
+    (session,) = check._sessions.values()
+    ids = np.array(session.ids, np.uint32)
+    session.sums.append(Sum(999, 1, 0, 5, bytes(32), ids, np.zeros(0, np.uint64)))
+    object.__setattr__(session.params, "min_cohort", fewest)
+    assert [found.rule for found in found_at_the_end(check, view)][:1] == rules
+
+
+@pytest.mark.parametrize(("threshold", "holds"), [(4, True), (3, False)])
+def test_two_lists_never_have_enough_signatures(round_, threshold, holds):
+    check, _ = round_
+    (session,) = check._sessions.values()
+    object.__setattr__(session.params, "threshold", threshold)
+    session.colluding = 0.1
+    assert (list(invariants.withstands(session)) == []) is holds
+
+
+# Searches.
+
+CONFIG = RoundConfig(
+    round_index=0,
+    cohort_size=8,
+    theta=Fraction(1, 2),
+    method="bracketed",
+    search=SearchParams(4, grid=LossGrid(4, 8)),
+    update=UpdateParams(max_weight=1),
+    update_length=5,
+    min_tail=2,
+)
+
+
+def answered(bracket, pivot, below, count=8, devices=8):
+    ids = np.arange(devices, dtype=np.uint32)
+    words = np.array([count, count, below, below], np.uint64)
+    bracket.take([pivot], Sum(1, 1, 0, 4, bytes(32), ids, words))
+
+
+@pytest.fixture
+def bracket():
+    """Losses of 8 devices: 3 are below tick 20, 5 below tick 60; the quantile is between."""
+    found = Bracket(CONFIG)
+    answered(found, 20, 3)
+    answered(found, 60, 5)
+    return found
+
+
+def test_a_bracket_narrows(bracket):
+    assert (bracket.low, bracket.high) == (20, 60)
+    assert [bracket.leaves_open(pivot) for pivot in (20, 21, 59, 60)] == [False, True, True, False]
+    assert Bracket(CONFIG).leaves_open(0)
+
+
+def test_sums_that_no_honest_cohort_gives_are_passed_over(bracket):
+    answered(bracket, 30, 4, count=7)
+    answered(bracket, 30, 4, devices=7)
+    answered(bracket, 30, 9)
+    assert (bracket.low, bracket.high) == (20, 60)
+
+
+@pytest.mark.parametrize(
+    ("eta", "delta", "why"),
+    [
+        (40, 0, ""),
+        (120, 0, ""),
+        (0, 0, ""),
+        (79, 39, ""),
+        (79, 37, "no pivot"),
+        (50, 0, "no pivot"),
+        (41, 0, "no pivot"),
+        (100, 60, "is at 20"),
+    ],
+)
+def test_a_threshold_follows_from_sums(bracket, eta, delta, why):
+    assert why in (said := bracket.denies(Threshold(eta, delta)))
+    assert bool(said) is bool(why)
+
+
+def test_a_threshold_of_too_small_a_tail(bracket):
+    answered(bracket, 59, 7)
+    assert "keeps 1 devices, and 2 must" in bracket.denies(Threshold(118, 0))
+
+
+# Over rounds.
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "may"), [(0.5, 0.25, True), (None, 0.25, False), (0.5, None, False)]
+)
+def test_a_radius_may_change_but_not_go(before, now, may):
+    config = RoundConfig(
+        round_index=3,
+        cohort_size=12,
+        theta=Fraction(1),
+        method="bracketed",
+        search=SearchParams(0),
+        update=UpdateParams(radius=now),
+        update_length=5,
+    )
+    assert may_change("update.radius", before, now, Levels((config,))) is may
+
+
+def identified(round_, draw):
+    """The session of a round whose devices have identities of a draw."""
+    (session,) = round_[0]._sessions.values()
+    for device in session.ids:
+        message, place = session.keys[device]
+        own = Credential(IdentityKey(bytes([draw]) * 31 + bytes([device])), bytes(64))
+        session.keys[device] = replace(message, credential=own), place
+    return session
+
+
+def test_an_identity_may_change_once_after_an_interruption(round_):
+    """Devices of a simulation draw new ones then; later, nobody is excused."""
+    past, severities = Past(), []
+    for draw in range(4):
+        if draw == 1:
+            past.resume()
+        changed = list(past.identities_stay(identified(round_, draw)))
+        severities.append({(breach.severity, len(changed)) for breach in changed})
+    assert severities == [set(), {(Severity.LOW, COHORT)}, *[{(None, COHORT)}] * 2]
+
+
+def test_an_interruption_is_handed_on():
+    check = new(Invariants)
+    check._past._identities[7] = bytes(32), Evidence()
+    assert list(check.on_record(Resumed(0, 0), b"")) == []
+    assert check._past.unseen == {7}
+
+
+def test_devices_with_one_identity_are_named(round_):
+    session = identified(round_, 1)
+    assert list(Past().one_identity_each(session)) == []
+    first, second, *_ = session.ids
+    session.keys[first] = session.keys[second]
+    (found,) = Past().one_identity_each(session)
+    assert f"{first} and {second} have" in found.detail
+
+
+def with_keys(round_, change):
+    """The session of a round in which the keys of the first device are others."""
+    (session,) = round_[0]._sessions.values()
+    first = session.ids[0]
+    message, place = session.keys[first]
+    session.keys[first] = change(message), place
+    return session
+
+
+@pytest.mark.parametrize(
+    ("change", "demand"),
+    [
+        (lambda m: replace(m, mask_keys=(PublicKey(bytes(32)),)), Past.no_low_order),
+        (
+            lambda m: replace(m, sealing_key=m.sealing_key[:31] + bytes([m.sealing_key[31] ^ 128])),
+            Past.keys_are_multiples,
+        ),
+        (
+            lambda m: replace(m, credential=Credential(IdentityKey(bytes(32)), bytes(64))),
+            Past.keys_are_multiples,
+        ),
+    ],
+    ids=["low order", "a bit that is ignored", "no identity"],
+)
+def test_keys_are_multiples_of_the_base_point_in_their_only_encoding(round_, change, demand):
+    assert list(demand(Past(), with_keys(round_, lambda message: message))) == []
+    (found,) = demand(Past(), with_keys(round_, change))
+    assert "device" in found.detail
+
+
+def test_a_key_may_be_used_once(round_):
+    (session,) = round_[0]._sessions.values()
+    past = Past()
+    assert list(past.no_low_order(session)) == list(past.keys_once()) == []
+    list(past.no_low_order(session))
+    assert len(list(past.keys_once())) == 2 * COHORT
+
+
+@pytest.mark.parametrize(
+    ("seed", "before", "breaches"),
+    [
+        (sha256(b"one").digest(), sha256(b"another").digest(), 0),
+        (bytes(31) + b"1", sha256(b"another").digest(), 1),
+        (sha256(b"one").digest(), sha256(b"one").digest()[:31] + b"1", 1),
+    ],
+    ids=["drawn", "a pattern", "near another"],
+)
+def test_seeds_are_drawn(round_, seed, before, breaches):
+    (session,) = round_[0]._sessions.values()
+    past = Past()
+    for value in (before, seed):
+        object.__setattr__(session.params, "graph_seed", value)
+        found = list(past.seeds_are_drawn(session))
+    assert len(found) == breaches
+
+
+@pytest.mark.parametrize(("number", "breaches"), [(1, 0), (2, 1)])
+def test_a_round_is_announced_under_its_own_number(round_, number, breaches):
+    (session,) = round_[0]._sessions.values()
+    session.number = number
+    assert len(list(Past().announced_in_its_round(session))) == breaches
+
+
+def test_a_complaint_names_whose_box_was_refused(round_):
+    check, _ = round_
+    (session,) = check._sessions.values()
+    record = Message(99, 1, False, session.ids[0], 8, bytes(32), bytes(8))
+    for refused in ((), (1,)):
+        content = Content(Kind.RECEIPT, session.params.tag, message=ShareReceipt(refused))
+        session.take(Seen(record, content))
+    (found,) = invariants.complaints(session)
+    assert f"device {session.ids[0]} refused the boxes of devices {session.ids[1]}" in found.detail

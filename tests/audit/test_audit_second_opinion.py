@@ -1,0 +1,116 @@
+"""A second opinion on sessions: what it computes, and that nothing makes it fail."""
+
+from collections import Counter
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from honest_runs import messages_of
+
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.messages import AdvertiseKeys, MaskedInput, UnmaskRequest, UnmaskShares
+from deltafl.sim.inspect.audit.second_opinion import Opinion, digest_of
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.transcript import Message, sum_sha256
+
+
+@pytest.fixture(scope="module")
+def passed():
+    """The messages of an honest signed round, and their session's parameters."""
+    view, every = RoundView(1), []
+    settings = {"federation": {"cohort_size": 5, "theta": 1}, "privacy": {"signed": True}}
+    for number, (sent, peer, data) in enumerate(messages_of(length=5, **settings), start=1):
+        record = Message(number, 1, sent, peer, len(data), sha256(data).digest(), data)
+        every.append(view.add(record))
+    (session,) = view.sessions.values()
+    return every, session.params
+
+
+def heard(passed, change=lambda message: message, **known):
+    """An opinion that has taken the messages, changed; what it found, and the sum."""
+    every, params = passed
+    opinion, found = replace(Opinion.of(params), **known), []
+    for seen in every:
+        message = change(seen.content.message)
+        found += opinion.take(replace(seen, content=replace(seen.content, message=message)))
+    return opinion, [detail for detail, _ in found], opinion.total(0)
+
+
+def of(kind, **changes):
+    """A change of the first message of a kind."""
+    seen = Counter()
+
+    def change(message):
+        seen[type(message)] += 1
+        if isinstance(message, kind) and seen[kind] == 1:
+            return replace(message, **{k: make(message) for k, make in changes.items()})
+        return message
+
+    return change
+
+
+def test_an_honest_sum_is_computed(passed):
+    opinion, found, total = heard(passed)
+    assert found == []
+    layout = passed[0][0].content.envelope.levels.common.update_layout
+    assert len(total) == layout.length
+    assert digest_of([1, 2]) == sum_sha256(np.array([1, 2]))
+    assert opinion.tolerant == [0]
+
+
+def test_a_changed_vector_changes_the_sum(passed):
+    _, _, honest = heard(passed)
+    _, _, other = heard(
+        passed, of(MaskedInput, packed=lambda m: bytes([m.packed[0] ^ 1]) + m.packed[1:])
+    )
+    assert other is not None
+    assert other != honest
+
+
+def test_a_false_share_is_passed_over(passed):
+    def wrong(message):
+        return (message.shares + 1) % (2**31 - 1)
+
+    _, _, honest = heard(passed)
+    _, _, other = heard(passed, of(UnmaskShares, shares=wrong))
+    assert other == honest
+
+
+def test_a_signature_that_does_not_hold_is_named(passed):
+    def other(message):
+        return replace(message.credential, signature=bytes(64))
+
+    _, found, _ = heard(passed, of(AdvertiseKeys, credential=other))
+    assert len(found) == 1
+    assert "does not hold" in found[0]
+
+
+def test_another_graph_is_named(passed):
+    every, params = passed
+    opinion = Opinion.of(params)
+    opinion.params = {**opinion.params, "degree": 2}
+    found = [one for seen in every for one in opinion.take(seen)]
+    assert sum("neighbours" in detail for detail, _ in found) == 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        of(AdvertiseKeys, sealing_key=lambda _: PublicKey(bytes(32))),
+        of(UnmaskRequest, survivors=lambda m: m.survivors[:-1]),
+        of(
+            UnmaskShares,
+            positions=lambda m: m.positions[:0],
+            kinds=lambda m: m.kinds[:0],
+            shares=lambda m: m.shares[:0],
+        ),
+        lambda message: None if isinstance(message, UnmaskShares) else message,
+        lambda message: None if isinstance(message, AdvertiseKeys) else message,
+    ],
+    ids=["low order", "short list", "fewer shares", "no shares", "no keys"],
+)
+def test_whatever_came_it_does_not_fail(passed, change):
+    opinion, _, total = heard(passed, change)
+    assert total is None or len(total) > 5
+    assert list(opinion.inputs(0)) == []
