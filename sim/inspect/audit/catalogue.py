@@ -14,11 +14,9 @@ from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.floors import Floors
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
-from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.limits import Limits
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
-from deltafl.sim.inspect.audit.checks.nonces import Nonces
 from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.record import Integrity
@@ -40,11 +38,9 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Parameters,
     Keys,
     KeyRoles,
-    Nonces,
     Shares,
     Sharing,
     MaskedBytes,
-    SharedMasks,
     RandomFields,
     Floors,
     Differences,

@@ -1,14 +1,12 @@
-"""Is every key its device's own, of one role, and of a secret that nobody can guess?"""
+"""Is every key its device's own, and of one role?"""
 
-from collections import ChainMap
 from collections.abc import Iterator
 from typing import Final
 
 from deltafl.secagg import keys, pedersen
-from deltafl.secagg.identity import identity as identity_of
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import AdvertiseKeys
-from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.public_keys import (
@@ -16,13 +14,9 @@ from deltafl.sim.inspect.audit.public_keys import (
     is_multiple_of_base,
     is_on_curve,
     of_edwards,
-    of_few_seeds,
-    of_secret,
-    of_visible,
 )
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.views import SessionView, place_of
-from deltafl.sim.inspect.audit.visible import visible_in
+from deltafl.sim.inspect.audit.views import SessionView
 
 RULES: Final = Rules.read(
     """\
@@ -41,43 +35,20 @@ commitments.outside-group high device A15: a commitment is not of prime order, o
 keys.outside-group high device A15: a key is no multiple of the base point, or is not encoded as one
     Agreements work as before. What was added to the key, or to its encoding, may be a message
     that everybody can read.
-keys.guessable critical device A7: a public key is of a secret that anybody can guess
-    Anybody can compute the masks, and open the boxes, of this key, or sign by it.
 """
 )
-
-
-_Following = dict[bytes, tuple[int, str, Evidence]]
-"""Public keys of functions of a rebuilt secret: whose it is, which function, and where it was."""
 
 
 class KeyRoles(Check):
     """Compares keys with one another across roles, and looks for those that are no device's own."""
 
-    name = "roles and secrets of keys"
+    name = "roles of keys"
     rules = RULES
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
         self._owners: dict[bytes, tuple[int, Evidence]] = {}  # of identities
         self._shared: set[tuple[int, int]] = set()  # pairs of devices that were named
-        self._secrets: list[tuple[int, bytes, bool, Evidence]] = []  # rebuilt; whether a seed
-        self._following: _Following = {}  # from the round's rebuilt secrets
-        self._before: _Following = {}  # from those of the round before
-
-    def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
-        """Note the secrets that were rebuilt for it."""
-        if released.replayed is not None:
-            place = place_of(released.record)
-            seeds, lost = released.replayed.secrets, released.replayed.keys
-            self._secrets += [(device, seed, True, place) for device, seed in seeds.items()]
-            self._secrets += [(device, p.secret, False, place) for device, p in lost.items()]
-            for device, secret in released.replayed.rebuilt():
-                own = keys.key_pair(secret).public
-                for public, how in of_secret(secret).items():
-                    if public != own:  # some functions change only bits that are not used
-                        self._following[public] = device, how, place
-        return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at the keys of a round's sessions."""
@@ -85,8 +56,6 @@ class KeyRoles(Check):
             yield from _points(session)
             yield from self._identities(session)
             yield from self._roles(session)
-        self._secrets.clear()
-        self._before, self._following = self._following, {}
 
     def coverage(self, tally: Tally) -> Coverage:
         """Keys are in whole messages only."""
@@ -117,20 +86,6 @@ class KeyRoles(Check):
                 if alike in roles:
                     detail = f"the identity of device {device} is the {roles[alike]}"
                     yield RULES.found("keys.two-roles", detail, [seen.place])
-        identities = {identity: device for identity, (device, _) in self._owners.items()}
-        for device, secret, is_seed, place in self._secrets:
-            public = keys.key_pair(secret).public
-            if is_seed and public in roles:  # a rebuilt mask key is that of a mask key
-                detail = f"a rebuilt seed of device {device} is the secret of the {roles[public]}"
-                yield RULES.found("keys.two-roles", detail, [place])
-            if (signer := identities.get(bytes(identity_of(secret).public))) is not None:
-                detail = f"a rebuilt secret of device {device} signs for device {signer}"
-                yield RULES.found("keys.two-roles", detail, [place])
-        roles.update((one, f"identity of device {device}") for one, device in identities.items())
-        for alike, (device, how, place) in (*self._before.items(), *self._following.items()):
-            if alike in roles:
-                detail = f"{how} of a rebuilt secret of device {device} is that of {roles[alike]}"
-                yield RULES.found("keys.two-roles", detail, [place])
 
 
 def _public(message: AdvertiseKeys) -> Iterator[tuple[str, PublicKey]]:
@@ -141,26 +96,18 @@ def _public(message: AdvertiseKeys) -> Iterator[tuple[str, PublicKey]]:
 
 
 def _points(session: SessionView) -> Iterator[Finding]:
-    """Keys that nobody can have the secret of, or that everybody can, or that say something."""
-    known = ChainMap(of_visible(set(visible_in(session))), of_few_seeds())
+    """Keys that nobody can have the secret of, or that say something."""
     for device, message, seen in session.advertised():
         for role, public in _public(message):
             if not is_multiple_of_base(public) and not keys.is_low_order(public):
                 rule = "keys.outside-group" if is_on_curve(public) else "keys.no-point"
                 yield RULES.found(rule, f"the {role} of device {device}: {public!r}", [seen.place])
-            if (how := known.get(keys.canonical(public))) is not None:
-                detail = f"the {role} of device {device} has the secret {how}"
-                yield RULES.found("keys.guessable", detail, [seen.place])
         if message.credential is None:
             continue
         identity = bytes(message.credential.identity)
         if not is_in_group(identity):
             detail = f"the identity of device {device}: {identity!r}"
             yield RULES.found("keys.outside-group", detail, [seen.place])
-        how = known.get(identity) or known.get(of_edwards(identity))
-        if how is not None:
-            detail = f"the identity of device {device} has the secret {how}"
-            yield RULES.found("keys.guessable", detail, [seen.place])
     for slot in session.slots.values():
         places = {seen.record.peer: seen.place for seen in slot.inputs}
         for device, committed in slot.committed.items():
