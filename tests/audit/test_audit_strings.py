@@ -1,5 +1,7 @@
 """Strings that should be random: what random ones give, and what each test finds."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -138,7 +140,7 @@ def test_words_are_counted_as_a_plain_reading_does(case):
     columns.add_words(words)
     plain = [sum(n >> p & 1 for n in numbers) for p in range(bits - 1, -1, -1)]
     assert columns._by_bit(columns._values).tolist() == plain
-    steps = [a ^ b for a, b in zip(numbers, numbers[1:], strict=False)]
+    steps = [a ^ b for a, b in pairwise(numbers)]
     plain = [sum(n >> p & 1 for n in steps) for p in range(bits - 1, -1, -1)]
     assert columns._by_bit(columns._changes).tolist() == plain
 

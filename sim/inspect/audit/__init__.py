@@ -10,7 +10,7 @@
     options     what a person may set               report       the verdict; html/, cli
     in_clear    the verdict on a run without masks
 
-Statistics: `false_alarms` is the budget, `tails` the p-values, `mask_tests` takes in what is to be
-tested, by `uniformity`, `relations`, `independence`, `weak_seeds`. Sums together: `differencing`,
+Statistics: `false_alarms` is the budget, `tails` the p-values, `randomness` tests strings, words
+and polynomials, and has the secrets that are guessed. Sums together: `differencing`,
 `participation`. `searches` hands recorded searches to `deltafl.sim.inspect.leakage`.
 """

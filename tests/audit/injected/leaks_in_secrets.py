@@ -418,7 +418,7 @@ def a_sealing_key_of_a_digest_of_a_seed(edit):
     assert edit.run.entries
 
 
-@leak("secrets.guessed", stage=RatchetStage, round=1)
+@leak("secrets.guessed", stage=RatchetStage, round=2)
 def a_sealing_key_of_the_complement_of_a_seed_of_the_round_before(edit):
     assert edit.run.entries
 
