@@ -116,11 +116,8 @@ def histogram(counts: Counts) -> float:
     """
     cells, total = len(counts), int(counts.sum())
     statistic = 2 * float(special.xlogy(counts, counts * (cells / total)).sum())
-    return _g_tail(statistic / (1 + (cells + 1) / (6 * total)), cells - 1)
-
-
-def _g_tail(statistic: float, freedom: int) -> float:
-    return min(1.0, _G_MARGIN * float(special.chdtrc(freedom, max(statistic, 0.0))))
+    corrected = max(statistic, 0.0) / (1 + (cells + 1) / (6 * total))
+    return min(1.0, _G_MARGIN * float(special.chdtrc(cells - 1, corrected)))
 
 
 def most(counts: Counts, trials: int, chance: float) -> tuple[int, float]:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import keys, pedersen, ring, signing
-from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature, MaskedInput
+from deltafl.secagg.messages import AdvertiseKeys, MaskedInput
 from deltafl.secagg.params import ClientId
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -92,23 +92,22 @@ class RandomFields(Check):
                 if (device, rows.tobytes()) in self._lasting:
                     continue
                 self._lasting.add((device, rows.tobytes()))
+            elif name.startswith("signatures"):
+                yield from self._note_signature(device, rows.tobytes(), place)
             self._add(name, (whose, rows, place))
         if isinstance(message, AdvertiseKeys):
             for public in (message.sealing_key, *message.mask_keys):
                 self._points.append((f"{whose}key", keys.canonical(public), place))
             if (own := message.credential) is not None and content.tag in round_.sessions:
                 signer, params = bytes(own.identity), round_.sessions[content.tag].params
+                for alike in (signer, of_edwards(signer)):
+                    self._points.append((f"{whose}identity", alike, place))
                 said = signing.advertisement(
                     params, ClientId(device), message.sealing_key, message.mask_keys
                 )
-                for alike in (signer, of_edwards(signer)):
-                    self._points.append((f"{whose}identity", alike, place))
-                yield from self._note_signature(device, bytes(own.signature), place, signer, said)
-        elif isinstance(message, ConsistencySignature):
-            yield from self._note_signature(device, bytes(message.signature), place)
-        elif isinstance(message, MaskedInput) and message.committed:
-            signature = bytes(message.committed)[pedersen.COMMITMENT_SIZE :]
-            yield from self._note_signature(device, signature, place)
+                if how := guesses.number_of(signer, said, bytes(own.signature)):
+                    yield _found(f"{whose}signature", place, how)
+        elif isinstance(message, MaskedInput):
             self._note_proof(f"{whose}proof", pieces(message.proof), place)
 
     def on_sum(self, released: ReleasedSum) -> tuple[()]:
@@ -159,16 +158,11 @@ class RandomFields(Check):
             self._bytes += rows.size
             self._round[name].append((whose + name, rows, place))
 
-    def _note_signature(
-        self, device: int, signature: bytes, place: Evidence, signer: bytes = b"", said: bytes = b""
-    ) -> Iterator[Finding]:
-        """Take in a signature; say if its number follows from the message or the one before."""
-        whose = f"device {device}'s signature"
-        self._points.append((whose, signature[: guesses.SIZE], place))
-        before = self._signed.get(device, signature)
+    def _note_signature(self, device: int, signature: bytes, place: Evidence) -> Iterator[Finding]:
+        """Take in a signature; say if its number follows from that of the one before."""
+        whose, before = f"device {device}'s signature", self._signed.get(device, signature)
         self._signed[device] = signature
-        if said and (how := guesses.number_of(signer, said, signature)):
-            yield _found(whose, place, how)
+        self._points.append((whose, signature[: guesses.SIZE], place))
         if before != signature and (gap := guesses.gap(before, signature)) is not None:
             yield _found(whose, place, f"that of the one before, give or take {gap}")
 

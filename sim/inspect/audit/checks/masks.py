@@ -110,9 +110,8 @@ class MaskedBytes(Check):
             return
         hidden = input_of(true, session.config, slot.question)
         if hidden is not None and len(hidden) <= len(words):
-            own, masked = ring.to_words(hidden, bits), words[: len(hidden)]
-            for related in (masked ^ own, masked - own):
-                self._count(_DEPENDS, device, bits, related, place)
+            related = words[: len(hidden)] ^ ring.to_words(hidden, bits)
+            self._count(_DEPENDS, device, bits, related, place)
 
     def on_sum(self, released: ReleasedSum) -> tuple[()]:
         """Keep what was rebuilt for it."""

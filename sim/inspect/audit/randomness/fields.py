@@ -17,8 +17,11 @@ Strings = Iterator[tuple[str, Rows]]
 POINT: Final = 31
 """Bytes of a point or number of which every bit is random."""
 
+SIGNATURE: Final = 63
+"""Bytes of a signature, a point and a number, of which every bit is random."""
+
 _TAG: Final = keys.OVERHEAD - keys.NONCE_SIZE
-_HALF: Final = 32  # a signature is a point and a number of so many bytes
+_PIECE: Final = 32
 _WHOLE_LIMBS: Final = pedersen.BLINDING_LIMBS - 1  # the highest has fewer random bits
 
 
@@ -30,7 +33,7 @@ def random_strings(message: object) -> Strings:
             yield "mask keys", as_rows(message.mask_keys, POINT)
             if (own := message.credential) is not None:
                 yield "identities", as_rows([bytes(own.identity)], POINT)
-                yield from _signature("signatures of advertisements", bytes(own.signature))
+                yield "signatures of keys", as_rows([bytes(own.signature)], SIGNATURE)
         case ShareKeys():
             yield "commitments to seeds", as_rows(message.commitments)
             size = len(next(iter(message.boxes.values()), b""))
@@ -44,19 +47,14 @@ def random_strings(message: object) -> Strings:
             if committed := bytes(message.committed):
                 yield "commitments to answers", as_rows([committed[: pedersen.COMMITMENT_SIZE]])
                 signature = committed[pedersen.COMMITMENT_SIZE :]
-                yield from _signature("signatures of commitments", signature)
+                yield "signatures of commitments", as_rows([signature], SIGNATURE)
         case ConsistencySignature():
-            yield from _signature("signatures of lists", bytes(message.signature))
-
-
-def _signature(name: str, signature: bytes) -> Strings:
-    yield f"first halves of {name}", as_rows([signature[:_HALF]])
-    yield f"second halves of {name}", as_rows([signature[_HALF:]], POINT)
+            yield "signatures of lists", as_rows([bytes(message.signature)], SIGNATURE)
 
 
 def pieces(proof: bytes) -> list[bytes]:
     """The points and numbers of a proof, 32 bytes each."""
-    return [proof[start : start + _HALF] for start in range(0, len(proof), _HALF)]
+    return [proof[start : start + _PIECE] for start in range(0, len(proof), _PIECE)]
 
 
 def random_limbs(limbs: Vector) -> Rows:

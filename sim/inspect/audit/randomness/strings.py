@@ -45,11 +45,6 @@ def _class_of(characters: bytes) -> npt.NDArray[np.bool_]:
     return table
 
 
-def _exponents(first: int, last: int) -> npt.NDArray[np.bool_]:
-    """Top bytes of floats of either sign whose exponents are moderate."""
-    return _class_of(bytes(n | sign for n in range(first, last + 1) for sign in (0, 0x80)))
-
-
 _READABLE: Final[Mapping[str, npt.NDArray[np.bool_]]] = {
     "are printable": _class_of(bytes(range(0x20, 0x7F))),
     "are letters, digits and the like": _class_of(
@@ -57,11 +52,6 @@ _READABLE: Final[Mapping[str, npt.NDArray[np.bool_]]] = {
     ),
     "are of numbers in decimal": _class_of(b"0123456789.-+e, "),
     "are zero": _class_of(bytes(1)),
-}
-_IN_PLACE: Final[Mapping[str, npt.NDArray[np.bool_]]] = {
-    "printable": _READABLE["are printable"],
-    "the first byte of a double": _exponents(0x3F, 0x40),
-    "the first byte of a float": _exponents(0x38, 0x43),
 }
 
 
@@ -178,11 +168,6 @@ class Columns:
         column, byte = divmod(place, _BYTES)
         detail = f"byte {column} is {byte:#04x} in {whole[column, byte]} of {self._rows} strings"
         yield PValue("one byte at one place", value, detail)
-        for name, table in _IN_PLACE.items():
-            counts = whole[:, table].sum(axis=1)
-            column, value = most(counts, self._rows, float(table.mean()))
-            detail = f"byte {column} is {name} in {counts[column]} of {self._rows} strings"
-            yield PValue(f"{name} at one place", value, detail)
         values = whole.sum(axis=0)
         table = values.reshape(16, 16)
         for cells in (values, table.sum(axis=0) + table.sum(axis=1)):  # of bytes, or of halves
