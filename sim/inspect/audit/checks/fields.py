@@ -188,8 +188,8 @@ class RandomFields(Check):
             alone.add(rows)
             for result in alone.results():
                 self._take(name, result, whose, place)
-            for ends, part in (("beginnings", rows[:, :_END]), ("ends", rows[:, -_END:])):
-                self._parts[ends].append((whose, part.copy(), place))
+            for end, part in (("beginnings", rows[:, :_END]), ("ends", rows[:, -_END:])):
+                self._parts[end].append((whose, part.copy(), place))
 
     def _take(self, name: str, result: PValue, whose: str, place: Evidence) -> None:
         self._premises.budget.add(result, place, f"{_FIELDS}{name}: ", f"{whose}: ")
