@@ -5,9 +5,9 @@ from ideal import ideal_words, too_often
 from deltafl.secagg.errors import UsageError
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.relations import relate
+from deltafl.sim.inspect.audit.randomness.strings import Columns
+from deltafl.sim.inspect.audit.randomness.words import small_words
 from deltafl.sim.inspect.audit.tails import PValue
-from deltafl.sim.inspect.audit.uniformity import WordCounts
 
 RANDOM = np.random.default_rng(12)
 
@@ -16,8 +16,8 @@ def place(index):
     return f"number {index}", Evidence(record=index)
 
 
-def budget_of(values, rate=1e-6, kept=8):
-    budget = FalseAlarmBudget(rate, kept)
+def budget_of(values, rate=1e-6):
+    budget = FalseAlarmBudget(rate)
     budget.add_all("test", np.asarray(values, dtype=float), place)
     return budget
 
@@ -42,19 +42,17 @@ def test_tests_may_depend_on_one_another():
 def test_audits_of_ideal_masks_raise_alarms_no_more_often_than_allowed():
     alarmed = []
     for vectors in ideal_words(1, (200, 5, 40), 30):
-        budget = FalseAlarmBudget(rate=0.1)
-        together = WordCounts(30)
+        budget, together = FalseAlarmBudget(rate=0.1), Columns(30)
         for vector in vectors:
-            alone = WordCounts(30)
-            alone.add(vector)
+            alone = Columns(30)
+            alone.add_words(vector)
             together.merge(alone)
             for result in alone.results():
                 budget.add(result, Evidence(round=1))
         for result in together.results():
             budget.add(result, Evidence(round=1))
-        related = relate(vectors, 30)
-        budget.add_all("differences", related.differences, place)
-        budget.add_all("sums", related.sums, place)
+        for sign in (np.uint32(1), np.uint32(2**32 - 1)):
+            budget.add_all("pairs", small_words(vectors[1:] + sign * vectors[:1], 30), place)
         alarmed.append(0.0 if budget.alarms() else 1.0)
     assert not too_often(alarmed, 0.1)
 
@@ -83,33 +81,34 @@ def test_alarms_come_smallest_first_with_their_places():
     assert (strong.test, strong.value, strong.detail) == ("strong", 1e-30, "number 2")
     assert strong.corrected == pytest.approx(6e-30)
     assert [evidence.record for evidence in strong.evidence] == [2, 0, 3]
-    assert strong.count == 3
-    assert (weak.test, weak.count, weak.evidence) == ("weak", 1, (Evidence(record=1),))
+    assert (weak.test, weak.evidence) == ("weak", (Evidence(record=1),))
 
 
-def test_what_no_longer_counts_is_not_counted():
+def test_a_test_is_named_by_what_it_is_of():
+    budget = FalseAlarmBudget()
+    budget.add(PValue("bits", 1e-20, "many are ones"), Evidence(round=1), "keys: ", "device 3: ")
+    (alarm,) = budget.alarms()
+    assert (alarm.test, alarm.detail) == ("keys: bits", "device 3: many are ones")
+
+
+def test_what_no_longer_counts_is_not_named():
     budget = FalseAlarmBudget(rate=0.1)
     budget.add_all("test", np.array([1e-5, 0.04]), place)
     budget.add_all("test", np.array([0.02, 1e-6]), place)
     budget.add_all("other", np.full(100, 0.5), place)
     (alarm,) = budget.alarms()
     assert [evidence.record for evidence in alarm.evidence] == [1, 0]
-    assert alarm.count == 2
 
 
-def test_the_first_of_equals_are_named_and_all_are_counted():
-    budget = FalseAlarmBudget(kept=3)
+def test_the_first_of_equals_are_named_and_smaller_ones_take_their_place():
+    budget = FalseAlarmBudget()
     for start in range(0, 100, 10):
-        budget.add_all("test", np.zeros(10), lambda index, start=start: place(start + index))
+        budget.add_all("test", np.full(10, 1e-20), lambda index, start=start: place(start + index))
     (alarm,) = budget.alarms()
-    assert [evidence.record for evidence in alarm.evidence] == [0, 1, 2]
-    assert alarm.count == 100
-
-
-def test_smaller_ones_that_come_later_take_their_place():
-    (alarm,) = budget_of([1e-10, 1e-11, 1e-12, 1e-13, 0.5], kept=2).alarms()
-    assert [evidence.record for evidence in alarm.evidence] == [3, 2]
-    assert alarm.count == 4
+    assert [evidence.record for evidence in alarm.evidence] == list(range(8))
+    budget.add_all("test", np.array([1e-21, 0.5, 1e-22]), place)
+    (alarm,) = budget.alarms()
+    assert [evidence.record for evidence in alarm.evidence] == [2, 0, *range(6)]
 
 
 def test_places_are_described_only_if_they_may_matter():
@@ -132,7 +131,7 @@ def test_what_is_no_p_value_is_refused(value):
         budget_of([0.5, value])
 
 
-@pytest.mark.parametrize(("rate", "kept"), [(0.0, 1), (1.0, 1), (0.1, 0)])
-def test_a_budget_that_makes_no_sense_is_refused(rate, kept):
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_a_budget_that_makes_no_sense_is_refused(rate):
     with pytest.raises(UsageError, match="rate"):
-        FalseAlarmBudget(rate, kept)
+        FalseAlarmBudget(rate)

@@ -1,23 +1,30 @@
-"""Secrets that an attacker tries."""
+"""Secrets that an attacker tries, and the points that follow from them."""
 
 import hashlib
+import random
 
+import numpy as np
+import pytest
 from nacl.bindings import crypto_scalarmult_base
 
+from deltafl.secagg import pedersen
+from deltafl.secagg.identity import identity
+from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.audit import guesses
+from deltafl.sim.inspect.audit.randomness import guesses
+from deltafl.sim.inspect.audit.randomness.guesses import SMALL_BITS
 
 SOURCE = SeededRandomness(b"guesses".ljust(32))
+MESSAGE = b"what is signed"
 
 
-def test_the_bits_that_x25519_uses_give_the_same_key():
-    for _ in range(5):
-        secret = SOURCE(32)
-        used = guesses.clamped(secret)
-        assert crypto_scalarmult_base(used) == crypto_scalarmult_base(secret)
-        assert used[0] % 8 == 0
-        assert used[31] >> 6 == 1
-        assert guesses.clamped(used) == used
+def number(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
+def signature(nonce: int) -> bytes:
+    """One by a number; the other half is anything."""
+    return guesses.times_base((nonce % pedersen.ORDER).to_bytes(32, "little")) + SOURCE(32)
 
 
 def test_secrets_of_a_value():
@@ -26,30 +33,145 @@ def test_secrets_of_a_value():
         b"\1\2" + bytes(30),
         bytes(30) + b"\1\2",
         b"\1\2" * 16,
+        b"\2\1" + bytes(30),
+        b"\xfe\xfd" + b"\xff" * 30,
+        b"\2\2" + bytes(30),
         hashlib.sha256(b"\1\2").digest(),
         hashlib.sha512(b"\1\2").digest()[:32],
-        hashlib.sha512(b"\1\2").digest()[32:],
+        hashlib.md5(b"\1\2", usedforsecurity=False).digest().ljust(32, b"\0"),
     ):
         assert secret in found
     assert all(len(secret) == 32 for secret in found)
     sizes = {len(guesses.of_value(value)) for value in (b"\0", bytes(4), b"long" * 20, SOURCE(32))}
-    assert sizes == {len(found)}
-
-
-def test_functions_of_a_secret():
-    secret = (5).to_bytes(32, "little")
-    found = {how: other for other, how in guesses.functions_of(secret)}
-    assert found["+1, little-endian"] == (6).to_bytes(32, "little")
-    assert found["-1, big-endian"][-1] == 0xFF
-    assert found["the complement"] == b"\xfa" + b"\xff" * 31
-    assert found["the bytes backwards"] == bytes(31) + b"\5"
-    assert found["the bits backwards"] == bytes(31) + b"\xa0"
-    assert found["the halves exchanged"] == bytes(16) + b"\5" + bytes(15)
-    assert found["SHA-256"] == hashlib.sha256(secret).digest()
-    assert len(set(found.values())) == len(found)
+    assert len(sizes) == 1
 
 
 def test_the_numbers_go_round():
     top = b"\xff" * 32
-    assert bytes(32) in dict(guesses.functions_of(top))
-    assert top in dict(guesses.functions_of(bytes(32)))
+    assert bytes(32) in dict(guesses.of_value(top))
+    assert top in dict(guesses.of_value(bytes(32)))
+
+
+SMALL = 300
+SMALL_SEEDS = {
+    "sha256 2 LE": hashlib.sha256(SMALL.to_bytes(2, "little")).digest(),
+    "sha256 4 BE": hashlib.sha256(SMALL.to_bytes(4, "big")).digest(),
+    "sha256 8 LE": hashlib.sha256(SMALL.to_bytes(8, "little")).digest(),
+    "sha256 decimal": hashlib.sha256(b"300").digest(),
+    "default_rng": np.random.default_rng(SMALL).bytes(32),
+    "RandomState": np.random.RandomState(SMALL).bytes(32),
+    "random.Random": random.Random(SMALL).randbytes(32),  # noqa: S311 - what is looked for
+}
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Fewer seeds: all of them take a second."""
+    fewer = {how: (1 << 9, expand) for how, (_, expand) in guesses._SEEDED.items()}
+    monkeypatch.setattr(guesses, "_SEEDED", fewer)
+    guesses._tables.cache_clear()
+    yield
+    guesses._tables.cache_clear()
+
+
+@pytest.mark.parametrize("secret", SMALL_SEEDS.values(), ids=SMALL_SEEDS)
+def test_what_is_made_of_a_small_seed_is_found(secret, few):
+    others = [SOURCE(32) for _ in range(5)]
+    ((found, how),) = guesses.of_small_seeds([*others, secret]).items()
+    assert found == secret
+    assert how.endswith(f" of {SMALL}")
+
+
+def test_other_secrets_are_not_found(few):
+    secret = SMALL_SEEDS["default_rng"]
+    changed = secret[:31] + bytes([secret[31] ^ 1])  # eight bytes in common are not enough
+    large = np.random.default_rng(1 << 9).bytes(32)
+    assert guesses.of_small_seeds([changed, large, SOURCE(32)]) == {}
+    assert guesses.of_small_seeds([]) == {}
+
+
+@pytest.mark.slow
+def test_all_small_seeds_are_tried():
+    last = hashlib.sha256(b"\xff\xff").digest()
+    assert guesses.of_small_seeds([last])
+    assert guesses._tables() is guesses._tables()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        (7).to_bytes(32, "little"),
+        (255).to_bytes(32, "big"),
+        bytes([9]) * 32,
+        hashlib.sha256(b"\x2a").digest(),
+        np.random.default_rng(5).bytes(32),
+    ],
+)
+def test_secrets_of_a_byte_and_their_points_are_known(secret):
+    assert secret in guesses.of_bytes()
+    known = guesses.points_of_bytes()
+    assert crypto_scalarmult_base(secret) in known
+    assert bytes(identity(secret).public) in known
+    assert signature(number(secret))[:32] in known
+    assert signature(number(hashlib.sha512(secret).digest()))[:32] in known
+
+
+def test_small_numbers_of_signatures_are_known():
+    known = guesses.points_of_bytes()
+    assert signature(1)[:32] in known
+    assert signature((1 << SMALL_BITS) - 1)[:32] in known
+    assert signature(1 << SMALL_BITS)[:32] not in known
+    assert not {crypto_scalarmult_base(SOURCE(32)), signature(number(SOURCE(64)))[:32]} & set(known)
+
+
+@pytest.mark.parametrize("made", [hashlib.sha256, hashlib.sha512])
+@pytest.mark.parametrize("before", [b"", b"public key".ljust(32)])
+def test_numbers_that_follow_from_what_is_signed(made, before):
+    follows = signature(number(made(before + MESSAGE).digest()))
+    assert guesses.number_of(b"public key".ljust(32), MESSAGE, follows)
+    assert guesses.number_of(b"another key".ljust(32), b"another", follows) is None
+
+
+def test_real_signatures_do_not_follow_from_what_is_signed():
+    own = identity(SOURCE(32))
+    assert guesses.number_of(bytes(own.public), MESSAGE, own.sign(MESSAGE)) is None
+
+
+@pytest.mark.parametrize("gap", [0, 1, -1, (1 << SMALL_BITS) - 1, 1 - (1 << SMALL_BITS)])
+def test_numbers_that_are_close_to_one_another(gap):
+    start = number(SOURCE(64))
+    assert guesses.gap(signature(start), signature(start + gap)) == abs(gap)
+
+
+def test_numbers_that_are_far_apart_and_no_points():
+    start = number(SOURCE(64))
+    assert guesses.gap(signature(start), signature(start + (1 << SMALL_BITS))) is None
+    assert guesses.gap(signature(start), b"\2" * 64) is None
+
+
+def test_what_is_visible_of_a_device():
+    message = AdvertiseKeys(b"s" * 32, (), None)
+    known = guesses.visible_of(17, message)
+    assert {(17).to_bytes(4, "little"), (17).to_bytes(8, "big"), b"17", b"s" * 32} <= set(known)
+    assert len(guesses.visible_of(1 << 31, None)) == len(known)
+
+
+def test_numbers_that_a_proof_draws():
+    seed = SOURCE(32)
+    drawn = SeededRandomness(seed)
+    expected = [pedersen.draw_blinding(drawn) for _ in range(3)]
+    assert [number(one) for one in guesses.numbers_drawn(seed)] == expected
+
+
+def test_sums_of_blindings_that_follow_from_ids():
+    ids = [one.to_bytes(4, "little") for one in (3, 10, 17)]
+    known = guesses.sums_of_blindings([ids], 3)
+    digests = [hashlib.sha256(one).digest() for one in ids]
+    for order in ("little", "big"):
+        total = sum(int.from_bytes(one, order) for one in digests)
+        assert total % pedersen.ORDER in known
+    assert sum(map(int.from_bytes, digests[:2])) % pedersen.ORDER not in known
+    assert sum(pedersen.draw_blinding(SOURCE) for _ in ids) % pedersen.ORDER not in known
+    assert 3 * 5 in known  # one small number for all
+    assert 3 * number(hashlib.sha256(b"\5").digest()) % pedersen.ORDER in known
+    assert 3 * 300 not in known

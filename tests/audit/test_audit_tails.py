@@ -55,16 +55,6 @@ def test_histograms_are_valid_at_the_fewest_counts_allowed(cells):
     assert super_uniform([tails.histogram(counts) for counts in drawn])
 
 
-@pytest.mark.parametrize("shares", [(1, 1), (1, 20)])
-def test_two_histograms_are_valid_at_the_fewest_counts_allowed(shares):
-    cells = 16
-    drawn = [
-        RANDOM.multinomial(tails.MIN_EXPECTED * cells * share, np.full(cells, 1 / cells), 2000)
-        for share in shares
-    ]
-    assert super_uniform([tails.two_histograms(*pair) for pair in zip(*drawn, strict=True)])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("cells", "spread"), [(16, 3.0), (256, 1.5)])
 def test_histograms_are_valid_far_out_in_the_tail(cells, spread):
@@ -81,14 +71,10 @@ def test_histograms_are_valid_far_out_in_the_tail(cells, spread):
         + (gammaln(drawn + alpha) - gammaln(alpha)).sum(axis=1)
     )
     weights = np.exp(-total * np.log(cells) - log_mixture)
-    others = RANDOM.multinomial(20 * total, np.full(cells, 1 / cells), size=draws)
-    for hits in (
-        np.array([tails.histogram(counts) <= rate for counts in drawn]),
-        np.array([tails.two_histograms(*pair) <= rate for pair in zip(drawn, others, strict=True)]),
-    ):
-        estimate = np.where(hits, weights, 0.0)
-        assert hits.sum() > 500
-        assert estimate.mean() + 4 * estimate.std() / draws**0.5 <= rate
+    hits = np.array([tails.histogram(counts) <= rate for counts in drawn])
+    estimate = np.where(hits, weights, 0.0)
+    assert hits.sum() > 500
+    assert estimate.mean() + 4 * estimate.std() / draws**0.5 <= rate
 
 
 def test_histograms_of_two_cells_are_the_normal_tail():
@@ -96,11 +82,6 @@ def test_histograms_of_two_cells_are_the_normal_tail():
     statistic = 2 * (400 * log(0.8) + 600 * log(1.2)) / (1 + 3 / 6000)
     expected = 2 * erfc((statistic / 2) ** 0.5)
     assert tails.histogram(np.array([400, 600])) == pytest.approx(expected)
-    # Two samples, each of as many as the other: 0.4 and 0.6 against 0.5 and 0.5 of all.
-    statistic = 2 * 2 * (400 * log(0.8) + 600 * log(1.2)) / (1 + 3 * 3 / 12_000)
-    expected = 2 * erfc((statistic / 2) ** 0.5)
-    pair = np.array([400, 600]), np.array([600, 400])
-    assert tails.two_histograms(*pair) == pytest.approx(expected)
 
 
 def test_histograms_find_what_is_not_uniform():
@@ -108,20 +89,26 @@ def test_histograms_find_what_is_not_uniform():
     odd = even + 150 * (-1) ** np.arange(256)
     assert tails.histogram(even) == 1.0
     assert tails.histogram(odd) < 1e-9
-    assert tails.two_histograms(even, 3 * even) == 1.0
-    assert tails.two_histograms(odd, odd) == 1.0
-    assert tails.two_histograms(even, odd) < 1e-9
 
 
 def test_an_empty_cell_is_no_difficulty():
     counts = np.array([0, *[100] * 15])
     assert tails.histogram(counts) < 1e-9
-    assert tails.two_histograms(counts, counts) == 1.0
 
 
-def test_the_smallest_of_many_pays_for_having_looked():
-    assert tails.smallest(np.array([0.5, 0.01, 0.2])) == (1, pytest.approx(0.03))
-    assert tails.smallest(np.array([0.9, 0.8])) == (1, 1.0)
+def test_the_worst_of_many_pays_for_having_looked():
+    counts = np.array([[3, 9], [4, 5]])
+    place, value = tails.most(counts, 20, 0.25)
+    assert (place, value) == (1, pytest.approx(4 * float(tails.at_least(9, 20, 0.25))))
+    place, value = tails.least_even(counts, 10)
+    assert (place, value) == (1, pytest.approx(4 * float(tails.ones(9, 10))))
+    assert tails.least_even(np.array([9, 0]), 10)[0] == 1
+    assert tails.most(np.array([0, 0]), 20, 0.25)[1] == 1
+
+
+def test_counts_of_successes_are_exact():
+    chances = [tails.at_least(k, 3, 0.25) for k in range(4)]
+    assert np.allclose(chances, [1, 1 - 27 / 64, 10 / 64, 1 / 64])
 
 
 def test_p_values_that_are_too_small_are_noticed():

@@ -532,7 +532,7 @@ PARSERS: tuple[Target, ...] = (
     Target("row", ("sim/record/attacked.py", "sim/record/evaluations.py", "sim/record/events.py",
                    "sim/net/trips.py", "sim/inspect/audit/seen.py",
                    "sim/inspect/audit/server_step.py", *(f"sim/inspect/audit/{name}.py" for name in
-                   ("checks/keys", "checks/parameters", "field_tests", "fields", "kept",
+                   ("checks/keys", "checks/parameters", "randomness/strings",
                     "results", "retrace", "rewritten", "steps"))),
            "row", _row, (UserError,), _rows, is_file=False),
     Target("bundle", (*OF_NPZ, "fl/bundle.py"), "bundle.npz", Bundle.load, DATA, _bundles),

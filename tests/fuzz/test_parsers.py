@@ -171,7 +171,7 @@ OWN = {
     "sim/inspect/audit/cli.py": "--head, of 64 digits",
     "sim/inspect/audit/differencing.py": "ids that were read already",
     "sim/inspect/audit/source.py": "a digest of 64 digits",
-    "sim/inspect/audit/weak_seeds.py": "seeds that were read already",
+    "sim/inspect/audit/randomness/guesses.py": "what it has made itself",
     "sim/net/serve_cli.py": "settings of a run, whose readers are targets",
     "sim/run/cli.py": "settings of a run, whose readers are targets",
     "sim/net/certificates.py": "the operator's own certificate",

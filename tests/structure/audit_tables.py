@@ -1,6 +1,6 @@
-"""The tables of rules and fields in docs/audit.md, made from the code: `--write` renews them.
+"""The table of rules in docs/audit.md, made from the code: `--write` renews it.
 
-They stand between `<!-- rules:begin -->` and `<!-- rules:end -->`, and `fields` likewise.
+It stands between `<!-- rules:begin -->` and `<!-- rules:end -->`.
 """
 
 import argparse
@@ -14,10 +14,9 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # run as a script, from wherever it is called
 
 from deltafl.sim.inspect.audit.catalogue import RULES  # noqa: E402
-from deltafl.sim.inspect.audit.fields import FIELDS  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "audit.md"
-PLACE: Final = re.compile(r"(<!-- (rules|fields):begin -->\n).*?(<!-- \2:end -->)", re.DOTALL)
+PLACE: Final = re.compile(r"(<!-- rules:begin -->\n).*?(<!-- rules:end -->)", re.DOTALL)
 
 
 def table() -> str:
@@ -30,21 +29,9 @@ def table() -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def fields_table() -> str:
-    """Message or record, field, kind, and how it is checked, by field."""
-    rows = [["message or record", "field", "kind", "how it is checked"], ["---"] * 4]
-    rows += [
-        [f"`{owner.__name__}`", f"`{name}`", str(field.kind), field.check]
-        for owner, fields in FIELDS.items()
-        for name, field in fields.items()
-    ]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
 def current(page: str) -> str:
     """The page as it should be."""
-    tables = {"rules": table, "fields": fields_table}
-    return PLACE.sub(lambda found: f"{found[1]}{tables[found[2]]()}\n{found[3]}", page)
+    return PLACE.sub(lambda found: f"{found[1]}{table()}\n{found[2]}", page)
 
 
 def main() -> int:

@@ -9,8 +9,8 @@
     facts       figures of checks for the report    coverage     on how much a check was made
     options     what a person may set               report       the verdict; html/, cli
 
-Statistics: `false_alarms` is the budget, `tails` the p-values, `mask_tests` takes in what is to be
-tested, by `uniformity`, `relations`, `independence`, `weak_seeds`. What follows from sums: of one
-round `given_away`, of many `differencing` and `participation`. `searches` hands recorded ones to
+Statistics: `false_alarms` is the budget, `tails` the p-values, `randomness` tests strings, words
+and polynomials, and has the secrets that are guessed. What follows from sums: of one round
+`given_away`, of many `differencing` and `participation`. `searches` hands recorded ones to
 `deltafl.sim.inspect.leakage`.
 """

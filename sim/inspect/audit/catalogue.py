@@ -15,11 +15,8 @@ from deltafl.sim.inspect.audit.checks.floors import Floors
 from deltafl.sim.inspect.audit.checks.given_away import GivenAway
 from deltafl.sim.inspect.audit.checks.independent import Independent
 from deltafl.sim.inspect.audit.checks.invariants import Invariants
-from deltafl.sim.inspect.audit.checks.key_roles import GuessableKeys
-from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
-from deltafl.sim.inspect.audit.checks.nonces import Nonces
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.run import RunAgain
 from deltafl.sim.inspect.audit.checks.server import ServerAgain
@@ -36,11 +33,8 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Invariants,
     Independent,
     ValuesInClear,
-    GuessableKeys,
-    Nonces,
     Sharing,
     MaskedBytes,
-    SharedMasks,
     RandomFields,
     Floors,
     Differences,

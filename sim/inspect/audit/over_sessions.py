@@ -23,7 +23,6 @@ from deltafl.sim.inspect.audit.public_keys import (
     is_in_group,
     is_multiple_of_base,
     of_edwards,
-    of_secret,
 )
 from deltafl.sim.inspect.audit.session_log import Breach, Session
 
@@ -46,9 +45,6 @@ _OF_SIZE: Final = {
 }
 """What follows from the number of devices."""
 _KEY_WORD: Final = np.dtype("<u8")
-
-_Following = dict[bytes, tuple[str, Evidence]]
-"""Public keys of functions of a rebuilt secret: which, of whose, and where it was rebuilt."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +71,6 @@ class Past:
     _owners: dict[bytes, tuple[int, Evidence]] = field(default_factory=dict)
     _keys: list[bytes] = field(default_factory=list)
     _whose: list[tuple[int, Evidence]] = field(default_factory=list)
-    _before: _Following = field(default_factory=dict)
 
     def resume(self) -> None:
         """Note that the run was interrupted."""
@@ -83,7 +78,6 @@ class Past:
 
     def end_round(self, sessions: list[Session], *, is_lost: bool) -> None:
         """Note how a round ended, once its sessions were looked at."""
-        self._before = dict(self._following())
         self.rebuilt.clear()
         self._models = b""
         for s in sessions:
@@ -205,7 +199,7 @@ class Past:
                 yield Breach(f"devices {owner} and {device} have one identity", [place, first])
 
     def one_role_each(self, s: Session) -> Iterator[Breach]:
-        """Secrets that have two roles, or follow from one that was rebuilt."""
+        """Secrets that have two roles."""
         roles = {
             keys.canonical(public): f"{role} of device {device}"
             for device, (message, _) in s.keys.items()
@@ -223,17 +217,6 @@ class Past:
                 signer = self._owners[signs][0]
                 detail = f"a rebuilt secret of device {device} signs for device {signer}"
                 yield Breach(detail, [place])
-        identities = {one: f"identity of device {d}" for one, (d, _) in self._owners.items()}
-        for alike, (how, place) in (*self._before.items(), *self._following()):
-            if (role := roles.get(alike) or identities.get(alike)) is not None:
-                yield Breach(f"{how} is that of the {role}", [place])
-
-    def _following(self) -> Iterator[tuple[bytes, tuple[str, Evidence]]]:
-        for device, secret, _, place in self.rebuilt:
-            own = keys.key_pair(secret).public
-            for public, how in of_secret(secret).items():
-                if public != own:  # some functions change only bits that are not used
-                    yield public, (f"{how} of a rebuilt secret of device {device}", place)
 
 
 def public_keys(message: AdvertiseKeys) -> Iterator[tuple[str, keys.PublicKey]]:

@@ -1,4 +1,4 @@
-"""Public keys that honest devices never have: no multiples of the base point, or guessable.
+"""Public keys that honest devices never have: no multiples of the base point.
 
 A public key is a multiple of the base point of Curve25519, so the curve's equation has a solution
 for it. Of other 32 bytes, half have none: they are points of the twist, or bytes that are no key.
@@ -7,20 +7,14 @@ a device can add one of seven points of small order, and agreements go on as bef
 everybody can read. So are the bits of an encoding that readers ignore.
 """
 
-import functools
-from collections.abc import Iterable, Iterator
 from typing import Final
 
-from nacl.bindings import crypto_core_ed25519_is_valid_point, crypto_scalarmult_base
+from nacl.bindings import crypto_core_ed25519_is_valid_point
 
 from deltafl.secagg import keys
-from deltafl.secagg.identity import identity
-from deltafl.sim.inspect.audit import guesses
-from deltafl.sim.inspect.audit.weak_seeds import few_seeds
 
 _PRIME: Final = 2**255 - 19
 _A: Final = 486662
-_FEW_BITS: Final = 8
 
 
 def is_on_curve(public: bytes) -> bool:
@@ -65,38 +59,3 @@ def is_multiple_of_base(public: bytes) -> bool:
         return False
     y = (u - 1) * pow(u + 1, -1, _PRIME) % _PRIME  # the inverse of `of_edwards`
     return is_in_group(y.to_bytes(keys.KEY_SIZE, "little"))
-
-
-@functools.cache
-def of_few_seeds() -> dict[bytes, str]:
-    """Public keys and identities of secrets that careless software makes of eight bits, and how."""
-    return dict(_publics(few_seeds(_FEW_BITS)))
-
-
-def of_visible(values: Iterable[bytes]) -> dict[bytes, str]:
-    """Public keys and identities of secrets that follow from visible values, and how."""
-    known: dict[bytes, str] = {}
-    for value in values:
-        known.update(_of_value(value))
-    return known
-
-
-def of_secret(secret: bytes) -> dict[bytes, str]:
-    """Public keys and identities of simple functions of a secret, but not its own, and which."""
-    return dict(_publics(guesses.functions_of(secret)))
-
-
-@functools.lru_cache(maxsize=1 << 13)  # the ids of devices are the same in all rounds
-def _of_value(value: bytes) -> tuple[tuple[bytes, str], ...]:
-    found = dict(guesses.of_value(value)).items()
-    return tuple(_publics((secret, f"{how}, which everybody can see") for secret, how in found))
-
-
-def _publics(secrets: Iterable[tuple[bytes, str]]) -> Iterator[tuple[bytes, str]]:
-    """The X25519 key and the Ed25519 key of every secret.
-
-    An Ed25519 key whose secret scalar is a guess by itself is found as an X25519 key: `of_edwards`.
-    """
-    for secret, how in secrets:
-        yield crypto_scalarmult_base(secret), how
-        yield bytes(identity(secret).public), how

@@ -116,35 +116,27 @@ def histogram(counts: Counts) -> float:
     """
     cells, total = len(counts), int(counts.sum())
     statistic = 2 * float(special.xlogy(counts, counts * (cells / total)).sum())
-    return _g_tail(statistic / (1 + (cells + 1) / (6 * total)), cells - 1)
+    corrected = max(statistic, 0.0) / (1 + (cells + 1) / (6 * total))
+    return min(1.0, _G_MARGIN * float(special.chdtrc(cells - 1, corrected)))
 
 
-def two_histograms(first: Counts, second: Counts) -> float:
-    """P-value of two histograms over the same cells, equally likely, being from one distribution.
-
-    Args:
-        first: Counts of the k cells, shape (k,); on average `MIN_EXPECTED` per cell, or more.
-        second: The same of the other sample.
-    """
-    rows = np.array([first.sum(), second.sum()], dtype=np.float64)
-    table = np.stack([first, second]).astype(np.float64)
-    total, cells = float(rows.sum()), len(first)
-    terms = special.xlogy(table, table) - special.xlogy(table, rows[:, None])
-    columns = table.sum(axis=0)
-    statistic = 2 * float(terms.sum() - special.xlogy(columns, columns / total).sum())
-    correction = 1 + (float((total / rows).sum()) - 1) * (cells + 1) / (6 * total)
-    return _g_tail(statistic / correction, cells - 1)
-
-
-def _g_tail(statistic: float, freedom: int) -> float:
-    return min(1.0, _G_MARGIN * float(special.chdtrc(freedom, max(statistic, 0.0))))
-
-
-def smallest(values: Floats) -> tuple[int, float]:
-    """Where the smallest of several p-values is, and it, corrected for having looked at them all.
+def most(counts: Counts, trials: int, chance: float) -> tuple[int, float]:
+    """The largest of several counts of successes, and its p-value, corrected for their number.
 
     Args:
-        values: p-values, shape (m,), m ≥ 1; they need not be independent.
+        counts: Integers in [0, trials], of any shape, one or more; they need not be independent.
+        trials: Of each.
+        chance: Probability of a success, in (0, 1).
+
+    Returns:
+        An index into the flattened counts, and the p-value of `at_least`, times their number.
     """
-    place = int(np.argmin(values))
-    return place, min(1.0, len(values) * float(values[place]))
+    place = int(np.argmax(counts))
+    value = float(at_least(counts.reshape(-1)[place], trials, chance))
+    return place, min(1.0, counts.size * value)
+
+
+def least_even(counts: Counts, trials: int) -> tuple[int, float]:
+    """Of several counts of ones, the one furthest from one half, as `most` has it."""
+    place = int(np.argmax(np.abs(2 * counts - trials)))
+    return place, min(1.0, counts.size * float(ones(counts.reshape(-1)[place], trials)))

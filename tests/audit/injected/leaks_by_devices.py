@@ -183,12 +183,12 @@ class SpreadSeedStage(WeakSeedStage):
     expand = staticmethod(lambda number: sha256(number.to_bytes(2, "little")).digest())
 
 
-@leak("masks.weak-seed", stage=WeakSeedStage, round=None)
+@leak("fields.not-random", stage=WeakSeedStage, round=None)
 def seeds_that_are_small_numbers(edit):
     assert edit.run.entries
 
 
-@leak("masks.weak-seed", stage=SpreadSeedStage, round=None)
+@leak("secrets.guessed", stage=SpreadSeedStage, round=None)
 def seeds_of_sixteen_bits_behind_a_hash(edit):
     assert edit.run.entries
 

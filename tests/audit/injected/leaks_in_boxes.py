@@ -80,22 +80,22 @@ class OtherKeyStage(Stage):
         return mock.patch.object(SealedChannel, "__init__", init)
 
 
-@leak("boxes.not-sealed", stage=OpenBoxStage)
+@leak("fields.not-random", stage=OpenBoxStage)
 def boxes_that_are_not_sealed(edit):
     assert edit.run.entries
 
 
-@leak("boxes.not-sealed", stage=XoredBoxStage)
+@leak("fields.not-random", stage=XoredBoxStage)
 def boxes_under_one_keystream(edit):
     assert edit.run.entries
 
 
-@leak("boxes.not-sealed", stage=OneNonceStage)
+@leak("fields.not-random", stage=OneNonceStage)
 def one_nonce_for_all_boxes(edit):
     assert edit.run.entries
 
 
-@leak("boxes.not-sealed", stage=CountingNonceStage)
+@leak("fields.not-random", stage=CountingNonceStage)
 def nonces_that_count(edit):
     assert edit.run.entries
 

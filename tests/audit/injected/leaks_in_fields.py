@@ -65,22 +65,22 @@ class DigestNonceStage(NonceStage):
         return sha256(device.to_bytes(4, "little")).digest()[:NONCE_SIZE]
 
 
-@leak("boxes.not-sealed", stage=NonceStage)
+@leak("fields.not-random", stage=NonceStage)
 def losses_in_decimal_in_nonces(edit):
     assert edit.run.entries
 
 
-@leak("boxes.not-sealed", stage=DigestNonceStage)
+@leak("secrets.guessed", stage=DigestNonceStage)
 def nonces_that_follow_from_ids(edit):
     assert edit.run.entries
 
 
-@leak("fields.true-values", stage=NumberInNonceStage, with_truth=True)
+@leak("boxes.other", stage=NumberInNonceStage, with_truth=True)
 def a_loss_in_a_nonce(edit):
     assert edit.run.entries
 
 
-@leak("fields.true-values", stage=FloatInNonceStage, with_truth=True)
+@leak("boxes.other", stage=FloatInNonceStage, with_truth=True)
 def short_losses_in_nonces(edit):
     assert edit.run.entries
 
@@ -131,7 +131,7 @@ class TextSeedStage(Stage):
         )
 
 
-@leak("fields.not-random", "masks.weak-seed", stage=TextSeedStage)
+@leak("fields.not-random", stage=TextSeedStage)
 def seeds_that_can_be_read(edit):
     assert edit.run.entries
 
@@ -148,7 +148,7 @@ class GuessableStage(Stage):
         )
 
 
-@leak("keys.guessable", stage=GuessableStage)
+@leak("secrets.guessed", stage=GuessableStage)
 def a_key_that_follows_from_an_id(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
@@ -163,7 +163,7 @@ class SmallKeyStage(GuessableStage):
         return lambda size: (5).to_bytes(size, "big") if next(count) == 1 else honest(size)
 
 
-@leak("keys.guessable", stage=SmallKeyStage, twin=Stage)
+@leak("secrets.guessed", stage=SmallKeyStage, twin=Stage)
 def a_key_of_a_small_number(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
@@ -228,7 +228,7 @@ class SeedIsKeyStage(Stage):
         return again
 
 
-@leak("keys.two-roles", stage=SeedIsKeyStage)
+@leak("secrets.guessed", stage=SeedIsKeyStage)
 def a_seed_that_is_the_secret_of_a_key(edit):
     assert edit.run.entries
 
@@ -249,7 +249,7 @@ class SigningKeyStage(SignedStage):
         return lambda size: self.known if next(count) == 3 else honest(size)
 
 
-@leak("keys.two-roles", stage=SigningKeyStage)
+@leak("secrets.guessed", stage=SigningKeyStage)
 def a_seed_that_signs(edit):
     assert edit.run.entries
 

@@ -4,6 +4,7 @@
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 from leaks import USUAL, leak
@@ -76,6 +77,71 @@ class SilentSearchStage(NoisySearchStage):
 
 @leak("noise.too-little", stage=SilentSearchStage, round=None)
 def noise_of_searches_that_nobody_adds(edit):
+    assert edit.entries
+
+
+class EightStage(NoisyStage):
+    """As many rounds as of searches."""
+
+    num_rounds = 8
+
+
+class RepeatedNoiseStage(EightStage):
+    """Every device adds the same noise in all rounds."""
+
+    @contextmanager
+    def machinery(self):
+        drawn, kept, calls = update_noise.discrete_gaussians, {}, count()
+
+        def again(*asked):
+            return kept.setdefault(next(calls) % self.num_devices, drawn(*asked))
+
+        update_noise.discrete_gaussians = again
+        try:
+            yield
+        finally:
+            update_noise.discrete_gaussians = drawn
+
+
+@leak("noise.repeated", stage=RepeatedNoiseStage, twin=EightStage, round=None)
+def the_same_noise_of_updates_in_all_rounds(edit):
+    assert edit.entries
+
+
+class ChangedShareStage(NoisySearchStage):
+    """Devices make something else of the noise that they draw for a search."""
+
+    @contextmanager
+    def machinery(self):
+        drawn, calls = Noise.share, count()
+        Noise.share = lambda noise, *asked: self.made(drawn(noise, *asked), next(calls))
+        try:
+            yield
+        finally:
+            Noise.share = drawn
+
+    def made(self, share, call):
+        """All of it in one bin."""
+        return np.concatenate([[share.sum()], np.zeros(len(share) - 1, np.int64)]).astype(np.int64)
+
+
+class RepeatedShareStage(ChangedShareStage):
+    """Every device adds the same noise in all rounds."""
+
+    def __init__(self):
+        self._kept = {}
+
+    def made(self, share, call):
+        return self._kept.setdefault(call % self.num_devices, share)
+
+
+@leak("noise.too-little", stage=ChangedShareStage, round=None)
+def all_noise_of_a_search_in_one_bin(edit):
+    assert edit.entries
+
+
+@leak("noise.repeated", stage=RepeatedShareStage, round=None)
+def the_same_noise_of_searches_in_all_rounds(edit):
     assert edit.entries
 
 

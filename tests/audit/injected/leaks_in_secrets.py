@@ -2,8 +2,8 @@
 """Secrets that can be guessed, or follow from one another, and points that say something."""
 
 from dataclasses import replace
-from hashlib import sha256, sha512
-from itertools import count, islice
+from hashlib import blake2s, sha3_256, sha256, sha512
+from itertools import count
 from unittest import mock
 
 from leaks import leak
@@ -14,15 +14,14 @@ from nacl.bindings import (
     crypto_core_ed25519_sub,
     crypto_scalarmult_ed25519_base_noclamp,
 )
-from staged_runs import Kind, SignedStage, Stage, VerifiedStage
+from staged_runs import Kind, ProvedStage, SignedStage, Stage, VerifiedStage
 
-from deltafl.secagg import Client, keys, openings, pedersen
+from deltafl.protocol.quantile.ballots import Voter
+from deltafl.secagg import Client, keys, openings, pedersen, proofs
 from deltafl.secagg.directory import Credentials
 from deltafl.secagg.identity import Identity, identity
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.audit import guesses
-from deltafl.sim.inspect.audit.guesses import clamped
 
 PRIME = 2**255 - 19
 SMALL_ORDER = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05")
@@ -32,6 +31,11 @@ SMALL_ORDER = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13
 def multiple(scalar: int) -> bytes:
     """A multiple of the base point of Ed25519."""
     return crypto_scalarmult_ed25519_base_noclamp((scalar % pedersen.ORDER).to_bytes(32, "little"))
+
+
+def clamped(secret: bytes) -> bytes:
+    """The bits of a secret that X25519 and Ed25519 use of it."""
+    return bytes([secret[0] & 0xF8]) + secret[1:31] + bytes([secret[31] & 0x7F | 0x40])
 
 
 def digest(*parts: bytes) -> int:
@@ -70,12 +74,12 @@ class ScalarIdentityStage(SignedStage):
         return signing_with(lambda own, message: digest(b"?", message), scalar)
 
 
-@leak("keys.guessable", stage=GuessableIdentityStage)
+@leak("secrets.guessed", stage=GuessableIdentityStage)
 def an_identity_that_follows_from_an_id(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-@leak("keys.guessable", stage=RepeatedIdentityStage)
+@leak("secrets.guessed", stage=RepeatedIdentityStage)
 def an_identity_of_one_byte(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
@@ -145,7 +149,7 @@ def signing_with(nonce, scalar: int | None = None):
     return mock.patch.object(Identity, "sign", sign)
 
 
-@leak("keys.guessable", stage=ScalarIdentityStage)
+@leak("secrets.guessed", stage=ScalarIdentityStage)
 def an_identity_whose_scalar_is_small(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
@@ -192,24 +196,52 @@ class IdNonceStage(VerifiedStage):
         return signing_with(nonce)
 
 
-@leak("signatures.guessable-nonce", stage=SmallNonceStage)
+@leak("secrets.guessed", stage=SmallNonceStage)
 def nonces_that_are_small(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-@leak("signatures.guessable-nonce", stage=CountedNonceStage)
+@leak("secrets.guessed", stage=CountedNonceStage)
 def nonces_of_signatures_that_count(edit):
     edit.touched = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
 
 
-@leak("signatures.guessable-nonce", stage=MessageNonceStage)
+@leak("secrets.guessed", stage=MessageNonceStage)
 def nonces_that_are_digests_of_the_message(edit):
-    edit.touched = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
+    edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-@leak("signatures.guessable-nonce", stage=IdNonceStage)
+@leak("secrets.guessed", stage=IdNonceStage)
 def nonces_of_commitments_that_are_digests_of_the_identity(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
+
+
+# --- proofs of votes ---------------------------------------------------------------------------
+
+
+class KnownProofStage(ProvedStage):
+    """The numbers in proofs of votes follow from the session and the device's id."""
+
+    def machinery(self):
+        real = Voter.prove
+
+        def prove(voter, config, query, tick, commitment, *rest, **named):
+            device = self.ids[commitment.position].to_bytes(4, "little")
+            seed = sha256(commitment.context.session_id + device).digest()
+            with mock.patch.object(proofs, "hedged", return_value=SeededRandomness(seed)):
+                return real(voter, config, query, tick, commitment, *rest, **named)
+
+        return mock.patch.object(Voter, "prove", prove)
+
+
+@leak("secrets.guessed", stage=KnownProofStage)
+def proofs_of_votes_by_numbers_that_anybody_can_draw(edit):
+    edit.touched = edit.find(1, Kind.MASKED, slot=0)
+
+
+@leak("proof.predictable", stage=KnownProofStage, with_truth=True)
+def proofs_of_votes_by_other_numbers_than_were_drawn(edit):
+    edit.touched = edit.find(1, Kind.MASKED, slot=0)
 
 
 # --- commitments ---------------------------------------------------------------------------------
@@ -267,9 +299,13 @@ class IdBlindingStage(VerifiedStage):
 
     def randomness(self, number, take, device):
         honest = super().randomness(number, take, device)
-        digests = islice(guesses.DIGESTS.values(), 2 * (number - 1), None)  # two in a round
+        digests = iter((sha256, sha3_256) if number == 1 else (blake2s, sha512))  # two in a round
         known = device.to_bytes(4, "little")
-        return lambda size: next(digests)(known).ljust(size, b"\0") if size == 64 else honest(size)
+
+        def drawn(size):
+            return next(digests)(known).digest()[:32].ljust(size, b"\0")
+
+        return lambda size: drawn(size) if size == 64 else honest(size)
 
 
 class OneIdBlindingStage(VerifiedStage):
@@ -288,7 +324,7 @@ def blindings_that_count(edit):
     assert edit.run.entries
 
 
-@leak("fields.not-random", stage=IdBlindingStage)
+@leak("secrets.guessed", stage=IdBlindingStage)
 def blindings_that_follow_from_ids(edit):
     assert edit.run.entries
 
@@ -372,22 +408,22 @@ def a_seed_that_is_a_digest_of_another_secret(edit):
     assert edit.run.entries
 
 
-@leak("keys.two-roles", stage=FlippedStage)
+@leak("secrets.guessed", stage=FlippedStage)
 def a_sealing_key_of_the_complement_of_a_seed(edit):
     assert edit.run.entries
 
 
-@leak("keys.two-roles", stage=DigestedStage)
+@leak("secrets.guessed", stage=DigestedStage)
 def a_sealing_key_of_a_digest_of_a_seed(edit):
     assert edit.run.entries
 
 
-@leak("keys.two-roles", stage=RatchetStage, round=1)
+@leak("secrets.guessed", stage=RatchetStage, round=2)
 def a_sealing_key_of_the_complement_of_a_seed_of_the_round_before(edit):
     assert edit.run.entries
 
 
-@leak("fields.not-random", stage=SeedRatchetStage, round=2)
+@leak("secrets.guessed", stage=SeedRatchetStage, round=2)
 def a_seed_that_is_a_digest_of_the_one_before(edit):
     assert edit.run.entries
 
@@ -402,7 +438,7 @@ def seeds_that_differ_from_other_secrets_by_a_constant(edit):
     assert edit.run.entries
 
 
-@leak("keys.two-roles", stage=SignsLaterStage)
+@leak("secrets.guessed", stage=SignsLaterStage)
 def a_digest_of_a_seed_that_signs(edit):
     assert edit.run.entries
 

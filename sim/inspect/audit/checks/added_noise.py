@@ -1,17 +1,17 @@
-"""Have devices added the noise that was announced?
+"""Have devices added the noise that was announced, and new noise every time?
 
 An update is padded with zeros before it is rotated. So once a sum is rotated back, the numbers
-behind the update are noise and nothing else, and their size can be compared with what the fewest
-devices add that the noise is due from. Where the number of parameters is a power of two, there are
-no such numbers; where it is little below one, there are few, so the sums of all rounds are tested
-together, too. Only the size is tested: noise that is used again, or that fewer devices add while
-more than are due take part, is not noticed.
+behind the update are noise and nothing else. Their size can be compared with what the fewest
+devices add that the noise is due from, and their direction with that of the noise before, which is
+added after the rotation. Where the number of parameters is a power of two, there are no such
+numbers; where it is little below one, there are few, so the sums of all rounds are tested together.
 
 In the answers to a noisy search, every device counts in one bin, and once more without noise. So
-what the bins come to together is the number of devices, and noise. That is one number of a search,
-from which something follows only over many rounds.
+what the bins come to together is the number of devices, and noise. Each bin is a whole number, and
+noise in finer steps: what is beyond whole numbers is noise alone.
 """
 
+from math import log, pi, sqrt
 from types import MappingProxyType
 from typing import Final
 
@@ -20,26 +20,32 @@ from scipy import special
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.noisy import NoisyHistogram
-from deltafl.protocol.update_noise import Floats, unrotate
+from deltafl.protocol.update_noise import Floats, rotate, unrotate
 from deltafl.secagg.errors import EncodingError
+from deltafl.secagg.layout import Layout
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.tails import PValue
+from deltafl.sim.inspect.audit.tails import Counts, PValue, at_least
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
 
 RULES: Final = Rules.read(
     """\
 noise.too-little high device A18: sums have less noise than was announced
     Devices left their noise out, or added less. The ε of the run is not what it says.
+noise.repeated high device A18: sums of several rounds have the same noise
+    The difference of two sums has none. The ε of the run is not what it says.
 """
 )
 
-_UPDATES: Final = "noise of updates"
-_ALL_UPDATES: Final = "noise of all updates"
+_UPDATE: Final = "noise of one update"
+_UPDATES: Final = "noise of all updates"
 _SEARCHES: Final = "noise of searches"
+_WHOLE: Final = "bins without noise"
+_SAME_UPDATES: Final = "the same noise of updates"
+_SAME_BINS: Final = "the same noise of bins"
 
 _FEWEST: Final = 4
 """Numbers of noise in a run from which the absence of noise can be told."""
@@ -50,118 +56,139 @@ class AddedNoise(Check):
 
     name = "noise in sums"
     rules = RULES
-    tests = MappingProxyType(dict.fromkeys((_UPDATES, _ALL_UPDATES, _SEARCHES), "noise.too-little"))
+    tests = MappingProxyType(
+        dict.fromkeys((_SAME_UPDATES, _SAME_BINS), "noise.repeated")
+        | dict.fromkeys((_UPDATE, _UPDATES, _SEARCHES, _WHOLE), "noise.too-little")
+    )
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._measured: set[int] = set()  # rounds with a sum that was measured
-        self._numbers = 0
-        self._of_updates = 0.0  # squares over variances, added up
-        self._first_update: Evidence | None = None
-        self._without: set[int] = set()  # rounds with sums that cannot be measured
-        self._searches = 0
-        self._of_searches = 0.0  # squares over variances, added up
-        self._first: Evidence | None = None
+        # By test and chance in bins: the first place, numbers or bins, and what was found in them.
+        self._totals: dict[tuple[str, float], tuple[Evidence, int, float]] = {}
+        self._past: dict[tuple[int, int], Floats] = {}  # noise of updates, by level and length
+        self._rests: dict[tuple[int, int, int], Counts] = {}  # of the bins of the search before
+        self._measured: set[int | None] = set()  # rounds with a sum that was measured
+        self._without: set[int | None] = set()  # rounds with sums that cannot be measured
 
     def on_round(self, over: RoundOver) -> tuple[()]:
         """Measure a round's sums; the alarms come when all tests are made."""
         for session in over.view.sessions.values():
             for level in session.by_level():
-                if (config := level.config) is not None:
-                    self._measure(over, level, config)
-                    self._note_searches(over, level, config)
+                for index, slot in level.slots.items():
+                    words, config = _words(over, level, slot), level.config
+                    if config is None or words is None:
+                        continue
+                    place = place_of(slot.sums[0])
+                    if index < config.update_slot:
+                        self._measure_search(level.level, config, words, place)
+                    elif config.update.noise is not None:
+                        self._measure_update(level.level, config, words, place)
         return ()
 
     def on_end(self) -> tuple[()]:
         """Test what all sums of updates, and all searches, come to."""
-        if self._first_update is not None:
-            value = float(special.gammainc(self._numbers / 2, self._of_updates / 2))
-            size = (self._of_updates / self._numbers) ** 0.5
-            detail = f"in {self._numbers} numbers of noise, it is {size:.3g} times what is due"
-            self._premises.budget.add(PValue(_ALL_UPDATES, value, detail), self._first_update)
-        if self._first is not None:
-            value = float(special.gammainc(self._searches / 2, self._of_searches / 2))
-            size = (self._of_searches / self._searches) ** 0.5
-            detail = f"in {self._searches} searches, the noise is {size:.3g} times what is due"
-            self._premises.budget.add(PValue(_SEARCHES, value, detail), self._first)
+        for (test, chance), (place, number, found) in self._totals.items():
+            detail = f"{found:.0f} of {number} bins, where chance is {chance:.2g}"
+            if chance:
+                value = at_least(found, number, chance)
+            elif test == _SAME_UPDATES:
+                value = special.gammaincc(number, found)
+                detail = f"the noise of {number} rounds has the direction of that before"
+            else:
+                value = special.gammainc(number / 2, found / 2)
+                detail = f"{number} numbers of noise are {sqrt(found / number):.3g} times the due"
+            self._premises.budget.add(PValue(test, float(value), detail), place)
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds without noise are covered: there is nothing to measure in them."""
-        detail = f"{self._numbers} numbers in sums of updates, {self._searches} searches"
-        without = self._without | (self._measured if self._numbers < _FEWEST else set())
-        return Coverage(max(tally.whole - len(without), 0), detail, self._numbers + self._searches)
+        nothing = Evidence(), 0, 0.0
+        _, number, _ = self._totals.get((_UPDATES, 0.0), nothing)
+        _, searches, _ = self._totals.get((_SEARCHES, 0.0), nothing)
+        detail = f"{number} numbers in sums of updates, {searches} searches"
+        without = self._without | (self._measured if number < _FEWEST else set())
+        return Coverage(max(tally.whole - len(without), 0), detail, number + searches)
 
-    def _note_searches(self, over: RoundOver, level: SessionView, config: RoundConfig) -> None:
-        for index, slot in level.slots.items():
-            if config.noise is None or index >= config.update_slot or not slot.sums:
-                continue
-            words = _words(over, level, slot)
-            found = None if words is None else noise_of_search(config, words)
-            if found is not None:
-                self._searches += 1
-                self._of_searches += found
-                self._first = self._first or place_of(slot.sums[0])
+    def _add(
+        self, test: str, place: Evidence, number: int, found: float, chance: float = 0.0
+    ) -> None:
+        first, numbers, before = self._totals.get((test, chance), (place, 0, 0.0))
+        self._totals[test, chance] = first, numbers + number, before + found
 
-    def _measure(self, over: RoundOver, level: SessionView, config: RoundConfig) -> None:
-        noise, slot = config.update.noise, level.slots.get(config.update_slot)
-        if noise is None or slot is None or not slot.sums:
+    def _measure_update(
+        self, level: int, config: RoundConfig, words: Vector, place: Evidence
+    ) -> None:
+        noise, noisy, added = config.update.noise, config.noisy_updates, noise_in(config, words)
+        if noise is None or noisy is None or added is None or not added.size:
+            self._without.add(place.round)
             return
-        words = _words(over, level, slot)
-        added = None if words is None else noise_in(config, words)
-        if added is None or not added.size:
-            self._without.add(over.view.number)
-            return
-        self._measured.add(over.view.number)
-        least = noise.num_devices * noise.deviation**2
-        found = float(np.square(added).sum())
-        self._numbers += added.size
-        self._of_updates += found / least
-        self._first_update = self._first_update or place_of(slot.sums[0])
-        value = float(special.gammainc(added.size / 2, found / least / 2))
+        self._measured.add(place.round)
+        length, start = noisy.sizes.length, config.update_length
+        # The numbers lie 2/√D apart. Each is taken to be half of that larger than it is, so that it
+        # may be compared with a continuous number.
+        sizes = np.abs(added) + length**-0.5
+        found = float(np.square(sizes).sum()) / (noise.num_devices * noise.deviation**2)
+        self._add(_UPDATES, place, added.size, found)
         detail = (
-            f"its {added.size} numbers of noise have a standard deviation of "
-            f"{(found / added.size) ** 0.5:.3g} steps, and {noise.num_devices} devices add "
-            f"{least**0.5:.3g}"
+            f"its {added.size} numbers of noise are {sqrt(found / added.size):.3g} times the due"
         )
-        self._premises.budget.add(PValue(_UPDATES, value, detail), place_of(slot.sums[0]))
+        value = float(special.gammainc(added.size / 2, found / 2))
+        self._premises.budget.add(PValue(_UPDATE, value, detail), place)
+        past = self._past.get((level, length), np.zeros(length))
+        behind = unrotate(past, noisy.seed, length)[start:]
+        norms = float(np.linalg.norm(behind) * np.linalg.norm(added))
+        if added.size > 1 and norms:
+            # Of independent Gaussian vectors, the cosine squared has a beta distribution.
+            sine = max(0.0, 1 - float(behind @ added / norms) ** 2)
+            value = float(special.betainc((added.size - 1) / 2, 0.5, sine))
+            self._add(_SAME_UPDATES, place, 1, -log(max(value, 1e-300)))
+        rotated = rotate(np.concatenate([np.zeros(start), added]), noisy.seed)
+        self._past[level, length] = past + rotated
+
+    def _measure_search(
+        self, level: int, config: RoundConfig, words: Vector, place: Evidence
+    ) -> None:
+        method, sums = config.quantile, _decoded(config.search_layout, words)
+        if not isinstance(method, NoisyHistogram) or sums is None:
+            return
+        bins, steps = sums["bins"], 1 << method.noise.resolution_bits
+        variance = float(method.noise.variance * steps**2)  # of a bin
+        # The noise is a whole number of steps, and taken to be half a step larger than it is.
+        found = (abs(int(bins.sum()) - int(sums["count"][0]) * steps) + 0.5) ** 2
+        self._add(_SEARCHES, place, 1, found / (variance * len(bins)))
+        # No rest is likelier than this, as the noise has a single peak.
+        chance = 1 / steps + 1 / sqrt(2 * pi * variance)
+        if chance < 1:
+            rests, key = bins % steps, (level, steps, len(bins))
+            self._add(_WHOLE, place, len(bins), int((rests == 0).sum()), chance)
+            if key in self._rests:
+                same = int((rests == self._rests[key]).sum())
+                self._add(_SAME_BINS, place, len(bins), same, chance)
+            self._rests[key] = rests
 
 
 def _words(over: RoundOver, level: SessionView, slot: SlotView) -> Vector | None:
     """All words of a slot's sum; None where they are not known."""
+    if not slot.sums:
+        return None
     released = slot.sums[0]
     if len(released.words) == released.length:
         return released.words
     return over.totals.get((level.params.tag, slot.index))
 
 
-def noise_of_search(config: RoundConfig, words: Vector) -> float | None:
-    """The square of a search's noise over the variance that is due; None if there is none.
-
-    The noise is a whole number of steps. It is taken to be half a step larger than it is, so that
-    the square may be compared with that of a continuous number.
-
-    Args:
-        config: A round with noise in its search.
-        words: The sum of the answers, ring words.
-    """
-    method = config.quantile
-    if not isinstance(method, NoisyHistogram) or len(words) != config.search_layout.length:
+def _decoded(layout: Layout, words: Vector) -> dict[str, Counts] | None:
+    """The numbers of a sum; None if it is outside its layout."""
+    if len(words) != layout.length:
         return None
     try:
-        sums = config.search_layout.decode(words.astype(np.uint64))
+        return dict(layout.decode(words.astype(np.uint64)))
     except EncodingError:
         return None
-    steps = 1 << method.noise.resolution_bits
-    found = abs(int(sums["bins"].sum()) - int(sums["count"][0]) * steps) + 0.5
-    return found**2 / float(method.noise.variance * steps**2 * method.num_bins)
 
 
 def noise_in(config: RoundConfig, words: Vector) -> Floats | None:
-    """The sizes of the numbers of a sum in which there is only noise; none if there are none.
-
-    A sum of whole numbers that is rotated back has numbers that lie 2/√D apart. Each is taken to be
-    half of that larger than it is, so that it may be compared with a continuous number.
+    """The numbers of a sum, rotated back, in which there is only noise; none if there are none.
 
     Args:
         config: A round with noise in its sum of updates.
@@ -172,13 +199,8 @@ def noise_in(config: RoundConfig, words: Vector) -> Floats | None:
         layout.
     """
     noisy = config.noisy_updates
-    if noisy is None or len(words) != config.update_layout.length:
+    sums = None if noisy is None else _decoded(config.update_layout, words)
+    if noisy is None or sums is None:
         return None
-    try:
-        sums = config.update_layout.decode(words.astype(np.uint64))
-    except EncodingError:
-        return None
-    length = noisy.sizes.length
-    numbers = unrotate(sums["update"].astype(np.float64), noisy.seed, length)
-    sizes: Floats = np.abs(numbers[config.update_length :]) + length**-0.5
-    return sizes
+    numbers = unrotate(sums["update"].astype(np.float64), noisy.seed, noisy.sizes.length)
+    return numbers[config.update_length :]

@@ -1,114 +1,257 @@
-"""Does everything that should look random look so: keys, nonces, boxes, commitments, signatures?"""
+"""Does everything that should look random look so, and is no secret a guess?
 
-from collections.abc import Iterable, Iterator, Sequence
+Keys, nonces, boxes, commitments, signatures, proofs, and the secrets that the server rebuilds.
+"""
+
+from collections import ChainMap, defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import product
 from types import MappingProxyType
 from typing import Final
 
-from deltafl.secagg import pedersen, ring
-from deltafl.secagg.errors import present
-from deltafl.sim.inspect.audit import guesses
-from deltafl.sim.inspect.audit.blindings import guessable_sums, random_limbs
+import numpy as np
+
+from deltafl.secagg import keys, pedersen, ring, signing
+from deltafl.secagg.messages import AdvertiseKeys, MaskedInput
+from deltafl.secagg.params import ClientId
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
-from deltafl.sim.inspect.audit.collected_fields import OF_BOXES, OF_FIELDS, OF_VALUES, FieldTests
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.field_tests import as_rows
-from deltafl.sim.inspect.audit.field_values import functions_of, numbers_of
-from deltafl.sim.inspect.audit.fields import random_strings
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.public_keys import of_edwards
+from deltafl.sim.inspect.audit.randomness import guesses
+from deltafl.sim.inspect.audit.randomness.fields import POINT, pieces, random_limbs, random_strings
+from deltafl.sim.inspect.audit.randomness.strings import (
+    Columns,
+    Rows,
+    as_rows,
+    one_by_one,
+    repeated,
+)
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.statements import keys_of
+from deltafl.sim.inspect.audit.tails import PValue
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, contributors, place_of
-from deltafl.sim.inspect.audit.visible import of_session, visible_in
 
 RULES: Final = Rules.read(
     """\
-fields.not-random critical device A7: a field that should be random is not
-    The field may hold a value in clear, or a secret that anybody can guess.
-fields.true-values critical device A15: a field that should be random holds a device's value
-    The server reads values that it should only learn as part of a sum.
-boxes.not-sealed critical device A3: sealed shares are not encrypted, or share a nonce
-    The server reads the shares, rebuilds all secrets and removes the masks.
+fields.not-random critical device A7: a field or a secret that should be random is not
+    It may hold a value in clear, or be known to others. Of boxes, the server reads the shares.
+secrets.guessed critical device A7: a secret can be guessed
+    Anybody computes masks, opens boxes, signs in a device's name, or reads what was committed to.
 """
 )
 
+_FIELDS: Final = "fields: "
 _SECRETS: Final = "rebuilt secrets"
 _SUMS: Final = "sums of blindings"
-_BEGINNING: Final = 8  # bytes by which strings are compared with what is known
+_BEGINNING: Final = 16  # bytes of a string that are compared with guesses
+_END: Final = 8  # bytes at either end of a string that are compared over the whole run
+
+_Block = tuple[str, Rows, Evidence]
+"""Whose strings they are, the strings of one name in one message, and where they are."""
 
 
 class RandomFields(Check):
-    """Hands the strings that `fields.FIELDS` says should look random to the tests."""
+    """Tests the strings of messages that should look random, and tries guesses for secrets."""
 
-    name = "random fields"
+    name = "random fields and secrets"
     rules = RULES
-    tests = MappingProxyType(
-        {
-            OF_FIELDS: "fields.not-random",
-            OF_VALUES: "fields.true-values",
-            OF_BOXES: "boxes.not-sealed",
-        }
-    )
+    tests = MappingProxyType({_FIELDS: "fields.not-random"})
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._tests = FieldTests(premises.budget)
-        self._seen: set[tuple[int, bytes]] = set()  # messages of the round
-        self._lasting: set[tuple[str, int, bytes]] = set()  # identities stay the same
-        self._rebuilt: list[bytes] = []  # of the round
-        self._before: dict[bytes, str] = {}  # what follows from those of the round before
+        self._bytes = 0
+        self._columns: dict[str, tuple[Columns, Evidence]] = {}
+        self._parts: dict[str, list[_Block]] = defaultdict(list)  # of all strings, their ends
+        self._lasting: set[tuple[int, bytes]] = set()  # identities stay the same
+        self._seeds: dict[bytes, tuple[str, Evidence]] = {}  # all that were rebuilt
+        self._before: list[tuple[str, bytes, bool]] = []  # rebuilt in the round before
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is kept of one round."""
+        self._seen: set[tuple[int, bytes]] = set()
+        self._round: dict[str, list[_Block]] = defaultdict(list)
+        self._points: list[tuple[str, bytes, Evidence]] = []
+        self._signed: dict[int, bytes] = {}  # the last signature of each device
+        self._proofs: dict[bytes, tuple[str, Evidence]] = {}  # the numbers in them
+        self._rebuilt: list[tuple[str, bytes, bool]] = []  # whether it is of a key
         self._packed: dict[tuple[bytes, int], tuple[bytes, Evidence]] = {}  # sums with blindings
 
-    def on_message(self, seen: Seen, round_: RoundView) -> tuple[Finding, ...]:
+    def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
         """Take in what should look random in a device's message; a repeated message is left out."""
-        device, own = seen.record.peer, (seen.record.peer, seen.record.sha256)
-        if seen.record.sent or own in self._seen:
-            return ()
-        self._seen.add(own)
-        del round_
-        for name, rows in random_strings(seen.content.message):
+        content, device, place = seen.content, seen.record.peer, seen.place
+        if (proof := content.proof) is not None:
+            self._packed.setdefault((content.tag, proof.slot), (proof.packed, place))
+        if seen.record.sent or (device, seen.record.sha256) in self._seen:
+            return
+        self._seen.add((device, seen.record.sha256))
+        whose, message = f"device {device}'s ", content.message
+        for name, rows in random_strings(message):
             if name == "identities":
-                lasting = name, device, rows.tobytes()
-                if lasting in self._lasting:
+                if (device, rows.tobytes()) in self._lasting:
                     continue
-                self._lasting.add(lasting)
-            self._tests.add(name, device, rows, seen.place)
-        return ()
+                self._lasting.add((device, rows.tobytes()))
+            elif name.startswith("signatures"):
+                yield from self._note_signature(device, rows.tobytes(), place)
+            self._add(name, (whose, rows, place))
+        if isinstance(message, AdvertiseKeys):
+            for public in (message.sealing_key, *message.mask_keys):
+                self._points.append((f"{whose}key", keys.canonical(public), place))
+            if (own := message.credential) is not None and content.tag in round_.sessions:
+                signer, params = bytes(own.identity), round_.sessions[content.tag].params
+                for alike in (signer, of_edwards(signer)):
+                    self._points.append((f"{whose}identity", alike, place))
+                said = signing.advertisement(
+                    params, ClientId(device), message.sealing_key, message.mask_keys
+                )
+                if how := guesses.number_of(signer, said, bytes(own.signature)):
+                    yield _found(f"{whose}signature", place, how)
+        elif isinstance(message, MaskedInput):
+            self._note_proof(f"{whose}proof", pieces(message.proof), place)
 
-    def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
+    def on_sum(self, released: ReleasedSum) -> tuple[()]:
         """Take in the secrets that were rebuilt for it."""
-        if released.replayed is not None:
-            place = place_of(released.record)
-            for device, secret in released.replayed.rebuilt():
-                self._tests.add(_SECRETS, device, as_rows([secret]), place)
-                self._rebuilt.append(secret)
-            if released.slot is not None and released.replayed.packed:
-                session, slot = released.slot
-                self._packed[session.params.tag, slot.index] = released.replayed.packed, place
+        replayed, place = released.replayed, place_of(released.record)
+        if replayed is None:
+            return ()
+        for device, secret in replayed.rebuilt():
+            whose = f"device {device}'s "
+            self._add(_SECRETS, (whose, as_rows([secret]), place))
+            self._rebuilt.append((whose, secret, device in replayed.keys))
+        if released.slot is not None and replayed.packed:
+            session, slot = released.slot
+            self._packed[session.params.tag, slot.index] = replayed.packed, place
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Test what came in the round."""
         for session in over.view.sessions.values():
-            yield from self._blindings(session)
-        visible = functions_of(
-            value for session in over.view.sessions.values() for value in visible_in(session)
-        )
-        current = _functions_of_secrets(self._rebuilt)
-        self._tests.end_round(visible | self._before | current, over.truth or {})
-        self._before = current
-        self._seen.clear()
-        self._rebuilt.clear()
-        self._packed.clear()
+            yield from self._sums_of_blindings(session)
+        yield from self._guessed(over.view)
+        for name, blocks in self._round.items():
+            self._test(name, blocks)
+        self._before = self._rebuilt
+        self._begin()
 
-    def _blindings(self, session: SessionView) -> Iterator[Finding]:
-        """Take in the sums of the blindings of commitments."""
-        known: dict[tuple[int, ...], dict[int, str]] = {}
-        for slot in session.slots.values():
-            for seen in slot.opened:
-                if (proof := seen.content.proof) is not None:
-                    at = session.params.tag, proof.slot
-                    self._packed.setdefault(at, (proof.packed, seen.place))
+    def on_end(self) -> Iterator[Finding]:
+        """Make the last tests; the alarms come when all tests are made."""
+        for name, (columns, place) in self._columns.items():
+            for result in columns.results():
+                self._take(name, result, f"all {name}", place)
+        for name, parts in self._parts.items():
+            every = np.concatenate([rows for _, rows, _ in parts])
+            ends = np.cumsum([len(rows) for _, rows, _ in parts])
+            result = repeated(every.view("<u8").reshape(-1))
+            at = [parts[int(np.searchsorted(ends, n, "right"))] for n in result.at or (0,)]
+            self._take(name, result, " and ".join(whose for whose, *_ in at), at[-1][2])
+        for secret, how in guesses.of_small_seeds(tuple(self._seeds)).items():
+            yield _found(*self._seeds[secret], how)
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Only whole messages show all their fields."""
+        return Coverage(tally.whole, f"{self._bytes} bytes of keys, boxes and the like")
+
+    def _add(self, name: str, block: _Block) -> None:
+        whose, rows, place = block
+        if len(rows):
+            self._bytes += rows.size
+            self._round[name].append((whose + name, rows, place))
+
+    def _note_signature(self, device: int, signature: bytes, place: Evidence) -> Iterator[Finding]:
+        """Take in a signature; say if its number follows from that of the one before."""
+        whose, before = f"device {device}'s signature", self._signed.get(device, signature)
+        self._signed[device] = signature
+        self._points.append((whose, signature[: guesses.SIZE], place))
+        if before != signature and (gap := guesses.gap(before, signature)) is not None:
+            yield _found(whose, place, f"that of the one before, give or take {gap}")
+
+    def _note_proof(self, whose: str, numbers: list[bytes], place: Evidence) -> None:
+        """Take in the points and numbers of a proof; points may be those of a level before."""
+        for number in numbers:
+            before = self._proofs.get(number)
+            if before is None or before[0] != whose or not pedersen.is_in_group(number):
+                self._add("points and numbers", (whose, as_rows([number], POINT), place))
+            self._proofs[number] = whose, place
+
+    def _test(self, name: str, blocks: list[_Block]) -> None:
+        """Test the strings of one name in a round, and count them for the end."""
+        every = np.concatenate([rows for _, rows, _ in blocks])
+        ends = np.cumsum([len(rows) for _, rows, _ in blocks])
+        for result in one_by_one(every):
+            at = int(np.searchsorted(ends, result.at[0], "right"))
+            self._take(name, result, blocks[at][0], blocks[at][2])
+        size, first = 8 * every.shape[1], blocks[0][2]
+        self._columns.setdefault(name, (Columns(size), first))[0].add(every)
+        for whose, rows, place in blocks:
+            alone = Columns(size)
+            alone.add(rows)
+            for result in alone.results():
+                self._take(name, result, whose, place)
+            for end, part in (("beginnings", rows[:, :_END]), ("ends", rows[:, -_END:])):
+                self._parts[end].append((whose, part.copy(), place))
+
+    def _take(self, name: str, result: PValue, whose: str, place: Evidence) -> None:
+        self._premises.budget.add(result, place, f"{_FIELDS}{name}: ", f"{whose}: ")
+
+    def _guessed(self, round_: RoundView) -> Iterator[Finding]:
+        """Secrets, and points, that follow from what everybody or the server knows."""
+        secrets, points, plain = self._known(round_)
+        beginnings = {secret[:_BEGINNING]: how for secret, how in secrets.items()}
+        for name, (whose, rows, place) in (
+            (name, one) for name, blocks in self._round.items() for one in blocks if name != _SUMS
+        ):
+            for row in rows:
+                string = row.tobytes()
+                if name == _SECRETS:
+                    self._seeds.setdefault(string, (whose, place))
+                    how = secrets.get(string)
+                else:
+                    head = string[:_BEGINNING]
+                    how = None if head in plain else beginnings.get(head)
+                if how is not None:
+                    yield _found(whose, place, how)
+        for what, public, place in self._points:
+            if (how := points.get(public)) is not None:
+                yield _found(what, place, how)
+        for secret, how in secrets.items() if self._proofs else ():
+            for number in guesses.numbers_drawn(secret):
+                if number in self._proofs:
+                    yield _found(*self._proofs[number], how)
+
+    def _known(
+        self, round_: RoundView
+    ) -> tuple[Mapping[bytes, str], Mapping[bytes, str], set[bytes]]:
+        """Guesses of secrets and of points, and the beginnings of what is known anyhow."""
+        secrets: dict[bytes, str] = {}
+        points: dict[bytes, str] = {}
+        plain = {secret[:_BEGINNING] for _, secret, _ in (*self._before, *self._rebuilt)}
+        for session in round_.sessions.values():
+            common, own = _visible(session), _visible_of_devices(session)
+            for value in {*common, *(value for values in own.values() for value in values)}:
+                plain.add(value[:_BEGINNING])
+                for secret, how in guesses.of_value(value):
+                    secrets[secret] = f"{how}{value.hex()}, which everybody can see"
+                    points |= dict.fromkeys(guesses.points(secret), secrets[secret])
+            for one, values in product(common, own.values()):
+                for number in values[:-2]:  # and its keys
+                    found = guesses.of_value(one + number)
+                    secrets |= {s: f"{how}what everybody can see" for s, how in found}
+        for whose, secret, is_key in (*self._before, *self._rebuilt):
+            for other, how in guesses.of_value(secret):
+                shown = f"{how}{whose}rebuilt secret"
+                if other != secret:
+                    secrets[other] = shown
+                agreeing, signing_key = guesses.public_keys(other)
+                points[signing_key] = shown
+                # some functions change only bits that are not used
+                if not is_key or agreeing != keys.key_pair(secret).public:
+                    points[agreeing] = shown
+        few, of_few = dict(guesses.of_bytes()), dict(guesses.points_of_bytes())
+        return ChainMap(secrets, few), ChainMap(points, of_few), plain
+
+    def _sums_of_blindings(self, session: SessionView) -> Iterator[Finding]:
+        """Take in the sums of the blindings of commitments; say which can be guessed."""
         for index, slot in session.slots.items():
             packed, place = self._packed.get((session.params.tag, index), (b"", Evidence()))
             members = session.summed(slot)
@@ -116,42 +259,26 @@ class RandomFields(Check):
                 continue
             spec, devices = session.params.slots[index], contributors(session, members)
             limbs = ring.unpack(packed, spec.wire_length, spec.ring_bits)[spec.length :]
-            self._tests.add(_SUMS, None, random_limbs(limbs), place)
-            if devices not in known:
-                known[devices] = guessable_sums(_by_device(session, devices), len(devices))
-            if (how := known[devices].get(pedersen.join_blinding(limbs.tolist()))) is not None:
-                detail = f"slot {index}: all blindings are alike: one is {how}"
-                yield RULES.found("fields.not-random", detail, [place])
-
-    def on_end(self) -> tuple[Finding, ...]:
-        """Make the last tests; the alarms come when all tests are made."""
-        self._tests.finish()
-        return ()
-
-    def coverage(self, tally: Tally) -> Coverage:
-        """Only whole messages show all their fields."""
-        return Coverage(
-            tally.whole, f"{self._tests.bytes_tested} bytes of keys, boxes and the like"
-        )
+            self._add(_SUMS, (f"slot {index}'s ", random_limbs(limbs), place))
+            own = _visible_of_devices(session)
+            values = zip(*(own.get(device, ()) for device in devices), strict=False)
+            alike = ([value] * len(devices) for value in _visible(session))
+            known = guesses.sums_of_blindings([*alike, *values], len(devices))
+            if (how := known.get(pedersen.join_blinding(limbs.tolist()))) is not None:
+                yield _found(f"each blinding of slot {index}", place, how)
 
 
-def _functions_of_secrets(secrets: Iterable[bytes]) -> dict[bytes, str]:
-    """The beginnings of what follows from secrets that the server has rebuilt."""
-    known: dict[bytes, str] = {}
-    for secret in secrets:
-        for other, how in guesses.functions_of(secret):
-            if other[:_BEGINNING] != secret[:_BEGINNING]:
-                known[other[:_BEGINNING]] = f"{how} of a rebuilt secret"
-    return known
+def _visible(session: SessionView) -> tuple[bytes, ...]:
+    """What everybody can see of a session, and is the same for all devices."""
+    params = session.params
+    return params.tag, params.digest, params.context, params.graph_seed, session.session_id
 
 
-def _by_device(session: SessionView, devices: Sequence[int]) -> Iterator[Sequence[bytes]]:
-    """By kind of value, what everybody can see of each of some devices."""
-    keys = [keys_of(session, device) for device in devices]
-    for value in of_session(session):
-        yield [value] * len(devices)
-    yield from zip(*(numbers_of(device) for device in devices), strict=True)
-    known = [one for one in keys if one is not None]
-    if len(known) == len(devices):
-        yield [one.sealing_key for one in known]
-        yield [bytes(present(one.credential).identity) for one in known]
+def _visible_of_devices(session: SessionView) -> dict[int, tuple[bytes, ...]]:
+    return {
+        device: guesses.visible_of(device, message) for device, message, _ in session.advertised()
+    }
+
+
+def _found(what: str, place: Evidence, how: str) -> Finding:
+    return RULES.found("secrets.guessed", f"{what}: the secret is {how}", [place])

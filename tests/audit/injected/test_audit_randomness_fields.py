@@ -1,0 +1,63 @@
+"""What of messages should look random: all bytes of it that are, and no others."""
+
+import numpy as np
+import pytest
+from staged_runs import ProvedStage, Said, SignedStage, played
+
+from deltafl.secagg import pedersen
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.inspect.audit.randomness.fields import pieces, random_limbs, random_strings
+from deltafl.sim.inspect.audit.seen import Decoder
+from deltafl.sim.record.transcript import Message
+
+SOURCE = SeededRandomness(b"blindings".ljust(32))
+
+
+def strings_of(stage):
+    """What of a run's first round should look random: rows by name."""
+    decoder, found = Decoder(), {}
+    for number, entry in enumerate(played(stage).entries, start=1):
+        if isinstance(entry, Said) and entry.round == 1:
+            data = entry.data
+            seen = decoder.decode(
+                Message(number, 1, entry.sent, entry.peer, len(data), b"", data, trip=0)
+            )
+            for name, rows in random_strings(seen.content.message):
+                assert not entry.sent
+                found.setdefault(name, []).append(rows)
+    return {name: np.concatenate(rows) for name, rows in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [SignedStage, ProvedStage])
+def test_half_of_all_bits_are_ones(stage):
+    found = strings_of(stage)
+    assert {"sealing keys", "mask keys", "identities", "nonces of boxes"} <= set(found)
+    for name, rows in found.items():
+        trials = 8 * rows.size
+        ones = int(np.bitwise_count(rows).sum())
+        assert abs(ones - trials / 2) < 5 * (trials / 4) ** 0.5, name
+
+
+def limbs(*blindings: int) -> np.ndarray:
+    return np.sum([pedersen.split_blinding(one) for one in blindings], axis=0).astype(np.uint32)
+
+
+def test_the_lower_limbs_modulo_their_size():
+    rows = random_limbs(limbs(0x1_0002_0003))
+    assert rows.tobytes() == bytes([3, 0, 2, 0, 1, 0]) + bytes(24)
+    assert random_limbs(limbs(0xFFFF, 2)).tobytes()[:4] == bytes([1, 0, 0, 0])
+
+
+def test_half_of_all_bits_of_a_random_sum_are_ones():
+    drawn = [pedersen.draw_blinding(SOURCE) for _ in range(200)]
+    rows = np.concatenate([random_limbs(limbs(one, 1, 2)) for one in drawn])
+    assert rows.shape == (200, 30)
+    assert abs(np.bitwise_count(rows).mean() - 4) < 0.1
+
+
+def test_a_proof_is_points_and_numbers_of_32_bytes():
+    proof = SOURCE(96)
+    assert b"".join(pieces(proof)) == proof
+    assert [len(piece) for piece in pieces(proof)] == [32, 32, 32]
+    assert pieces(b"") == []

@@ -1,0 +1,209 @@
+"""Strings that should be random: what random ones give, and what each test finds."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ideal import CAUGHT, by_test, caught, ideal_words, super_uniform
+
+from deltafl.sim.inspect.audit.randomness.strings import (
+    FEWEST,
+    Columns,
+    as_rows,
+    one_by_one,
+    repeated,
+)
+
+SIZE = 24
+LENGTH = 20_000
+
+
+def drawn(count, size=SIZE, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, size), dtype=np.uint8)
+
+
+def least(results):
+    return min(results, key=lambda result: result.value)
+
+
+def of_rows(rows):
+    columns = Columns(8 * rows.shape[1])
+    columns.add(rows)
+    return by_test(list(columns.results()))
+
+
+def of_words(words, bits):
+    columns = Columns(bits)
+    columns.add_words(words)
+    return by_test(list(columns.results()))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_strings_pass(seed):
+    rows = drawn(50, seed=seed)
+    alone = [*one_by_one(rows), *of_rows(rows).values()]
+    alone.append(repeated(rows[:, :8].copy().view("<u8").reshape(-1)))
+    assert least(alone).value > 1e-5
+
+
+def test_tests_of_single_strings_are_no_surer_than_they_say():
+    every = [by_test(list(one_by_one(drawn(1, seed=seed)))) for seed in range(300)]
+    for name in every[0]:
+        assert super_uniform([named[name].value for named in every]), name
+
+
+@pytest.mark.parametrize(
+    "string",
+    [
+        b"the loss is 1.234 nats, ",
+        b"1.2345678901234567e+00, ",
+        b"\x3f\xf3\xc0\xca\x42" + bytes(19),
+        b"\x07" * 24,
+        bytes(range(24)),
+        bytes(range(0, 240, 10)),
+        b"\xa1\x07\xf3\x99" * 6,
+        b"\xff" * 23 + b"\x01",
+        (54_321).to_bytes(24, "little"),
+    ],
+    ids=repr,
+)
+def test_one_string_that_is_not_random_is_found_among_others(string):
+    rows = drawn(20)
+    rows[7] = np.frombuffer(string, dtype=np.uint8)
+    worst = least(one_by_one(rows))
+    assert worst.value < 1e-9
+    assert worst.at == (7,)
+
+
+def with_column(column, value):
+    rows = drawn(40)
+    rows[:, column] = value
+    return rows
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        with_column(5, 17),
+        drawn(60) & np.uint8(0x7F),
+        with_column(0, np.random.default_rng(1).choice([0x3F, 0x40, 0xBF], 40)),
+        with_column(3, np.random.default_rng(1).choice(range(0x61, 0x7B), 40)),
+        drawn(1).repeat(20, axis=0) ^ (drawn(20) & np.uint8(0xFE)),
+    ],
+    ids=["a constant", "top bits", "floats", "letters", "lowest bits"],
+)
+def test_what_is_alike_in_many_strings_is_found(rows):
+    assert least(of_rows(rows).values()).value < 1e-5
+
+
+def test_a_keystream_that_is_used_again_is_found():
+    named = of_rows(drawn(1) ^ (drawn(60, seed=3) & np.uint8(0x7F)))
+    assert named["changes to the next by bit"].value < 1e-12
+
+
+def test_few_strings_are_not_compared():
+    assert of_rows(np.zeros((FEWEST - 1, SIZE), dtype=np.uint8)) == {}
+    assert of_rows(np.zeros((FEWEST, SIZE), dtype=np.uint8)) != {}
+
+
+def test_words_that_come_again_are_found():
+    words = np.arange(50, dtype=np.uint64) ** 2 + 7
+    assert repeated(words, 31).value == 1
+    words[41] = words[12]
+    found = repeated(words)
+    assert found.value < CAUGHT
+    assert found.at == (12, 41)
+    assert repeated(words, 31).value == pytest.approx(50 * 49 / 2 / 2**31)
+
+
+def test_rows_of_strings():
+    assert as_rows([b"ab", b"cd"]).tolist() == [[97, 98], [99, 100]]
+    assert as_rows([b"ab", b"cd"], 1).tolist() == [[97], [99]]
+
+
+vectors = st.integers(1, 64).flatmap(
+    lambda bits: st.tuples(
+        st.just(bits),
+        st.lists(st.integers(0, 2**bits - 1), min_size=FEWEST, max_size=40).map(
+            lambda words: np.array(words, dtype=np.uint32 if bits <= 32 else np.uint64)
+        ),
+    )
+)
+
+
+@given(vectors)
+def test_words_are_counted_as_a_plain_reading_does(case):
+    bits, words = case
+    columns, numbers = Columns(bits), words.tolist()
+    columns.add_words(words)
+    plain = [sum(n >> p & 1 for n in numbers) for p in range(bits - 1, -1, -1)]
+    assert columns._by_bit(columns._values).tolist() == plain
+    steps = [a ^ b for a, b in pairwise(numbers)]
+    plain = [sum(n >> p & 1 for n in steps) for p in range(bits - 1, -1, -1)]
+    assert columns._by_bit(columns._changes).tolist() == plain
+
+
+@pytest.mark.parametrize("bits", [5, 30, 40])
+def test_parts_count_like_the_whole(bits):
+    words = ideal_words(1, 4 * (1 << 14), bits)  # as many as are counted at once
+    whole, parts = Columns(bits), Columns(bits)
+    whole.add_words(words)
+    for part in np.split(words, 4):
+        one = Columns(bits)
+        one.add_words(part)
+        parts.merge(one)
+    assert list(parts.results()) == list(whole.results())
+
+
+@pytest.mark.parametrize(("bits", "shape"), [(1, 50), (7, 50), (24, 30), (40, 60)])
+def test_ideal_masks_are_small_p_values_no_more_often_than_allowed(bits, shape):
+    results = [of_words(vector, bits) for vector in ideal_words(4, (200, shape), bits)]
+    for name in results[0]:
+        assert super_uniform([named[name].value for named in results]), name
+
+
+@pytest.mark.parametrize("bits", [8, 24, 40, 64])
+def test_ideal_masks_pass_at_length(bits):
+    named = of_words(ideal_words(5, LENGTH, bits), bits)
+    assert min(result.value for result in named.values()) > 1e-3
+
+
+def test_one_unfair_bit_is_caught():
+    words = ideal_words(6, LENGTH, 40)
+    words |= ideal_words(7, LENGTH, 40) & ideal_words(8, LENGTH, 40) & np.uint64(1 << 7)
+    named = of_words(words, 40)
+    assert "ones by bit" in caught(named)
+    assert "at bit 32," in named["ones by bit"].detail
+
+
+def test_bits_that_are_all_slightly_unfair_are_caught_together():
+    words = ideal_words(9, LENGTH, 40)
+    rare = np.ones_like(words) * np.uint64((1 << 40) - 1)
+    for seed in range(10, 16):
+        rare &= ideal_words(seed, LENGTH, 40)
+    named = of_words(words | rare, 40)  # ones with probability 1/2 + 1/128
+    assert named["ones in all bits"].value < CAUGHT
+    assert named["ones by bit"].value > named["ones in all bits"].value
+
+
+def test_a_value_that_never_comes_up_is_caught_though_bits_are_fair():
+    words = ideal_words(16, LENGTH, 8)
+    words[(words == 0x0F) | (words == 0xC3)] ^= 0xFF
+    assert "values of bytes" in caught(of_words(words, 8))
+    assert "ones by bit" not in caught(of_words(words, 8))
+
+
+def test_a_linear_generator_is_caught_by_its_neighbours():
+    state, words = 1, []
+    for _ in range(2000):
+        state = (0x5DEECE66D * state + 11) % 2**40
+        words.append(state)
+    found = caught(of_words(np.array(words, dtype=np.uint64), 40))
+    assert "changes to the next by bit" in found
+
+
+def test_an_unmasked_vector_is_caught():
+    words = ideal_words(21, 1000, 40) >> np.uint64(12)
+    assert caught(of_words(words, 40)) >= {"ones by bit", "ones in all bits"}
