@@ -27,12 +27,10 @@ from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.server import ServerAgain
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
-from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.rules import Rules
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
-    TruthFile,
     ServerAgain,
     DevicesAgain,
     RunAgain,

@@ -188,6 +188,7 @@ def _options(options: argparse.Namespace) -> Options:
         raise UserError(f"{options.truth} does not exist: give the truth.sqlite of the run")
     return Options(
         truth=options.truth,
+        data=options.data,
         head=head,
         adversary=Adversary(options.adversary) if options.adversary else None,
         colluding=options.colluding,

@@ -5,11 +5,10 @@ the file of truth. With them the real device must send what the record says that
 sends otherwise is a departure, of a rule that follows from what is different.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import ClientId, Credentials, DecodeError, Directory, Ledger, SessionParams
 from deltafl.secagg import wire as session_wire
-from deltafl.secagg.errors import LedgerError, PeerError, UsageError
+from deltafl.secagg.errors import EncodingError, LedgerError, PeerError, UsageError
 from deltafl.secagg.identity import IdentityKey, identity
 from deltafl.secagg.messages import (
     AdvertiseKeys,
@@ -58,6 +57,8 @@ LENIENT: Final = RoundPolicy(
 )
 """Of devices whose policy is not known: of what they refuse, other checks judge."""
 
+_Found: TypeAlias = Iterator[tuple[str, str]]  # rule and detail
+
 
 class AnyKey(Directory):
     """Accepts every identity: who was listed, the record does not say."""
@@ -70,40 +71,59 @@ class AnyKey(Directory):
 
 @dataclass(slots=True, eq=False)
 class _Device:
-    """A device, and what it has made of what it was sent."""
+    """A device, and what it has made of what it was sent.
+
+    Once its answers cannot be known, the first that comes is found to be `untrue`: rule and detail.
+    """
 
     client: RoundClient
     inputs: Mapping[int, DeviceTruth]
     due: list[bytes] = field(default_factory=list)
     refused: str = ""
     lost_track: bool = False
+    untrue: list[tuple[str, str]] = field(default_factory=list)
 
     def take(self, data: bytes) -> None:
         """Answer what the device was sent; it is due from now on."""
-        if self.lost_track or self.refused:
+        if self.lost_track or self.refused or self.untrue:
             return
         try:
             reply = self.client.receive(data)
             if isinstance(reply, LocalWork):
-                reply = self._work(reply)
+                self.untrue = list(self._untrue(reply))
+                reply = None if self.untrue else self._work(reply)
         except (PeerError, LedgerError, UsageError) as error:
             self.refused = str(error)
+            return
+        except EncodingError as error:
+            self.untrue = [("truth.disagrees", f"cannot have the values of the truth: {error}")]
             return
         if reply is not None:
             self.due.append(reply)
 
+    def _untrue(self, task: LocalWork) -> _Found:
+        """What the truth lacks, or says otherwise than the device decides."""
+        inputs, client = self.inputs, self.client
+        if task is LocalWork.MEASURE_LOSS:
+            if inputs.keys() != set(range(len(client.models))):
+                yield "truth.missing", "was asked for its loss, and the truth has none"
+            return
+        one = inputs[client.level]
+        if one.passed != (task is LocalWork.TRAIN):
+            trains = "trains" if task is LocalWork.TRAIN else "does not train"
+            yield "truth.disagrees", f"{trains} by its loss, and otherwise by the truth"
+        elif one.passed and one.update is None:
+            yield "truth.missing", "trains by its loss, and the truth has no update of it"
+
     def _work(self, task: LocalWork) -> bytes | None:
         inputs, client = self.inputs, self.client
-        if task is LocalWork.MEASURE_LOSS and len(inputs) == len(client.models):
+        if task is LocalWork.MEASURE_LOSS:
             losses = [inputs[level].loss for level in sorted(inputs)]
             return client.supply_losses(losses, inputs[0].weight)
-        if task is LocalWork.WAIT:
+        update = inputs[client.level].update
+        if task is LocalWork.WAIT or update is None:
             return client.supply_zeros()
-        known = inputs.get(client.level) if task is LocalWork.TRAIN else None
-        if known is None or known.update is None:
-            self.lost_track = True
-            return None
-        return client.supply_update(known.update)
+        return client.supply_update(update)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,17 +144,25 @@ class DeviceReplay:
     inputs: InputsOfRound
     ledgers: Mapping[int, Ledger]
     _devices: dict[int, _Device] = field(default_factory=dict)
-    _said: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    _seedless: set[int] = field(default_factory=set)
+
+    @property
+    def refused(self) -> frozenset[int]:
+        """The devices that refused to go on."""
+        return frozenset(peer for peer, one in self._devices.items() if one.refused)
 
     @property
     def played(self) -> int:
         """How many devices were played again to where the record leads them."""
         return sum(not one.lost_track for one in self._devices.values())
 
-    def sent(self, peer: int, data: bytes) -> None:
+    def sent(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
         """The record says that the server sent this to a device."""
         if peer not in self._devices and peer in self.seeds:
             self._devices[peer] = _Device(self._client(peer), self._inputs_of(peer))
+        elif peer not in self._devices and peer not in self._seedless:
+            self._seedless.add(peer)
+            yield Departure("truth.missing", f"the truth has no seed of device {peer}", place)
         if peer in self._devices:
             self._devices[peer].take(data)
 
@@ -145,7 +173,10 @@ class DeviceReplay:
             return
         if not device.due:
             device.lost_track = True
-            if device.refused:
+            if device.untrue:
+                for rule, detail in device.untrue:
+                    yield Departure(rule, f"device {peer} {detail}", place)
+            elif device.refused:
                 detail = f"device {peer} answered what it refuses: {device.refused}"
                 yield Departure("policy.ignored", detail, place)
             else:
@@ -175,7 +206,7 @@ class DeviceReplay:
         )
 
 
-def _differences(expected: bytes, data: bytes, params: SessionParams) -> Iterator[tuple[str, str]]:
+def _differences(expected: bytes, data: bytes, params: SessionParams) -> _Found:
     """What is different in a device's message: rules and details."""
     try:
         due, said = session_wire.decode(expected, params), session_wire.decode(data, params)
@@ -194,7 +225,7 @@ def _differences(expected: bytes, data: bytes, params: SessionParams) -> Iterato
         yield "messages.unasked", "sent what an honest device writes otherwise"
 
 
-def _in_messages(due: SessionMessage, said: SessionMessage) -> Iterator[tuple[str, str]]:
+def _in_messages(due: SessionMessage, said: SessionMessage) -> _Found:
     match due, said:
         case AdvertiseKeys(), AdvertiseKeys():
             if (due.sealing_key, due.mask_keys) != (said.sealing_key, said.mask_keys):

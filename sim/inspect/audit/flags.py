@@ -49,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run directory or transcript.bin",
     )
     parser.add_argument("--truth", type=Path, metavar="FILE", help="truth file of the same run")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="PATH",
+        help="where the run's data are: no file is opened because a record names it",
+    )
     add_json(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page")
     parser.add_argument(

@@ -22,6 +22,7 @@ class Options:
 
     Attributes:
         truth: A truth file of the same run.
+        data: Where the data of its settings are; by default, no file is opened that these name.
         head: The digest that the transcript must end with, 32 bytes.
         adversary: What the server may be; by default what the run's settings say, else curious.
         colluding: Share of devices that may collude; by default as the run's settings say.
@@ -38,6 +39,7 @@ class Options:
     """
 
     truth: Path | None = None
+    data: Path | None = None
     head: bytes | None = None
     adversary: Adversary | None = None
     colluding: float | None = None
@@ -93,6 +95,7 @@ def reproduce(source: Source, options: Options) -> tuple[str, ...]:
     arguments, default = ["deltafl", "audit", given], Options()
     for flag, name in (
         ("--truth", "truth"),
+        ("--data", "data"),
         ("--head", "head"),
         ("--adversary", "adversary"),
         ("--colluding", "colluding"),

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import UserError, damaged
-from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.labels import read_comparison
 from deltafl.sim.record.record import SUMMARY, Record
@@ -32,7 +31,7 @@ class Source:
         directory: The run directory; None for a bare transcript.
         arms: The settings of all runs of the experiment, this one's first.
         summary: What the run says that it found; None if it is not finished.
-        truth_marks: How far its truth file goes by its checkpoints, by their rounds.
+        data: Where its data are, if the auditor says so.
         damage: What is wrong with its events, so that they are not known; "" if nothing is.
     """
 
@@ -46,7 +45,7 @@ class Source:
     directory: RunDirectory | None = None
     arms: tuple[RunConfig, ...] = ()
     summary: Mapping[str, object] | None = None
-    truth_marks: Mapping[int, Mark] = field(default_factory=dict)
+    data: Path | None = None
     damage: str = ""
 
     @property
@@ -60,8 +59,12 @@ class Source:
         return self.config is not None and self.config.privacy.sums == "ideal"
 
 
-def find_source(path: Path) -> Source:
+def find_source(path: Path, data: Path | None = None) -> Source:
     """Find out what a path is.
+
+    Args:
+        path: What is audited.
+        data: Where the run's data are; None to open no file that a record names.
 
     Raises:
         UserError: there is nothing to audit, or what the run says of itself is damaged.
@@ -104,6 +107,7 @@ def find_source(path: Path) -> Source:
         directory=directory,
         arms=arms,
         summary=summary,
+        data=data,
         damage=damage,
     )
 

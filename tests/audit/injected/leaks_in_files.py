@@ -225,12 +225,13 @@ def an_algorithm_without_masks(edit):
 
 @leak("truth.missing", with_truth=True, retold=without_a_device)
 def a_device_that_is_left_out_of_the_truth(edit):
-    edit.touched = [edit.end(1)]
+    edit.touched = edit.find(1, Kind.OPEN, peer=VICTIM)
 
 
 @leak("truth.disagrees", with_truth=True, retold=without_an_update)
 def a_device_that_did_not_train_by_the_truth(edit):
-    edit.touched = [edit.end(1)]
+    number, device = next(one for one in edit.run.truths if one[1].noted_update is not None)
+    edit.touched = edit.find(number, Kind.MASKED, slot=UPDATE, peer=device.id)
 
 
 @leak("record.reordered")

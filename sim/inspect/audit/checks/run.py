@@ -11,7 +11,7 @@ from deltafl.sim.inspect.audit.rules import A8, A24, Rule, Rules
 from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable, summary_differs
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.record import Record as RunRecord
-from deltafl.sim.record.transcript import Closing, Record, Resumed
+from deltafl.sim.record.transcript import Closing, Record, Resumed, RoundEnd
 
 RULES = Rules(
     {
@@ -30,12 +30,27 @@ RULES = Rules(
             "Find out why the server lost the device. Until then, do not use it.",
             A24,
         ),
+        "run.rounding": Rule(
+            Severity.LOW,
+            "numbers differ in their last bits from those that this machine computes",
+            "Processors and versions of torch round differently. Nothing else was compared less "
+            "strictly for it.",
+            "Audit the run on a machine like the one that it ran on.",
+            A24,
+        ),
         "run.unfinished": Rule(
             Severity.MEDIUM,
             "the record is closed, and the run has no summary",
             "The run was stopped before it wrote its summary, is still going, or the summary was "
             "deleted. There are no results that could be compared.",
             "Finish the run (`--resume`).",
+            A24,
+        ),
+        "truth.absent": Rule(
+            Severity.LOW,
+            "the record has digests of a truth file, which is not there",
+            "What devices had to hide, and how they drew it, is not compared with anything.",
+            "Get the truth file from where it was written, if you may.",
             A24,
         ),
         "settings.impossible": Rule(
@@ -75,13 +90,15 @@ class RunAgain(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._is_closed = self._is_damaged = False
+        self._is_closed = self._is_damaged = self._had_truth = False
         self._rounds = 0
+        self._passed_over: list[str] = []
         self._why_not = "a record alone has no settings"
 
     def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
-        """Note whether the run is over."""
+        """Note whether the run is over, and whether devices noted what they hid."""
         del digest
+        self._had_truth |= isinstance(record, RoundEnd) and bool(record.truth)
         if isinstance(record, Closing | Resumed):
             self._is_closed = isinstance(record, Closing)
         return ()
@@ -97,6 +114,9 @@ class RunAgain(Check):
         source = self._premises.source
         if source.directory is None or source.config is None or self._is_damaged:
             return
+        if self._had_truth and not source.directory.truth.exists():
+            detail = f"there is no {source.directory.truth.name}"
+            yield RULES.found("truth.absent", detail, [Evidence()])
         with source.directory.read() as record:
             if self._is_closed and record.json(SUMMARY) is None:
                 yield RULES.found("run.unfinished", "there is no summary", [Evidence()])
@@ -108,21 +128,22 @@ class RunAgain(Check):
             yield RULES.found("record.disagrees", str(error), [Evidence()])
 
     def unchecked(self) -> Iterator[str]:
-        """The files that were compared with nothing."""
+        """What of the run, and which files, were compared with nothing."""
+        yield from self._passed_over
         directory = self._premises.source.directory
         if directory is not None:
             yield from unchecked_files(directory.path)
 
     def _played(self, record: RunRecord) -> Iterator[Finding]:
-        config = self._premises.source.config
-        assert config is not None  # noqa: S101 - for mypy
+        source = self._premises.source
+        assert source.config is not None  # noqa: S101 - for mypy
         try:
             record.config()
         except UserError as error:
             self._why_not = "no run can have its settings"
             yield RULES.found("settings.impossible", str(error), [Evidence()])
             return
-        replay = RunReplay(config, self._premises.rounds.kept)
+        replay = RunReplay(source.config, self._premises.rounds.kept, source.data)
         try:
             replay.compare(record)
             self._why_not = "no message is kept of any round"
@@ -130,7 +151,7 @@ class RunAgain(Check):
             self._why_not = str(error)
         except (UserError, ValueError) as error:
             yield RULES.found("record.disagrees", str(error), [Evidence()])
-        self._rounds = replay.rounds
+        self._rounds, self._passed_over = replay.rounds, replay.passed_over
         for one in replay.departures:
             yield RULES.found(one.rule, one.detail, [one.place])
 
