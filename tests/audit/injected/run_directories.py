@@ -28,11 +28,10 @@ from deltafl.sim.settings.config import (
 
 CONFIG = RunConfig(
     federation=FederationConfig(
-        algorithm="private-delta-fl",
+        algorithm="private-own",  # so nobody plays the run again
         rounds=2,
         cohort_size=7,
         theta=Fraction(3, 4),
-        devices="remote",  # so nobody plays the run again
     ),
     quantile=QuantileConfig(method="bracketed", max_queries=2, resolution_bits=10, loss_bound=8),
     privacy=PrivacyConfig(min_cohort=5, max_weight=512, transcript="full"),
