@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from deltafl.sim.inspect.audit.server_step import PLAIN_STEP
+
 from deltafl.sim.inspect.audit.check import Premises, RoundOver
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.options import Options, expected_of
-from deltafl.sim.inspect.audit.server_step import PLAIN_STEP
 from deltafl.sim.inspect.audit.source import Source
 
 

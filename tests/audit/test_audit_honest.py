@@ -6,6 +6,8 @@ from hashlib import sha256
 from itertools import pairwise
 
 import pytest
+from deltafl.sim.inspect.audit.checks.account import Account
+from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from honest_runs import (
     MESSAGE,
     SETTINGS,
@@ -28,8 +30,6 @@ from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.checks.account import Account
-from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options

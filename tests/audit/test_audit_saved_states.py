@@ -6,6 +6,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
+from deltafl.sim.inspect.audit.saved_states import SavedStates
 from doubles import Killed, run
 from frames import of_records, records
 from records import checkpoint_of, events_of, said_of
@@ -15,7 +16,6 @@ from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import write_json
 from deltafl.sim.record.transcript import INTERRUPTED, TranscriptWriter

@@ -26,7 +26,7 @@ from deltafl.sim.inspect.audit.source import find_source
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import on_one_line
 from deltafl.sim.writing import count
 
 _DIGEST_HEX: Final = 64
@@ -63,9 +63,9 @@ def main(options: argparse.Namespace) -> int:
         told = {**_as_json(report), "arms": [_as_json(one) for one in others]}
         print(json.dumps(told, indent=2, allow_nan=False))
     else:
-        print(visible(describe(report)))
+        print(describe(report))
         if others:
-            print(visible(_describe_others(report, others)))
+            print(_describe_others(report, others))
         if options.html is not None:
             print(f"\nThe whole report on {source} is in {options.html}.")
     found = [finding.severity for one in (report, *others) for finding in one.findings]
@@ -105,7 +105,8 @@ def _describe_others(report: AuditReport, others: Sequence[AuditReport]) -> str:
             lines += [f"  {line}" for line in _finding(finding)]
     worst = max((report, *others), key=_worst)
     runs = count(1 + len(others), "run")
-    return "\n".join([*lines, "", f"Verdict on all {runs}: {verdict(worst).sentence}"])
+    lines += ["", f"Verdict on all {runs}: {verdict(worst).sentence}"]
+    return "\n".join(map(on_one_line, lines))
 
 
 def _worst(report: AuditReport) -> Severity:
@@ -133,7 +134,7 @@ def describe(report: AuditReport) -> str:
         lines += ["", "Not checked:", *(f"  - {one}" for one in reached.not_checked)]
     lines += ["", "What no audit shows (more with --json or --html):"]
     lines += [f"  - {limit.partition('. ')[0].rstrip('.')}" for limit in report.limits]
-    return "\n".join(lines)
+    return "\n".join(map(on_one_line, lines))
 
 
 def _played(report: AuditReport) -> str:

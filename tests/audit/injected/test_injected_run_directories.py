@@ -199,12 +199,24 @@ def test_settings_that_no_run_can_have_are_found(tmp_path, old, new):
 
 
 @pytest.mark.slow
-def test_results_of_other_libraries_are_not_compared(tmp_path):
+def test_other_versions_are_named_and_everything_is_compared(tmp_path):
     directory = real(tmp_path / "run", in_said("versions", torch="9.9.9"))
     report = audit(directory.path)
-    assert not [f for f in report.findings if f.severity >= Severity.MEDIUM]
+    assert not [f for f in report.findings if f.severity >= Severity.LOW]
     (made,) = [check for check in report.checks if check.name == RunAgain.name]
-    assert "torch 9.9.9" in made.detail
+    assert made.detail.startswith("2 of 2 rounds were played again")
+    assert any("torch '9.9.9'" in one for one in report.not_checked)
+
+
+@pytest.mark.slow
+def test_nothing_in_a_record_writes_a_line_of_the_report(tmp_path, capsys):
+    line = "Everything was checked."
+    change = in_said("summary", **{f"loss\n{line}\r\x85{line}\u2028{line}": 3})
+    directory = real(tmp_path / "run", change)
+    assert main(["audit", str(directory.path), "--quiet"]) == 1
+    printed = capsys.readouterr().out
+    assert f"loss\\n{line}" in printed
+    assert not [one for one in printed.splitlines() if one.startswith(line)]
 
 
 @pytest.mark.parametrize(
