@@ -119,8 +119,7 @@ class RunReplay:
             quiet = replace(config, privacy=replace(config.privacy, truth=False))
             ours = stack.enter_context(directory.claim(quiet, resume=False))
             population = ReplayedPopulation(spec, number, self.kept, self, measuring)
-            with contextlib.suppress(Stop, RunError):  # as the run had to
-                play(quiet, directory, ours, population, _Silent(), model=model)
+            self._play(quiet, directory, ours, population, model)
             self._events(read_events(theirs), read_events(ours))
             if subject or self._is_remote:
                 for theta in config.federation.thetas:
@@ -135,6 +134,24 @@ class RunReplay:
                 about = {n: stored.provenance[n] for n in _ABOUT if n in stored.provenance}
                 write_bundle(config, directory, ours, spec, stored.scale, about)
                 self._models(there, directory)
+
+    def _play(
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        ours: Record,
+        population: ReplayedPopulation,
+        model: Vector | None,
+    ) -> None:
+        """Play as far as the record goes; a run that gave up may have been resumed."""
+        before = -1
+        while before < self.rounds:
+            before = self.rounds
+            with contextlib.suppress(RunError):
+                try:
+                    play(config, directory, ours, population, _Silent(), model=model)
+                except Stop:
+                    return
 
     @property
     def _is_remote(self) -> bool:
