@@ -11,6 +11,7 @@ from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.run_replay import summary_differs
 from deltafl.sim.inspect.audit.source import Source
+from deltafl.sim.record.events import read_events
 
 BY_DESIGN: Final = "clear.by-design"
 """The rule that a run in clear breaks."""
@@ -39,13 +40,16 @@ def report_in_clear(source: Source, options: Options) -> AuditReport:
     compared = CheckResult(
         _FILES, Outcome.FAILED if disagrees else Outcome.PASSED, "its files, with each other"
     )
-    facts = no_facts(options.false_alarm_rate)
+    facts, rounds = no_facts(options.false_alarm_rate), 0
+    if source.directory is not None:
+        with source.directory.read() as record:
+            rounds = len(read_events(record))
     return AuditReport(
         source=str(source.given),
         head="",
         run_id="",
         facts=facts_of_run(source, None, expected_of(source, options)),
-        rounds=len(source.events or {}),
+        rounds=rounds,
         full_rounds=0,
         records=0,
         size=0,

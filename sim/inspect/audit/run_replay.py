@@ -25,7 +25,6 @@ import torch
 from deltafl.fl.bundle import Stored, read_stored
 from deltafl.fl.data.registry import FORMATS
 from deltafl.fl.errors import DataError
-from deltafl.fl.metrics import Summary
 from deltafl.fl.registry import OWN
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
@@ -50,6 +49,7 @@ from deltafl.sim.record.versions import NAMES_OF_VERSIONS, versions_now
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.run.engine import Stop, play
 from deltafl.sim.run.experiment import Subject, keep_models, subject_of, write_bundle
+from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import SimulatedDevices, first_model
 from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import REFERENCE, REMOTE, RunConfig
@@ -149,7 +149,7 @@ class RunReplay:
             before = self.rounds
             with contextlib.suppress(RunError):
                 try:
-                    play(config, directory, ours, population, _Silent(), model=model)
+                    play(config, directory, ours, population, Several(()), model=model)
                 except Stop:
                     return
 
@@ -375,19 +375,6 @@ class RunReplay:
         if said != due:
             detail = f"{theirs.bundle.name} has SHA-256 {said}, and a run writes {due}"
             self.depart("record.disagrees", detail, Evidence())
-
-
-class _Silent:
-    """Progress that nobody follows."""
-
-    def begin(self, config: RunConfig, rounds_done: int) -> None:
-        """Nothing."""
-
-    def played(self, event: Event) -> None:
-        """Nothing."""
-
-    def evaluated(self, round_number: int, errors: Mapping[str, Summary]) -> None:
-        """Nothing."""
 
 
 def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Iterator[str]:

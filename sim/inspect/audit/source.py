@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import UserError, damaged
-from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.labels import read_comparison
-from deltafl.sim.record.record import SUMMARY, Record
+from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
 
@@ -24,29 +23,23 @@ class Source:
         given: What the person named.
         transcript: The transcript; it need not exist for a run in clear.
         config: The run's settings; None for a bare transcript.
-        events: What the run recorded of its rounds, by round.
         head: The digest that the run states, 32 bytes; None if it states none.
-        num_records: How many records that digest covers; None if it covers all.
         num_others: Further runs of the same experiment, in directories of their own.
         directory: The run directory; None for a bare transcript.
         arms: The settings of all runs of the experiment, this one's first.
         summary: What the run says that it found; None if it is not finished.
         data: Where its data are, if the auditor says so.
-        damage: What is wrong with its events, so that they are not known; "" if nothing is.
     """
 
     given: Path
     transcript: Path
     config: RunConfig | None = None
-    events: Mapping[int, Event] | None = None
     head: bytes | None = None
-    num_records: int | None = None
     num_others: int = 0
     directory: RunDirectory | None = None
     arms: tuple[RunConfig, ...] = ()
     summary: Mapping[str, object] | None = None
     data: Path | None = None
-    damage: str = ""
 
     @property
     def is_in_clear(self) -> bool:
@@ -86,29 +79,17 @@ def find_source(path: Path, data: Path | None = None) -> Source:
     with directory.read() as record:
         config = record.config(checked=False)  # contradictions are findings
         summary = record.json(SUMMARY)
-        events: dict[int, Event] | None = None
-        damage = ""
-        try:
-            events = _events(record)
-        except UserError as error:  # the messages can be audited all the same
-            if not config.federation.is_private:
-                raise
-            damage = str(error)
-    if config.privacy.sums == "ideal" and config.federation.is_private:
-        events = {}  # there are no messages that they could disagree with
     arms = config.arms()
     return Source(
         path,
         directory.record,
         arms[0],
-        events,
         head=_stated_head(directory, summary),
         num_others=len(arms) - 1,
         directory=directory,
         arms=arms,
         summary=summary,
         data=data,
-        damage=damage,
     )
 
 
@@ -119,14 +100,3 @@ def _stated_head(directory: RunDirectory, summary: Mapping[str, object] | None) 
     if not _DIGEST.fullmatch(stated):
         raise damaged(directory.record, "its digest of the record is none")
     return bytes.fromhex(stated)
-
-
-def _events(record: Record) -> dict[int, Event]:
-    """The events by round."""
-    events: dict[int, Event] = {}
-    for event in read_events(record):
-        number = event.get("round")
-        if type(number) is not int:
-            raise damaged(record.path, "an event is of no round")
-        events[number] = event
-    return events

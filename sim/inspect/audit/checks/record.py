@@ -118,8 +118,6 @@ class Integrity(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        # how many records the run vouches for; a digest that somebody gives is that of all
-        self._vouched = premises.source.num_records if premises.digest is None else None
         self._mode: str | None = None
         self._round = 0  # the last one
         self._is_open = False  # whether that one has begun and not ended
@@ -149,20 +147,15 @@ class Integrity(Check):
                 self._is_closed = True
             case Resumed():
                 self._is_closed = self._is_open = False
-        if self._num_records == self._vouched:
-            yield from self._differs(self._premises.source.head)
 
     def on_damage(self, error: ChainError, round_number: int | None) -> Iterator[Finding]:
-        """Say how the file is damaged; past the last checkpoint, it may just be unfinished."""
+        """Say how the file is damaged."""
         self._is_damaged = True
-        place = Evidence(round_number, error.frame)
-        vouched = self._vouched
-        if vouched is not None and error.frame >= vouched:
-            detail = f"{error.problem}; the run's checkpoint vouches for {vouched} records only"
-            yield RULES.found("record.unfinished", detail, [place])
-        else:
-            detail = f"record {error.frame}: {error.problem}"
-            yield RULES.found(_RULE_OF[error.damage], detail, [place])
+        detail, place = (
+            f"record {error.frame}: {error.problem}",
+            Evidence(round_number, error.frame),
+        )
+        yield RULES.found(_RULE_OF[error.damage], detail, [place])
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look for messages missing from a round."""
@@ -184,15 +177,8 @@ class Integrity(Check):
             return
         last = self._num_records - 1
         stated = self._premises.digest
-        if stated is None and self._vouched is None:  # a summary alone states the digest of all
-            stated = self._premises.source.head
-        yield from self._differs(stated)
-        yield from self._belated()
-        if self._vouched is not None and self._num_records < self._vouched:
-            knows = f"the run's checkpoint knows of {self._vouched}"
-            detail = f"{self._num_records} records, but {knows}"
-            yield RULES.found("record.cut", detail, [Evidence(None, last)])
-        elif not self._is_closed:
+        yield from self._differs(self._premises.source.head if stated is None else stated)
+        if not self._is_closed:
             detail = f"record {last} is the last"
             yield RULES.found("record.unfinished", detail, [Evidence(None, last)])
         if self._is_silent:
@@ -208,14 +194,6 @@ class Integrity(Check):
         detail = f"the truth file has rounds {shown}, and the transcript has not"
         places = [Evidence(number) for number in rounds]
         yield RULES.found("record.cut", detail, places)
-
-    def _belated(self) -> Iterator[Finding]:
-        """Records of rounds that no checkpoint vouches for, in a run that says it is finished."""
-        vouched, source = self._vouched, self._premises.source
-        if vouched is None or source.summary is None or self._num_records <= vouched:
-            return
-        detail = f"{self._num_records} records, and the finished run vouches for {vouched}"
-        yield RULES.found("record.head-differs", detail, [Evidence(None, vouched)])
 
     def _ends_early(self) -> Iterator[Finding]:
         """A closing record before the last round of the run's settings."""
