@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from deltafl.protocol.errors import ProtocolError
+from deltafl.secagg.errors import SecAggError
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -149,7 +151,7 @@ class RunAgain(Check):
             self._why_not = "no message is kept of any round"
         except Unplayable as error:
             self._why_not = str(error)
-        except (UserError, ValueError) as error:
+        except (UserError, SecAggError, ProtocolError, ValueError) as error:
             yield RULES.found("record.disagrees", str(error), [Evidence()])
         self._rounds, self._passed_over = replay.rounds, replay.passed_over
         for one in replay.departures:
