@@ -64,7 +64,6 @@ _MEMORY: Final = "peak_memory_mb"  # of a summary, likewise
 _SHOWN: Final = 60  # characters of a value
 _ROUNDING: Final = 1e-4  # by which processors differ, of a number or of 1
 _ABOUT: Final = ("data", "data_sha256", "scaled", "bytes")  # of a bundle, where the data are not
-_MOST_MADE: Final = 1 << 20  # devices whose data are generated
 
 
 class Unplayable(Exception):
@@ -175,8 +174,6 @@ class RunReplay:
                 f"evaluations: the data are in {data.source!r}, and no file is opened because a "
                 "record names it (--data)"
             )
-        elif is_made and data.num_devices > _MOST_MADE:
-            self.passed_over.append(f"evaluations: {data.num_devices} devices would be made up")
         else:
             source = str(self.data) if self.data and not is_made else data.source
             data = replace(data, source=source, cache=False)
