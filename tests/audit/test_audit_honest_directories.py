@@ -224,18 +224,6 @@ def test_no_file_is_opened_because_a_record_names_it(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_devices_that_refuse_are_not_said_to_have_vanished(tmp_path):
-    """By their policy, the settings' own; the run gives up. A device that does not is found."""
-    narrow = {"policy": {"max_loss_bound": 4}, "privacy": {"truth": True}}
-    assert not leave(tmp_path / "run", **narrow)
-    assert played_again(tmp_path / "run") == {"record.unfinished"}
-    assert serious(audit(tmp_path / "run", Options())) == {"record.unfinished"}
-    text = records.toml_of(tmp_path / "run")
-    records.note(tmp_path / "run", "settings", text.replace("max_loss_bound = 4", ""))
-    assert "answers.vanished" in serious(audit(tmp_path / "run", Options()))
-
-
-@pytest.mark.slow
 def test_devices_that_have_taken_part_often_enough_refuse(tmp_path):
     few = {
         "policy": {"max_participations": 1},

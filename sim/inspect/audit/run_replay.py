@@ -124,15 +124,14 @@ class RunReplay:
                 for theta in config.federation.thetas:
                     both = (read_evaluations(one, theta) for one in (theirs, ours))
                     self._evaluations(*map(list, both))
-            if not self._states(theirs, ours):
+            if not self._states(theirs, ours) or stored is None or spec is None:
                 return
             if subject:
                 keep_models(config, directory, ours, subject, said)
-                self._models(there, directory)
-            elif stored is not None and spec is not None:
+            else:
                 about = {n: stored.provenance[n] for n in _ABOUT if n in stored.provenance}
                 write_bundle(config, directory, ours, spec, stored.scale, about)
-                self._models(there, directory)
+            self._models(there, directory)
 
     def _play(
         self,
@@ -366,8 +365,6 @@ class RunReplay:
         return bool(said) and said.keys() == due.keys()
 
     def _models(self, theirs: RunDirectory, ours: RunDirectory) -> None:
-        if not (theirs.bundle.exists() and ours.bundle.exists()):
-            return
         said, due = (sha256(one.bundle.read_bytes()).hexdigest() for one in (theirs, ours))
         if said != due:
             detail = f"{theirs.bundle.name} has SHA-256 {said}, and a run writes {due}"
