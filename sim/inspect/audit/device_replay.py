@@ -5,12 +5,10 @@ the file of truth. With them the real device must send what the record says that
 sends otherwise is a departure, of a rule that follows from what is different.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, TypeAlias
-
-import numpy as np
 
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.policy import RoundPolicy
@@ -217,42 +215,37 @@ def _differences(expected: bytes, data: bytes, params: SessionParams) -> _Found:
         names = type(said).__name__, type(due).__name__
         yield "messages.unasked", f"sent {names[0]} where {names[1]} was due"
         return
-    found = False
-    for one in _in_messages(due, said):
-        found = True
-        yield one
-    if not found:
-        yield "messages.unasked", "sent what an honest device writes otherwise"
+    otherwise = "messages.unasked", "sent what an honest device writes otherwise"
+    yield from list(_in_messages(due, said)) or [otherwise]
+
+
+_PARTS: Final[Mapping[type, Sequence[tuple[str, str, str]]]] = {
+    AdvertiseKeys: (
+        ("sealing_key", "secrets.other", "has another key than that of the secret that it drew"),
+        ("mask_keys", "secrets.other", "has other keys than those of the secrets that it drew"),
+        ("credential", "keys.unsworn", "signed its keys otherwise than its identity does"),
+    ),
+    ShareKeys: (
+        ("commitments", "commitments.other", "committed to other seeds than it drew"),
+        ("boxes", "boxes.other", "sealed other boxes than those of its shares"),
+    ),
+    ShareReceipt: (("", "boxes.refused", "complained of other boxes than those that do not open"),),
+    MaskedInput: (
+        ("packed", "masks.other", "sent another vector than its contribution under its masks"),
+        ("committed", "commitments.other", "committed to another answer than its own"),
+        ("proof", "proof.predictable", "proved its answer by other numbers than it drew"),
+    ),
+    ConsistencySignature: (
+        ("", "keys.unsworn", "signed the list otherwise than its identity does"),
+    ),
+    UnmaskShares: (
+        ("", "shares.other", "gave other shares than it was asked for, or had been sent"),
+    ),
+}
+"""What an honest device makes of a field, or of all of a message: rule and detail."""
 
 
 def _in_messages(due: SessionMessage, said: SessionMessage) -> _Found:
-    match due, said:
-        case AdvertiseKeys(), AdvertiseKeys():
-            if (due.sealing_key, due.mask_keys) != (said.sealing_key, said.mask_keys):
-                yield "secrets.other", "has other keys than those of the secrets that it drew"
-            if due.credential != said.credential:
-                yield "keys.unsworn", "signed its keys otherwise than its identity does"
-        case ShareKeys(), ShareKeys():
-            if due.commitments != said.commitments:
-                yield "commitments.other", "committed to other seeds than it drew"
-            if due.boxes != said.boxes:
-                yield "boxes.other", "sealed other boxes than those of its shares"
-        case ShareReceipt(), ShareReceipt():
-            yield "boxes.refused", "complained of other boxes than those that do not open"
-        case MaskedInput(), MaskedInput():
-            if due.packed != said.packed:
-                yield "masks.other", "sent another vector than its contribution under its masks"
-            if due.committed != said.committed:
-                yield "commitments.other", "committed to another answer than its own"
-            if due.proof != said.proof:
-                yield "proof.predictable", "proved its answer by other numbers than it drew"
-        case ConsistencySignature(), ConsistencySignature():
-            yield "keys.unsworn", "signed the list otherwise than its identity does"
-        case UnmaskShares(), UnmaskShares():
-            same = np.array_equal(due.positions, said.positions) and np.array_equal(
-                due.kinds, said.kinds
-            )
-            if not same:
-                yield "shares.other", "gave other shares than it was asked for"
-            else:
-                yield "shares.other", "gave other shares than those that it had been sent"
+    for name, rule, detail in _PARTS.get(type(due), ()):
+        if not name or getattr(due, name) != getattr(said, name):
+            yield rule, detail
