@@ -4,10 +4,8 @@ Who falls silent in a simulation follows from its settings, and from what device
 of drop-outs is drawn from the seed, and a device holds to its policy.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,25 +14,17 @@ import numpy as np
 from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
-from deltafl.protocol import wire as round_wire
-from deltafl.protocol.client import RoundClient
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.participations import Asked, limits_of
 from deltafl.protocol.round import LostSearch
-from deltafl.secagg import ClientId, Credentials, Ledger, MemoryLedger, PeerError
-from deltafl.secagg.errors import LedgerError
-from deltafl.secagg.identity import generate
-from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import Observer
 from deltafl.secagg.states import Stage, Step
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.sampling import Indices, lost_outcomes, others
-from deltafl.sim.inspect.audit.device_replay import AnyKey
 from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.transcript import INTERRUPTED, BegunRound, TranscriptWriter
 from deltafl.sim.record.truth import Told
-from deltafl.sim.run.algorithms import dropouts_of, policy_of
+from deltafl.sim.run.algorithms import dropouts_of
 from deltafl.sim.run.drawing import Lying, Measured
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.run.simulated import SimulatedDevices
@@ -57,6 +47,8 @@ class Follower(Protocol):
 class Silences:
     """Which devices of a simulation fall silent though they should answer.
 
+    None refuses an announcement: a run does not begin by settings that its devices refuse.
+
     Attributes:
         config: The settings of the run.
         untold: Rounds in which all that were left fell silent at once, as devices do that refuse.
@@ -64,13 +56,12 @@ class Silences:
 
     config: RunConfig
     untold: list[int] = field(default_factory=list)
-    _ledgers: dict[int, Ledger] = field(default_factory=lambda: defaultdict(MemoryLedger))
 
     def unfounded(self, kept: Kept, index: int, num_slots: int) -> Iterator[tuple[int, Step]]:
         """Devices whose silence follows neither from the plan nor from a refusal, and since when.
 
-        What they refuse is known from the truth. Without it, only of the announcement: what they
-        refuse later, all do at once, for all are told the same and have one policy.
+        What they refuse is known from the truth. Without it, all refuse at once: all are told the
+        same, and have one policy.
 
         Args:
             kept: What the round came to.
@@ -78,64 +69,20 @@ class Silences:
             num_slots: Of its session.
         """
         plan = dropouts_of(self.config)(index, list(kept.cohort), num_slots)
-        silent = {
-            device: step
-            for device, step in kept.silent.items()
-            if device not in plan or plan[device].answers(step)
-        }
-        if kept.refused is None:
-            refused = frozenset(
-                device for device, step in silent.items() if self._refuses(kept, device, step)
-            )
-        else:
-            refused = kept.refused
-        for device in silent.keys() - refused:
-            yield device, silent[device]
-        self._admit(kept)
+        for device, step in kept.silent.items():
+            if device in plan and not plan[device].answers(step):
+                continue
+            refuses = self._at_once(kept, step) if kept.refused is None else device in kept.refused
+            if not refuses:
+                yield device, step
 
-    def _refuses(self, kept: Kept, device: int, step: Step) -> bool:
-        if step.stage is Stage.ADVERTISE:
-            return self._refuses_announcement(kept, device)
+    def _at_once(self, kept: Kept, step: Step) -> bool:
         ended = {one for one, since in kept.silent.items() if since.order <= step.order}
-        at_once = ended == set(kept.cohort)
-        if at_once and kept.place.round not in self.untold:
-            self.untold.append(kept.place.round or 0)
-        return at_once
-
-    def _refuses_announcement(self, kept: Kept, device: int) -> bool:
-        """Whether the real device, whatever it draws, refuses what was announced."""
-        assert kept.announced is not None  # noqa: S101 - for mypy: somebody was asked
-        client = RoundClient(
-            ClientId(device),
-            policy_of(self.config),
-            credentials=Credentials(generate(system_randomness), AnyKey()),
-            ledger=self._ledgers[device],
-        )
-        try:
-            client.receive(round_wire.encode(kept.announced))
-            client.supply_losses([1.0] * len(kept.announced.levels.rounds), 1)
-        except (PeerError, LedgerError):
-            return True
-        return False
-
-    def _admit(self, kept: Kept) -> None:
-        """Have devices remember that they answered, if they count in how many rounds."""
-        policy, announced = policy_of(self.config), kept.announced
-        limits = limits_of(policy, None)
-        if not limits or announced is None:
-            return
-        levels = announced.levels
-        each = zip(levels.rounds, levels.split(announced.models), strict=True)
-        for level, (config, model) in enumerate(each):
-            due = Step(Stage.MASK, levels.first_slot(level)).order
-            for device in kept.cohort:
-                since = kept.silent.get(device)
-                if since is None or since.order >= due:
-                    ledger = self._ledgers[device]
-                    with suppress(PeerError):
-                        Asked.of(config, model).admit(
-                            ledger, policy.rounds_per_model, limits, ledger.admit
-                        )
+        if step.stage is Stage.ADVERTISE or ended != set(kept.cohort):
+            return False
+        if (number := kept.place.round) is not None and number not in self.untold:
+            self.untold.append(number)
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -119,6 +119,11 @@ class RunReplay:
             ours = stack.enter_context(directory.claim(quiet, resume=False))
             population = ReplayedPopulation(spec, number, self.kept, self, measuring)
             self._play(quiet, directory, ours, population, model)
+            if rounds := self._silences.untold:
+                self.passed_over.append(
+                    f"why all devices that were left fell silent at once, in rounds {rounds}: "
+                    "without a truth file, nobody can tell whether they refused"
+                )
             self._events(read_events(theirs), read_events(ours))
             if subject or self._is_remote:
                 for theta in config.federation.thetas:
