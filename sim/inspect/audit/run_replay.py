@@ -262,7 +262,8 @@ class RunReplay:
         try:
             due = None if spec is None else first_model(self.config, spec)
         except ValueError as error:
-            raise Unplayable(f"its first model cannot be built: {error}") from error
+            due, detail = None, f"its settings and shapes lead to no first model: {error}"
+            self.depart("record.disagrees", detail, Evidence())
         if due is None:
             if shown is None:
                 raise Unplayable("nothing says what its first model is")
