@@ -52,7 +52,7 @@ from deltafl.sim.run.experiment import Subject, keep_models, subject_of, write_b
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import SimulatedDevices, first_model
 from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
-from deltafl.sim.settings.config import REFERENCE, REMOTE, RunConfig
+from deltafl.sim.settings.config import PRIVATE, REFERENCE, REMOTE, RunConfig
 
 _TIMES: Final = frozenset({"train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s"})
 """Of an event: what no replay can have as well."""
@@ -104,7 +104,7 @@ class RunReplay:
             UserError: what it says of itself cannot be read.
         """
         config, self.is_finished = self.config, theirs.json(SUMMARY) is not None
-        if OWN in config.federation.algorithm:
+        if config.federation.algorithm in (OWN, PRIVATE + OWN):
             raise Unplayable("its strategy is its owner's own code, which an audit does not run")
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
             there = RunDirectory(theirs.path.parent)
