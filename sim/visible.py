@@ -19,6 +19,15 @@ def visible(text: str) -> str:
     )
 
 
+def on_one_line(text: str) -> str:
+    r"""The same with newlines as escapes: no text of others passes for a line of its own.
+
+    >>> on_one_line("a\nb\x85")
+    'a\\nb\\x85'
+    """
+    return visible(text).replace("\n", "\\n")
+
+
 def say(sentence: str) -> None:
     """Tell a person something, on stderr."""
     print(visible(sentence), file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from threading import Lock
 from typing import Final
 
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import on_one_line
 
 _LOGGER: Final = logging.getLogger("deltafl")
 _BELOW: Final = ("uvicorn", "asyncio")  # what they log too: errors, each in a line
@@ -133,7 +133,7 @@ def warn(sentence: str) -> None:
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={value}" for key, value in _fields(record).items())
-        line = visible(f"{record.getMessage()}{fields}").replace("\n", "\\n")
+        line = on_one_line(f"{record.getMessage()}{fields}")
         return f"{_time(record)} {record.levelname} {line}"
 
 

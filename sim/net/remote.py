@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -396,7 +395,7 @@ def run_federation(
     if finished := directory.finished(config, resume=resume):
         site.post.finish()
         return finished
-    digest = _shapes_digest(RemotePopulation(site, shapes).spec(config))
+    digest = RemotePopulation(site, shapes).spec(config).shapes_sha256
     with directory.claim(config, resume=resume) as record:
         site = replace(site, records=directory.measured, record=record, note=warn)
         population = RemotePopulation(site, shapes)
@@ -435,8 +434,3 @@ def with_nonce(
     is_known = directory.is_run
     nonce = directory.config().experiment.nonce if is_known else randomness(_NONCE).hex()
     return replace(config, experiment=replace(config.experiment, nonce=nonce))
-
-
-def _shapes_digest(spec: ModelSpec) -> str:
-    """All that the server knows of the data: a change of it is another run."""
-    return sha256(f"{spec.input_shape} {spec.num_classes}".encode()).hexdigest()

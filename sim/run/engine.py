@@ -98,6 +98,7 @@ def play(
     population: Population,
     progress: Progress,
     own: Strategy | None = None,
+    model: Vector | None = None,
 ) -> None:
     """Run to the last round; do nothing if the run is already finished.
 
@@ -108,6 +109,7 @@ def play(
         population: who can be asked.
         progress: receives progress.
         own: the strategy, if it is one of the caller's own.
+        model: the first one; None for that of the settings.
 
     Raises:
         Stop: `progress` has ended the run.
@@ -117,7 +119,9 @@ def play(
     """
     checkpoint, num_devices = load_checkpoint(record), population.num_devices
     strategy = strategy_of(config, own)
-    first = strategy.init(first_model(config, population.spec(config)), num_devices)
+    if model is None:
+        model = first_model(config, population.spec(config))
+    first = strategy.init(model, num_devices)
     if checkpoint is not None:
         check_checkpoint(config, record, checkpoint, first, num_devices)
     beyond = _beyond(config, record, checkpoint, num_devices)

@@ -31,7 +31,7 @@ from deltafl.sim.record.own_files import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.settings.config import WITH_LEVELS, DataConfig
 from deltafl.sim.settings.config_io import show
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import on_one_line, visible
 
 _COLUMNS: Final = ("user", "sample", "class", "probability", "label")
 
@@ -315,7 +315,7 @@ def _label(bundle: Bundle, level: Fraction) -> str:
     """What to call a model."""
     if _has_levels(bundle):
         return f"θ = {show(level)}"
-    return _line(bundle.provenance.get("algorithm", "the model"))
+    return on_one_line(bundle.provenance.get("algorithm", "the model"))
 
 
 def _level(bundle: Bundle, conformity: str | None) -> Fraction:
@@ -338,18 +338,13 @@ def _conformity(text: str) -> Fraction:
         raise UserError(f"--conformity {text}: must lie in (0, 1], such as 0.5 or 1/3") from error
 
 
-def _line(text: str) -> str:
-    """Text of the bundle's author, which must not pass for lines of ours."""
-    return visible(text).replace("\n", "\\n")
-
-
 def _described(bundle: Bundle) -> str:
     architecture = bundle.architecture
     lines = [
         f"{architecture.name}, inputs {architecture.input_shape}, {architecture.num_classes} "
         f"classes, {len(bundle.model(1))} parameters",
         *(f"  {_label(bundle, level)}" for level in bundle.levels),
-        *(_line(f"{name}: {value}") for name, value in sorted(bundle.provenance.items())),
+        *(on_one_line(f"{name}: {value}") for name, value in sorted(bundle.provenance.items())),
         f"models_sha256: {bundle.sha256}",
     ]
     return "\n".join(lines)

@@ -14,7 +14,9 @@ def new(check_type, **options):
     source, chosen = Source(Path("t.sqlite"), Path("t.sqlite")), Options(**options)
     budget = FalseAlarmBudget(chosen.false_alarm_rate)
     expected = expected_of(source, chosen)
-    return check_type(Premises(source, expected, chosen.head, budget, RoundsAgain(False)))
+    return check_type(
+        Premises(source, expected, chosen.head, budget, RoundsAgain(keeps_cohort=False))
+    )
 
 
 def found_in(view, check):

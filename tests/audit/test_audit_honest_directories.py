@@ -2,15 +2,18 @@
 
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import records
 from doubles import Killed, Silent
 from real_runs import leave
 from reports import serious
 
+from deltafl.sim.inspect.audit import run_replay
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import DevicesAgain, RunAgain, ServerAgain
 from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.run import engine
 
@@ -19,6 +22,7 @@ BY_MM = {"max_mm_pivots_per_device": 10}
 NEAR = {"max_pivots": 1024}
 CLIPPED = {"aggregation": "clipped", "clipped_radius": 0.5}
 FEW = {"min_honest_tail": 0}  # for levels of six devices
+LINEAR = {"name": "linear"}
 RUNS = {
     "steep": {"quantile": {"method": "mm"}, "policy": BY_MM},
     "histogram": {"quantile": {"method": "histogram"}, "policy": NEAR},
@@ -96,6 +100,42 @@ RUNS = {
     },
     "afresh": {"quantile": {"warm_start": False}},
     "lost rounds": {"faults": {"dropout": 0.5}, "federation": {"rounds": 6, "cohort_size": 10}},
+    "signed": {"privacy": {"signed": True}},
+    "signed, sparse": {
+        "privacy": {
+            "signed": True,
+            "graph": "sparse",
+            "min_cohort": 10,
+            "expected_dropout": 0.05,
+            "colluding": 0.05,
+        },
+        "federation": {"cohort_size": 40, "rounds": 1},
+        "data": {"num_devices": 100},
+    },
+    "active, levels": {
+        "privacy": {"adversary": "active", **FEW},
+        "federation": {"levels": ("0.8", "0.5"), "rounds": 2},
+        "policy": NEAR,
+    },
+    "active, averaging, some lost": {
+        "privacy": {"adversary": "active", **LOSSY},
+        "federation": {"algorithm": "private-fedavg", "cohort_size": 12},
+        "faults": {"dropout": 0.15},
+    },
+    "equal weights": {"quantile": {"weights": "equal"}},
+    "repeated": {
+        "data": {"num_devices": 28},
+        "faults": {"dropout": 0.4},
+        "privacy": LOSSY,
+        "federation": {"rounds": 5, "cohort_size": 10},
+    },
+    "generated": {"data": {"source": "synthetic", "num_devices": 30}, "model": LINEAR},
+    "split by samples": {"data": {"split": "samples"}},
+    "validation": {"data": {"validation_fraction": 0.2}},
+    "attackers": {"attackers": {"share": "0.2"}},
+    "a nonce": {"experiment": {"nonce": "abc"}},
+    "decaying": {"training": {"decay": 0.5}},
+    "fedprox": {"federation": {"algorithm": "private-fedprox"}},
     "several seeds": {"experiment": {"num_seeds": 2, "baselines": ("private-fedavg",)}},
 }
 
@@ -103,32 +143,20 @@ RUNS = {
 BY_SETTINGS = {"histogram": {"search.losses-found"}}
 """What the settings of a run let its server learn."""
 
-WITHOUT_TRUTH = {
-    "levels",
-    "levels, some lost",
-    "q-ffl",
-    "tilted",
-    "noisy",
-    "private",
-    "private, averaging, some lost",
-    "several seeds",
-}
-"""Runs whose settings do not allow a truth file."""
-
 
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch):
     monkeypatch.setattr("deltafl.sim.charts.files.write_figures", lambda *_: None)
 
 
-def played_again(path, *, has_truth=True):
+def played_again(path, **options):
     """What is found in a run, of which all rounds must be played again."""
-    report = audit(path, Options(truth=path / "truth.sqlite" if has_truth else None))
+    report = audit(path, Options(truth=path / "truth.sqlite", **options))
     rounds = [
         check.detail for check in report.checks if check.name in (ServerAgain.name, RunAgain.name)
     ]
     devices = [check.detail for check in report.checks if check.name == DevicesAgain.name]
-    assert len(devices) == has_truth
+    assert len(devices) == 1
     assert all(one.endswith(f" in {report.rounds} rounds") for one in devices)
     assert [one.startswith(f"{report.rounds} of {report.rounds} ") for one in rounds] == [True] * 2
     return serious(report)
@@ -137,14 +165,15 @@ def played_again(path, *, has_truth=True):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_nothing_is_found_and_everybody_is_played_again(name, tmp_path):
-    has_truth = name not in WITHOUT_TRUTH
     sections = dict(RUNS[name])
-    sections["privacy"] = {"truth": has_truth, **sections.get("privacy", {})}
+    sections["privacy"] = {"truth": True, **sections.get("privacy", {})}
     is_finished = leave(tmp_path / "run", **sections)
-    found = played_again(tmp_path / "run", has_truth=has_truth)
+    found = played_again(tmp_path / "run")
     allowed = BY_SETTINGS.get(name, set()) | (set() if is_finished else {"record.unfinished"})
     assert found <= allowed
-    assert serious(audit(tmp_path / "run", Options())) <= found
+    report = audit(tmp_path / "run", Options())
+    assert serious(report) <= found
+    assert "run.rounding" not in {one.rule for one in report.findings}
     bare = audit(tmp_path / "run" / "record.sqlite", Options())
     assert not {f.rule for f in bare.findings} & {*ServerAgain.rules, "parameters.changed"}
 
@@ -153,6 +182,45 @@ def test_nothing_is_found_and_everybody_is_played_again(name, tmp_path):
 def test_sums_without_messages_are_played_again(tmp_path):
     assert leave(tmp_path / "run", privacy={"sums": "ideal"})
     assert serious(audit(tmp_path / "run", Options())) == {"record.no-messages"}
+
+
+@pytest.mark.slow
+def test_a_run_in_clear_is_told_what_it_is(tmp_path):
+    assert leave(tmp_path / "run", federation={"algorithm": "delta-fl", "rounds": 1})
+    assert serious(audit(tmp_path / "run", Options())) == {"clear.by-design"}
+
+
+def own_data(folder):
+    """A file of data, and settings that name it."""
+    generator = np.random.default_rng(1)
+    users = np.repeat(np.arange(24), 6)
+    x = generator.normal(size=(len(users), 3)).astype(np.float32)
+    np.savez(folder / "own.npz", x=x, y=np.arange(len(users)) % 2, user=users)
+    return {
+        "data": {"source": str(folder / "own.npz"), "num_devices": 0},
+        "model": LINEAR,
+        "privacy": {"truth": True},
+    }
+
+
+@pytest.mark.slow
+def test_no_file_is_opened_because_a_record_names_it(tmp_path, monkeypatch):
+    """Everything else is compared; with the data, evaluations are, too."""
+    settings, path = own_data(tmp_path), tmp_path / "run"
+    assert leave(path, **settings)
+    assert played_again(path, data=tmp_path / "own.npz") == set()
+    record = RunDirectory(path).record
+    records.change_record(record, "UPDATE evaluations SET loss = 0.5 WHERE number = 1")
+    records.write_rows(record, records.rows_of(record))
+    (tmp_path / "own.npz").rename(tmp_path / "moved.npz")
+    given = audit(path, Options(data=tmp_path / "moved.npz"))
+    assert any("[0].train[0].loss = 0.5" in one.detail for one in given.findings)
+    monkeypatch.setattr(run_replay, "subject_of", None)
+    report = audit(path, Options())
+    assert any("own.npz', and no file is opened" in one for one in report.not_checked)
+    assert not any("train[0].loss" in one.detail for one in report.findings)
+    (rounds,) = (one.detail for one in report.checks if one.name == RunAgain.name)
+    assert rounds.startswith("3 of 3 ")
 
 
 @pytest.mark.slow

@@ -1,86 +1,90 @@
-"""The truth beside the transcript: what every masked vector was to hide."""
+"""The truth beside the record: what devices had to hide, round by round, and how far it goes."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from honest_runs import RUN_ID, play_honestly
+from honest_runs import config_of
 
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
+from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.truth_rounds import TruthRounds, input_of, passes
-from deltafl.sim.inspect.audit.views import RoundView
-from deltafl.sim.record.transcript import Message, Sum, read_transcript
-from deltafl.sim.record.truth import DeviceTruth
+from deltafl.sim.record.truth import DeviceTruth, Told, TruthWriter
+from deltafl.sim.run.algorithms import build_strategy
+
+RUN_ID = bytes(16)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return play_honestly(tmp_path_factory.mktemp("run"), rounds=3, batches=2, length=6)
+@pytest.fixture
+def written(tmp_path):
+    """A file of rounds 1 to 3, of devices 4 and 7 in turns, and its digest after each."""
+    writer = TruthWriter(tmp_path / "truth.sqlite", RUN_ID, 0, b"", keeps_updates=True)
+    digests = []
+    for number in (1, 2, 3):
+        device = 4 + 3 * (number % 2)
+        told = Told({(device, 0): (number / 2, 5)}, {(device, 0): np.ones(2, np.float32)})
+        told.seeds[bytes([number] * 16), device] = bytes(32), b""
+        writer.add(number, told)
+        digests.append(writer.flush())
+    writer.close()
+    return tmp_path / "truth.sqlite", digests
 
 
-@pytest.fixture(scope="module")
-def views(run):
-    """The rounds of the run, with their sums."""
-    rounds = {number: RoundView(number, True) for number in (1, 2, 3)}
-    for record in read_transcript(run.transcript):
-        if isinstance(record, Message):
-            rounds[record.round].add(record)
-        elif isinstance(record, Sum):
-            rounds[record.round].add_sum(record)
-    return rounds
-
-
-def test_every_round_has_the_truth_of_its_devices(run):
-    truth = TruthRounds(run.truth, RUN_ID)
-    for number, told in enumerate(run.told, start=1):
-        of_round = truth.of(number)
-        assert of_round.keys() == told.losses.keys()
-        assert {one: t.loss for one, t in of_round.items()} == told.losses
+def test_every_round_has_the_truth_of_its_devices(written):
+    path, digests = written
+    truth = TruthRounds(path, RUN_ID)
+    for number, digest in enumerate(digests, 1):
+        ((device, one),) = truth.of(number).items()
+        assert (device, one.loss, one.weight, one.passed) == (
+            4 + 3 * (number % 2),
+            number / 2,
+            5,
+            1,
+        )
+        assert truth.inputs == {(device, 0): one}
+        assert truth.seeds.keys() == {(bytes([number] * 16), device)}
+        assert truth.digest == digest
     assert truth.of(4) == {}
+    assert truth.digest == digests[-1]
+    assert truth.to_the_end().untold == ()
 
 
-def test_rounds_may_be_left_out_but_not_read_again(run):
-    truth = TruthRounds(run.truth, RUN_ID)
+def test_rounds_that_nobody_asks_for_are_named(written):
+    truth = TruthRounds(written[0], RUN_ID)
     assert truth.of(0) == {}
-    assert {t.round for t in truth.of(2).values()} == {2}
+    assert truth.digest not in written[1]
+    assert truth.of(2).keys() == {4}
+    assert truth.digest == written[1][1]
+    assert truth.to_the_end().untold == (1, 3)
+
+
+def test_several_levels_have_no_truth_of_one(tmp_path):
+    writer = TruthWriter(tmp_path / "t.sqlite", RUN_ID, 0, b"", keeps_updates=True)
+    writer.add(1, Told({(4, 0): (1.0, 5), (4, 1): (2.0, 5)}))
+    writer.flush()
+    writer.close()
+    truth = TruthRounds(tmp_path / "t.sqlite", RUN_ID)
     assert truth.of(1) == {}
-    assert len(truth.of(3)) == len(run.told[2].losses)
+    assert truth.inputs.keys() == {(4, 0), (4, 1)}
 
 
-def test_the_sum_of_what_was_to_hide_is_the_sum_that_was_released(run, views):
-    truth, checked = TruthRounds(run.truth, RUN_ID), 0
-    for number, view in views.items():
-        of_round = truth.of(number)
-        (session,) = view.sessions.values()
-        for slot in session.slots.values():
-            inputs = [input_of(t, session.config, slot.question) for t in of_round.values()]
-            words = np.sum(inputs, axis=0, dtype=np.uint64)
-            bits = session.params.slots[slot.index].ring_bits
-            assert (words % (1 << bits)).tolist() == slot.sums[0].words.tolist()
-            checked += 1
-    assert checked == sum(report.secure_sums for report in run.reports)
+def test_what_a_device_had_to_hide_follows_from_its_truth():
+    """Zeros of those that do not pass, and nothing of those whose update is not there."""
+    state = TrainingState(np.zeros(2, np.float32))
+    config = build_strategy(config_of()).levels_for(state, 10).rounds[0]
+    trained = DeviceTruth(1, 4, 0, 1.0, 3, passed=True, update=np.ones(2, np.float32))
+    low, high = Threshold(0, 0), Threshold(2 * config.search.grid.max_tick, 0)
+    assert passes(trained, config, low)
+    assert not passes(trained, config, high)
+    assert input_of(trained, config, low).any()
+    assert not input_of(trained, config, high).any()
+    assert input_of(replace(trained, update=None), config, low) is None
+    assert input_of(replace(trained, loss=float("nan")), config, low) is not None
+    assert input_of(trained, config, Query("histogram", (1,))) is None
 
 
-def test_who_passes_is_who_trained(run, views):
-    truth = TruthRounds(run.truth, RUN_ID)
-    for number, view in views.items():
-        (session,) = view.sessions.values()
-        threshold = session.slots[session.config.update_slot].question
-        of_round = truth.of(number).values()
-        assert [passes(t, session.config, threshold) for t in of_round] == [
-            t.passed for t in of_round
-        ]
-    assert {t.passed for t in TruthRounds(run.truth, RUN_ID).of(1).values()} == {True, False}
-
-
-def test_what_the_truth_does_not_hold_is_not_invented(views):
-    (session,) = views[1].sessions.values()
-    config = session.config
-    everybody = Threshold(0, 0)
-    trained = DeviceTruth(1, 4, 1.0, 3, True, None)
-    assert input_of(trained, config, everybody) is None
-    filtered = Threshold(2 * config.search.grid.max_tick, 0)
-    assert not input_of(trained, config, filtered).any()
-    not_finite = DeviceTruth(1, 4, float("nan"), 3, True, None)
-    assert input_of(not_finite, config, everybody) is None
-    foreign = Query("mm" if config.method != "mm" else "histogram", (1,))
-    assert input_of(trained, config, foreign) is None
+def test_the_truth_of_another_run_is_refused(written):
+    with pytest.raises(ChainError, match="of run"):
+        TruthRounds(written[0], bytes(15) + b"\x01")

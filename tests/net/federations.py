@@ -226,16 +226,17 @@ def play_killed(federation, path, monkeypatch, dies, between=lambda: None):
 
         return keep
 
-    for name in ("keep", "keep_durably"):
-        monkeypatch.setattr(Record, name, dying(getattr(Record, name)))
-    while True:
-        with wired(federation) as federation.wires:
-            try:
-                return federation.play(path), kills
-            except Killed:
-                kills += 1
-        federation.begin_server()
-        between()
+    with monkeypatch.context() as patch:  # whatever follows writes records of its own
+        for name in ("keep", "keep_durably"):
+            patch.setattr(Record, name, dying(getattr(Record, name)))
+        while True:
+            with wired(federation) as federation.wires:
+                try:
+                    return federation.play(path), kills
+                except Killed:
+                    kills += 1
+            federation.begin_server()
+            between()
 
 
 def vanishing(federation):

@@ -21,6 +21,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,6 +82,9 @@ def play(config, path):
             config, path, resume=True, progress=_UNWATCHED, warn=lambda _: None, plots=False
         )
         status = 0
+    except BaseException:
+        traceback.print_exc()  # the process ends without
+        raise
     finally:
         os._exit(status)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.sim.cli import main
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import on_one_line, visible
 
 
 @given(st.text(st.characters(exclude_categories=())))
@@ -18,6 +18,12 @@ def test_only_printable_text_and_newlines_are_left(text):
 @given(st.text().filter(lambda text: all(c.isprintable() or c == "\n" for c in text)))
 def test_plain_text_is_left_as_it_is(text):
     assert visible(text) == text
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_a_line_stays_one(text):
+    assert len(on_one_line(f"a{text}").splitlines()) == 1
+    assert len(on_one_line("a\nb\x85c").splitlines()) == 1
 
 
 ESCAPED = "run\x1b[2J\u202e"

@@ -7,6 +7,7 @@ one batch, or let other processes do it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Protocol, TypeAlias, cast
 
 import numpy as np
@@ -50,6 +51,11 @@ class ModelSpec:
     own: Callable[[], nn.Module] | None = None
     criterion: Criterion = CLASSIFIES
     optimizer: MakeOptimizer | None = None
+
+    @property
+    def shapes_sha256(self) -> str:
+        """All that the server of a federation knows of the data: a digest of the shapes, hex."""
+        return sha256(f"{self.input_shape} {self.num_classes}".encode()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """Write it for workers in other processes, by value, as cloudpickle does.

@@ -84,7 +84,8 @@ def audit(
             file of another run. A transcript that is damaged is audited up to there, and the damage
             is a finding.
     """
-    chosen, source = options or Options(), find_source(path)
+    chosen = options or Options()
+    source = find_source(path, chosen.data)
     with closing(Reader(source.transcript)) as reader:
         running = _Audit(source, chosen, reader)
         return running.run(progress or NoProgress())
@@ -118,6 +119,7 @@ class _Audit:
         self._opening: Opening | None = None
         self._round: RoundView | None = None
         self._truth_of_round: TruthOfRound = {}
+        self._digest_of_truth = b""
         self._totals: dict[tuple[bytes, int], Vector] = {}
         self._num_rounds, self._whole_rounds = 0, 0
         self._num_records, self._digest = 0, b""
@@ -198,6 +200,7 @@ class _Audit:
         self._last_round = number
         self._totals = {}
         self._truth_of_round = truth
+        self._digest_of_truth = b"" if self._truth is None else self._truth.digest
         self._timeline.begin(number)
         return self._round
 
@@ -233,19 +236,13 @@ class _Audit:
         return {} if self._truth is None else self._truth.seeds
 
     def _read_all_truth(self) -> TruthRead | None:
-        """The rest of the truth file; None without one.
-
-        Only that of a run that was stopped may end inside a record.
-        """
+        """The rest of the truth file; None without one."""
         if self._truth is None:
             return None
         try:
-            read = self._truth.to_the_end()
+            return self._truth.to_the_end()
         except ChainError as error:
             raise UserError(str(error)) from None
-        if self._truth.torn is not None and self._is_closed:
-            raise UserError(str(self._truth.torn))
-        return read
 
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
@@ -303,7 +300,7 @@ class _Audit:
             self._totals,
             self._truth_of_round if self._truth is not None else None,
             self._seeds_of_round,
-            frozenset() if self._truth is None else self._truth.repeated,
+            self._digest_of_truth,
             is_first=self._num_rounds == 1,
         )
         for check in self._checks:

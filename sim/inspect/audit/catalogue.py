@@ -21,12 +21,10 @@ from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.run import RunAgain
 from deltafl.sim.inspect.audit.checks.server import ServerAgain
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
-from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.rules import Rules
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
-    TruthFile,
     ServerAgain,
     DevicesAgain,
     RunAgain,

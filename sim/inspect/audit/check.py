@@ -99,7 +99,7 @@ class RoundOver:
         totals: Sums that were replayed, by session's tag and slot.
         truth: The true values of its devices; None without a truth file.
         seeds: What its devices drew, as far as it is known.
-        repeated: Devices of which the truth file has a second record.
+        truth_digest: That of the truth up to it, 32 bytes; b"" without a truth file.
         is_first: Whether it is the transcript's first.
     """
 
@@ -108,7 +108,7 @@ class RoundOver:
     totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
     truth: TruthOfRound | None = None
     seeds: SeedsOfRound = field(default_factory=dict)
-    repeated: frozenset[int] = frozenset()
+    truth_digest: bytes = b""
     is_first: bool = True
 
 

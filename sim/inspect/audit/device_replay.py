@@ -5,19 +5,16 @@ the file of truth. With them the real device must send what the record says that
 sends otherwise is a departure, of a rule that follows from what is different.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final
-
-import numpy as np
+from typing import Final, TypeAlias
 
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import ClientId, Credentials, DecodeError, Directory, Ledger, SessionParams
 from deltafl.secagg import wire as session_wire
-from deltafl.secagg.errors import LedgerError, PeerError, UsageError
+from deltafl.secagg.errors import EncodingError, LedgerError, PeerError, UsageError
 from deltafl.secagg.identity import IdentityKey, identity
 from deltafl.secagg.messages import (
     AdvertiseKeys,
@@ -58,6 +55,8 @@ LENIENT: Final = RoundPolicy(
 )
 """Of devices whose policy is not known: of what they refuse, other checks judge."""
 
+_Found: TypeAlias = Iterator[tuple[str, str]]  # rule and detail
+
 
 class AnyKey(Directory):
     """Accepts every identity: who was listed, the record does not say."""
@@ -70,40 +69,59 @@ class AnyKey(Directory):
 
 @dataclass(slots=True, eq=False)
 class _Device:
-    """A device, and what it has made of what it was sent."""
+    """A device, and what it has made of what it was sent.
+
+    Once its answers cannot be known, the first that comes is found to be `untrue`: rule and detail.
+    """
 
     client: RoundClient
     inputs: Mapping[int, DeviceTruth]
     due: list[bytes] = field(default_factory=list)
     refused: str = ""
     lost_track: bool = False
+    untrue: list[tuple[str, str]] = field(default_factory=list)
 
     def take(self, data: bytes) -> None:
         """Answer what the device was sent; it is due from now on."""
-        if self.lost_track or self.refused:
+        if self.lost_track or self.refused or self.untrue:
             return
         try:
             reply = self.client.receive(data)
             if isinstance(reply, LocalWork):
-                reply = self._work(reply)
+                self.untrue = list(self._untrue(reply))
+                reply = None if self.untrue else self._work(reply)
         except (PeerError, LedgerError, UsageError) as error:
             self.refused = str(error)
+            return
+        except EncodingError as error:
+            self.untrue = [("truth.disagrees", f"cannot have the values of the truth: {error}")]
             return
         if reply is not None:
             self.due.append(reply)
 
+    def _untrue(self, task: LocalWork) -> _Found:
+        """What the truth lacks, or says otherwise than the device decides."""
+        inputs, client = self.inputs, self.client
+        if task is LocalWork.MEASURE_LOSS:
+            if inputs.keys() != set(range(len(client.models))):
+                yield "truth.missing", "was asked for its loss, and the truth has none"
+            return
+        one = inputs[client.level]
+        if one.passed != (task is LocalWork.TRAIN):
+            trains = "trains" if task is LocalWork.TRAIN else "does not train"
+            yield "truth.disagrees", f"{trains} by its loss, and otherwise by the truth"
+        elif one.passed and one.update is None:
+            yield "truth.missing", "trains by its loss, and the truth has no update of it"
+
     def _work(self, task: LocalWork) -> bytes | None:
         inputs, client = self.inputs, self.client
-        if task is LocalWork.MEASURE_LOSS and len(inputs) == len(client.models):
+        if task is LocalWork.MEASURE_LOSS:
             losses = [inputs[level].loss for level in sorted(inputs)]
             return client.supply_losses(losses, inputs[0].weight)
-        if task is LocalWork.WAIT:
+        update = inputs[client.level].update
+        if task is LocalWork.WAIT or update is None:
             return client.supply_zeros()
-        known = inputs.get(client.level) if task is LocalWork.TRAIN else None
-        if known is None or known.update is None:
-            self.lost_track = True
-            return None
-        return client.supply_update(known.update)
+        return client.supply_update(update)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,17 +142,25 @@ class DeviceReplay:
     inputs: InputsOfRound
     ledgers: Mapping[int, Ledger]
     _devices: dict[int, _Device] = field(default_factory=dict)
-    _said: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    _seedless: set[int] = field(default_factory=set)
+
+    @property
+    def refused(self) -> frozenset[int]:
+        """The devices that refused to go on."""
+        return frozenset(peer for peer, one in self._devices.items() if one.refused)
 
     @property
     def played(self) -> int:
         """How many devices were played again to where the record leads them."""
         return sum(not one.lost_track for one in self._devices.values())
 
-    def sent(self, peer: int, data: bytes) -> None:
+    def sent(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
         """The record says that the server sent this to a device."""
         if peer not in self._devices and peer in self.seeds:
             self._devices[peer] = _Device(self._client(peer), self._inputs_of(peer))
+        elif peer not in self._devices and peer not in self._seedless:
+            self._seedless.add(peer)
+            yield Departure("truth.missing", f"the truth has no seed of device {peer}", place)
         if peer in self._devices:
             self._devices[peer].take(data)
 
@@ -145,7 +171,10 @@ class DeviceReplay:
             return
         if not device.due:
             device.lost_track = True
-            if device.refused:
+            if device.untrue:
+                for rule, detail in device.untrue:
+                    yield Departure(rule, f"device {peer} {detail}", place)
+            elif device.refused:
                 detail = f"device {peer} answered what it refuses: {device.refused}"
                 yield Departure("policy.ignored", detail, place)
             else:
@@ -175,7 +204,7 @@ class DeviceReplay:
         )
 
 
-def _differences(expected: bytes, data: bytes, params: SessionParams) -> Iterator[tuple[str, str]]:
+def _differences(expected: bytes, data: bytes, params: SessionParams) -> _Found:
     """What is different in a device's message: rules and details."""
     try:
         due, said = session_wire.decode(expected, params), session_wire.decode(data, params)
@@ -186,42 +215,37 @@ def _differences(expected: bytes, data: bytes, params: SessionParams) -> Iterato
         names = type(said).__name__, type(due).__name__
         yield "messages.unasked", f"sent {names[0]} where {names[1]} was due"
         return
-    found = False
-    for one in _in_messages(due, said):
-        found = True
-        yield one
-    if not found:
-        yield "messages.unasked", "sent what an honest device writes otherwise"
+    otherwise = "messages.unasked", "sent what an honest device writes otherwise"
+    yield from list(_in_messages(due, said)) or [otherwise]
 
 
-def _in_messages(due: SessionMessage, said: SessionMessage) -> Iterator[tuple[str, str]]:
-    match due, said:
-        case AdvertiseKeys(), AdvertiseKeys():
-            if (due.sealing_key, due.mask_keys) != (said.sealing_key, said.mask_keys):
-                yield "secrets.other", "has other keys than those of the secrets that it drew"
-            if due.credential != said.credential:
-                yield "keys.unsworn", "signed its keys otherwise than its identity does"
-        case ShareKeys(), ShareKeys():
-            if due.commitments != said.commitments:
-                yield "commitments.other", "committed to other seeds than it drew"
-            if due.boxes != said.boxes:
-                yield "boxes.other", "sealed other boxes than those of its shares"
-        case ShareReceipt(), ShareReceipt():
-            yield "boxes.refused", "complained of other boxes than those that do not open"
-        case MaskedInput(), MaskedInput():
-            if due.packed != said.packed:
-                yield "masks.other", "sent another vector than its contribution under its masks"
-            if due.committed != said.committed:
-                yield "commitments.other", "committed to another answer than its own"
-            if due.proof != said.proof:
-                yield "proof.predictable", "proved its answer by other numbers than it drew"
-        case ConsistencySignature(), ConsistencySignature():
-            yield "keys.unsworn", "signed the list otherwise than its identity does"
-        case UnmaskShares(), UnmaskShares():
-            same = np.array_equal(due.positions, said.positions) and np.array_equal(
-                due.kinds, said.kinds
-            )
-            if not same:
-                yield "shares.other", "gave other shares than it was asked for"
-            else:
-                yield "shares.other", "gave other shares than those that it had been sent"
+_PARTS: Final[Mapping[type, Sequence[tuple[str, str, str]]]] = {
+    AdvertiseKeys: (
+        ("sealing_key", "secrets.other", "has another key than that of the secret that it drew"),
+        ("mask_keys", "secrets.other", "has other keys than those of the secrets that it drew"),
+        ("credential", "keys.unsworn", "signed its keys otherwise than its identity does"),
+    ),
+    ShareKeys: (
+        ("commitments", "commitments.other", "committed to other seeds than it drew"),
+        ("boxes", "boxes.other", "sealed other boxes than those of its shares"),
+    ),
+    ShareReceipt: (("", "boxes.refused", "complained of other boxes than those that do not open"),),
+    MaskedInput: (
+        ("packed", "masks.other", "sent another vector than its contribution under its masks"),
+        ("committed", "commitments.other", "committed to another answer than its own"),
+        ("proof", "proof.predictable", "proved its answer by other numbers than it drew"),
+    ),
+    ConsistencySignature: (
+        ("", "keys.unsworn", "signed the list otherwise than its identity does"),
+    ),
+    UnmaskShares: (
+        ("", "shares.other", "gave other shares than it was asked for, or had been sent"),
+    ),
+}
+"""What an honest device makes of a field, or of all of a message: rule and detail."""
+
+
+def _in_messages(due: SessionMessage, said: SessionMessage) -> _Found:
+    for name, rule, detail in _PARTS.get(type(due), ()):
+        if not name or getattr(due, name) != getattr(said, name):
+            yield rule, detail

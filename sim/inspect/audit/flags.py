@@ -62,6 +62,7 @@ _WITH_VALUES: Final = (
 )
 _FILES: Final = (
     ("--truth", "truth.sqlite of the run"),
+    ("--data", "where the run's data are: no file is opened because a record names it"),
     ("--html", "write the report as one page"),
     ("--sarif", "write the findings as SARIF 2.1.0, for code hosts and CI"),
 )

@@ -22,6 +22,7 @@ class Options:
 
     Attributes:
         truth: A truth file of the same run.
+        data: Where the data of its settings are; by default, no file is opened that these name.
         head: The digest that the transcript must end with, 32 bytes.
         adversary: What the server may be; by default what the run's settings say, else curious.
         colluding: Share of devices that may collude; by default as the run's settings say.
@@ -40,6 +41,7 @@ class Options:
     """
 
     truth: Path | None = None
+    data: Path | None = None
     head: bytes | None = None
     adversary: Adversary | None = None
     colluding: float | None = None

@@ -39,6 +39,7 @@ class Kept:
         received: Bytes that devices sent.
         lost: What earlier rounds over the model had revealed, with which it went on.
         is_interrupted: Whether it was lost because the server's process ended.
+        refused: Devices that refused to answer; None where nobody knows.
     """
 
     cohort: tuple[int, ...]
@@ -51,6 +52,7 @@ class Kept:
     received: int = 0
     lost: Sequence[LostSearch] = ()
     is_interrupted: bool = True
+    refused: frozenset[int] | None = None
 
 
 @dataclass(slots=True, eq=False)

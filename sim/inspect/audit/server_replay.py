@@ -77,8 +77,7 @@ class ServerReplay:
     _sent: set[int] = field(default_factory=set)
     _ever: set[int] = field(default_factory=set)
     _answered: set[int] = field(default_factory=set)
-    _heard: set[tuple[int, bytes]] = field(default_factory=set)
-    _answers: set[tuple[int, type, int]] = field(default_factory=set)
+    _answers: dict[tuple[object, ...], bytes] = field(default_factory=dict)  # the first of each
     _signed: set[tuple[int, int, bytes]] = field(default_factory=set)  # with the slot
     _roster: Sequence[int] = ()
     _unlearnt: bool = False
@@ -105,19 +104,20 @@ class ServerReplay:
             return
         self._sent.add(peer)
         if due != data:
-            self._lose_track()
+            self.lost_track = True
             for rule, detail in self._differences(due, data):
                 yield Departure(rule, f"to device {peer} {detail}", place)
 
     def received(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
         """The record says that this was received."""
-        heard = peer, sha256(data).digest()
-        if heard in self._heard:
+        digest = sha256(data).digest()
+        key = self._asked_for(peer, data) or (peer, digest)
+        if key in self._answers and self._answers[key] == digest:
             detail = f"device {peer} sent a message once more"
             yield Departure("messages.repeated", detail, place)
-        elif self._is_second(peer, data):
+        elif key in self._answers:
             yield Departure("messages.twice", f"device {peer} sent another answer", place)
-        self._heard.add(heard)
+        self._answers.setdefault(key, digest)
         self._answered.add(peer)
         if not self.lost_track:
             self.server.receive(ClientId(peer), data)
@@ -132,7 +132,7 @@ class ServerReplay:
         yield from self._not_learnt(place)
         if not self._due:
             if not self._goes_on:
-                self._lose_track()
+                self.lost_track = True
                 yield Departure("messages.untimely", "the round goes on after its end", place)
             return
         self._ever |= self._sent
@@ -153,7 +153,7 @@ class ServerReplay:
             return
         revealed = self.server.revealed
         if not self._unlearnt or revealed is None:
-            self._lose_track()
+            self.lost_track = True
             why = f": {self._given_up}" if self._given_up else ""
             detail = f"it has a sum of slot {total.slot}, which its messages do not give{why}"
             yield Departure("sums.unreplayable", detail, place)
@@ -187,7 +187,7 @@ class ServerReplay:
             return
         yield from self._not_learnt(place)
         if self.server.outcomes is None:
-            self._lose_track()
+            self.lost_track = True
             said = f"was given up because {aborted[:80]}" if aborted else "ended"
             detail = f"it {said}, where an honest server goes on"
             yield Departure("round.given-up", detail, place)
@@ -212,19 +212,16 @@ class ServerReplay:
             return message.roster.tolist() if isinstance(message, RosterMessage) else ()
         return ()
 
-    def _is_second(self, peer: int, data: bytes) -> bool:
-        """Whether a device had sent another answer to the same question."""
+    def _asked_for(self, peer: int, data: bytes) -> tuple[object, ...]:
+        """What a device's message answers; nothing if it is none."""
         try:
             message = session_wire.decode(data, self.params)
         except DecodeError:
-            return False
+            return ()
         slot = getattr(message, "slot", 0)
         if isinstance(message, ConsistencySignature):
             self._signed.add((peer, slot, bytes(message.signature)))
-        answer = peer, type(message), slot
-        known = answer in self._answers
-        self._answers.add(answer)
-        return known
+        return peer, type(message), slot
 
     def _unsound(self, revealed: SlotSum, place: Evidence) -> Iterator[Departure]:
         """A sum that honest devices cannot give."""
@@ -250,9 +247,6 @@ class ServerReplay:
             early = place if self._early is None else self._early[1]
             yield Departure("sums.unrecorded", f"{detail}is not recorded", early)
         self._early = None
-
-    def _lose_track(self) -> None:
-        self.lost_track = True
 
     def _too_many(self, peer: int, data: bytes, due: bytes | None) -> tuple[str, str]:
         """The rule and the detail of a message that is not due."""
@@ -304,12 +298,8 @@ class ServerReplay:
                 f"{_named(actual)} was sent where {_named(expected)} was due",
             )
             return
-        found = False
-        for one in self._in_envelopes(expected, actual):
-            found = True
-            yield one
-        if not found:
-            yield "messages.twice", "was sent what an honest server writes otherwise"
+        otherwise = "messages.twice", "was sent what an honest server writes otherwise"
+        yield from list(self._in_envelopes(expected, actual)) or [otherwise]
 
     def _in_envelopes(self, expected: Envelope, actual: Envelope) -> _Found:
         if isinstance(expected, Announce) and isinstance(actual, Announce):
@@ -320,8 +310,10 @@ class ServerReplay:
                     "question.unfounded",
                     f"was asked {actual.question}, where the sums lead to {expected.question}",
                 )
-            if expected.opening != actual.opening:
-                yield from _in_openings(actual.opening)
+            if expected.opening != actual.opening and actual.opening:
+                yield "proof.differs", "was sent another proof than that of the sum before"
+            elif expected.opening != actual.opening:
+                yield "proof.missing", "was asked without the proof of the sum before"
         if expected.session != actual.session:
             yield from self._in_sessions(expected.session, actual.session)
 
@@ -398,19 +390,13 @@ def _keys_in(message: RosterMessage) -> Mapping[int, AdvertiseKeys]:
 
 
 def _in_announcements(expected: Announce, actual: Announce) -> _Found:
-    if expected.models != actual.models:
-        yield "broadcast.announcement", "was sent another model"
-    if expected.levels != actual.levels:
-        yield "broadcast.announcement", "was told other settings of the round"
-    if expected.session != actual.session:
-        yield "broadcast.announcement", "was told other parameters of the session"
-
-
-def _in_openings(actual: bytes) -> _Found:
-    if not actual:
-        yield "proof.missing", "was asked without the proof of the sum before"
-    else:
-        yield "proof.differs", "was sent another proof than that of the sum before"
+    for name, what in (
+        ("models", "was sent another model"),
+        ("levels", "was told other settings of the round"),
+        ("session", "was told other parameters of the session"),
+    ):
+        if getattr(expected, name) != getattr(actual, name):
+            yield "broadcast.announcement", what
 
 
 def _in_sets(due: Sequence[int], said: Sequence[int], what: str) -> _Found:

@@ -2,15 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import UserError, damaged
-from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.labels import read_comparison
-from deltafl.sim.record.record import SUMMARY, Record
+from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
 
@@ -25,27 +23,23 @@ class Source:
         given: What the person named.
         transcript: The transcript; it need not exist for a run in clear.
         config: The run's settings; None for a bare transcript.
-        events: What the run recorded of its rounds, by round.
         head: The digest that the run states, 32 bytes; None if it states none.
         num_others: Further runs of the same experiment, in directories of their own.
         directory: The run directory; None for a bare transcript.
         arms: The settings of all runs of the experiment, this one's first.
         summary: What the run says that it found; None if it is not finished.
-        truth_marks: How far its truth file goes by its checkpoints, by their rounds.
-        damage: What is wrong with its events, so that they are not known; "" if nothing is.
+        data: Where its data are, if the auditor says so.
     """
 
     given: Path
     transcript: Path
     config: RunConfig | None = None
-    events: Mapping[int, Event] | None = None
     head: bytes | None = None
     num_others: int = 0
     directory: RunDirectory | None = None
     arms: tuple[RunConfig, ...] = ()
     summary: Mapping[str, object] | None = None
-    truth_marks: Mapping[int, Mark] = field(default_factory=dict)
-    damage: str = ""
+    data: Path | None = None
 
     @property
     def is_in_clear(self) -> bool:
@@ -58,8 +52,12 @@ class Source:
         return self.config is not None and self.config.privacy.sums == "ideal"
 
 
-def find_source(path: Path) -> Source:
+def find_source(path: Path, data: Path | None = None) -> Source:
     """Find out what a path is.
+
+    Args:
+        path: What is audited.
+        data: Where the run's data are; None to open no file that a record names.
 
     Raises:
         UserError: there is nothing to audit, or what the run says of itself is damaged.
@@ -81,28 +79,17 @@ def find_source(path: Path) -> Source:
     with directory.read() as record:
         config = record.config(checked=False)  # contradictions are findings
         summary = record.json(SUMMARY)
-        events: dict[int, Event] | None = None
-        damage = ""
-        try:
-            events = _events(record)
-        except UserError as error:  # the messages can be audited all the same
-            if not config.federation.is_private:
-                raise
-            damage = str(error)
-    if config.privacy.sums == "ideal" and config.federation.is_private:
-        events = {}  # there are no messages that they could disagree with
     arms = config.arms()
     return Source(
         path,
         directory.record,
         arms[0],
-        events,
         head=_stated_head(directory, summary),
         num_others=len(arms) - 1,
         directory=directory,
         arms=arms,
         summary=summary,
-        damage=damage,
+        data=data,
     )
 
 
@@ -113,14 +100,3 @@ def _stated_head(directory: RunDirectory, summary: Mapping[str, object] | None) 
     if not _DIGEST.fullmatch(stated):
         raise damaged(directory.record, "its digest of the record is none")
     return bytes.fromhex(stated)
-
-
-def _events(record: Record) -> dict[int, Event]:
-    """The events by round."""
-    events: dict[int, Event] = {}
-    for event in read_events(record):
-        number = event.get("round")
-        if type(number) is not int:
-            raise damaged(record.path, "an event is of no round")
-        events[number] = event
-    return events

@@ -9,7 +9,7 @@ from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.html.grouping import Group, group
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
 from deltafl.sim.inspect.audit.report import AuditReport
-from deltafl.sim.visible import visible
+from deltafl.sim.visible import on_one_line
 from deltafl.sim.writing import count
 
 _WIDTH: Final = 96
@@ -31,7 +31,7 @@ def describe(*reports: AuditReport) -> str:
         lines += ["", *_report(report)]
     lines += ["", "What no audit shows (more with --json or --html):"]
     lines += [f"  - {one.partition('. ')[0].rstrip('.')}" for one in reports[0].limits]
-    return "\n".join(visible(line).replace("\n", "\\n") for line in lines)
+    return "\n".join(map(on_one_line, lines))
 
 
 def _box(source: str, reached: Verdict) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The truth, read round by round alongside the transcript: what each masked vector hides."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from deltafl.protocol.selection import Threshold
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, read_with_marks
 
 TruthOfRound = Mapping[int, DeviceTruth]
@@ -27,19 +26,15 @@ SeedsOfRound = Mapping[tuple[bytes, int], DeviceSeed]
 """What devices drew, by session's tag and device."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class TruthRead:
     """A truth file that was read to its end.
 
     Attributes:
         untold: The rounds that nobody has asked for, ascending.
-        num_records: Its records, with the opening.
-        marks: How far it goes, by number of records; only for the numbers that were wanted.
     """
 
     untold: tuple[int, ...]
-    num_records: int
-    marks: Mapping[int, Mark]
 
 
 class TruthRounds:
@@ -48,26 +43,27 @@ class TruthRounds:
     Args:
         path: The truth file.
         run_id: That of the transcript.
-        wanted: Numbers of records after which it is to be noted how far the file goes.
+
+    Raises:
+        ChainError: the file is damaged, or of another run.
 
     Attributes:
         seeds: The seeds of the round that was read last.
         inputs: All that it has of the devices' values.
-        repeated: The devices of which that round has a second record of the same kind.
-        torn: What is wrong with the end of the file, if it ends inside a record; then nothing
-            follows the records before. So ends that of a run that was killed while it wrote it.
+        digest: Of the file's chain up to that round, 32 bytes.
     """
 
-    def __init__(self, path: Path, run_id: bytes, wanted: Collection[int] = ()) -> None:
+    def __init__(self, path: Path, run_id: bytes) -> None:
         self.seeds: SeedsOfRound = {}
         self.inputs: InputsOfRound = {}
-        self.repeated: frozenset[int] = frozenset()
-        self.torn: ChainError | None = None
+        self.digest = b""
         self._rest = read_with_marks(path, run_id)
-        self._wanted, self._marks = frozenset(wanted), dict[int, Mark]()
-        self._num_records = 0
         self._passed: set[int] = set()
         self._next: DeviceTruth | DeviceSeed | None = None
+        opening = next(self._rest, None)
+        if opening is None:
+            raise ChainError(path, 0, Damage.EMPTY, "it has no rows")
+        self._mark = opening[1]
         self._step()
 
     def to_the_end(self) -> TruthRead:
@@ -79,7 +75,7 @@ class TruthRounds:
         while self._next is not None:
             self._passed.add(self._next.round)
             self._step()
-        return TruthRead(tuple(sorted(self._passed)), self._num_records, self._marks)
+        return TruthRead(tuple(sorted(self._passed)))
 
     def of(self, round_number: int) -> TruthOfRound:
         """What is known of a round of one level; nothing of several. Rounds before are passed over.
@@ -89,38 +85,22 @@ class TruthRounds:
         """
         found: dict[tuple[int, int], DeviceTruth] = {}
         seeds: dict[tuple[bytes, int], DeviceSeed] = {}
-        repeated: set[int] = set()
         while (one := self._next) is not None and one.round <= round_number:
             if one.round != round_number:
                 self._passed.add(one.round)
             elif isinstance(one, DeviceSeed):
-                if (one.tag, one.device) in seeds:
-                    repeated.add(one.device)
                 seeds[one.tag, one.device] = one
             else:
-                if (one.device, one.level) in found:
-                    repeated.add(one.device)
                 found[one.device, one.level] = one
             self._step()
-        self.seeds, self.inputs, self.repeated = seeds, found, frozenset(repeated)
+        self.seeds, self.inputs = seeds, found
         has_levels = any(level for _, level in found)
         return {} if has_levels else {device: one for (device, _), one in found.items()}
 
     def _step(self) -> None:
-        """Go on to the next record of a round."""
-        self._next = None
-        try:
-            for record, mark in self._rest:
-                self._num_records = mark.num_frames
-                if mark.num_frames in self._wanted:
-                    self._marks[mark.num_frames] = mark
-                if record is not None:
-                    self._next = record
-                    return
-        except ChainError as error:
-            if error.damage is not Damage.CUT:
-                raise
-            self.torn = error
+        """Go on to the next row of a round."""
+        self.digest = self._mark.digest
+        self._next, self._mark = next(self._rest, (None, self._mark))
 
 
 def passes(truth: DeviceTruth, config: RoundConfig, threshold: Threshold) -> bool:

@@ -73,7 +73,7 @@ class InjectedLeak:
         """The report on the run with the leak."""
         edit = self.edited()
         path = self.laid(edit.run, edit.entries, folder)
-        truth = truth_of(self.retold(edit.run), folder) if self.with_truth else None
+        truth = _truth(self.retold(edit.run), path, folder) if self.with_truth else None
         return audit(path, Options(**{**USUAL, **self.options, "truth": truth}))
 
     def audit_of_twin(self, folder: Path):
@@ -88,8 +88,14 @@ def _audit_of_twin(folder, stage, laid, options, with_truth):
     run = played(stage)
     own = Path(tempfile.mkdtemp(dir=folder))
     path = laid(run, run.entries, own)
-    truth = truth_of(run, own) if with_truth else None
+    truth = _truth(run, path, own) if with_truth else None
     return audit(path, Options(**{**USUAL, **dict(options), "truth": truth}))
+
+
+def _truth(run: StagedRun, path: Path, folder: Path) -> Path:
+    """That in the directory that is audited, else that of the run."""
+    own = path / "truth.sqlite"
+    return own if own.exists() else truth_of(run, folder)
 
 
 def truth_of(run: StagedRun, folder: Path) -> Path:

@@ -12,6 +12,7 @@ from leaks import leak
 from staged_runs import (
     Edit,
     Kind,
+    ManyStage,
     ProvedStage,
     SignedStage,
     Stage,
@@ -433,3 +434,16 @@ def a_list_that_is_signed_by_somebody_else(edit):
     (entry,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
     (other,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=min(edit.run.stage.ids))
     edit.put_message(entry, edit.message(other))
+
+
+class SilentAtTheEndStage(ManyStage):
+    """Those that fail the filter have no shares to give, in the last step."""
+
+    def vanishing(self, number, take, config):
+        return dict.fromkeys(self.by_loss()[:5], Vanish(Step(Sending.UNMASK, self.max_queries)))
+
+
+@leak("metadata.answers", stage=SilentAtTheEndStage, with_truth=True, round=None)
+def whoever_fails_the_filter_gives_no_shares(edit):
+    for number in range(1, edit.run.stage.num_rounds + 1):
+        assert edit.run.passed(number).isdisjoint(edit.run.stage.by_loss()[:5])

@@ -17,7 +17,7 @@ from staged_runs import Kind, Over, TinyStage, write
 from deltafl.secagg.states import Stage as Sending
 from deltafl.secagg.states import Step, Vanish
 from deltafl.sim.cohort.simulated import SimulatedCohort
-from deltafl.sim.run import simulated
+from deltafl.sim.run import engine, simulated
 
 ROUNDS = run_directories.SMALL["federation"]["rounds"]
 AT = 30  # a row in the middle of the tiny run
@@ -120,9 +120,9 @@ def without_an_update(run):
     return replace(run, truths=[(number, replace(device, noted_update=None)), *others])
 
 
-def of_a_directory(*rules, number=None, laid):
+def of_a_directory(*rules, number=None, laid, twin_laid=HONEST, **more):
     """Leaks in what a small run has left, whatever is staged."""
-    return leak(*rules, stage=TinyStage, round=number, laid=laid, twin_laid=HONEST)
+    return leak(*rules, stage=TinyStage, round=number, laid=laid, twin_laid=twin_laid, **more)
 
 
 def of_one_round(rows):
@@ -172,17 +172,112 @@ def a_model_of_the_server_s_own(edit):
     assert edit.entries
 
 
-def without_a_device_that_was_there():
-    """The server loses a device that, by the settings, answers."""
+def losing(step, which, rounds=range(ROUNDS)):
+    """The server says that some devices are gone, which, by the settings, answer."""
 
-    def lost(number, ids, _slots):
-        return {i: Vanish(Step(Sending.MASK, 1)) for i in ids[:1]} if number == 0 else {}
+    def lost(number, ids, slots):
+        gone = Vanish(Step(Sending.MASK, step % slots))
+        return dict.fromkeys(ids[which], gone) if number in rounds else {}
 
     return mock.patch.object(simulated, "dropouts_of", return_value=lost)
 
 
-@of_a_directory("answers.vanished", number=1, laid=real(patched=without_a_device_that_was_there))
+LAST = -1  # the slot of the updates
+ONE_AT_ONCE = partial(losing, 1, slice(1), range(1))
+ONE_IN_EACH_SEARCH = partial(losing, 1, slice(-1, None))
+ONE_AFTER_EACH_SEARCH = partial(losing, LAST, slice(2, 3))
+TOO_MANY = partial(losing, LAST, slice(4))
+
+
+@of_a_directory("answers.vanished", number=1, laid=real(patched=ONE_AT_ONCE))
 def a_device_that_is_called_silent(edit):
+    assert edit.entries
+
+
+@of_a_directory("answers.vanished", number=2, laid=real(patched=ONE_IN_EACH_SEARCH))
+def searches_that_are_ended_by_losing_a_device(edit):
+    assert edit.entries
+
+
+@of_a_directory("answers.vanished", number=2, laid=real(patched=ONE_AFTER_EACH_SEARCH))
+def a_chosen_device_that_is_lost_after_each_search(edit):
+    assert edit.entries
+
+
+@of_a_directory("answers.vanished", number=1, laid=real(patched=TOO_MANY))
+def a_round_that_is_given_up_by_losing_half_of_it(edit):
+    assert edit.entries
+
+
+TOLD = {"privacy": {"truth": True}}
+TRUE = real(**TOLD)
+ONE_AT_ONCE_TOLD = real(patched=ONE_AT_ONCE, **TOLD)
+
+
+@of_a_directory(
+    "answers.vanished", number=1, laid=ONE_AT_ONCE_TOLD, twin_laid=TRUE, with_truth=True
+)
+def a_device_that_is_called_silent_beside_the_truth(edit):
+    assert edit.entries
+
+
+def another_version(directory):
+    run_directories.in_said("versions", torch="2.12.0+cpu")(directory)
+
+
+ANOTHER_FIRST_ONE = real(another_version, patched=ANOTHER_FIRST)
+
+
+@of_a_directory("model.first-differs", number=1, laid=ANOTHER_FIRST_ONE)
+def a_version_that_would_explain_another_first_model(edit):
+    assert edit.entries
+
+
+def rounded_otherwise():
+    """A processor that rounds the first model otherwise."""
+    honest = engine.first_model
+    return mock.patch.object(
+        engine, "first_model", lambda *of: np.nextafter(honest(*of), np.float32(9))
+    )
+
+
+@of_a_directory("run.rounding", number=1, laid=real(patched=rounded_otherwise))
+def a_first_model_with_other_last_bits(edit):
+    assert edit.entries
+
+
+def without_truth(directory):
+    directory.truth.unlink()
+
+
+@of_a_directory("truth.absent", laid=real(without_truth, **TOLD), twin_laid=TRUE)
+def a_truth_that_is_gone(edit):
+    assert edit.entries
+
+
+def without_digests(rows):
+    for _, _, fields, _ in rows:
+        if fields.get("what") == "end":
+            fields["data"] = None
+
+
+A_LITTLE = "UPDATE devices SET loss = loss * (1 + 1e-15) WHERE round = 2"
+OTHER_LOSSES = real(run_directories.lie_in_truth(A_LITTLE), **TOLD)
+NO_DIGESTS = real(run_directories.lie(without_digests), **TOLD)
+
+
+@of_a_directory("truth.disagrees", number=2, laid=OTHER_LOSSES, twin_laid=TRUE, with_truth=True)
+def losses_that_are_a_little_different_in_the_truth(edit):
+    assert edit.entries
+
+
+@of_a_directory("truth.disagrees", number=1, laid=NO_DIGESTS, twin_laid=TRUE, with_truth=True)
+def a_record_that_does_not_vouch_for_its_truth(edit):
+    assert edit.entries
+
+
+@of_a_directory("record.disagrees", laid=real(lambda one: one.bundle.unlink()))
+def a_finished_run_without_its_models(edit):
     assert edit.entries
 
 
@@ -225,12 +320,13 @@ def an_algorithm_without_masks(edit):
 
 @leak("truth.missing", with_truth=True, retold=without_a_device)
 def a_device_that_is_left_out_of_the_truth(edit):
-    edit.touched = [edit.end(1)]
+    edit.touched = edit.find(1, Kind.OPEN, peer=VICTIM)
 
 
 @leak("truth.disagrees", with_truth=True, retold=without_an_update)
 def a_device_that_did_not_train_by_the_truth(edit):
-    edit.touched = [edit.end(1)]
+    number, device = next(one for one in edit.run.truths if one[1].noted_update is not None)
+    edit.touched = edit.find(number, Kind.MASKED, slot=UPDATE, peer=device.id)
 
 
 @leak("record.reordered")

@@ -5,19 +5,24 @@ right again (`lie`), or as by somebody who does not (`records.change`).
 """
 
 import functools
+import hashlib
 import json
+import sqlite3
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from unittest import mock
 
+import msgpack
 import real_runs
 import records
 from staged_runs import SEED, write
 
 from deltafl.sim.record.record import SUMMARY, write_record
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.truth import TRUE
 from deltafl.sim.settings.config import (
     ExperimentConfig,
     FederationConfig,
@@ -28,11 +33,10 @@ from deltafl.sim.settings.config import (
 
 CONFIG = RunConfig(
     federation=FederationConfig(
-        algorithm="private-delta-fl",
+        algorithm="private-own",  # so nobody plays the run again
         rounds=2,
         cohort_size=7,
         theta=Fraction(3, 4),
-        devices="remote",  # so nobody plays the run again
     ),
     quantile=QuantileConfig(method="bracketed", max_queries=2, resolution_bits=10, loss_bound=8),
     privacy=PrivacyConfig(min_cohort=5, max_weight=512, transcript="full"),
@@ -107,6 +111,28 @@ def lie(change: Callable[[list], object]) -> Change:
                     (mark.digest, owner),
                 )
             record.keep()
+
+    return changed
+
+
+def lie_in_truth(*statements) -> Change:
+    """Run SQL on the truth; its chain is right again."""
+
+    def changed(directory: RunDirectory) -> None:
+        records.change_record(directory.truth, *statements)
+        with closing(sqlite3.connect(directory.truth)) as db:
+            rows = sorted(
+                (row[0], table, row[2:])
+                for table in TRUE
+                for row in db.execute(f"SELECT * FROM {table}")  # noqa: S608
+            )
+            digest = hashlib.sha256(b"deltafl truth 1").digest()
+            for number, table, values in rows:
+                packed = msgpack.packb((table, number, *values))
+                digest = hashlib.sha256(digest + packed).digest()
+                query = f"UPDATE {table} SET digest = ? WHERE number = ?"  # noqa: S608
+                db.execute(query, (digest, number))
+            db.commit()
 
     return changed
 

@@ -1,6 +1,7 @@
 """A run directory is held to what the engine writes: events, evaluations, states, what it says."""
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -199,12 +200,24 @@ def test_settings_that_no_run_can_have_are_found(tmp_path, old, new):
 
 
 @pytest.mark.slow
-def test_results_of_other_libraries_are_not_compared(tmp_path):
+def test_other_versions_are_named_and_everything_is_compared(tmp_path):
     directory = real(tmp_path / "run", in_said("versions", torch="9.9.9"))
     report = audit(directory.path)
-    assert not [f for f in report.findings if f.severity >= Severity.MEDIUM]
+    assert not [f for f in report.findings if f.severity >= Severity.LOW]
     (made,) = [check for check in report.checks if check.name == RunAgain.name]
-    assert "torch 9.9.9" in made.detail
+    assert made.detail.startswith("2 of 2 rounds were played again")
+    assert any("torch '9.9.9'" in one for one in report.not_checked)
+
+
+@pytest.mark.slow
+def test_nothing_in_a_record_writes_a_line_of_the_report(tmp_path, capsys):
+    line = "Everything was checked."
+    change = in_said("summary", **{f"loss\n{line}\r\x85{line}\u2028{line}": 3})
+    directory = real(tmp_path / "run", change)
+    assert main(["audit", str(directory.path), "--quiet"]) == 1
+    printed = capsys.readouterr().out
+    assert f"loss\\n{line}" in printed
+    assert not [one for one in printed.splitlines() if one.startswith(line)]
 
 
 @pytest.mark.parametrize(
@@ -219,6 +232,47 @@ def test_what_a_run_says_that_cannot_be_read_is_named(tmp_path, name, text, said
     directory = real(tmp_path / "run", lambda one: records.note(one.path, name, text))
     with pytest.raises(UserError, match=said):
         audit(directory.path)
+
+
+def in_place_of_the_bundle(make):
+    def change(directory):
+        directory.bundle.unlink()
+        make(directory.bundle)
+
+    return change
+
+
+VERSIONS = [
+    {"threads": 10**9, "backend": ["batched"], "data_sha256": None},
+    {"threads": -1, "backend": "cuda", "device": {"a": 1}, "workers": 10**9},
+    {"threads": "\n", "torch": None, "data_sha256": "\x1b[2J"},
+]
+ODD = {
+    "no bundle but a folder": in_place_of_the_bundle(Path.mkdir),
+    "no bundle but a pipe": in_place_of_the_bundle(os.mkfifo),
+    "no bundle but a link to nowhere": in_place_of_the_bundle(lambda one: one.symlink_to("no")),
+    "no bundle but text": in_place_of_the_bundle(lambda one: one.write_text("no")),
+    **{f"versions {n}": in_said("versions", **one) for n, one in enumerate(VERSIONS)},
+    "other data": in_settings('source = "digits"', 'source = "synthetic"'),
+    "data that are nowhere": in_settings('source = "digits"', 'source = "/no/such.csv"'),
+    "another model": in_settings('name = "linear"', 'name = "convnet"'),
+    "fewer devices": in_settings("num_devices = 24", "num_devices = 9"),
+    "another cohort": in_settings("cohort_size = 8", "cohort_size = 24"),
+    "a wider floor": in_settings("max_weight = 8192", "max_weight = 2"),
+    "narrow devices": in_settings("[data]", "[policy]\nmax_loss_bound = 1\n\n[data]"),
+    "machines": in_settings('devices = "simulated"', 'devices = "remote"'),
+    "more rounds": in_settings("rounds = 2", "rounds = 2000000"),
+    "levels": in_settings("levels = []", 'levels = ["1", "0.5"]'),
+    "a GPU": in_settings('device = "cpu"', 'device = "cuda"'),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_directory_is_no_crash(tmp_path, name):
+    directory = real(tmp_path / "run", ODD[name])
+    found(directory)
+    assert main(["audit", str(directory.path), "--quiet", "--json"]) in (0, 1)
 
 
 def test_versions_that_cannot_be_read_are_a_finding(tmp_path):

@@ -13,7 +13,8 @@ from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.inspect.audit.views import RoundView, place_of
+from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.algorithms import policy_of
 
 RULES = Rules.read(
@@ -39,6 +40,10 @@ policy.ignored high device A24: a device answered what devices refuse
     The device does not insist on what protects it.
 messages.unasked medium device A16: a device sent what nobody had asked it for
     It may be a message of its own.
+truth.missing high record A24: the truth file lacks rows that a simulation writes
+    What these devices did is not compared with anything, and they may have done anything.
+truth.disagrees high record A24: the truth file disagrees with the record
+    The truth file was changed, or is of another run. What was compared with it proves nothing.
 messages.unreadable-answer critical device A15: a device sent what is no message of the protocol
     It may hold the device's values in clear.
 """
@@ -58,6 +63,7 @@ class DevicesAgain(Check):
         self._policy = LENIENT if config is None else policy_of(config)
         self._ledgers: dict[int, Ledger] = defaultdict(MemoryLedger)
         self._sessions: dict[bytes, DeviceReplay] = {}
+        self._missing: list[Finding] = []
         self._played = self._rounds = 0
 
     def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
@@ -73,20 +79,32 @@ class DevicesAgain(Check):
             return
         *_, latest = self._sessions.values()  # for an answer that nobody can read
         replay = self._sessions.get(tag, latest)
-        if seen.record.sent:
-            replay.sent(seen.record.peer, seen.data)
-            return
-        for one in replay.received(seen.record.peer, seen.data, seen.place):
-            yield RULES.found(one.rule, one.detail, [one.place])
+        take = replay.sent if seen.record.sent else replay.received
+        for one in take(seen.record.peer, seen.data, seen.place):
+            found = RULES.found(one.rule, one.detail, [one.place])
+            if one.rule == "truth.missing":
+                self._missing.append(found)
+            else:
+                yield found
 
-    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
-        """Count its devices."""
-        del over
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Count its devices, and compare what the record says of its truth."""
         played = sum(one.played for one in self._sessions.values())
         self._played += played
         self._rounds += bool(played)
-        self._sessions = {}
-        return ()
+        kept = self._premises.rounds.kept.get(over.view.number)
+        if kept is not None and self._sessions:
+            kept.refused = frozenset().union(*(one.refused for one in self._sessions.values()))
+        self._sessions, missing, self._missing = {}, self._missing, []
+        end, config = over.view.end, self._premises.source.config
+        if end is None or end.aborted == INTERRUPTED:
+            return  # of a round without an end, nothing is in the truth
+        yield from missing
+        is_due = config is not None and config.privacy.truth
+        if (end.truth or is_due) and end.truth != over.truth_digest:
+            said = f"has the digest {end.truth.hex()}" if end.truth else "has no digest"
+            detail = f"the record {said} of the truth, which has {over.truth_digest.hex()}"
+            yield RULES.found("truth.disagrees", detail, [place_of(end)])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds of which there are seeds."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from deltafl.protocol.errors import ProtocolError
+from deltafl.secagg.errors import SecAggError
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -11,7 +13,7 @@ from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable, summary_differs
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.record import Record as RunRecord
-from deltafl.sim.record.transcript import Closing, Record, Resumed
+from deltafl.sim.record.transcript import Closing, Record, Resumed, RoundEnd
 
 RULES = Rules.read(
     """\
@@ -20,6 +22,11 @@ record.disagrees high record A24: what the run says of itself does not fit toget
 answers.vanished high server A24: a device is said to be silent, and by the settings it answers
     A server that loses devices at will chooses who is in which sum, and ends searches where it
     likes.
+run.rounding low record A24: numbers differ in their last bits from those computed here
+    Processors and versions of torch round differently. Nothing else was compared less strictly
+    for it.
+truth.absent low record A24: the record has digests of a truth file, which is not there
+    What devices had to hide, and how they drew it, is not compared with anything.
 run.unfinished medium record A24: the record is closed, and the run has no summary
     The run was stopped before it wrote its summary, is still going, or the summary was deleted.
     There are no results that could be compared.
@@ -44,13 +51,15 @@ class RunAgain(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._is_closed = self._is_damaged = False
+        self._is_closed = self._is_damaged = self._had_truth = False
         self._rounds = 0
+        self._passed_over: list[str] = []
         self._why_not = "a record alone has no settings"
 
     def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
-        """Note whether the run is over."""
+        """Note whether the run is over, and whether devices noted what they hid."""
         del digest
+        self._had_truth |= isinstance(record, RoundEnd) and bool(record.truth)
         if isinstance(record, Closing | Resumed):
             self._is_closed = isinstance(record, Closing)
         return ()
@@ -66,6 +75,9 @@ class RunAgain(Check):
         source = self._premises.source
         if source.directory is None or source.config is None or self._is_damaged:
             return
+        if self._had_truth and not source.directory.truth.exists():
+            detail = f"there is no {source.directory.truth.name}"
+            yield RULES.found("truth.absent", detail, [Evidence()])
         with source.directory.read() as record:
             if self._is_closed and record.json(SUMMARY) is None:
                 yield RULES.found("run.unfinished", "there is no summary", [Evidence()])
@@ -77,32 +89,33 @@ class RunAgain(Check):
             yield RULES.found("record.disagrees", str(error), [Evidence()])
 
     def unchecked(self) -> Iterator[str]:
-        """The files that were compared with nothing."""
+        """What of the run, and which files, were compared with nothing."""
+        yield from self._passed_over
         directory = self._premises.source.directory
         if directory is not None:
             yield from unchecked_files(directory.path)
 
     def _played(self, record: RunRecord) -> Iterator[Finding]:
-        config = self._premises.source.config
-        assert config is not None  # noqa: S101 - for mypy
+        source = self._premises.source
+        assert source.config is not None  # noqa: S101 - for mypy
         try:
             record.config()
         except UserError as error:
             self._why_not = "no run can have its settings"
             yield RULES.found("settings.impossible", str(error), [Evidence()])
             return
-        if not config.federation.is_private:
+        if not source.config.federation.is_private:
             self._why_not = "what devices sent in clear is not recorded; only results were compared"
             return
-        replay = RunReplay(config, self._premises.rounds.kept)
+        replay = RunReplay(source.config, self._premises.rounds.kept, source.data)
         try:
             replay.compare(record)
             self._why_not = "no message is kept of any round"
         except Unplayable as error:
             self._why_not = str(error)
-        except (UserError, ValueError) as error:
+        except (UserError, SecAggError, ProtocolError, ValueError) as error:
             yield RULES.found("record.disagrees", str(error), [Evidence()])
-        self._rounds = replay.rounds
+        self._rounds, self._passed_over = replay.rounds, replay.passed_over
         for one in replay.departures:
             yield RULES.found(one.rule, one.detail, [one.place])
 
