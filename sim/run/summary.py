@@ -42,13 +42,7 @@ Summary: TypeAlias = dict[str, object]
 NOTEWORTHY: Final = ("lost_rounds", "empty_rounds", "uncertified_rounds", "clipped")
 """Counts that a reader of the result should know about if they are not zero."""
 
-_OF_A_SEED: Final = (
-    "test_error",
-    "train_loss",
-    "final_model_sha256",
-    "record_sha256",
-    *NOTEWORTHY,
-)
+_OF_A_SEED: Final = ("test_error", "train_loss", "final_model_sha256", *NOTEWORTHY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +137,9 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
             if (counts := {key: arm[key] for key in NOTEWORTHY if arm[key]})
         },
         "seeds": seeds,
+        "records": {
+            f"{arm['algorithm']}, seed {arm['seed']}": arm["record_sha256"] for arm in arms
+        },
         "baseline": {name: group for name, group in groups.items() if name != algorithm},
     }
 

@@ -132,7 +132,7 @@ def by_hand(directory):
 
 
 P90 = "seeds.fedavg.1.test_error.p90 = "
-DIGEST = "seeds.fedavg.1.record_sha256 = "
+DIGEST = "records.fedavg, seed 1 = "
 
 
 @pytest.mark.parametrize(
