@@ -228,7 +228,7 @@ class GivenAway(Check):
         updates, solved = follows(self._updates, colluding)
         weights, _ = follows(self._weights, colluding)
         delta = DELTA if config is None else config.dp.delta
-        ((size, where),) = self._smallest or [(None, None)]
+        size, where = self._smallest[0] if self._smallest else (None, None)
         weighed = self._with_weights
         self._facts = GivenAwayFacts(
             devices=len(self._devices),
