@@ -17,7 +17,7 @@ from deltafl.secagg.params import ClientId
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
-from deltafl.sim.inspect.audit.public_keys import of_edwards
+from deltafl.sim.inspect.audit.public_keys import is_in_group, of_edwards
 from deltafl.sim.inspect.audit.randomness import guesses
 from deltafl.sim.inspect.audit.randomness.fields import POINT, pieces, random_limbs, random_strings
 from deltafl.sim.inspect.audit.randomness.strings import (
@@ -108,7 +108,7 @@ class RandomFields(Check):
                 if how := guesses.number_of(signer, said, bytes(own.signature)):
                     yield _found(f"{whose}signature", place, how)
         elif isinstance(message, MaskedInput):
-            self._note_proof(f"{whose}proof", pieces(message.proof), place)
+            self._note_proof(whose, pieces(message.proof), place)
 
     def on_sum(self, released: ReleasedSum) -> tuple[()]:
         """Take in the secrets that were rebuilt for it."""
@@ -169,10 +169,11 @@ class RandomFields(Check):
     def _note_proof(self, whose: str, numbers: list[bytes], place: Evidence) -> None:
         """Take in the points and numbers of a proof; points may be those of a level before."""
         for number in numbers:
-            before = self._proofs.get(number)
-            if before is None or before[0] != whose or not pedersen.is_in_group(number):
-                self._add("points and numbers", (whose, as_rows([number], POINT), place))
-            self._proofs[number] = whose, place
+            whole = f"{whose}proof", place
+            before, _ = self._proofs.setdefault(number, whole)
+            if self._proofs[number] is whole or before != whole[0] or not is_in_group(number):
+                block = whose, as_rows([number], POINT), place
+                self._add("points and numbers of proofs", block)
 
     def _test(self, name: str, blocks: list[_Block]) -> None:
         """Test the strings of one name in a round, and count them for the end."""
