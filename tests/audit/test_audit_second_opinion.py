@@ -6,10 +6,13 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from honest_runs import messages_of
+from honest_runs import messages_of, play_honestly
 
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import AdvertiseKeys, MaskedInput, UnmaskRequest, UnmaskShares
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.checks.independent import Independent
+from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.second_opinion import Opinion, digest_of
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message, sum_sha256
@@ -114,3 +117,15 @@ def test_whatever_came_it_does_not_fail(passed, change):
     opinion, _, total = heard(passed, change)
     assert total is None or len(total) > 5
     assert list(opinion.inputs(0)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"privacy": {"signed": True}}], ids=["curious", "signed"])
+def test_every_sum_of_an_honest_run_with_drop_outs_is_computed(tmp_path, changes):
+    run = play_honestly(tmp_path, rounds=2, dropout=0.2, batches=2, length=5, **changes)
+    report = audit(run.transcript, Options(truth=run.truth, independent=True))
+    assert sum(run.lost_at.values()) > 0
+    assert [f.detail for f in report.findings if f.rule == "independent.differs"] == []
+    (said,) = [check.detail for check in report.checks if check.name == Independent.name]
+    assert said.startswith(f"{report.sums_released} of {report.sums_released} sums")
+    assert Independent.name not in {check.name for check in audit(run.transcript).checks}
