@@ -9,6 +9,7 @@ from unittest import mock
 
 import numpy as np
 from leaks import leak
+from leaks_in_searches import shares_for_a_whole_slot
 from staged_runs import (
     Edit,
     Kind,
@@ -410,9 +411,7 @@ def shares_that_the_device_was_not_sent(edit):
 
 @leak("messages.unasked", with_truth=True)
 def shares_that_nobody_asked_for(edit):
-    (given,) = edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)
-    last = edit.find(1, Kind.MASKED, slot=1)[-1]
-    edit.insert_like(last, given, replace(edit.message(given), slot=1))
+    shares_for_a_whole_slot(edit)
 
 
 @leak("messages.unreadable-answer", with_truth=True)

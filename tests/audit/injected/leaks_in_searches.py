@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from leaks import leak
-from leaks_by_servers import OTHER, UPDATE, VICTIM, without
+from leaks_by_servers import OTHER, UPDATE, VICTIM, a_masked_vector_changed_afterwards, without
 from staged_runs import Kind, SignedStage, Stage, VerifiedStage
 
 from deltafl.protocol.quantile.search import Query
@@ -162,11 +162,7 @@ def a_commitment_that_the_device_did_not_send(edit):
 
 @leak("sums.differ", stage=VerifiedStage)
 def a_vector_that_is_not_in_the_proved_sum(edit):
-    (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
-    message = edit.message(entry)
-    packed = bytes([message.packed[0] ^ 1]) + message.packed[1:]
-    edit.put_message(entry, replace(message, packed=packed))
-    edit.touched = edit.sums(1)[:1]
+    a_masked_vector_changed_afterwards(edit)
 
 
 @leak("sums.unrecorded", stage=VerifiedStage)
