@@ -18,10 +18,8 @@ from deltafl.protocol.round import LostSearch, limited_to
 from deltafl.secagg import ClientId
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.chain import DIGEST_BYTES, Mark
-from deltafl.sim.record.record import Record
+from deltafl.sim.record.record import MOST_ARRAYS, OF_STATE, Record, saved_rounds
 
-_OWNER: Final = "round "
-_MOST_ARRAYS: Final = 10_000
 _MOST_DIMENSIONS: Final = 8
 _KEPT: Final = 2  # the last, and the one before: attackers know its model
 _DTYPES: Final = ("<f4", "<f8", "<i8", "<u8", "|u1")
@@ -105,7 +103,7 @@ def read_arrays(record: Record, owner: str) -> Arrays:
     """
     query = "SELECT name, dtype, shape, data FROM arrays WHERE owner = ? LIMIT ?"
     found: dict[str, npt.NDArray[Any]] = {}
-    for name, dtype, written, data in record.db.execute(query, (owner, _MOST_ARRAYS)):
+    for name, dtype, written, data in record.db.execute(query, (owner, MOST_ARRAYS)):
         shape = parse_json(written.encode()) if isinstance(written, str) else None
         if not isinstance(shape, list) or dtype not in _DTYPES or not isinstance(data, bytes):
             raise ValueError(f"{name!r:.60} is no array")
@@ -118,9 +116,9 @@ def read_arrays(record: Record, owner: str) -> Arrays:
 
 def save_checkpoint(record: Record, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, and drop all but the last two; the record is not kept."""
-    write_arrays(record, f"{_OWNER}{checkpoint.state.round}", _arrays_of(checkpoint))
+    write_arrays(record, f"{OF_STATE}{checkpoint.state.round}", _arrays_of(checkpoint))
     for old in saved_rounds(record)[:-_KEPT]:
-        drop_arrays(record, f"{_OWNER}{old}")
+        drop_arrays(record, f"{OF_STATE}{old}")
 
 
 def _arrays_of(checkpoint: Checkpoint) -> Arrays:
@@ -145,22 +143,13 @@ def _kind(name: str) -> str:
     return name.partition(".")[0]
 
 
-def saved_rounds(record: Record) -> list[int]:
-    """The rounds of the checkpoints that there are, ascending."""
-    owners = record.db.execute(
-        "SELECT DISTINCT owner FROM arrays WHERE owner LIKE 'round %' LIMIT ?", (_MOST_ARRAYS,)
-    )
-    numbers = (str(owner).removeprefix(_OWNER) for (owner,) in owners)
-    return sorted(int(one) for one in numbers if one.isascii() and one.isdigit())
-
-
 def read_state(record: Record, number: int) -> Arrays:
     """All arrays that are saved of a round, by name.
 
     Raises:
         ValueError: one is none.
     """
-    return read_arrays(record, f"{_OWNER}{number}")
+    return read_arrays(record, f"{OF_STATE}{number}")
 
 
 def load_checkpoint(record: Record, before: int | None = None) -> Checkpoint | None:

@@ -47,6 +47,9 @@ _SETTINGS: Final = "settings"
 VERSIONS: Final = "versions"
 SUMMARY: Final = "summary"
 _CHAIN: Final = "deltafl record 1"
+OF_STATE: Final = "round "
+"""Of a state's arrays, how their owner begins; its round follows."""
+MOST_ARRAYS: Final = 10_000
 
 
 class Record:
@@ -210,3 +213,12 @@ def write_record(path: Path) -> Iterator[Record]:
             yield Record(path, db)
         finally:
             close_written(db)
+
+
+def saved_rounds(record: Record) -> list[int]:
+    """The rounds of the states that are saved, ascending."""
+    owners = record.db.execute(
+        "SELECT DISTINCT owner FROM arrays WHERE owner LIKE 'round %' LIMIT ?", (MOST_ARRAYS,)
+    )
+    numbers = (str(owner).removeprefix(OF_STATE) for (owner,) in owners)
+    return sorted(int(one) for one in numbers if one.isascii() and one.isdigit())

@@ -28,10 +28,9 @@ from deltafl.sim.errors import (
     UserError,
     damaged,
 )
-from deltafl.sim.record.checkpoint import saved_rounds
 from deltafl.sim.record.database import with_journals
 from deltafl.sim.record.own_files import check_file, check_folder, make_folder, open_own
-from deltafl.sim.record.record import SUMMARY, Record, open_record, write_record
+from deltafl.sim.record.record import SUMMARY, Record, open_record, saved_rounds, write_record
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import first_difference, show
 

@@ -48,7 +48,7 @@ def released(path):
 
 def view_of(path, leave_out=None):
     """Session and slot, without some of the messages."""
-    view = RoundView(1, True)
+    view = RoundView(1)
     for record, message in decoded(path):
         if leave_out is None or not leave_out(record, message):
             view.add(record)

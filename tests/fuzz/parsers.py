@@ -531,9 +531,9 @@ PARSERS: tuple[Target, ...] = (
            lambda: [_run()[1]]),
     Target("row", ("sim/record/attacked.py", "sim/record/evaluations.py", "sim/record/events.py",
                    "sim/net/trips.py", "sim/inspect/audit/seen.py",
-                   "sim/inspect/audit/server_step.py", *(f"sim/inspect/audit/{name}.py" for name in
-                   ("checks/keys", "checks/parameters", "randomness/strings",
-                    "results", "retrace", "rewritten", "steps"))),
+                   *(f"sim/inspect/audit/{name}.py" for name in (
+                   "device_replay", "invariants", "over_sessions", "randomness/strings",
+                   "rounds_again", "run_replay", "server_replay", "session_log", "steps"))),
            "row", _row, (UserError,), _rows, is_file=False),
     Target("bundle", (*OF_NPZ, "fl/bundle.py"), "bundle.npz", Bundle.load, DATA, _bundles),
     Target("leaf", (*OF_JSON, "fl/data/leaf.py"), "data/all_data/a.json",

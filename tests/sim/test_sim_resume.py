@@ -24,9 +24,8 @@ from deltafl.sim.record.checkpoint import (
     LostRound,
     load_checkpoint,
     save_checkpoint,
-    saved_rounds,
 )
-from deltafl.sim.record.record import write_record
+from deltafl.sim.record.record import saved_rounds, write_record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import Message, read_transcript
 from deltafl.sim.settings.config import ExperimentConfig

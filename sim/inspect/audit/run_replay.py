@@ -40,10 +40,10 @@ from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.replayed_devices import ReplayedPopulation, Silences
 from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.inspect.audit.server_replay import Departure
-from deltafl.sim.record.checkpoint import read_checkpoint, read_state, saved_rounds
+from deltafl.sim.record.checkpoint import read_checkpoint, read_state
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, read_events, to_json
-from deltafl.sim.record.record import SUMMARY, VERSIONS, Record
+from deltafl.sim.record.record import SUMMARY, VERSIONS, Record, saved_rounds
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.versions import NAMES_OF_VERSIONS, versions_now
 from deltafl.sim.run.algorithms import sessions_of

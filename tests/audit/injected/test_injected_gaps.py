@@ -71,7 +71,6 @@ def serious(path):
     }
 
 
-@pytest.mark.xfail(reason="numbers in binary behind a message are called unknown, not values")
 def test_numbers_behind_a_message_are_values(tmp_path):
     edit = Edit(played(Stage))
     losses_behind_masked_vectors(edit)
