@@ -448,11 +448,9 @@ class PrivacyConfig:
             "private-tilted-erm" choose their own (`deltafl.fl.strategies.masked`).
         max_weight: bound on a device's weight n_k; larger weights are reduced to it.
         transcript: what is recorded of the server's messages: "full", all of them; "sums", sizes,
-            hashes, and what the server learnt, so that no audit can play them again; "auto", the
-            first unless a plan expects that to take more than 1 GB.
-        truth: whether the simulation writes each device's private values to truth.sqlite, so that
-            an audit can compare them with what the server saw; none of them pass through the
-            server.
+            hashes and sums, which no audit plays again; "auto", full if at most 1 GB.
+        truth: whether the simulation writes each device's private values to truth.sqlite, for an
+            audit to compare with what the server saw; none of them pass through the server.
     """
 
     sums: Annotated[str, OneOf(tuple(Sums))] = "masked"
