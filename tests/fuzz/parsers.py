@@ -41,7 +41,6 @@ from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.checks.clear import readable_values
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.net import frames
 from deltafl.sim.net.identities import OwnIdentity
@@ -173,10 +172,6 @@ def _written_again(config) -> None:
         again.write_text(to_toml(config), encoding="utf-8")
         assert build_config([read_config_file(again)]) == config
     assert len(config.arms()) <= 10_000 * 20
-
-
-def _values(path: Path) -> None:
-    assert len(readable_values(path.read_bytes())) < 1000
 
 
 # --- files of a run -----------------------------------------------------------------------------
@@ -511,15 +506,6 @@ PARSERS: tuple[Target, ...] = (
         _task,
         RUN,
         _tasks,
-        is_file=False,
-    ),
-    Target(
-        "values",
-        ("sim/inspect/audit/checks/clear.py", "sim/inspect/audit/prefixes.py"),
-        "message.bin",
-        _values,
-        (),
-        lambda: [b'{"loss": 1.5}', b"\x93\x01\x82\xa1a\x01\xa1b\xcb" + bytes(8) + b"\xc0"],
         is_file=False,
     ),
     Target("comparison", (*OF_JSON, "sim/record/labels.py"), "comparison.json",

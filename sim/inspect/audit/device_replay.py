@@ -208,8 +208,7 @@ def _differences(expected: bytes, data: bytes, params: SessionParams) -> _Found:
     """What is different in a device's message: rules and details."""
     try:
         due, said = session_wire.decode(expected, params), session_wire.decode(data, params)
-    except DecodeError as error:
-        yield "messages.unreadable-answer", f"sent what is no message of its session: {error}"
+    except DecodeError:  # the check of what is no message says so
         return
     if type(due) is not type(said):
         names = type(said).__name__, type(due).__name__

@@ -14,16 +14,6 @@ from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.record.transcript import Message
 
-NUM_FIELDS: Final = {
-    Kind.ADVERTISE: 6,
-    Kind.SHARE_KEYS: 5,
-    Kind.RECEIPT: 4,
-    Kind.MASKED: 6,
-    Kind.SIGNATURE: 5,
-    Kind.SHARES: 5,
-}
-"""Fields of the messages of devices, with version, kind and tag."""
-
 _AT_KIND: Final = 2  # after the header of the fields, and the version
 
 
@@ -38,7 +28,6 @@ class Content:
         message: The session's message; None where it cannot be decoded.
         proof: The proof of a sum that comes with a question; None where there is none.
         problem: Why it is not a message of the protocol; "" if nothing is wrong.
-        data: The message, where there is a problem with it; else b"".
         slot: Index of the slot; None where the message has none.
         members: The devices that it names, over the roster; None where it names none.
     """
@@ -49,7 +38,6 @@ class Content:
     message: SessionMessage | None = None
     proof: SumOpening | None = None
     problem: str = ""
-    data: bytes = b""
     slot: int | None = None
     members: Members | None = None
 
@@ -96,7 +84,7 @@ class Decoder:
         try:
             content = (self._of_server if record.sent else self._of_session)(record.head)
         except DecodeError as error:
-            content = Content(None, problem=str(error), data=record.head)
+            content = Content(None, problem=str(error))
         seen = Seen(record, content, record.head)
         if record.sent:
             self._sent[record.number] = seen

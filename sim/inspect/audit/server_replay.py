@@ -289,8 +289,7 @@ class ServerReplay:
         """What is different in a message: rules and details."""
         try:
             expected, actual = round_wire.decode(due), round_wire.decode(data)
-        except DecodeError as error:
-            yield "messages.unreadable", f"was sent what is no message of the protocol: {error}"
+        except DecodeError:  # the check of what is no message says so
             return
         if type(expected) is not type(actual):
             yield (
@@ -321,8 +320,7 @@ class ServerReplay:
         try:
             due = session_wire.decode(expected, self.params)
             said = session_wire.decode(actual, self.params)
-        except DecodeError as error:
-            yield "messages.unreadable", f"was sent what is no message of its session: {error}"
+        except DecodeError:
             return
         if type(due) is not type(said):
             yield "messages.untimely", f"{_named(said)} was sent where {_named(due)} was due"

@@ -45,7 +45,7 @@ def in_masked(edit: Edit, number: int, slot: int, change) -> None:
         edit.put_message(entry, MaskedInput(slot, ring.pack(words, spec.ring_bits)))
 
 
-@leak("clear.values", "clear.unknown")  # no reader tells where a message ends and a loss begins
+@leak("clear.values")
 def losses_behind_masked_vectors(edit):
     for entry in edit.find(1, Kind.MASKED, slot=0):
         loss = edit.run.loss(1, entry.peer)
@@ -82,14 +82,14 @@ def telemetry_in_json(edit):
     edit.insert_after(entry, replace(entry, data=json.dumps(said).encode()))
 
 
-@leak("clear.values", "clear.unknown")
+@leak("clear.values")
 def an_update_in_clear(edit):
     (device,) = [d for n, d in edit.run.truths if n == 1 and d.id == max(edit.run.stage.ids)]
     (entry,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=device.id)
     edit.insert_after(entry, replace(entry, data=device.noted_update.astype("<f4").tobytes()))
 
 
-@leak("clear.unknown")
+@leak("clear.values")
 def a_message_that_nobody_can_read(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
     edit.insert_after(entry, replace(entry, data=SeededRandomness(bytes(32))(64)))
@@ -412,12 +412,6 @@ def shares_that_the_device_was_not_sent(edit):
 @leak("messages.unasked", with_truth=True)
 def shares_that_nobody_asked_for(edit):
     shares_for_a_whole_slot(edit)
-
-
-@leak("messages.unreadable-answer", with_truth=True)
-def a_field_more_in_the_answer_of_a_known_device(edit):
-    (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
-    edit.put_data(entry, write_fields([*read_fields(entry.data, most=9), b"more"]))
 
 
 @leak("proof.predictable", stage=ProvedStage, with_truth=True)

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import leaks_behind_covers
 import leaks_by_devices
 import leaks_by_servers
 import pytest
@@ -89,8 +90,8 @@ def test_damage_is_1_and_named(clean, tmp_path, capsys):
         ("critical", leaks_by_devices.telemetry_in_json, Stage, 1),
         ("critical", leaks_by_servers.another_model_for_one_device, Stage, 0),
         ("high", leaks_by_servers.another_model_for_one_device, Stage, 1),
-        ("high", leaks_by_servers.two_boxes_exchanged, Stage, 0),
-        ("medium", leaks_by_servers.two_boxes_exchanged, Stage, 1),
+        ("high", leaks_behind_covers.a_receipt_that_comes_again_late, Stage, 0),
+        ("medium", leaks_behind_covers.a_receipt_that_comes_again_late, Stage, 1),
         ("medium", leaks_by_devices.an_update_that_comes_late, leaks_by_devices.LateStage, 0),
         ("low", leaks_by_devices.an_update_that_comes_late, leaks_by_devices.LateStage, 1),
         ("low", lambda _: None, Stage, 0),

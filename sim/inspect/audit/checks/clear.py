@@ -1,43 +1,34 @@
 """Did devices send anything of their own except masked vectors, keys, boxes and shares?
 
 Every message of the protocol is known to the last field, and the strict readers accept nothing
-else. Messages that they refuse are searched for readable values.
+else.
 """
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Final
 
-import msgpack
-
-from deltafl.fl.read.strict_json import MAX_NESTING, nesting
-from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.seen import NUM_FIELDS
-from deltafl.sim.inspect.audit.shallow import is_shallow
 
-_NAMED_NUMBER: Final = re.compile(rb"[A-Za-z_]{2,}[^0-9A-Za-z]{1,4}-?[0-9]")
-_MAX_SHOWN: Final = 60
+_SHOWN: Final = 60  # bytes
 
 
 RULES: Final = Rules.read(
     """\
 clear.by-design critical settings A15: the server sees what each device sends
     It reads every device's update, and its loss where the algorithm asks for losses.
-clear.values critical device A15: a device's message holds values in clear
-    The server reads values that it should only learn as part of a sum.
-clear.unknown medium somebody A15: a message does not belong to the protocol
-    Its contents are unknown, and nothing in the protocol protects them.
+clear.values critical device A15: a device sent what is no message of the protocol
+    Nothing protects it, and it may hold the device's values in clear.
+messages.unreadable medium server A15: the server sent what is no message of the protocol
+    Devices refuse it. It may hold a message to somebody else.
 """
 )
 
 
 class ValuesInClear(Check):
-    """Finds messages that do not belong to the protocol, and says what can be read in them."""
+    """Finds messages that do not belong to the protocol."""
 
     name = "values in clear"
     rules = RULES
@@ -46,13 +37,10 @@ class ValuesInClear(Check):
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at what the strict readers refused."""
         for seen in over.view.strange:
-            party = "the server sent to" if seen.record.sent else "the server received from"
-            who = f"{seen.record.size} bytes that {party} device {seen.record.peer}"
-            readable = "" if seen.record.sent else readable_values(seen.content.data)
-            if readable:
-                yield RULES.found("clear.values", f"{who} hold {readable}", [seen.place])
-            else:
-                yield RULES.found("clear.unknown", f"{who}: {seen.content.problem}", [seen.place])
+            record, said = seen.record, seen.data[:_SHOWN]
+            rule, party = ("messages.unreadable", "to") if record.sent else ("clear.values", "by")
+            detail = f"{record.size} bytes sent {party} device {record.peer}, {said!r}"
+            yield RULES.found(rule, f"{detail}: {seen.content.problem}", [seen.place])
 
     def on_end(self) -> Iterator[Finding]:
         """Of a run without masks, the server sees everything; a baseline is there to show that."""
@@ -70,41 +58,3 @@ class ValuesInClear(Check):
         config = self._premises.source.config
         algorithm = config.federation.algorithm if config else "unknown"
         return f"the run's algorithm is {algorithm}, which has no masks"
-
-
-def readable_values(data: bytes) -> str:
-    """What of some bytes can be read as values, in words; "" where nothing can.
-
-    >>> readable_values(b'{"loss": 1.5}')
-    'JSON: {"loss": 1.5}'
-    """
-    try:
-        value = msgpack.unpackb(data, strict_map_key=False) if is_shallow(data) else None
-    except (ValueError, TypeError, msgpack.UnpackException):
-        value = None
-    match value:
-        case [_, int(number), *_] if number in NUM_FIELDS:
-            kind = Kind(number)
-            extra = len(value) - NUM_FIELDS[kind]
-            return f"{extra} fields more than a {kind.name} message has" if extra > 0 else ""
-    try:
-        if nesting(data) <= MAX_NESTING:
-            return f"JSON: {_shown(json.dumps(json.loads(data)))}"
-    except ValueError:
-        pass
-    if _has_numbers(value):
-        return f"msgpack: {_shown(repr(value))}"
-    named = _NAMED_NUMBER.search(data)
-    return f"text: {_shown(ascii(data[named.start() :]))}" if named else ""
-
-
-def _has_numbers(value: object) -> bool:
-    if isinstance(value, dict):
-        return any(_has_numbers(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(_has_numbers(item) for item in value)
-    return isinstance(value, int | float)
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"

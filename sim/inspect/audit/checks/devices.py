@@ -44,8 +44,6 @@ truth.missing high record A24: the truth file lacks rows that a simulation write
     What these devices did is not compared with anything, and they may have done anything.
 truth.disagrees high record A24: the truth file disagrees with the record
     The truth file was changed, or is of another run. What was compared with it proves nothing.
-messages.unreadable-answer critical device A15: a device sent what is no message of the protocol
-    It may hold the device's values in clear.
 """
 )
 

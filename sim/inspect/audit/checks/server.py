@@ -24,8 +24,6 @@ messages.repeated medium somebody A16: a message was sent again
 messages.twice medium somebody A16: two different messages were sent where there is one
     A server has to drop the device for it, and a device refuses the second. One of the two may be
     invented, to have a reason.
-messages.unreadable medium server A15: the server sent what is no message of the protocol
-    Devices refuse it. It may hold a message to somebody else.
 session.impossible high server A8: no server can announce this session
     Its parameters are not those of its model and settings, so devices cannot tell whether all
     were shown the same.
